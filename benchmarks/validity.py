@@ -1,6 +1,7 @@
 """How well do the local scores agree with people? Runs them over labelled sets and prints AUROC per set and score.
 
     python benchmarks/validity.py DIR                      # every *.jsonl in DIR, MiniLM and lexical tier
+    python benchmarks/validity.py DIR --tiers minilm,fp32  # what int8 changes: AUROC and labels, next to fp32
     python benchmarks/validity.py DIR --cache /tmp/cache   # an interrupted run goes on where it stopped
     python benchmarks/validity.py DIR --limit 100 --scores groundedness,unsupported_facts --tiers lexical --json
 
@@ -18,7 +19,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,8 @@ class Agreement:
     balanced_accuracy: float
     dev_threshold: float | None
     at_dev_threshold: float | None
+    labels_changed: float | None = None
+    """Share of the pass and fail labels that are others in fp32; None without labels or without the tier fp32."""
 
 
 # --------------------------------------------------------------------------- data and scores
@@ -116,6 +119,8 @@ def tier_models(tier: str) -> ModelSettings:
     """The models of a tier; of the default ones, those that are not on this machine have their lexical stand-in."""
     settings = ModelSettings(download=False, load_timeout=600)
     roles = ("embedder", "cross_encoder", "nlp")
+    if tier == "fp32":
+        settings = settings.model_copy(update={"precision": "fp32"})
     if tier == LEXICAL:
         return settings.model_copy(update=dict.fromkeys(roles, LEXICAL))
     if not on_this_machine("embedder", settings.embedder):
@@ -175,7 +180,7 @@ def compute(rows: Sequence[Row], metrics: Sequence[Metric], models: ModelSetting
 def _outcome(evaluation: Any, name: str) -> Any:
     score = evaluation.score(name)
     if score is not None:
-        return [score.value, score.model]
+        return [score.value, score.model, score.label]
     reasons = [
         result.reason if isinstance(result, Skipped) else f"{result.error_type}: {result.message}"
         for result in (*evaluation.skipped, *evaluation.failed)
@@ -185,7 +190,7 @@ def _outcome(evaluation: Any, name: str) -> Any:
 
 
 def _key(row: Row, metric: Metric, models: ModelSettings) -> str:
-    names = [getattr(models, role) for role in metric.models]
+    names = [*(getattr(models, role) for role in metric.models), models.precision]
     text = json.dumps([metric.name, metric.version, names, row.turn.query, row.turn.response, *row.turn.texts()])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -277,6 +282,24 @@ def agreements(
             yield Agreement(set=scored.name, tier=tier, models=scored.models(score.name), **found)
 
 
+def with_label_changes(found: Sequence[Agreement], sets: Mapping[str, Sequence[Scored]]) -> list[Agreement]:
+    """Add to the results of the tier minilm which labels are others in fp32."""
+    exact = {scored.name: scored for scored in sets.get("fp32", ())}
+    small = {scored.name: scored for scored in sets.get("minilm", ())}
+    changed = []
+    for a in found:
+        if a.tier == "minilm" and a.set in exact and a.score != "combination":
+            pairs = [
+                (one[a.score][2], other[a.score][2])
+                for one, other in zip(small[a.set].table, exact[a.set].table, strict=True)
+                if isinstance(one[a.score], list) and isinstance(other[a.score], list)
+            ]
+            labels = [one != other for one, other in pairs if one or other]
+            a = replace(a, labels_changed=sum(labels) / len(labels) if labels else None)
+        changed.append(a)
+    return changed
+
+
 def combination(tier: str, sets: Sequence[Scored], args: argparse.Namespace) -> tuple[str, list[Agreement]]:
     """Fit a logistic regression of the two scores on the dev sets; measure it on all sets with a faithfulness label."""
     usable = [(s, *found) for s in sets if s.task == "faithfulness" and (found := s.features()) is not None]
@@ -307,14 +330,15 @@ def combination(tier: str, sets: Sequence[Scored], args: argparse.Namespace) -> 
 
 def table_lines(found: Sequence[Agreement]) -> Iterator[str]:
     """The table in Markdown."""
-    yield "| set | score | tier | AUROC | 95 % | calibration error | best threshold | balanced accuracy | at the dev threshold | rows | skipped |"  # noqa: E501
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    yield "| set | score | tier | AUROC | 95 % | calibration error | best threshold | balanced accuracy | at the dev threshold | labels changed | rows | skipped |"  # noqa: E501
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
     for a in found:
         error = "" if a.calibration_error is None else f"{a.calibration_error:.3f}"
         dev = "" if a.at_dev_threshold is None else f"{a.at_dev_threshold:.3f} ({_shown(a, a.dev_threshold or 0.0)})"
+        changed = "" if a.labels_changed is None else f"{a.labels_changed:.1%}"
         yield (
             f"| {a.set} | {a.score} | {a.tier} | {a.auroc:.3f} | {a.low:.3f}–{a.high:.3f} | {error} "
-            f"| {_shown(a, a.threshold)} | {a.balanced_accuracy:.3f} | {dev} | {a.rows} | {a.skipped} |"
+            f"| {_shown(a, a.threshold)} | {a.balanced_accuracy:.3f} | {dev} | {changed} | {a.rows} | {a.skipped} |"
         )
 
 
@@ -340,15 +364,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("dir", type=Path, help="folder with labelled sets, *.jsonl")
     parser.add_argument("--limit", type=int, help="only the first rows of each set")
     parser.add_argument("--scores", default=",".join(SCORES), help="names of local metrics, with commas between them")
-    parser.add_argument("--tiers", default=f"minilm,{LEXICAL}", help="minilm, lexical, or both (default)")
+    parser.add_argument("--tiers", default=f"minilm,{LEXICAL}", help="any of minilm (int8), fp32 and lexical")
     parser.add_argument("--cache", type=Path, help="folder that keeps scores, so that an interrupted run goes on")
     parser.add_argument("--bootstrap", type=int, default=1000, help="samples of the bootstrap")
     parser.add_argument("--seed", type=int, default=0, help="seed of the bootstrap")
     parser.add_argument("--json", action="store_true", help="JSON instead of tables")
     args = parser.parse_args(arguments)
     args.tiers = [tier.strip() for tier in args.tiers.split(",") if tier.strip()]
-    if not args.tiers or set(args.tiers) - {"minilm", LEXICAL}:
-        parser.error("--tiers takes minilm, lexical, or both")
+    if not args.tiers or set(args.tiers) - {"minilm", "fp32", LEXICAL}:
+        parser.error("--tiers takes minilm, fp32 and lexical")
     if args.limit is not None and args.limit < 1:
         parser.error("--limit takes a number of rows, 1 or more")
     if not list(args.dir.glob("*.jsonl")):
@@ -367,9 +391,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found: list[Agreement] = []
     formulas = {}
     data = [(path.stem, read_set(path, args.limit)) for path in sorted(args.dir.glob("*.jsonl"))]
+    of_tier: dict[str, list[Scored]] = {}
     for tier in args.tiers:
         models = tier_models(tier)
-        sets = []
+        sets = of_tier[tier] = []
         for name, rows in data:
             cache = Cache(args.cache, f"{name}.{tier}")
             sets.append(Scored(name, rows, compute(rows, metrics, models, cache, f"{name}, {tier}")))
@@ -382,6 +407,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             found += more
     for name in [name for name, _ in data if name not in {a.set for a in found}]:
         print(f"{name} is omitted: no score has rows of both labels there", file=sys.stderr)
+    found = with_label_changes(found, of_tier)
     found.sort(key=lambda a: (a.set, args.tiers.index(a.tier)))
     if args.json:
         print(json.dumps({"agreement": [asdict(a) for a in found], "combination": formulas}, indent=1))

@@ -124,12 +124,14 @@ class ModelUnavailableError(RagevalError):
     Args:
         role: which model, such as ``"embedder"``.
         reason: what went wrong and how to fix it, in one sentence.
+        retry_after: seconds after which loading it again may succeed; None if it will not.
     """
 
-    def __init__(self, role: str, reason: str) -> None:
+    def __init__(self, role: str, reason: str, *, retry_after: float | None = None) -> None:
         super().__init__(f"{role}: {reason}")
         self.role = role
         self.reason = reason
+        self.retry_after = retry_after
 
 
 @contextmanager

@@ -47,7 +47,6 @@ if not HAS_MODELS:
         "models/test_models.py",
         "models/test_nlp.py",
         "models/test_onnx.py",
-        "models/test_short_texts.py",
         "models/test_sources.py",
     ]
 
@@ -92,8 +91,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def tiny_cross_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cross-encoder with random weights, on disk."""
-    return tiny_models.build_cross_encoder(tmp_path_factory.mktemp("models") / "cross-encoder")
+    """A cross-encoder with random weights and its ONNX graph, on disk."""
+    folder = tiny_models.build_cross_encoder(tmp_path_factory.mktemp("models") / "cross-encoder")
+    return tiny_models.add_graph(folder, "pair")
 
 
 @pytest.fixture(scope="session")
@@ -104,11 +104,11 @@ def tiny_nlp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def minilm() -> Models:
-    """The real all-MiniLM-L6-v2, loaded; the other two models are lexical."""
+    """The real all-MiniLM-L6-v2 in fp32, with the numbers of its library; the other two models are lexical."""
     from rageval_hooks.models import Models
     from rageval_hooks.settings import LEXICAL, ModelSettings
 
-    models = Models(ModelSettings(cross_encoder=LEXICAL, nlp=LEXICAL))
+    models = Models(ModelSettings(cross_encoder=LEXICAL, nlp=LEXICAL, precision="fp32"))
     models.embedder(wait=True)
     return models
 
@@ -119,7 +119,7 @@ def real_models(tiny_cross_encoder: Path, tiny_nlp: Path) -> Models:
     from rageval_hooks.models import Models
     from rageval_hooks.settings import ModelSettings
 
-    return Models(ModelSettings(cross_encoder=str(tiny_cross_encoder), nlp=str(tiny_nlp)))
+    return Models(ModelSettings(cross_encoder=str(tiny_cross_encoder), nlp=str(tiny_nlp), precision="fp32"))
 
 
 @pytest.fixture(autouse=True)

@@ -6,11 +6,15 @@ import json
 import random
 import string
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rageval_hooks.models.onnx import GraphKind
 
 __all__ = [
     "MAX_TOKENS",
     "TRAINING_SENTENCES",
+    "add_graph",
     "build_cross_encoder",
     "build_encoder",
     "build_grounding",
@@ -39,6 +43,16 @@ def build_encoder(folder: Path) -> Path:
     from transformers import BertModel
 
     return _build_bert(folder, BertModel)
+
+
+def add_graph(folder: Path, kind: GraphKind, file: str = "onnx/model.onnx") -> Path:
+    """Write the graph of a model in fp32 where the hubs have it, without a process of its own; return the folder."""
+    from rageval_hooks.models.export import make_graph
+
+    target = folder / file
+    target.parent.mkdir(exist_ok=True)
+    make_graph(str(target), folder=str(folder), kind=kind, graph=None, int8=False)
+    return folder
 
 
 def _build_bert(folder: Path, kind: Any, **options: Any) -> Path:

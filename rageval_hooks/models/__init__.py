@@ -139,7 +139,7 @@ class _Shared:
         return value
 
     def cache(self, settings: ModelSettings) -> MemoryCache[AnyEmbedding]:
-        key = (settings.embedder, settings.backend, settings.onnx_file, settings.device, settings.cache_mb)
+        key = (settings.embedder, *_backend("embedder", settings), settings.device, settings.cache_mb)
         with self._lock:
             return self._caches.setdefault(key, MemoryCache(int(settings.cache_mb * 2**20)))
 
@@ -147,8 +147,10 @@ class _Shared:
 def _backend(role: Role, settings: ModelSettings) -> tuple[str, ...]:
     """Return the settings by which two models of a role differ, besides those that all roles share."""
     if role in ("embedder", "cross_encoder"):
-        return settings.backend, settings.onnx_file
-    return (settings.grounding_template, settings.onnx_file) if role == "grounding" else ()
+        return settings.backend, settings.precision, settings.onnx_file
+    if role == "grounding":
+        return settings.backend, settings.precision, settings.onnx_file, settings.grounding_template
+    return ()
 
 
 _shared = _Shared()

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from rageval_hooks.errors import ModelUnavailableError, model_requires
-from rageval_hooks.models.onnx import use_onnx
-from rageval_hooks.models.sources import load_pretrained
-from rageval_hooks.models.torchscript import use_torchscript
+from rageval_hooks.models.onnx import Graph, onnx_is_wanted, open_graph
+from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
+from rageval_hooks.models.sources import find_model, load_tokenizer, most_tokens, read_json, reading
 from rageval_hooks.runtime.executors import ForkSafeLock, model_executor
-from rageval_hooks.settings import ModelSettings
+from rageval_hooks.settings import ONNX_FILE, ModelSettings
 
 __all__ = ["CrossEncoder", "Relevance", "load_cross_encoder"]
+
+_LONGEST: Final = 100_000
+"""Characters that are tokenized: far more than fit the model."""
+
+_DEFAULT_TOKENS: Final = 512
+
+Predict = Callable[[str, str], "tuple[float, bool]"]
+"""Takes a query and a response; returns the model's logit, and True if the pair was cut."""
 
 
 @dataclass(frozen=True)
@@ -29,77 +39,23 @@ class Relevance:
     truncated: bool = False
 
 
-_LONGEST = 100_000
-"""Characters that are tokenized: far more than fit the model."""
-
-_CHECKED = 512
-"""Tokens of the longest pair for which TorchScript is compared with PyTorch."""
-
-_SPECIAL_TOKENS = 8
-"""An upper bound of the tokens that a tokenizer adds to a pair of texts."""
-
-
 class CrossEncoder:
     """Scores a query and a response that the model reads together.
 
     Args:
-        model: a ``sentence_transformers.CrossEncoder`` with one output.
         name: the model's name, which is recorded with its scores.
+        predict: computes one pair.
     """
 
-    def __init__(self, model: Any, name: str) -> None:
-        if model.num_labels != 1:
-            raise ModelUnavailableError("cross_encoder", f"{name} has {model.num_labels} outputs; one is needed")
-        self._model = model
-        self._prompt = (getattr(model, "prompts", None) or {}).get(getattr(model, "default_prompt_name", None))
+    def __init__(self, name: str, predict: Predict) -> None:
         self.name = name
-        # Tokenizers of Hugging Face raise if two threads use one at the same time.
-        self._tokenizing = ForkSafeLock()
+        self._predict = predict
 
     def relevance(self, query: str, response: str) -> Relevance:
-        """Return the sigmoid of the model's logit for the pair. The model's library truncates longer pairs."""
-        return model_executor().submit(self._relevance, query[:_LONGEST], response[:_LONGEST]).result()
-
-    def _relevance(self, query: str, response: str) -> Relevance:
-        return Relevance(_sigmoid(self._logit(query, response)), truncated=self._is_cut(query, response))
-
-    def _logit(self, query: str, response: str) -> float:
-        """Return what ``predict`` returns for one pair, without its overhead for lists of pairs."""
-        import torch
-
-        model = self._model
-        if not hasattr(model, "preprocess"):  # before sentence-transformers 5.4
-            with self._tokenizing:
-                found = model.predict([(query, response)], activation_fn=torch.nn.Identity(), show_progress_bar=False)
-            return float(found[0])
-        with self._tokenizing:
-            features = model.preprocess([(query, response)], prompt=self._prompt)
-        with torch.inference_mode():
-            for name, values in features.items():
-                if isinstance(values, torch.Tensor):
-                    features[name] = values.to(model.device)
-            return float(model(features)["scores"].float().reshape(()))
-
-    def _is_cut(self, query: str, response: str) -> bool:
-        limit = _longest(self._model)
-        # A token has at least one character, so most pairs need not be tokenized again.
-        if not limit or len(query) + len(response) + _SPECIAL_TOKENS <= limit:
-            return False
-        with self._tokenizing:
-            length = len(self._model.tokenizer(query, response, truncation=False, verbose=False)["input_ids"])
-        return bool(length > limit)
-
-
-def _longest(model: Any) -> int:
-    """Return the number of tokens that the model reads."""
-    return int(getattr(model, "max_seq_length", None) or model.tokenizer.model_max_length)
-
-
-def _sigmoid(value: float) -> float:
-    # Two forms, so that exp never overflows.
-    if value >= 0:
-        return 1 / (1 + math.exp(-value))
-    return math.exp(value) / (1 + math.exp(value))
+        """Return the sigmoid of the model's logit for the pair. Of longer pairs the model reads the beginning."""
+        logit, truncated = model_executor().submit(self._predict, query[:_LONGEST], response[:_LONGEST]).result()
+        # tanh does not overflow, whatever the logit is.
+        return Relevance((1 + math.tanh(logit / 2)) / 2, truncated)
 
 
 def load_cross_encoder(settings: ModelSettings) -> CrossEncoder:
@@ -108,16 +64,61 @@ def load_cross_encoder(settings: ModelSettings) -> CrossEncoder:
     Raises:
         ModelUnavailableError: the model cannot be loaded.
     """
-    with model_requires("cross_encoder", "sentence-transformers", "local", "the cross-encoder"):
-        from sentence_transformers import CrossEncoder as Model
+    name = settings.cross_encoder
+    onnx_file = settings.onnx_file if onnx_is_wanted(settings) else ""
+    folder = find_model("cross_encoder", name, download=settings.download, onnx_file=onnx_file)
+    with reading("cross_encoder", name):
+        outputs = _outputs(folder)
+        if outputs != 1:
+            raise ModelUnavailableError("cross_encoder", f"{name} has {outputs} outputs; one is needed")
+        # A prompt, as of rerankers that follow instructions, is written by the library.
+        has_prompt = (read_json(folder / "config_sentence_transformers.json") or {}).get("default_prompt_name")
+        graph = None if has_prompt else open_graph("cross_encoder", name, folder, settings, "pair")
+        if graph is None:
+            return CrossEncoder(name, _predict_by_torch(folder, settings))
+        shown = name if settings.onnx_file == ONNX_FILE else f"{name}, {settings.onnx_file}"
+        return CrossEncoder(shown, _predict_by_onnx(folder, graph, name))
 
-    def load(path: str, local: bool) -> CrossEncoder:
-        model = Model(path, device=settings.device, local_files_only=local, trust_remote_code=False)
-        name = settings.cross_encoder
-        if settings.backend == "onnx":
-            name = use_onnx("cross_encoder", model, settings, path if local else None)
-        else:
-            use_torchscript("cross_encoder", model, min(_longest(model), _CHECKED))
-        return CrossEncoder(model.eval(), name)
 
-    return load_pretrained("cross_encoder", settings.cross_encoder, settings.download, load)
+def _outputs(folder: Path) -> int:
+    """Return the number of a model's outputs. Its configuration has a name for each; without any, there are two."""
+    config = read_json(folder / "config.json")
+    if config is None:
+        raise FileNotFoundError(f"there is no {folder / 'config.json'}")
+    return len(config.get("id2label") or {}) or int(config.get("num_labels") or 2)
+
+
+def _predict_by_onnx(folder: Path, graph: Graph, name: str) -> Predict:
+    import numpy as np
+
+    tokenizer = load_tokenizer("cross_encoder", folder, name)
+    tokenizer.enable_truncation(most_tokens(folder) or _DEFAULT_TOKENS, strategy="longest_first")
+
+    def predict(query: str, response: str) -> tuple[float, bool]:
+        pair = tokenizer.encode(query, response)
+        inputs = {"input_ids": pair.ids, "attention_mask": pair.attention_mask, "token_type_ids": pair.type_ids}
+        logits = graph.run({key: np.asarray([values], np.int64) for key, values in inputs.items()})
+        return float(logits[0, 0]), bool(pair.overflowing)
+
+    return predict
+
+
+def _predict_by_torch(folder: Path, settings: ModelSettings) -> Predict:
+    with model_requires("cross_encoder", "sentence-transformers", "local", "a cross-encoder that PyTorch computes"):
+        from sentence_transformers import CrossEncoder as Library
+    import torch
+
+    with quiet_transformers():
+        model: Any = Library(str(folder), device=settings.device, local_files_only=True, trust_remote_code=False)
+    limit = int(getattr(model, "max_seq_length", None) or model.tokenizer.model_max_length)
+    # Tokenizers of Hugging Face raise if two threads use one at the same time, and the library changes its own.
+    lock = ForkSafeLock()
+
+    def predict(query: str, response: str) -> tuple[float, bool]:
+        limit_threads()
+        with lock:
+            [logit] = model.predict([(query, response)], activation_fn=torch.nn.Identity(), show_progress_bar=False)
+            tokens = model.tokenizer(query, response, truncation=False, verbose=False)["input_ids"]
+        return float(logit), len(tokens) > limit
+
+    return predict

@@ -2,196 +2,163 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from rageval_hooks.errors import ModelUnavailableError, model_requires
 from rageval_hooks.models.embedding import Embedding, TokenVectors, unit
-from rageval_hooks.models.onnx import use_onnx
-from rageval_hooks.models.sources import load_pretrained
-from rageval_hooks.models.torchscript import use_torchscript
+from rageval_hooks.models.onnx import Graph, onnx_is_wanted, open_graph
+from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
+from rageval_hooks.models.sources import find_model, load_tokenizer, most_tokens, read_json, reading
 from rageval_hooks.runtime.executors import model_executor
-from rageval_hooks.settings import ModelSettings
+from rageval_hooks.settings import ONNX_FILE, ModelSettings
 
 if TYPE_CHECKING:
-    from rageval_hooks.models.embedding import FloatArray
+    from tokenizers import Encoding, Tokenizer
 
-    _Features = tuple[dict[str, list[int]], list[tuple[int, int]]]
-    _Window = tuple[FloatArray, TokenVectors]
+    from rageval_hooks.models.embedding import FloatArray, IntArray
 
-__all__ = ["SHORT", "Embedder", "load_embedder"]
+__all__ = ["Embedder", "load_embedder"]
 
-SHORT = 240
-"""Maximum length of a text that is embedded in a batch with others, in characters: about 60 tokens."""
+Forward = Callable[["dict[str, IntArray]"], "tuple[FloatArray, FloatArray]"]
+"""Takes token ids, mask and types, each of shape (texts, tokens); returns the vectors of the tokens, of shape
+(texts, tokens, d), and those of the texts, of shape (texts, d)."""
 
-_LONGEST_WINDOW = 512
-_LONGEST_WORD = 12
+_LONGEST_WINDOW: Final = 512
+_LONGEST_WORD: Final = 12
 """Maximum number of tokens by which a cut moves to be between words."""
 
-
-_ENCODED = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
-"""Inputs of models, and the attributes of the tokenizer's output that have them."""
+_GPU_BATCH: Final = 32
 
 
-def _go_on() -> None:
-    """Continue."""
+@dataclass(frozen=True)
+class _Window:
+    """A part of a text that the model reads at once.
+
+    Attributes:
+        text: the number of the text.
+        ids: the token ids.
+        types: the token types.
+        starts: the first character of each token in the whole text; for special tokens, as ``ends``, 0.
+        ends: the character after each token.
+    """
+
+    text: int
+    ids: list[int]
+    types: list[int]
+    starts: list[int]
+    ends: list[int]
 
 
 class Embedder:
-    """Embeds texts, one forward pass per window of text.
+    """Embeds texts. A text that is longer than the model reads is embedded in several windows.
 
-    Windows are not batched: on a CPU the padding costs what a batch gains, and the last bits of a text's vectors would
-    depend on the other texts. Only the short texts of one turn are batched (:meth:`embed_short`). See
-    benchmarks/RESULTS.md, "Local scoring".
+    On the CPU each window is one forward pass. Batches gain little there (benchmarks/RESULTS.md, "Backends"), and in
+    int8 a text's vectors would depend on the texts that happen to be in its batch.
 
     Args:
-        model: a ``sentence_transformers.SentenceTransformer`` with a fast tokenizer.
         name: the model's name, which is recorded with its scores.
+        tokenizer: the model's, without padding and truncation.
+        window_tokens: the most tokens that the model reads, special tokens included.
+        forward: one forward pass.
+        batch: the most windows in one pass.
     """
 
-    def __init__(self, model: Any, name: str) -> None:
-        if not getattr(model.tokenizer, "is_fast", False):
-            raise ModelUnavailableError("embedder", f"{name} has no fast tokenizer, which token positions need")
-        self._model = model
-        self._device = model.device
+    def __init__(
+        self, name: str, tokenizer: Tokenizer, window_tokens: int, forward: Forward, *, batch: int = 1
+    ) -> None:
         self.name = name
-        self.window_tokens = _window_tokens(model)
-        self._names = [(name, _ENCODED[name]) for name in model.tokenizer.model_input_names if name in _ENCODED]
-        # A mask hides the padding from the model; 0 serves a tokenizer that names no token for it.
-        self._padding = {"input_ids": model.tokenizer.pad_token_id or 0}
-        # A copy, since every call of the library changes padding and truncation of its tokenizer.
-        self._tokenizer = copy.deepcopy(model.tokenizer.backend_tokenizer)
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(self.window_tokens)
+        self.window_tokens = window_tokens
+        self._tokenizer = tokenizer
+        tokenizer.enable_truncation(window_tokens)
+        self._forward = forward
+        self._batch = batch
 
-    def embed(self, text: str, pause: Callable[[], None] = _go_on) -> Embedding:
-        """Embed a text, in as many windows as it needs.
+    def embed(self, text: str, pause: Callable[[], None] = lambda: None) -> Embedding:
+        """Embed a text.
 
         Args:
             text: the text.
-            pause: called before each window; what it raises stops the work.
+            pause: called before each pass; what it raises stops the work.
         """
-        executor = model_executor()
-        windows, further = executor.submit(self._begin, text, pause).result()
-        for features, offsets in further:
+        return self.embed_all([text], pause)[0]
+
+    def embed_all(self, texts: Sequence[str], pause: Callable[[], None] = lambda: None) -> list[Embedding]:
+        """Embed several texts; see :meth:`embed`. On a GPU, windows of similar length share a pass."""
+        windows = [window for number, text in enumerate(texts) for window in self._windows(number, text)]
+        by_length = sorted(range(len(windows)), key=lambda place: len(windows[place].ids))
+        found: dict[int, tuple[FloatArray, TokenVectors]] = {}
+        for start in range(0, len(windows), self._batch):
+            places = by_length[start : start + self._batch]
             pause()
-            windows.append(executor.submit(self._forward, features, offsets).result())
-        return Embedding.of(windows)
-
-    def embed_short(self, texts: Sequence[str], pause: Callable[[], None] = _go_on) -> list[Embedding]:
-        """Embed short texts in one padded forward pass.
-
-        This is faster for texts of up to some dozens of tokens, since a pass has a fixed cost.
-
-        Args:
-            texts: each of at most :data:`SHORT` characters.
-            pause: called before the pass; what it raises stops the work.
-        """
-        return model_executor().submit(self._embed_short, list(texts), pause).result()
-
-    def _embed_short(self, texts: list[str], pause: Callable[[], None]) -> list[Embedding]:
-        found: dict[int, _Features] = {}
-        for index, text in enumerate(texts):
-            # A text without tokens has no window; a short text has at most one.
-            for features in self._features(self._tokenizer.encode(text), 0)[:1]:
-                found[index] = features
-        embeddings = [Embedding.of([])] * len(texts)
-        if not found:
-            return embeddings
-        pause()
-        inputs, places = zip(*found.values(), strict=True)
-        for index, window in zip(found, self._forward_all(inputs, places), strict=True):
-            embeddings[index] = Embedding.of([window])
-        return embeddings
+            done = model_executor().submit(self._pass, [windows[place] for place in places]).result()
+            found.update(zip(places, done, strict=True))
+        of_text: list[list[tuple[FloatArray, TokenVectors]]] = [[] for _ in texts]
+        for place, window in enumerate(windows):
+            of_text[window.text].append(found[place])
+        return [Embedding.of(parts) for parts in of_text]
 
     def fits(self, text: str) -> bool:
         """Return True if a text fits one window. The text is tokenized; there is no forward pass."""
-        return model_executor().submit(lambda: not self._tokenizer.encode(text).overflowing).result()
+        return not self._tokenizer.encode(text).overflowing
 
-    def _begin(self, text: str, pause: Callable[[], None]) -> tuple[list[_Window], list[_Features]]:
-        """Tokenize a text and embed its first window, so that most texts need one call on the model's thread.
+    def cut(self, text: str) -> list[tuple[int, int]]:
+        """Cut a text into the fewest windows, about equally long, between words if possible.
 
         Returns:
-            The first window, if there is one, and what is still to be embedded.
+            The places of the windows in the text, as (start, end).
         """
-        features = self._tokenize(text)
-        if not features:
-            return [], []
-        pause()
-        return [self._forward(*features[0])], features[1:]
-
-    def _tokenize(self, text: str) -> list[_Features]:
         whole = self._tokenizer.encode(text)
-        if not whole.overflowing:
-            return self._features(whole, 0)
-        found: list[_Features] = []
-        for start, end in self._cut(text, whole):
-            found += self._features(self._tokenizer.encode(text[start:end]), start)
-        return found
-
-    def _pieces(self, text: str) -> list[tuple[int, int]]:
-        """Cut a text into the fewest pieces that fit a window, about equally long, between words if possible."""
-        whole = self._tokenizer.encode(text)
-        return self._cut(text, whole) if whole.overflowing else [(0, len(text))]
-
-    def _cut(self, text: str, whole: Any) -> list[tuple[int, int]]:
-        windows = [whole, *whole.overflowing]
-        places = chain.from_iterable(window.offsets for window in windows)
-        is_special = chain.from_iterable(window.special_tokens_mask for window in windows)
-        # Special tokens, such as [CLS], have no place in the text.
+        parts = [whole, *whole.overflowing]
+        if len(parts) == 1:
+            return [(0, len(text))]
+        places = chain.from_iterable(part.offsets for part in parts)
+        is_special = chain.from_iterable(part.special_tokens_mask for part in parts)
         offsets = [place for place, special in zip(places, is_special, strict=True) if not special]
-        # Each piece gets its own special tokens, and may grow by a word.
+        # Each window gets its own special tokens, and may grow by a word.
         room = self.window_tokens - sum(whole.special_tokens_mask)
         count = -(-len(offsets) // (room - _LONGEST_WORD))
         cuts = [_between_words(offsets, number * len(offsets) // count) for number in range(1, count)]
         return list(pairwise([0, *cuts, len(text)]))
 
-    def _features(self, encoded: Any, base: int) -> list[_Features]:
-        """Return the windows of a tokenized text that have tokens.
-
-        Args:
-            encoded: the tokenized text.
-            base: where the text begins in the whole text, in characters.
-        """
-        found: list[_Features] = []
-        for window in (encoded, *encoded.overflowing):
-            # Special tokens are not in the text: their place is empty.
-            places = [(start + base, end + base) if end > start else (0, 0) for start, end in window.offsets]
-            if any(end for _, end in places):
-                inputs = {name: getattr(window, attribute) for name, attribute in self._names}
-                found.append((inputs, places))
-        return found
-
-    def _forward(self, features: dict[str, list[int]], offsets: list[tuple[int, int]]) -> _Window:
-        return self._forward_all([features], [offsets])[0]
-
-    def _forward_all(
-        self, features: Sequence[dict[str, list[int]]], offsets: Sequence[list[tuple[int, int]]]
-    ) -> list[_Window]:
-        import numpy as np
-        import torch
-
-        length = max(map(len, offsets))
-        with torch.inference_mode():
-            inputs = {
-                name: torch.tensor([_padded(row[name], length, self._padding.get(name, 0)) for row in features])
-                for name in features[0]
-            }
-            output = self._model({name: values.to(self._device) for name, values in inputs.items()})
-            vectors = output["sentence_embedding"].float().cpu().numpy()
-            tokens = output["token_embeddings"].float().cpu().numpy()
+    def _windows(self, number: int, text: str) -> list[_Window]:
+        """Return the windows of a text that have tokens of it."""
+        whole = self._tokenizer.encode(text)
+        if not whole.overflowing:
+            parts: list[tuple[int, Encoding]] = [(0, whole)]
+        else:
+            parts = []
+            for start, end in self.cut(text):
+                part = self._tokenizer.encode(text[start:end])
+                parts += [(start, encoded) for encoded in (part, *part.overflowing)]
         windows = []
-        for row, places in enumerate(np.asarray(there, dtype=np.int64) for there in offsets):
-            real = places[:, 1] > places[:, 0]
-            found = TokenVectors(places[real, 0], places[real, 1], unit(tokens[row, : len(places)][real]))
-            windows.append((unit(vectors[row]), found))
+        for base, part in parts:
+            # Special tokens are not in the text: their place is empty.
+            offsets = [(start + base, end + base) if end > start else (0, 0) for start, end in part.offsets]
+            if any(end for _, end in offsets):
+                starts, ends = map(list, zip(*offsets, strict=True))
+                windows.append(_Window(number, part.ids, part.type_ids, starts, ends))
         return windows
 
+    def _pass(self, windows: Sequence[_Window]) -> list[tuple[FloatArray, TokenVectors]]:
+        import numpy as np
 
-def _padded(values: list[int], length: int, padding: int) -> list[int]:
-    return values + [padding] * (length - len(values))
+        length = max(len(window.ids) for window in windows)
+        ids, mask, types = (np.zeros((len(windows), length), np.int64) for _ in range(3))
+        for row, window in enumerate(windows):
+            size = len(window.ids)
+            ids[row, :size], mask[row, :size], types[row, :size] = window.ids, 1, window.types
+        tokens, vectors = self._forward({"input_ids": ids, "attention_mask": mask, "token_type_ids": types})
+        found = []
+        for row, window in enumerate(windows):
+            starts, ends = np.asarray(window.starts, np.int64), np.asarray(window.ends, np.int64)
+            real = ends > starts
+            own = unit(tokens[row, : len(window.ids)][real])
+            found.append((unit(vectors[row]), TokenVectors(starts[real], ends[real], own)))
+        return found
 
 
 def _between_words(offsets: list[tuple[int, int]], index: int) -> int:
@@ -202,26 +169,86 @@ def _between_words(offsets: list[tuple[int, int]], index: int) -> int:
     return offsets[index][0]
 
 
-def _window_tokens(model: Any) -> int:
-    return min(int(model.max_seq_length or _LONGEST_WINDOW), _LONGEST_WINDOW)
-
-
 def load_embedder(settings: ModelSettings) -> Embedder:
     """Load the embedder that the settings name.
 
     Raises:
         ModelUnavailableError: the model cannot be loaded.
     """
-    with model_requires("embedder", "sentence-transformers", "local", "the embedder"):
+    name = settings.embedder
+    onnx_file = settings.onnx_file if onnx_is_wanted(settings) else ""
+    folder = find_model("embedder", name, download=settings.download, onnx_file=onnx_file)
+    with reading("embedder", name):
+        pooling = _pooling(folder)
+        graph = open_graph("embedder", name, folder, settings, "encoder") if pooling else None
+        if graph is None or pooling is None:
+            return _load_by_torch(folder, settings)
+        # The scores of a file that the user chose are not those of the model itself.
+        shown = name if settings.onnx_file == ONNX_FILE else f"{name}, {settings.onnx_file}"
+        window = min(most_tokens(folder) or _LONGEST_WINDOW, _LONGEST_WINDOW)
+        return Embedder(shown, load_tokenizer("embedder", folder, name), window, _OnnxForward(graph, pooling))
+
+
+class _OnnxForward:
+    """A forward pass by ONNX Runtime, and the pooling of its tokens.
+
+    Args:
+        graph: returns the vectors of tokens.
+        pooling: ``mean`` or ``cls``.
+    """
+
+    def __init__(self, graph: Graph, pooling: str) -> None:
+        self._graph = graph
+        self._pooling = pooling
+
+    def __call__(self, inputs: dict[str, IntArray]) -> tuple[FloatArray, FloatArray]:
+        tokens = self._graph.run(inputs)
+        if self._pooling == "cls":
+            return tokens, tokens[:, 0]
+        mask = inputs["attention_mask"][:, :, None]
+        return tokens, (tokens * mask).sum(axis=1) / mask.sum(axis=1)
+
+
+def _pooling(folder: Path) -> str | None:
+    """Return how a model pools its tokens: ``mean`` or ``cls``; None for a model with other parts.
+
+    sentence-transformers takes the mean of a model without ``modules.json``.
+    """
+    modules = read_json(folder / "modules.json")
+    if modules is None:
+        return "mean"
+    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Normalize"} or modules[0]["path"]:
+        return None
+    config = read_json(folder / modules[1]["path"] / "config.json") or {}
+    if "pooling_mode" in config:
+        return config["pooling_mode"] if config["pooling_mode"] in ("mean", "cls") else None
+    # The older form: a truth value for each kind.
+    modes = [key for key, value in config.items() if key.startswith("pooling_mode_") and value]
+    return {("pooling_mode_mean_tokens",): "mean", ("pooling_mode_cls_token",): "cls"}.get(tuple(modes))
+
+
+def _load_by_torch(folder: Path, settings: ModelSettings) -> Embedder:
+    with model_requires("embedder", "sentence-transformers", "local", "an embedder that PyTorch computes"):
         from sentence_transformers import SentenceTransformer
+    import torch
 
-    def load(path: str, local: bool) -> Embedder:
-        model = SentenceTransformer(path, device=settings.device, local_files_only=local, trust_remote_code=False)
-        name = settings.embedder
-        if settings.backend == "onnx":
-            name = use_onnx("embedder", model, settings, path if local else None)
-        else:
-            use_torchscript("embedder", model, _window_tokens(model))
-        return Embedder(model.eval(), name)
+    name = settings.embedder
+    with quiet_transformers():
+        model = SentenceTransformer(
+            str(folder), device=settings.device, local_files_only=True, trust_remote_code=False
+        ).eval()
+    if not getattr(model.tokenizer, "is_fast", False):
+        raise ModelUnavailableError("embedder", f"{name} has no fast tokenizer, which token positions need")
+    names = set(model.tokenizer.model_input_names)
 
-    return load_pretrained("embedder", settings.embedder, settings.download, load)
+    def forward(inputs: dict[str, IntArray]) -> tuple[FloatArray, FloatArray]:
+        limit_threads()
+        with torch.inference_mode():
+            given = {key: torch.from_numpy(value).to(model.device) for key, value in inputs.items() if key in names}
+            found = model(given)
+            return found["token_embeddings"].float().cpu().numpy(), found["sentence_embedding"].float().cpu().numpy()
+
+    batch = 1 if settings.device == "cpu" else _GPU_BATCH
+    window = min(int(model.max_seq_length or _LONGEST_WINDOW), _LONGEST_WINDOW)
+    return Embedder(name, load_tokenizer("embedder", folder, name), window, forward, batch=batch)

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.floating[Any]]
     IntArray = NDArray[np.int64]
 
-__all__ = ["Embedding", "TokenVectors", "keep_words", "unit"]
+__all__ = ["Embedding", "TokenVectors", "best_cosines", "keep_words", "unit"]
+
+_ROWS = 16
+"""Tokens that are compared with those of another text in one product of matrices."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,30 @@ def unit(vectors: FloatArray) -> FloatArray:
 
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.ascontiguousarray(vectors / np.maximum(lengths, 1e-12), dtype=np.float32)
+
+
+def best_cosines(tokens: FloatArray, others: FloatArray) -> FloatArray:
+    """Return the best cosine of each token with any token of another text.
+
+    Args:
+        tokens: rows of length 1; shape (t, d).
+        others: rows of length 1; shape (u, d), u > 0.
+
+    Returns:
+        Shape (t,).
+    """
+    import numpy as np
+
+    best = np.full(len(tokens), -1.0, np.float32)
+    # BLAS computes products of at most 2 ** 18 multiplications on the calling thread. For larger ones it wakes threads
+    # that wait actively for one another on all cores, which takes far longer in a busy application.
+    columns = max(1, min(len(others), 2**18 // (_ROWS * tokens.shape[1])))
+    for left in range(0, len(tokens), _ROWS):
+        part = tokens[left : left + _ROWS].astype(np.float32, copy=False)
+        for right in range(0, len(others), columns):
+            products = part @ others[right : right + columns].astype(np.float32, copy=False).T
+            np.maximum(best[left : left + _ROWS], products.max(axis=1), out=best[left : left + _ROWS])
+    return best
 
 
 def keep_words(text: str, embedding: Embedding) -> Embedding:

@@ -27,12 +27,13 @@ must be there by name and shape: a loader that keeps the prefix silently scores 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.errors import ModelUnavailableError, model_requires
-from rageval_hooks.models.sources import hub_file, load_pretrained
+from rageval_hooks.models.pytorch import limit_threads
+from rageval_hooks.models.sources import find_model, hub_file, load_tokenizer, reading
 from rageval_hooks.runtime.executors import slow_model_executor
 from rageval_hooks.settings import ModelSettings
 
@@ -53,6 +54,8 @@ OVERLAP_TOKENS = 256
 
 RESPONSE_TOKENS = 1024
 """Tokens of a response that are read at once."""
+
+_CORES = 2
 
 _LONGEST_WORD = 12
 """Maximum number of tokens by which a cut moves to be between words."""
@@ -92,6 +95,7 @@ class Hhem:
     def _support(self, source: str, response: str) -> float:
         import torch
 
+        limit_threads(_CORES)
         tokens = self._tokenizer.encode(PROMPT.format(text1=source, text2=response)).ids
         with torch.inference_mode():
             ids = torch.tensor([tokens], device=self._model.device)
@@ -131,31 +135,28 @@ def load_hhem(settings: ModelSettings) -> Hhem:
     """
     with model_requires("hhem", "sentence-transformers", "local", "the model of hhem"):
         import torch  # noqa: F401
-        from tokenizers import Tokenizer
         from transformers import T5ForTokenClassification  # noqa: F401
     name = settings.hhem
 
-    def load(path: str, local: bool) -> Hhem:
-        if not local:
-            # The hub cache finds a model by this file the next time.
-            hub_file(path, "config.json", True)
-            path = os.path.dirname(hub_file(path, _WEIGHTS, True) or "")
-        local_file = os.path.join(path, _TOKENIZER)
-        found = local_file if os.path.isfile(local_file) else hub_file(FOUNDATION, _TOKENIZER, settings.download)
-        if found is None:
-            raise ModelUnavailableError(
-                "hhem",
-                f"{name} is here, but the tokenizer of {FOUNDATION} is not, and may not be downloaded. Download it "
-                f"where there is a network (hf download {FOUNDATION} {_TOKENIZER}) and put it next to {_WEIGHTS}",
-            )
-        model = _build(_read_weights(os.path.join(path, _WEIGHTS)), name)
-        tokenizer = Tokenizer.from_file(found)
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
+    folder = find_model("hhem", name, download=settings.download)
+    with reading("hhem", name):
+        model = _build(_read_weights(folder / _WEIGHTS), name)
+        tokenizer = _load_tokenizer(folder, settings)
         _check_tokenizer(tokenizer, int(model.config.vocab_size), name)
         return Hhem(model.to(settings.device).eval(), tokenizer, name)
 
-    return load_pretrained("hhem", name, settings.download, load)
+
+def _load_tokenizer(folder: Path, settings: ModelSettings) -> Tokenizer:
+    if (folder / _TOKENIZER).is_file():
+        return load_tokenizer("hhem", folder, settings.hhem)
+    found = hub_file(FOUNDATION, _TOKENIZER, settings.download)
+    if found is None:
+        raise ModelUnavailableError(
+            "hhem",
+            f"{settings.hhem} is here, but the tokenizer of {FOUNDATION} is not, and may not be downloaded. Download "
+            f"it where there is a network (hf download {FOUNDATION} {_TOKENIZER}) and put it next to {_WEIGHTS}",
+        )
+    return load_tokenizer("hhem", Path(found).parent, settings.hhem)
 
 
 _WEIGHTS = "model.safetensors"
@@ -167,11 +168,11 @@ _ATTENTION = "transformer.encoder.block.0.layer.0.SelfAttention"
 _FEED_FORWARD = "transformer.encoder.block.0.layer.1.DenseReluDense"
 
 
-def _read_weights(path: str) -> dict[str, Any]:
+def _read_weights(path: Path) -> dict[str, Any]:
     """Return the weights by the names that transformers uses."""
     from safetensors.torch import load_file
 
-    if not os.path.isfile(path):
+    if not path.is_file():
         raise FileNotFoundError(f"there is no {path}")
     weights = {key.removeprefix(_PREFIX): value for key, value in load_file(path).items()}
     # Both names are the same matrix, and some files have it once.

@@ -1,133 +1,263 @@
-"""ONNX Runtime in place of PyTorch for the forward passes of a model that sentence-transformers has loaded."""
+"""ONNX Runtime: it computes the passes of local encoders on the CPU, on the calling thread and without Python's lock.
+
+The graph of a model is its own ``onnx/model.onnx``. Where it has none, the graph is exported once from its weights. For
+int8, the graph is quantized once. Both happen in a short-lived process (:mod:`rageval_hooks.models.export`), so that
+the application never imports PyTorch for it, and the result is kept in a private folder by the hash of the weights.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
 import os
+import stat
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping
-from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
-from rageval_hooks.models.sources import hub_file
-from rageval_hooks.models.transformer import replace_transformer
-from rageval_hooks.settings import ONNX_FILE, ModelSettings, looks_like_path
+from rageval_hooks.settings import ONNX_FILE, ModelSettings
 
 if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.nn import Module
+    from rageval_hooks.models.embedding import FloatArray, IntArray
 
-__all__ = ["OnnxGraph", "use_onnx"]
+__all__ = ["Graph", "GraphKind", "onnx_is_wanted", "open_graph", "weight_files"]
 
-_OUTPUTS = {"embedder": ("last_hidden_state", "token_embeddings"), "cross_encoder": ("logits",)}
-"""By role, the names that exporters give to the output that is read."""
+_logger = logging.getLogger(__name__)
+
+GraphKind = Literal["encoder", "pair", "tokens", "hhem"]
+"""What a graph computes: token vectors, one vector of logits per text or pair, logits per token, or those of HHEM-2."""
+
+_OUTPUTS: Final[dict[GraphKind, tuple[str, ...]]] = {
+    "encoder": ("last_hidden_state", "token_embeddings"),
+    "pair": ("logits",),
+    "tokens": ("logits",),
+    "hhem": ("logits",),
+}
+"""The names that exporters give to the output that is read."""
+
+_EXPORT_VERSION: Final = "1"
+"""Changes when the export or the quantization gives other numbers."""
+
+_LONGEST_EXPORT: Final = 600.0
+"""Seconds. A model of 1.5 GB takes about a minute."""
 
 
-class OnnxGraph:
+class Graph:
     """An ONNX file, ready to run.
 
-    It runs on the calling thread. Threads of the runtime would be missing in a forked process, which would then wait
-    forever.
+    It has no threads of its own: a pass runs on the thread that asks for it. Threads of the runtime would be missing in
+    a forked process, which would then wait forever.
 
     Args:
         path: the file.
-        threads: the number of threads that compute.
+        kind: which output is read.
 
     Raises:
         ImportError: onnxruntime is not installed.
+        ValueError: the file has no such output.
         Exception: onnxruntime cannot read the file.
     """
 
-    def __init__(self, path: str, threads: int = 1) -> None:
-        onnxruntime = _without_telemetry()
+    def __init__(self, path: str | Path, kind: GraphKind) -> None:
+        onnxruntime = _import_onnxruntime()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.use_deterministic_compute = True
-        # Memory patterns keep a plan for each shape of the inputs, and every text has another shape.
-        options.enable_mem_pattern = False
+        # An arena keeps the memory of the longest text. Memory patterns keep a plan for each length.
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        self.inputs = [node.name for node in self._session.get_inputs()]
-        self.outputs = [node.name for node in self._session.get_outputs()]
+        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self._inputs = [node.name for node in self._session.get_inputs()]
+        outputs = [node.name for node in self._session.get_outputs()]
+        self._output = next((name for name in _OUTPUTS[kind] if name in outputs), "")
+        if not self._output:
+            raise ValueError(f"it has no output {' or '.join(_OUTPUTS[kind])}, but {', '.join(outputs)}")
 
-    def run(self, output: str, inputs: Mapping[str, Any]) -> Any:
-        """Return one output. Inputs are numpy arrays by name; those that the graph does not read are ignored."""
-        [found] = self._session.run([output], {name: inputs[name] for name in self.inputs})
-        return found
+    def run(self, inputs: Mapping[str, IntArray]) -> FloatArray:
+        """Return the output of one pass.
+
+        Args:
+            inputs: token ids, mask and types, each of shape (texts, tokens). Those that the graph does not read are
+                ignored.
+
+        Returns:
+            Shape (texts, tokens, d) for ``encoder``, ``tokens`` and ``hhem``, (texts, labels) for ``pair``.
+        """
+        [found] = self._session.run([self._output], {name: inputs[name] for name in self._inputs})
+        return found  # type: ignore[no-any-return]
 
 
-def _without_telemetry() -> Any:
+def _import_onnxruntime() -> Any:
     """Import onnxruntime with its telemetry disabled.
 
-    The telemetry reports to the vendor, and its thread makes forked processes hang or abort when they end. It must be
-    disabled before the import.
+    The telemetry reports to the vendor, and its thread makes forked processes hang or abort when they end.
     """
-    variable = "ORT_DISABLE_TELEMETRY"
-    before = os.environ.get(variable)
-    os.environ[variable] = "1"
+    before = os.environ.get("ORT_DISABLE_TELEMETRY")
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
-        return import_module("onnxruntime")
+        import onnxruntime
     finally:
         if before is None:
-            del os.environ[variable]
+            del os.environ["ORT_DISABLE_TELEMETRY"]
         else:
-            os.environ[variable] = before
+            os.environ["ORT_DISABLE_TELEMETRY"] = before
+    return onnxruntime
 
 
-def use_onnx(role: str, model: Module, settings: ModelSettings, folder: str | None) -> str:
-    """Replace the transformer inside a sentence-transformers model by ONNX Runtime. Tokens and pooling do not change.
+def onnx_is_wanted(settings: ModelSettings) -> bool:
+    """Return True if the settings and this machine allow ONNX Runtime to compute the models."""
+    return settings.backend != "torch" and settings.device == "cpu" and find_spec("onnxruntime") is not None
+
+
+def open_graph(role: str, name: str, folder: Path, settings: ModelSettings, kind: GraphKind) -> Graph | None:
+    """Open the graph of a model; export or quantize it before if that is needed. This may take a minute.
 
     Args:
-        role: ``embedder`` or ``cross_encoder``.
-        model: the model; its PyTorch weights are dropped.
-        settings: the model, the file, and whether it may be downloaded.
-        folder: the folder of the model, if it is known.
+        role: the use of the model, such as ``embedder``.
+        name: its name, for messages.
+        folder: its folder.
+        settings: backend, precision, device and the graph's file.
+        kind: what the graph computes.
 
     Returns:
-        The model's name for its scores, with the file's name if that is not the default.
+        None if PyTorch is to compute the model.
 
     Raises:
-        ModelUnavailableError: there is no such file, or it has another kind of model.
+        ModelUnavailableError: there is no graph, and PyTorch may not or cannot compute the model.
     """
-    name = str(getattr(settings, role))
-    path = _find(role, name, settings, folder)
+    if not onnx_is_wanted(settings):
+        if settings.backend == "onnx":
+            missing = MissingDependencyError("onnxruntime", "local", 'backend="onnx"')
+            raise ModelUnavailableError(role, str(missing))
+        return None
     try:
-        graph = OnnxGraph(path)
-    except ImportError as error:
-        missing = MissingDependencyError("onnxruntime", "onnx", 'backend="onnx"')
-        raise ModelUnavailableError(role, str(missing)) from error
-    except Exception as error:
-        reason = f"{path} cannot be loaded: {type(error).__name__}: {str(error)[:200]}"
-        raise ModelUnavailableError(role, reason) from error
-    output = next((output for output in _OUTPUTS[role] if output in graph.outputs), None)
-    if output is None:
-        wanted = " or ".join(_OUTPUTS[role])
-        raise ModelUnavailableError(role, f"{path} has no output {wanted}, but {', '.join(graph.outputs)}")
-    replace_transformer(model, role, partial(_run, graph, output))
-    return name if settings.onnx_file == ONNX_FILE else f"{name}, {settings.onnx_file}"
+        path = _graph_file(role, folder, settings, kind)
+        try:
+            return Graph(path, kind)
+        except Exception as error:
+            raise ValueError(f"{path} cannot be used: {_brief(error)}") from error
+    except ValueError as error:
+        if settings.backend == "onnx" or find_spec("torch") is None:
+            raise ModelUnavailableError(role, f"{name} cannot be run by ONNX Runtime: {error}") from error
+        _logger.warning(
+            "rageval-hooks: %s: %s is run by PyTorch, which takes two to five times as long: %s. models={'backend': "
+            "'torch'} does not try ONNX Runtime. [RAGEVAL-219]", role, name, error
+        )  # fmt: skip
+        return None
 
 
-def _find(role: str, name: str, settings: ModelSettings, folder: str | None) -> str:
-    file = settings.onnx_file
-    path = os.path.join(folder or "", *file.split("/"))
-    if folder is not None and os.path.isfile(path):
-        return path
-    if not looks_like_path(name) and not os.path.isdir(name):
-        # A name without a publisher is one of sentence-transformers.
-        repository = name if "/" in name else f"sentence-transformers/{name}"
-        found = hub_file(repository, file, settings.download)
-        if found is not None:
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files of a model's weights in the format that transformers prefers; empty if there are none."""
+    for pattern in ("*.safetensors", "pytorch_model*.bin"):
+        if found := sorted(folder.glob(pattern)):
             return found
-    where = f"{name} has no {file} on this machine"
-    advice = f"Download it where there is a network (hf download {name} {file})"
-    raise ModelUnavailableError(role, f'{where}, which backend="onnx" needs. {advice}, or leave backend="torch"')
+    return []
 
 
-def _run(graph: OnnxGraph, output: str, inputs: Mapping[str, Tensor]) -> Tensor:
-    import torch
+def _graph_file(role: str, folder: Path, settings: ModelSettings, kind: GraphKind) -> Path:
+    """Return the file to open.
 
-    arrays = {name: value.numpy() for name, value in inputs.items()}
-    if "token_type_ids" not in arrays:
-        arrays["token_type_ids"] = torch.zeros_like(inputs["input_ids"]).numpy()
-    return torch.from_numpy(graph.run(output, arrays))
+    Raises:
+        ValueError: there is none, and none can be made; the message says what to do.
+    """
+    own = folder / settings.onnx_file
+    # A file that the user names is used as it is.
+    if settings.onnx_file != ONNX_FILE:
+        if own.is_file():
+            return own
+        raise ValueError(f"there is no {own}, which models={{'onnx_file': …}} names")
+    # int8 is the default for the embedder only, since its effect was measured there (benchmarks/RESULTS.md).
+    is_int8 = settings.precision == "int8" or (settings.precision == "auto" and role == "embedder")
+    if own.is_file() and not is_int8:
+        return own
+    sources = [own] if own.is_file() else weight_files(folder)
+    if not sources:
+        raise ValueError(f"{folder} has neither {ONNX_FILE} nor weights")
+    target = _cache_folder() / f"{_fingerprint([folder / 'config.json', *sources], kind)}-{_suffix(is_int8)}.onnx"
+    if not target.is_file():
+        if not own.is_file() and find_spec("torch") is None:
+            raise ValueError(
+                f"it has no {ONNX_FILE}, and PyTorch, which can export it, is not installed. Use a model with that "
+                'file, or pip install "rageval-hooks[local]"'
+            )
+        _make(target, folder=folder, kind=kind, graph=own if own.is_file() else None, int8=is_int8)
+    return target
+
+
+def _suffix(is_int8: bool) -> str:
+    return "int8" if is_int8 else "fp32"
+
+
+def _fingerprint(files: list[Path], kind: GraphKind) -> str:
+    digest = hashlib.sha256(f"{_EXPORT_VERSION} {kind}".encode())
+    for path in files:
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:32]
+
+
+def _cache_folder() -> Path:
+    """Return the private folder for graphs that were made on this machine.
+
+    Raises:
+        ValueError: there is no place for it.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    places = [Path(base) if base else Path("~/.cache").expanduser(), Path(tempfile.gettempdir())]
+    for folder in (places[0] / "rageval-hooks" / "onnx", places[1] / f"rageval-hooks-onnx-{user}"):
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            state = folder.lstat()
+        except (OSError, RuntimeError):  # read-only, or no home directory
+            continue
+        # Whoever can write there can change the scores.
+        is_ours = os.name == "nt" or (state.st_uid == user and not state.st_mode & 0o077)
+        if stat.S_ISDIR(state.st_mode) and is_ours and os.access(folder, os.W_OK):
+            return folder
+    raise ValueError(f"no private folder for graphs at {places[0]} or {places[1]}: set XDG_CACHE_HOME")
+
+
+def _make(target: Path, **job: Any) -> None:
+    """Make a graph in another process.
+
+    Raises:
+        ValueError: it could not be made.
+    """
+    values = {key: str(value) if isinstance(value, Path) else value for key, value in job.items()}
+    # Isolated and without `site`: a sitecustomize, such as that of opentelemetry-instrument, would instrument the
+    # process, which would then load models and start such processes itself.
+    code = (
+        "import json, sys; job = json.loads(sys.argv[1]); sys.path[:] = job.pop('path'); "
+        "from rageval_hooks.models.export import main; main(job)"
+    )
+    path = [os.path.abspath(entry) for entry in sys.path]
+    command = [sys.executable, "-I", "-S", "-c", code, json.dumps({"path": path, "target": str(target), **values})]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
+    try:
+        done = subprocess.run(  # noqa: S603 - our own code, with this interpreter
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=_LONGEST_EXPORT,
+            env=environment,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError, TypeError) as error:
+        raise ValueError(f"no graph could be made: {_brief(error)}") from error
+    # A server's own SIGCHLD handler may take the exit status away, so the file decides.
+    if not target.is_file():
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise ValueError(f"no graph could be made: {lines[-1][:300] if lines else f'exit status {done.returncode}'}")
+
+
+def _brief(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

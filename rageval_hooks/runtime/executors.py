@@ -45,7 +45,6 @@ _MOST_INLINE_THREADS = 4
 # These threads mostly wait, for the inline pool or a deadline.
 _DEFERRED_THREADS = 4
 _MODEL_THREADS = 2
-_SLOW_MODEL_CORES = 2
 
 _NICENESS = 10
 """The usual step of the command ``nice``."""
@@ -392,14 +391,14 @@ def slow_model_executor() -> DaemonExecutor:
 @cache
 def _model_executor(is_urgent: bool) -> DaemonExecutor:
     name = "rageval-urgent-model" if is_urgent else "rageval-model"
-    prepare = partial(_compute_on, 1, is_urgent)
+    prepare = partial(_compute_on, is_urgent)
     return _for_models(DaemonExecutor(_MODEL_THREADS, name, prepare, are_several_in_progress))
 
 
 @cache
 def _slow_model_executor(is_urgent: bool) -> DaemonExecutor:
     name = "rageval-urgent-slow-model" if is_urgent else "rageval-slow-model"
-    return _for_models(DaemonExecutor(1, name, partial(_compute_on, _SLOW_MODEL_CORES, is_urgent)))
+    return _for_models(DaemonExecutor(1, name, partial(_compute_on, is_urgent)))
 
 
 _executors_for_models: list[DaemonExecutor] = []
@@ -427,25 +426,12 @@ def stop_models(timeout: float) -> bool:
     return all(stopped)
 
 
-def _compute_on(cores: int, is_urgent: bool) -> None:
-    """Let PyTorch use at most some cores on this thread; unless it is urgent, prefer the application's threads to it.
-
-    PyTorch's threads wait for one another by spinning. On a busy machine a pass on several cores takes more CPU time
-    than on one, and takes the cores from the application: passes of all-MiniLM-L6-v2 on two cores each took half as
-    much again as two passes side by side on one core each.
-
-    ``torch.set_num_threads`` would not do: it also sets the number of all threads that start later.
-    """
+def _compute_on(is_urgent: bool) -> None:
+    """Prefer the application's threads to this one, unless it is urgent."""
     # Elsewhere the priority of a single thread cannot be set in this way.
     if sys.platform == "linux" and not is_urgent:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-    import torch
-    from threadpoolctl import ThreadpoolController
-
-    # PyTorch sets its usual number when a thread first asks for it, and would set it over ours later.
-    if torch.get_num_threads() > cores:
-        ThreadpoolController().limit(limits=cores, user_api="openmp")
 
 
 run_in_child(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import onnx_files, tiny_models
+from tests import tiny_models
 from tests.interpreter import run_script
 from tests.local import LOCAL
 from tests.online.processes import run_fresh
@@ -121,7 +121,7 @@ def test_a_model_of_onnx_goes_on_in_a_child(tmp_path: Path) -> None:
     """With the same numbers, and both processes end."""
     pytest.importorskip("onnxruntime")
     encoder = tiny_models.build_encoder(tmp_path / "encoder")
-    onnx_files.export(encoder)
+    tiny_models.add_graph(encoder, "encoder")
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _FORK, str(encoder)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ PAIRS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def encoder(tiny_cross_encoder: Path) -> CrossEncoder:
-    return load_cross_encoder(ModelSettings(cross_encoder=str(tiny_cross_encoder)))
+@pytest.fixture(scope="module", params=["torch", "onnx"])
+def encoder(request: pytest.FixtureRequest, tiny_cross_encoder: Path) -> CrossEncoder:
+    return load_cross_encoder(ModelSettings(cross_encoder=str(tiny_cross_encoder), backend=request.param))
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +47,9 @@ def test_relevance_is_the_sigmoid_of_the_librarys_logit(
     assert encoder.relevance(query, response).probability == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
 
 
-def test_a_model_with_a_prompt_of_its_own_is_given_it(tiny_cross_encoder: Path) -> None:
+def test_a_model_with_a_prompt_of_its_own_is_given_it(tiny_cross_encoder: Path, tmp_path: Path) -> None:
     """As the library does: rerankers that follow instructions name a prompt in their configuration."""
+    folder = tmp_path / "prompted"
     model = sentence_transformers.CrossEncoder(
         str(tiny_cross_encoder),
         device="cpu",
@@ -55,10 +57,12 @@ def test_a_model_with_a_prompt_of_its_own_is_given_it(tiny_cross_encoder: Path) 
         prompts={"rank": "when was it built: "},
         default_prompt_name="rank",
     )
+    model.save_pretrained(str(folder))
+    shutil.copytree(tiny_cross_encoder / "onnx", folder / "onnx")
     plain = load_cross_encoder(ModelSettings(cross_encoder=str(tiny_cross_encoder)))
     logit = float(model.predict([PAIRS[0]], activation_fn=torch.nn.Identity())[0])
 
-    found = CrossEncoder(model, "mine").relevance(*PAIRS[0]).probability
+    found = load_cross_encoder(ModelSettings(cross_encoder=str(folder))).relevance(*PAIRS[0]).probability
 
     assert found == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
     assert found != pytest.approx(plain.relevance(*PAIRS[0]).probability, abs=1e-4)
@@ -95,17 +99,6 @@ def test_a_model_with_several_outputs_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("logit", [-1000.0, -1.0, 0.0, 1.0, 1000.0])
 def test_extreme_logits_are_probabilities(logit: float) -> None:
     """No overflow, whatever the model says."""
+    encoder = CrossEncoder("mine", lambda query, response: (logit, False))
 
-    class Model:
-        num_labels = 1
-        max_seq_length = 512
-
-        def predict(self, pairs: object, **options: object) -> list[float]:
-            return [logit]
-
-        def tokenizer(self, *texts: str, **options: object) -> dict[str, list[int]]:
-            return {"input_ids": []}
-
-    probability = CrossEncoder(Model(), "mine").relevance("a", "b").probability
-
-    assert probability == pytest.approx(0.5 * (1 + math.tanh(logit / 2)), abs=1e-12)
+    assert encoder.relevance("a", "b").probability == pytest.approx(0.5 * (1 + math.tanh(logit / 2)), abs=1e-12)

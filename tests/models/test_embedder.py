@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from rageval_hooks.errors import ModelUnavailableError, OverBudgetError
-from rageval_hooks.models import Models, sources
+from rageval_hooks.models import sources
 from rageval_hooks.models.embedder import Embedder, load_embedder
 from rageval_hooks.models.embedding import Embedding, keep_words, unit
 from rageval_hooks.settings import ModelSettings
 from rageval_hooks.text.words import words
+from tests import tiny_models
 
 TEXTS = [
     "The new pier was opened in September 2019.",
@@ -32,10 +33,9 @@ LONG = " ".join(
 
 
 @pytest.fixture(scope="module")
-def embedder(minilm: Models) -> Embedder:
-    found = minilm.embedder()
-    assert isinstance(found, Embedder)
-    return found
+def embedder() -> Embedder:
+    """In fp32 by PyTorch, with the numbers of the library; tests/models/test_onnx.py compares ONNX Runtime with it."""
+    return load_embedder(ModelSettings(backend="torch"))
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_the_windows_of_a_long_text_are_texts_of_their_own(embedder: Embedder, l
     """Each window's vector is what the library gives for its part of the text, and the text's is their mean."""
     found = embedder.embed(LONG)
 
-    pieces = [LONG[start:end] for start, end in embedder._pieces(LONG)]
+    pieces = [LONG[start:end] for start, end in embedder.cut(LONG)]
     assert "".join(pieces) == LONG
     expected = library.encode(pieces, batch_size=1, normalize_embeddings=True)
     np.testing.assert_allclose(found.windows, expected, atol=1e-6)
@@ -89,7 +89,7 @@ def test_the_windows_of_a_long_text_are_texts_of_their_own(embedder: Embedder, l
 
 def test_windows_are_cut_between_words(embedder: Embedder) -> None:
     """Where there is a gap between words within reach, no word is cut."""
-    pieces = [LONG[start:end] for start, end in embedder._pieces(LONG)]
+    pieces = [LONG[start:end] for start, end in embedder.cut(LONG)]
 
     assert " ".join(piece.strip() for piece in pieces) == LONG
 
@@ -225,11 +225,30 @@ def test_a_package_without_weights_is_no_source(monkeypatch: pytest.MonkeyPatch,
     assert sources.packaged_minilm() is None
 
 
-def test_a_slow_tokenizer_is_refused() -> None:
-    """Token positions need a fast one; the reason says so."""
+def test_several_texts_have_the_vectors_that_each_has_alone(embedder: Embedder) -> None:
+    """A long one, one without tokens, and one twice."""
+    texts = [*TEXTS, "", LONG, TEXTS[0]]
 
-    class Slow:
-        tokenizer = type("Tokenizer", (), {"is_fast": False})()
+    found = embedder.embed_all(texts)
 
-    with pytest.raises(ModelUnavailableError, match="mine has no fast tokenizer"):
-        Embedder(Slow(), "mine")
+    for text, embedding in zip(texts, found, strict=True):
+        assert np.array_equal(embedding.windows, embedder.embed(text).windows)
+
+
+def test_a_batch_gives_the_vectors_that_each_text_has_alone(embedder: Embedder) -> None:
+    """On a GPU, texts of several lengths share a pass: the padding changes nothing."""
+    batched = Embedder("mine", embedder._tokenizer, embedder.window_tokens, embedder._forward, batch=4)
+
+    for one, other in zip(batched.embed_all([*TEXTS, LONG]), embedder.embed_all([*TEXTS, LONG]), strict=True):
+        np.testing.assert_allclose(one.windows, other.windows, atol=1e-6)
+        np.testing.assert_allclose(one.tokens.vectors, other.tokens.vectors, atol=1e-5)
+
+
+def test_a_model_without_a_fast_tokenizer_is_refused(tmp_path: Path) -> None:
+    """Token positions need one; the reason says so."""
+    folder = tiny_models.build_encoder(tmp_path / "encoder")
+    for name in ("tokenizer.json", "vocab.txt"):
+        (folder / name).unlink()
+
+    with pytest.raises(ModelUnavailableError):
+        load_embedder(ModelSettings(embedder=str(folder), backend="torch"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -90,21 +89,6 @@ def test_support_depends_on_both_texts_and_their_order(hhem: Hhem) -> None:
     assert len({round(value, 4) for value in values}) == len(PAIRS)
     assert [hhem.support(*pair) for pair in reversed(PAIRS)][::-1] == values
     assert all(0 <= value <= 1 for value in values)
-
-
-def test_at_most_two_threads_compute(hhem: Hhem, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every caller shares the process's one thread for slow models, on any number of cores."""
-    seen = set()
-    forward = hhem._model.forward
-
-    def spy(*args: Any, **options: Any) -> Any:
-        seen.add((threading.current_thread().name, torch.get_num_threads() <= 2))
-        return forward(*args, **options)
-
-    monkeypatch.setattr(hhem._model, "forward", spy)
-    hhem.support(*PAIRS[0])
-
-    assert seen == {("rageval-slow-model-0", True)}
 
 
 # ------------------------------------------------------------------------------------------ loading

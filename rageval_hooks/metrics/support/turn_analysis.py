@@ -14,7 +14,7 @@ from rageval_hooks.metrics.support.index_cache import cached_index, cached_seque
 from rageval_hooks.metrics.support.response_text import ResponseText
 from rageval_hooks.metrics.support.running import TurnInputs
 from rageval_hooks.models import AnyEmbedding, Models
-from rageval_hooks.models.embedder import SHORT, Embedder
+from rageval_hooks.models.embedder import Embedder
 from rageval_hooks.models.embedding import Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
@@ -33,9 +33,6 @@ from rageval_hooks.text.tokens import count_tokens
 from rageval_hooks.turn import Passage, Turn, Usage
 
 __all__ = ["TurnAnalysis"]
-
-_BATCH: Final = 16
-"""Short texts in one forward pass; the deadline is checked between two passes."""
 
 _MAX_UNPREPARED: Final = 1_500
 """Characters of passages that are embedded while a caller waits: about 80 ms on two cores. More were not prepared
@@ -236,33 +233,18 @@ class TurnAnalysis:
             OverBudgetError: the time is used up.
         """
         if text not in self._embeddings:
-            # A metric that embeds one concept embeds all: together they take one forward pass.
+            # A metric that embeds one concept embeds all: a GPU reads them together.
             concepts = self.__dict__.get("concepts", ())
             self.embed_all(concepts if text in concepts else [text])
         return self._embeddings[text]
 
     def embed_all(self, texts: Sequence[str]) -> None:
-        """Embed several texts of this turn, the short ones in batches."""
+        """Embed several texts of this turn."""
         embedder = self.models.embedder(wait=self.wait)
-        new = self._new(texts)
+        new = [text for text in dict.fromkeys(texts) if text not in self._embeddings]
         if new:
             self._wait_for_model()
-        if isinstance(embedder, Embedder):
-            self._embed_short(embedder, [text for text in new if len(text) <= SHORT])
-        for text in self._new(new):
-            self._embeddings[text] = embedder.embed(text, self.pause)
-
-    def _new(self, texts: Iterable[str]) -> list[str]:
-        """Return the texts that are not embedded, each once."""
-        return [text for text in dict.fromkeys(texts) if text not in self._embeddings]
-
-    def _embed_short(self, embedder: Embedder, texts: Sequence[str]) -> None:
-        # A batch of one text costs more than the text alone.
-        if len(texts) < 2:
-            return
-        for start in range(0, len(texts), _BATCH):
-            batch = texts[start : start + _BATCH]
-            self._embeddings.update(zip(batch, embedder.embed_short(batch, self.pause), strict=True))
+        self._embeddings.update(zip(new, embedder.embed_all(new, self.pause), strict=True))
 
     @cached_property
     def response_embedding(self) -> AnyEmbedding:

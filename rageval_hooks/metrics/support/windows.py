@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from rageval_hooks.models.embedding import TokenVectors
-from rageval_hooks.runtime.executors import model_executor
+from rageval_hooks.models.embedding import TokenVectors, best_cosines
 from rageval_hooks.text.passages import PassageIndex
 from rageval_hooks.text.words import WeighedWord
 
@@ -33,9 +32,6 @@ MAX_KEPT_CELLS: Final = 10_000_000
 """Response tokens times windows (40 MB). Beyond it, the same."""
 
 FEW_WINDOWS: Final = 3
-
-_ROWS: Final = 1024
-"""Rows of one matrix product: bounds its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,25 +200,14 @@ class Aligner:
         return _Tokens(self._response.starts[here], self._response.ends[here], windows, nearness)
 
     def _cosines(self, here: slice, chunks: Sequence[int]) -> FloatArray:
-        """Return the best cosine of some response tokens with a token of each chunk; shape (tokens, chunks).
-
-        It is computed by torch on the models' thread: products by numpy take every core and wait actively for each
-        other, which takes hundreds of times as long in a busy application.
-        """
-        return model_executor().submit(self._products, here, chunks).result()
-
-    def _products(self, here: slice, chunks: Sequence[int]) -> FloatArray:
+        """Return the best cosine of some response tokens with a token of each chunk; shape (tokens, chunks)."""
         import numpy as np
-        import torch
 
-        tokens = torch.from_numpy(self._response.vectors[here]).float()
+        tokens = self._response.vectors[here]
         best = np.full((len(tokens), len(chunks)), COSINE_UNRELATED, np.float32)
         for column, chunk in enumerate(chunks):
-            others = torch.from_numpy(self._chunks[chunk]).float().T
-            if not others.numel():
-                continue
-            for row in range(0, len(tokens), _ROWS):
-                best[row : row + _ROWS, column] = (tokens[row : row + _ROWS] @ others).amax(dim=1).numpy()
+            if len(self._chunks[chunk]):
+                best[:, column] = best_cosines(tokens, self._chunks[chunk])
         return best
 
 

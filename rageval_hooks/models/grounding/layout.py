@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.models.grounding.templates import FACTCG, HHEM, LETTUCEDETECT, MINICHECK, PAIR
+from rageval_hooks.models.sources import ABSOLUTE_OFFSET
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 
 __all__ = ["Family", "Layout", "read_config", "read_layout", "unavailable"]
@@ -29,10 +30,6 @@ _SUPPORTED: Final = (
     "entailment", "entail", "entails", "entailed", "supported", "support", "consistent", "grounded", "faithful"
 )  # fmt: skip
 _UNSUPPORTED: Final = ("hallucinated", "hallucination", "unsupported", "not_supported", "ungrounded")
-
-_ABSOLUTE_OFFSET: Final = ("roberta", "xlm-roberta", "camembert")
-"""Model types whose first position is the padding token's index plus one: they read two tokens fewer than they have
-positions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +193,6 @@ def _positions(config: Mapping[str, Any]) -> int | None:
     count = config.get("max_position_embeddings")
     if not isinstance(count, int) or config.get("position_biased_input") is False:
         return None
-    if config.get("model_type") in _ABSOLUTE_OFFSET:
+    if config.get("model_type") in ABSOLUTE_OFFSET:
         return count - 2
     return count

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rageval_hooks.models.grounding.layout import Family, unavailable
-from rageval_hooks.models.onnx import OnnxGraph
+from rageval_hooks.models.onnx import Graph
+from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
 from rageval_hooks.runtime.executors import slow_model_executor
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Encoded", "Network", "OnnxNetwork", "TorchNetwork", "load_weights", "probabilities"]
 
+_CORES: Final = 2
 _NO_AND_YES: Final = (3, 209)
 """The tokens by which MiniCheck-Flan-T5 answers: "0" and "1" of T5's vocabulary."""
 
@@ -67,6 +68,7 @@ class TorchNetwork:
     def _logits(self, encoded: Encoded) -> FloatArray:
         import torch
 
+        limit_threads(_CORES)
         with torch.inference_mode():
             inputs = self._inputs(encoded)
             found: Tensor = self._model(**inputs).logits[0].float()
@@ -90,28 +92,16 @@ class TorchNetwork:
 
 
 class OnnxNetwork:
-    """An ONNX file with the output ``logits``.
+    """A model that ONNX Runtime computes.
 
     Args:
-        path: the file.
-
-    Raises:
-        ImportError: onnxruntime is not installed.
-        ModelUnavailableError: the file cannot be read, or has no such output.
+        graph: its graph.
     """
 
     backend = "onnx"
 
-    def __init__(self, path: str) -> None:
-        try:
-            self._graph = OnnxGraph(path)
-        except ImportError:
-            raise
-        except Exception as error:
-            reason = f"{path} cannot be loaded: {type(error).__name__}: {str(error)[:200]}"
-            raise unavailable(reason) from error
-        if "logits" not in self._graph.outputs:
-            raise unavailable(f"{path} has no output logits, but {', '.join(self._graph.outputs)}")
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
 
     def logits(self, encoded: Encoded) -> FloatArray:
         """Return the logits; see :class:`Network`."""
@@ -126,18 +116,17 @@ class OnnxNetwork:
             "attention_mask": np.ones_like(ids),
             "token_type_ids": np.asarray([encoded.types], dtype=np.int64),
         }
-        found: FloatArray = self._graph.run("logits", inputs)[0]
+        found: FloatArray = self._graph.run(inputs)[0]
         return found
 
 
-def load_weights(path: str, family: Family, device: str, *, local: bool, reads_types: bool) -> TorchNetwork:
+def load_weights(path: str, family: Family, device: str, *, reads_types: bool) -> TorchNetwork:
     """Load a model's weights with transformers' own classes.
 
     Args:
-        path: a folder, or a name on the hub.
+        path: a folder.
         family: which kind of head it has.
         device: the torch device.
-        local: True to read files of this machine only.
         reads_types: True if it distinguishes the two texts of a pair.
 
     Raises:
@@ -155,9 +144,10 @@ def load_weights(path: str, family: Family, device: str, *, local: bool, reads_t
         "pair": AutoModelForSequenceClassification,
         "seq2seq": AutoModelForSeq2SeqLM,
     }
-    model, loaded = classes[family].from_pretrained(
-        path, local_files_only=local, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
-    )
+    with quiet_transformers():
+        model, loaded = classes[family].from_pretrained(
+            path, local_files_only=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
+        )
     missing = sorted(loaded["missing_keys"])
     if missing:
         raise unavailable(f"{path} has no weights for {', '.join(missing[:3])}: it is not trained for this")
@@ -172,9 +162,3 @@ def probabilities(logits: FloatArray) -> FloatArray:
     powers = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
     found: FloatArray = powers / powers.sum(axis=-1, keepdims=True)
     return found
-
-
-def onnx_file(folder: str, file: str, device: str) -> str | None:
-    """Return the path of a model's ONNX file; None without such a file, and for other devices than the CPU."""
-    path = os.path.join(folder, *file.split("/"))
-    return path if device == "cpu" and os.path.isfile(path) else None

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, ModelUnavailableError
-from rageval_hooks.models.sources import load_pretrained
+from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
+from rageval_hooks.models.sources import find_model, reading
 from rageval_hooks.runtime.executors import model_executor
 
 __all__ = ["DEFAULT_MODEL", "BertScore", "load_bertscore"]
@@ -98,6 +99,7 @@ class BertScore:
     def _encode(self, text: str) -> _Encoded | None:
         import torch
 
+        limit_threads()
         tokenizer = self._tokenizer
         # Tokenized twice, to know whether the text was truncated.
         full = tokenizer(text.strip(), truncation=False, verbose=False)["input_ids"]
@@ -157,18 +159,16 @@ def load_bertscore(
             )
     value = _baseline(baseline, known, language, layers) if rescale else None
 
-    def load(path: str, local: bool) -> tuple[Any, Any]:
-        from transformers import AutoModel, AutoTokenizer
-
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=local, trust_remote_code=False)
-        encoder = AutoModel.from_pretrained(path, local_files_only=local, trust_remote_code=False)
-        return encoder.to(device).eval(), tokenizer
-
     if find_spec("transformers") is None:
         missing = MissingDependencyError("transformers", "local", "BERTScore")
         raise ModelUnavailableError("bertscore", str(missing))
-    encoder, tokenizer = load_pretrained("bertscore", model, download, load)
-    return BertScore(encoder, tokenizer, layers, value, model)
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = find_model("bertscore", model, download=download)
+    with reading("bertscore", model), quiet_transformers():
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        encoder = AutoModel.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    return BertScore(encoder.to(device).eval(), tokenizer, layers, value, model)
 
 
 def _baseline(given: str | os.PathLike[str] | float | None, model: str, language: str, layers: int) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -49,12 +50,15 @@ class BackgroundValue(Generic[T]):
         self._done = Signal()
         self._started_at: float | None = None
         self._reason: str | None = None
+        self._retry_at = math.inf
         self._logged = False
 
     def start(self) -> None:
-        """Start to load, unless the load has started."""
+        """Start to load, unless the load has started. A failed load starts again when it is time for another try."""
         with self._lock:
-            if self._started_at is not None:
+            if time.monotonic() >= self._retry_at:
+                self._reason, self._retry_at, self._done = None, math.inf, Signal()
+            elif self._started_at is not None:
                 return
             self._started_at = time.monotonic()
         EXIT_DRAIN.expect_load()
@@ -112,6 +116,8 @@ class BackgroundValue(Generic[T]):
                 self._value = self._load()
         except BaseException as error:
             self._logged |= is_abandoned()  # at exit a warning helps no one
+            if isinstance(error, ModelUnavailableError) and error.retry_after is not None:
+                self._retry_at = time.monotonic() + error.retry_after
             self._fail(_why_failed(error))
         else:
             self._done.set()

@@ -62,7 +62,7 @@ def test_grounding_in_a_long_context_is_the_cosine_with_the_mean_of_its_windows(
     """MiniLM reads 256 tokens: beyond that, the windows of all passages count alike, and nothing is cut."""
     embedder = minilm.embedder()
     assert isinstance(embedder, Embedder)
-    pieces = [text[a:b] for text in (LONG, PIER) for a, b in embedder._pieces(text)]
+    pieces = [text[a:b] for text in (LONG, PIER) for a, b in embedder.cut(text)]
     assert len(pieces) > 4
     mean = library.encode(pieces, batch_size=1, normalize_embeddings=True).mean(axis=0)
     response = library.encode(RESPONSES["paraphrase"], normalize_embeddings=True)

@@ -1,0 +1,43 @@
+"""What the models need that PyTorch computes: few threads, and no output of transformers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["limit_threads", "quiet_transformers"]
+
+_limited = threading.local()
+
+
+def limit_threads(cores: int = 1) -> None:
+    """Let PyTorch use at most some cores for what this thread computes. The first call of a thread takes effect.
+
+    PyTorch's threads wait for one another by spinning. On a busy machine a pass on several cores takes more CPU time
+    than on one, and takes the cores from the application. ``torch.set_num_threads`` would not do: it also sets the
+    number of all threads that start later.
+    """
+    if getattr(_limited, "is_done", False):
+        return
+    import torch
+    from threadpoolctl import ThreadpoolController
+
+    # PyTorch sets its usual number when a thread first asks for it, and would set it over ours later.
+    if torch.get_num_threads() > cores:
+        ThreadpoolController().limit(limits=cores, user_api="openmp")
+    _limited.is_done = True
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Disable transformers' progress bars in this block: they would write to the application's standard error."""
+    from transformers.utils import logging
+
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()
