@@ -1,12 +1,11 @@
 """Budgets for a judge: calls, tokens and money per minute and per day, shared by processes of a host or a fleet."""
 
-from rageval_hooks.budgets.errors import BudgetSpentError, BudgetUnavailableError
-from rageval_hooks.budgets.judge import SharedBudgetJudge, with_budget
-from rageval_hooks.budgets.limits import Limit, parse_limits
+from rageval_hooks.budgets.judge import BudgetUsedUpError, SharedBudgetJudge, with_budget
+from rageval_hooks.budgets.stores import BudgetUnavailableError, Limit, parse_limits
 
 __all__ = [
-    "BudgetSpentError",
     "BudgetUnavailableError",
+    "BudgetUsedUpError",
     "Limit",
     "SharedBudgetJudge",
     "parse_limits",

@@ -6,26 +6,29 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel
 
-from rageval_hooks.budgets.errors import BudgetSpentError, BudgetUnavailableError
-from rageval_hooks.budgets.limits import Limit, Unit, parse_limits
-from rageval_hooks.budgets.redis_store import RedisBudget
-from rageval_hooks.budgets.sqlite_store import SQLiteBudget
-from rageval_hooks.budgets.store import BudgetStore, Refusal, Reserved
+from rageval_hooks.budgets.stores import (
+    BudgetStore,
+    BudgetUnavailableError,
+    Counted,
+    Limit,
+    Refusal,
+    Unit,
+    open_store,
+    parse_limits,
+)
 from rageval_hooks.errors import ConfigurationError, JudgeError
-from rageval_hooks.judges.base import AnyMessage, Judge, Judgement
-from rageval_hooks.judges.client.admission import Admission, Gate
-from rageval_hooks.judges.client.remote import RemoteJudge
-from rageval_hooks.runtime.event_loops import PerLoop
+from rageval_hooks.judges.base import Admission, AnyMessage, GateClosedError, Judge, Judgement, RequestGate
+from rageval_hooks.judges.concurrency import PerLoop
+from rageval_hooks.judges.remote import RemoteJudge
 from rageval_hooks.runtime.executors import ForkSafeLock
 
-__all__ = ["SharedBudgetJudge", "with_budget"]
+__all__ = ["BudgetUsedUpError", "SharedBudgetJudge", "with_budget"]
 
 _logger = logging.getLogger(__name__)
 T = TypeVar("T", bound=BaseModel)
@@ -42,54 +45,23 @@ _UNKNOWN_TOKENS = 2000.0
 """Tokens of a call that does not report them, if no other call did."""
 
 
-class _LargestCall:
-    """The largest of the last calls, as an estimate for the next one."""
+class BudgetUsedUpError(GateClosedError):
+    """The budget is used up."""
+
+    kind: ClassVar[str] = "budget_spent"
+
+
+class _Running:
+    """The requests of one event loop: several at the same time, or one alone."""
 
     def __init__(self) -> None:
-        self._calls: dict[Unit, deque[float]] = {
-            "tokens": deque(maxlen=_REMEMBERED_CALLS),
-            "usd": deque(maxlen=_REMEMBERED_CALLS),
-        }
-
-    def add(self, unit: Unit, amount: float) -> None:
-        if amount > 0:
-            self._calls[unit].append(amount)
-
-    def get(self, unit: Unit) -> float:
-        """Return the amount; 0 if it is not known."""
-        return max(self._calls[unit], default=0.0)
+        self.alone = asyncio.Lock()
+        self.count = 0
+        self.idle = asyncio.Event()
+        self.idle.set()
 
 
-class _Lanes:
-    """Requests of one event loop: several at the same time, or one alone."""
-
-    def __init__(self) -> None:
-        self._alone = asyncio.Lock()
-        self._running = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """One of several requests."""
-        self._running += 1
-        self._idle.clear()
-        try:
-            yield
-        finally:
-            self._running -= 1
-            if not self._running:
-                self._idle.set()
-
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """A request that waits until those that run have ended, and what they used is counted."""
-        async with self._alone:
-            await self._idle.wait()
-            yield
-
-
-class SharedBudget(Gate):
+class _SharedBudget(RequestGate):
     """Admits requests to a judge as long as they fit into limits that processes share.
 
     A request is counted before it is sent, and corrected after it. Requests run at the same time only if each would fit
@@ -106,11 +78,14 @@ class SharedBudget(Gate):
         self._limits = limits
         self._store = store
         self._model = model
-        self._largest = _LargestCall()
-        self._lanes: PerLoop[_Lanes] = PerLoop(_Lanes)
+        self._recent: dict[Unit, deque[float]] = {
+            "tokens": deque(maxlen=_REMEMBERED_CALLS),
+            "usd": deque(maxlen=_REMEMBERED_CALLS),
+        }
+        self._running: PerLoop[_Running] = PerLoop(_Running)
         self._lock = ForkSafeLock()
         self._closed_until = 0.0
-        self._closed: JudgeError | None = None
+        self._closed: GateClosedError | None = None
         self._logged: tuple[str, float] = ("", 0.0)
         self._counts: Counter[str] = Counter()
         self._used: dict[str, float] = {}
@@ -124,73 +99,76 @@ class SharedBudget(Gate):
         """Return each limit with what was used when this process asked last, and the numbers of refusals and errors."""
         limits = {limit.name: {"limit": limit.amount, "used": self._used.get(limit.name)} for limit in self._limits}
         with self._lock:
-            return {
-                "store": str(self._store),
-                "limits": limits,
-                "refused": self._counts["refused"],
-                "unavailable": self._counts["unavailable"],
-            }
+            counts = {name: self._counts[name] for name in ("refused", "unavailable")}
+        return {"store": str(self._store), "limits": limits, **counts}
 
     @asynccontextmanager
     async def request(self) -> AsyncIterator[Admission]:
         """Admit a request, and count what it used.
 
         Raises:
-            BudgetSpentError: the budget is used up.
+            BudgetUsedUpError: the budget is used up.
             BudgetUnavailableError: the counts cannot be read.
         """
-        lanes = await self._lanes.get()
+        running = await self._running.get()
         if not self._knows_sizes():
-            async with lanes.alone():
+            async with running.alone:
                 # Those that waited for the first answer go on together.
                 if not self._knows_sizes():
-                    async with self._one_request() as admission:
+                    async with self._one_request(running) as admission:
                         yield admission
                     return
         estimate = self._estimate(_MARGIN)
-        reserved = await self._reserve(estimate)
-        if isinstance(reserved, Reserved):
-            with lanes.running():
-                async with self._counted(reserved, estimate) as admission:
-                    yield admission
+        counted = await self._count_in_advance(estimate)
+        if isinstance(counted, Counted):
+            async with self._counted(running, counted, estimate) as admission:
+                yield admission
             return
-        if reserved.limit.unit == "calls":
-            raise self._refused(reserved)
-        # Several large requests might not fit, but one may.
-        async with lanes.alone(), self._one_request() as admission:
-            yield admission
+        if counted.limit.unit == "calls":
+            raise self._refused(counted)
+        # Several large requests might not fit, but one may, once what the others used is counted.
+        async with running.alone:
+            await running.idle.wait()
+            async with self._one_request(running) as admission:
+                yield admission
 
     @asynccontextmanager
-    async def _one_request(self) -> AsyncIterator[Admission]:
+    async def _one_request(self, running: _Running) -> AsyncIterator[Admission]:
         """Admit a request while no other one of this event loop runs."""
         estimate = self._estimate(1.0)
-        reserved = await self._reserve(estimate)
-        if isinstance(reserved, Refusal):
-            raise self._refused(reserved)
-        async with self._counted(reserved, estimate) as admission:
+        counted = await self._count_in_advance(estimate)
+        if isinstance(counted, Refusal):
+            raise self._refused(counted)
+        async with self._counted(running, counted, estimate) as admission:
             yield admission
 
     @asynccontextmanager
-    async def _counted(self, reserved: Reserved, estimate: Mapping[Unit, float]) -> AsyncIterator[Admission]:
+    async def _counted(
+        self, running: _Running, counted: Counted, estimate: Mapping[Unit, float]
+    ) -> AsyncIterator[Admission]:
         """Count what a request has used in place of its estimate."""
         admission = Admission()
+        running.count += 1
+        running.idle.clear()
         try:
             yield admission
         finally:
             used = self._amounts(admission, estimate)
             changes: dict[Unit, float] = {unit: used[unit] - estimate[unit] for unit in estimate}
-            # Shielded: a call that is cancelled has cost something, too.
-            await asyncio.shield(self._in_thread(lambda: self._correct(reserved, changes)))
+            try:
+                # Shielded: a call that is cancelled has cost something, too.
+                await asyncio.shield(self._in_thread(lambda: self._correct(counted, changes)))
+            finally:
+                running.count -= 1
+                if not running.count:
+                    running.idle.set()
 
     def _estimate(self, margin: float) -> dict[Unit, float]:
-        return {
-            "calls": 1.0,
-            "tokens": self._largest.get("tokens") * margin,
-            "usd": self._largest.get("usd") * margin,
-        }
+        largest = {unit: max(amounts, default=0.0) * margin for unit, amounts in self._recent.items()}
+        return {"calls": 1.0, **largest}
 
     def _knows_sizes(self) -> bool:
-        return all(limit.unit == "calls" or self._largest.get(limit.unit) for limit in self._limits)
+        return all(limit.unit == "calls" or self._recent[limit.unit] for limit in self._limits)
 
     def _amounts(self, admission: Admission, estimate: Mapping[Unit, float]) -> dict[Unit, float]:
         """Return what a request has used."""
@@ -201,71 +179,70 @@ class SharedBudget(Gate):
         # Counting nothing would let a server without usage exceed the budget.
         if tokens is None:
             tokens = estimate["tokens"] or _UNKNOWN_TOKENS
-        self._largest.add("tokens", tokens)
-        self._largest.add("usd", cost or 0.0)
+        if tokens > 0:
+            self._recent["tokens"].append(tokens)
+        if cost:
+            self._recent["usd"].append(cost)
         if cost is None:
-            self._refuse_unpriced()
+            if any(limit.unit == "usd" for limit in self._limits):
+                reason = f"the price of {self._model} is not known, so its budget in USD cannot be kept"
+                self._close(BudgetUsedUpError(reason), float("inf"))
             cost = estimate["usd"]
         return {"calls": 1.0, "tokens": tokens, "usd": cost}
 
-    def _refuse_unpriced(self) -> None:
-        """Stop if money is limited and an answer has no price."""
-        if any(limit.unit == "usd" for limit in self._limits):
-            reason = f"the price of {self._model} is not known, so its budget in USD cannot be kept"
-            self._close(BudgetSpentError(reason), float("inf"))
-
-    async def _reserve(self, estimate: Mapping[Unit, float]) -> Reserved | Refusal:
+    async def _count_in_advance(self, estimate: Mapping[Unit, float]) -> Counted | Refusal:
         # While the budget is used up, the store is not asked for each request.
         if not self.is_open and self._closed is not None:
-            self._count(self._closed)
-            raise _copy(self._closed)
+            self._note_refusal(self._closed)
+            # Another one each time: an error that is raised again would collect tracebacks.
+            raise type(self._closed)(self._closed.message)
         try:
-            outcome = await self._in_thread(lambda: self._store.reserve(self._limits, estimate))
+            outcome = await self._in_thread(lambda: self._store.add(self._limits, estimate))
         except BudgetUnavailableError as error:
             self._close(error, _REST_SECONDS)
             self._log("unavailable", f"{error.message}: the judge is not asked", _REST_SECONDS * 12)
-            self._count(error)
+            self._note_refusal(error)
             raise
-        if isinstance(outcome, Reserved):
-            self._note(outcome.used)
+        self._note(outcome)
         return outcome
 
-    def _refused(self, refusal: Refusal) -> BudgetSpentError:
+    def _refused(self, refusal: Refusal) -> BudgetUsedUpError:
         """Return why no request is sent for a while."""
         reason = f"the judge's budget of {refusal.limit} is used up"
-        error = BudgetSpentError(reason)
+        error = BudgetUsedUpError(reason)
         self._close(error, min(_REST_SECONDS, refusal.resets_in))
         stop = f"{reason}: judging stops for {_duration(refusal.resets_in)}; local scores go on"
         self._log(refusal.limit.name, stop, refusal.resets_in)
-        self._count(error)
+        self._note_refusal(error)
         return error
 
-    def _correct(self, reserved: Reserved, changes: Mapping[Unit, float]) -> None:
+    def _correct(self, counted: Counted, changes: Mapping[Unit, float]) -> None:
         """Count what a request has used; on a thread."""
         try:
-            self._note(self._store.correct(self._limits, reserved.windows, changes))
+            self._note(self._store.add(self._limits, changes, counted.periods))
         except BudgetUnavailableError as error:
             # What was counted in advance stays counted.
             self._close(error, _REST_SECONDS)
-            self._count(error)
+            self._note_refusal(error)
 
-    def _note(self, used: Iterable[float]) -> None:
-        self._used = {limit.name: round(amount, 9) for limit, amount in zip(self._limits, used, strict=True)}
+    def _note(self, outcome: Counted | Refusal) -> None:
+        if isinstance(outcome, Counted):
+            used = zip(self._limits, outcome.used, strict=True)
+            self._used = {limit.name: round(amount, 9) for limit, amount in used}
 
-    def _close(self, error: JudgeError, seconds: float) -> None:
+    def _close(self, error: GateClosedError, seconds: float) -> None:
         self._closed, self._closed_until = error, time.monotonic() + seconds
 
-    def _count(self, error: JudgeError) -> None:
+    def _note_refusal(self, error: GateClosedError) -> None:
         with self._lock:
             self._counts["unavailable" if isinstance(error, BudgetUnavailableError) else "refused"] += 1
 
     def _log(self, kind: str, message: str, seconds: float) -> None:
         """Write a line once for each kind and period."""
         logged, until = self._logged
-        if logged == kind and time.monotonic() < until:
-            return
-        self._logged = (kind, time.monotonic() + seconds)
-        _logger.warning("rageval-hooks: %s [RAGEVAL-304]", message)
+        if logged != kind or time.monotonic() >= until:
+            self._logged = (kind, time.monotonic() + seconds)
+            _logger.warning("rageval-hooks: %s [RAGEVAL-304]", message)
 
     async def _in_thread(self, call: Callable[[], R]) -> R:
         # Neither a lock of the file nor the network may stop the event loop.
@@ -283,11 +260,12 @@ class SharedBudgetJudge(Judge):
         budget: admits requests.
     """
 
-    def __init__(self, judge: Judge, budget: SharedBudget) -> None:
+    def __init__(self, judge: Judge, budget: _SharedBudget) -> None:
         self.judge = judge
         self.budget = budget
         self.name = getattr(judge, "name", type(judge).__name__)
         self.model = getattr(judge, "model", "?")
+        self.max_prompt_tokens = judge.max_prompt_tokens
 
     async def complete(
         self, messages: Iterable[AnyMessage], schema: type[T], *, parameters: Mapping[str, Any] | None = None
@@ -295,7 +273,7 @@ class SharedBudgetJudge(Judge):
         """Ask one question; see :meth:`Judge.complete`.
 
         Raises:
-            BudgetSpentError: the budget is used up.
+            BudgetUsedUpError: the budget is used up.
             BudgetUnavailableError: the counts cannot be read.
         """
         # A subclass with its own `complete` may not know the gate.
@@ -345,19 +323,7 @@ def with_budget(judge: Judge, limits: Mapping[str, float], store: str) -> Shared
             'price_per_1k (USD for 1,000 tokens), install the price list (pip install "rageval-hooks[prices]"), or '
             "limit calls or tokens. A judge of your own needs an attribute has_known_price = True"
         )
-    return SharedBudgetJudge(judge, SharedBudget(parsed, _make_store(store), str(judge)))
-
-
-def _make_store(store: str) -> BudgetStore:
-    # "rediss" is Redis with TLS, "unix" a socket of Redis.
-    if store.startswith(("redis://", "rediss://", "unix://")):
-        return RedisBudget(store)
-    return SQLiteBudget(Path(store).expanduser())
-
-
-def _copy(error: JudgeError) -> JudgeError:
-    """Return an equal error: one that is raised again would collect tracebacks."""
-    return type(error)(error.message)
+    return SharedBudgetJudge(judge, _SharedBudget(parsed, open_store(store), str(judge)))
 
 
 def _duration(seconds: float) -> str:

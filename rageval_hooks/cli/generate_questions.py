@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.judges.base import Judge
-from rageval_hooks.judges.resolve import resolve_judge
+from rageval_hooks.judges.base import Judge, resolve_judge
 from rageval_hooks.offline.jobs.budget import Budget, Spent, with_concurrency
 from rageval_hooks.offline.jobs.journal import Journal, journal_path
 from rageval_hooks.offline.jobs.outputs import check_apart, done_path, earlier_result, mark_finished
@@ -240,7 +239,7 @@ def _say_plan(journal_file: Path, tasks: list[QuestionTask], judge: Judge, say: 
 
 def _price(plan: Plan, judge: Judge) -> str:
     """Return the estimated cost in words; empty if the price is not known."""
-    from rageval_hooks.judges.client.prices import price_usd
+    from rageval_hooks.judges.prices import price_usd
 
     provider, _, model = str(judge).partition(":")
     # A question with its answer, or a verdict, takes about as many tokens as two sentences.

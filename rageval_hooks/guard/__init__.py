@@ -1,17 +1,16 @@
 """``GroundingGuard`` checks answers against their passages before the user sees them.
 
-Read ``deciding`` (the steps of a decision), then ``checking`` (threads and the timeout), ``verdict`` (from scores to a
-verdict), ``evidence`` (where the passages come from) and ``span`` (the decision in the trace). ``streams`` and
-``sentences`` hold streamed answers back. ``langchain``, ``middleware`` and ``llama_index`` are the adapters; each
-imports its framework.
+Read ``checking`` (from an answer to a decision), ``evidence`` (where the passages come from), ``span`` (the decision in
+the trace) and ``streams`` (answers that are held back). ``langchain``, ``middleware`` and ``llama_index`` are the
+adapters; each imports its framework.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rageval_hooks.guard.decision import AnswerBlockedError, GuardDecision
 from rageval_hooks.guard.guard import Guard
+from rageval_hooks.guard.options import AnswerBlockedError, GuardDecision
 
 if TYPE_CHECKING:
     from rageval_hooks.guard.langchain import RunnableGuard as _Base

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, Final
 
-from rageval_hooks.guard.decision import GuardDecision
+from rageval_hooks.guard.options import GuardDecision
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
 
 __all__ = ["DECISION_KEY", "answer_in", "bare_chunk", "question_in", "split_chunk", "text_in", "with_answer"]

@@ -10,14 +10,20 @@ from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.passages import passage_of
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Recording
-from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.turn import Passage, Turn
 
-__all__ = ["Evidence", "passages_under", "privacy_of", "read_passages"]
+__all__ = ["GuardEvidence", "passages_under", "read_passages"]
+
+
+def _captured_recording() -> Recording | None:
+    """Return the recording of the turn that the calling code is in; None if no turn is being captured."""
+    # The guard is no framework, so the run around it may be of any.
+    entry = shared_recorder().surrounding(None)
+    return None if entry is None else entry[0]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class GuardEvidence:
     """The facts about an answer when it is checked.
 
     Attributes:
@@ -29,10 +35,10 @@ class Evidence:
 
     question: str = ""
     passages: Sequence[Passage] = ()
-    recording: Recording | None = field(default_factory=lambda: _captured_recording())
+    recording: Recording | None = field(default_factory=_captured_recording)
     named_only: bool = False
 
-    def with_passages(self, passages: Iterable[Passage]) -> Evidence:
+    def with_passages(self, passages: Iterable[Passage]) -> GuardEvidence:
         """Return the evidence with further passages that the caller names."""
         return replace(self, passages=(*self.passages, *passages))
 
@@ -48,24 +54,9 @@ class Evidence:
             return named
         # Passages may also come from code that nothing captures.
         passages = captured.passages if captured.prompt_passages else (named.passages or captured.passages)
-        return captured.model_copy(
-            update={
-                "query": self.question or captured.query,
-                "passages": passages,
-                "response": answer,
-                # The turn has not ended, and the part of the answer that is there is what is checked.
-                "status": "ok",
-                "complete": True,
-                "error": None,
-            }
-        )
-
-
-def _captured_recording() -> Recording | None:
-    """Return the recording of the turn that the calling code is in; None if no turn is being captured."""
-    # The guard is no framework, so the run around it may be of any.
-    entry = shared_recorder().surrounding(None)
-    return None if entry is None else entry[0]
+        changes = {"query": self.question or captured.query, "passages": passages, "response": answer}
+        # The turn has not ended, and the part of the answer that is there is what is checked.
+        return captured.model_copy(update={**changes, "status": "ok", "complete": True, "error": None})
 
 
 def read_passages(value: object) -> list[Passage]:
@@ -75,25 +66,14 @@ def read_passages(value: object) -> list[Passage]:
         value: a text, a mapping with ``text``, a document, a node, or several of these. Anything else has no passages.
     """
     single = passage_of(value)
-    if single is not None:
-        found = [single]
-    elif isinstance(value, Iterable) and not isinstance(value, (Mapping, bytes)):
-        found = list(filter(None, map(passage_of, value)))
-    else:
-        return []
+    found: list[Passage | None] = [single]
+    if single is None:
+        is_list = isinstance(value, Iterable) and not isinstance(value, (Mapping, bytes))
+        found = list(map(passage_of, value)) if is_list else []  # type: ignore[call-overload]
     # A blank passage supports nothing.
-    return [passage for passage in found if passage.text.strip()]
+    return [passage for passage in found if passage is not None and passage.text.strip()]
 
 
 def passages_under(values: Mapping[str, Any], keys: Iterable[str]) -> list[Passage]:
     """Return the passages under the first key that has some."""
-    for key in keys:
-        passages = read_passages(values.get(key))
-        if passages:
-            return passages
-    return []
-
-
-def privacy_of(recording: Recording | None, default: PrivacyPolicy) -> PrivacyPolicy:
-    """Return what may leave the process: by the settings of the captured turn, else by those of the environment."""
-    return default if recording is None else recording.owner.privacy
+    return next((passages for key in keys if (passages := read_passages(values.get(key)))), [])

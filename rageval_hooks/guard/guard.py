@@ -5,32 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rageval_hooks.guard.checking import Checker
-from rageval_hooks.guard.deciding import Decider
-from rageval_hooks.guard.decision import GuardDecision
-from rageval_hooks.guard.evidence import Evidence, privacy_of, read_passages
+from rageval_hooks.guard.checking import Decider
+from rageval_hooks.guard.evidence import GuardEvidence, read_passages
 from rageval_hooks.guard.options import (
     ANSWER_KEYS,
     DEFAULT_FALLBACK,
     PASSAGE_KEYS,
     QUESTION_KEYS,
+    GuardDecision,
     GuardOptions,
     OnError,
     OnFail,
-    resolve_guard_thresholds,
+    guard_thresholds,
 )
 from rageval_hooks.guard.span import GuardSpans
 from rageval_hooks.integrations.capture.passages import PassageLike
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Recording
-from rageval_hooks.judges.resolve import resolve_judge
+from rageval_hooks.judges.base import resolve_judge
 from rageval_hooks.metrics.base import AnyMetric
 from rageval_hooks.models import Models
 from rageval_hooks.online.build import resolve_metrics, within_budget
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.privacy import PrivacyPolicy, Redact
-from rageval_hooks.runtime.selecting import entries_not_none
 from rageval_hooks.settings import ModelSettings, Settings
 
 if TYPE_CHECKING:
@@ -83,19 +81,16 @@ class Guard:
         settings = Settings.build(models=models)
         asked = None if judge is None else within_budget(resolve_judge(judge, **(judge_options or {})), settings)
         self.metrics = tuple(resolve_metrics(_METRICS if names is None else names, asked, settings))
-        self.thresholds = resolve_guard_thresholds(threshold, self.metrics, settings.models)
+        self.thresholds = guard_thresholds(threshold, self.metrics, settings.models)
         self._models = Models(settings.models)
-        given = entries_not_none(self.thresholds)
+        given = {name: threshold for name, threshold in self.thresholds.items() if threshold is not None}
         engine = Engine(self.metrics, self._models, asked, thresholds=Thresholds(given))
         self._own_privacy = None if redact is None else PrivacyPolicy.of(settings, redact)
         self._usual_privacy = PrivacyPolicy.of(settings)
-        checker = Checker(engine, self.thresholds, self.options.timeout, self._privacy_of)
         spans = GuardSpans(
             self.options, self.thresholds, tracer_provider, capture_content, settings.capture_content, self._privacy_of
         )
-        self.decider = Decider(
-            self.options, checker, spans, asks_judge=any(metric.asks_judge for metric in self.metrics)
-        )
+        self.decider = Decider(self.options, engine, self.thresholds, spans, self._privacy_of)
         # The passages of a turn that is sampled out are needed all the same.
         shared_recorder().guards.add(self)
         self._models.load(self._roles)
@@ -106,7 +101,7 @@ class Guard:
 
     def _privacy_of(self, recording: Recording | None) -> PrivacyPolicy:
         """Return what may leave the process: the guard's own policy, the captured turn's, or the environment's."""
-        return self._own_privacy or privacy_of(recording, self._usual_privacy)
+        return self._own_privacy or (self._usual_privacy if recording is None else recording.owner.privacy)
 
     def warm_up(self) -> None:
         """Wait until the local models are loaded, so that the first check is not the one that waits for them.
@@ -170,19 +165,19 @@ class Guard:
     async def acheck(
         self, answer: str, passages: Iterable[PassageLike] | PassageLike | None = None, *, question: str = ""
     ) -> GuardDecision:
-        """Check an answer without blocking the event loop; see :meth:`check`."""
+        """Check an answer without blocking the event loop, asyncio's or trio's; see :meth:`check`."""
         self.options.without_regenerate("acheck()")
         return await self.decider.adecide(answer, _named_evidence(answer, passages, question))
 
 
-def _named_evidence(answer: object, passages: Any, question: str) -> Evidence:
+def _named_evidence(answer: object, passages: Any, question: str) -> GuardEvidence:
     """Return the evidence that a caller of the plain functions names."""
     if not isinstance(answer, str):
         raise TypeError(f"a guard checks the text of an answer, not a value of type {type(answer).__name__}")
     if passages is None:
-        return Evidence(question=question)
+        return GuardEvidence(question=question)
     found = read_passages(passages)
     # An empty list is a search without results, and anything else without passages is a mistake.
     if not found and (not isinstance(passages, (str, Iterable)) or isinstance(passages, (Mapping, bytes))):
         raise TypeError(f"a guard takes texts, documents or nodes as passages, not {type(passages).__name__}")
-    return Evidence(question=question, passages=tuple(found), named_only=True)
+    return GuardEvidence(question=question, passages=tuple(found), named_only=True)

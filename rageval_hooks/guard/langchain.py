@@ -18,9 +18,9 @@ from langchain_core.runnables.config import merge_configs
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.guard.answers import answer_in, question_in, with_answer
-from rageval_hooks.guard.decision import GuardDecision
-from rageval_hooks.guard.evidence import Evidence, passages_under, read_passages
+from rageval_hooks.guard.evidence import GuardEvidence, passages_under, read_passages
 from rageval_hooks.guard.guard import Guard
+from rageval_hooks.guard.options import GuardDecision
 from rageval_hooks.guard.streams import GuardedStream
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.turn import Passage
@@ -110,11 +110,11 @@ class RunnableGuard(Guard, Runnable[Any, Any]):
             )
         return answer
 
-    def evidence_in(self, value: Any, question: str = "") -> Evidence:
+    def evidence_in(self, value: Any, question: str = "") -> GuardEvidence:
         """Return the evidence in the output of a chain, in addition to the turn that is being captured."""
         if not isinstance(value, Mapping):
-            return Evidence(question=question)
-        return Evidence(
+            return GuardEvidence(question=question)
+        return GuardEvidence(
             question=question or question_in(value, self.options.question_keys),
             passages=tuple(passages_under(value, self.options.passage_keys)),
         )
@@ -171,8 +171,7 @@ class GuardedChain(Runnable[Any, Any]):
         self._guard = guard
         self._chain = chain
         self._feedback_key = feedback_key
-        options = guard.options
-        self._attempts = 1 + (options.max_regenerations if options.on_fail == "regenerate" else 0)
+        self._attempts = guard.options.attempts
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Run the chain, check its answer, and return what the user gets."""
@@ -282,7 +281,7 @@ class GuardedChain(Runnable[Any, Any]):
             return value
         return {**value, self._feedback_key: feedback}
 
-    def _evidence(self, value: Any, output: Any, collector: _PassageCollector) -> Evidence:
+    def _evidence(self, value: Any, output: Any, collector: _PassageCollector) -> GuardEvidence:
         """Return what the answer was written from: in the output, in the input, or what retrievers returned."""
         question = question_in(value, self._guard.options.question_keys)
         evidence = self._guard.evidence_in(output, question)
@@ -290,7 +289,7 @@ class GuardedChain(Runnable[Any, Any]):
         if not evidence.passages and isinstance(value, Mapping):
             evidence = self._guard.evidence_in(value, question)
         # The same list object: retrievers of a stream have not run yet.
-        return evidence if evidence.passages else Evidence(question=question, passages=collector.passages)
+        return evidence if evidence.passages else GuardEvidence(question=question, passages=collector.passages)
 
 
 def _watched(config: RunnableConfig, collector: _PassageCollector) -> RunnableConfig:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.errors import requires
 from rageval_hooks.guard.answers import DECISION_KEY
-from rageval_hooks.guard.decision import GuardDecision
-from rageval_hooks.guard.evidence import Evidence, read_passages
+from rageval_hooks.guard.evidence import GuardEvidence, read_passages
+from rageval_hooks.guard.options import GuardDecision
 from rageval_hooks.guard.streams import GuardedStream
 
 with requires("llama-index-core", "llama-index", "a guard around a query engine"):
@@ -95,7 +95,7 @@ class GuardedQueryEngine(BaseQueryEngine):
         return _with_answer(response, await self._guard.decider.adecide(response.response, evidence))
 
     def _guarded_stream(
-        self, evidence: Evidence, response: StreamingResponse | AsyncStreamingResponse
+        self, evidence: GuardEvidence, response: StreamingResponse | AsyncStreamingResponse
     ) -> RESPONSE_TYPE:
         """Return a streamed response of the same class. It is checked when it is read, in whatever context that is."""
         stream = GuardedStream(self._guard.decider, evidence)
@@ -113,9 +113,9 @@ async def _arun(stream: GuardedStream, chunks: AsyncIterator[str]) -> AsyncGener
         yield chunk
 
 
-def _evidence(query: QueryBundle, response: Any) -> Evidence:
+def _evidence(query: QueryBundle, response: Any) -> GuardEvidence:
     nodes = getattr(response, "source_nodes", None)
-    return Evidence(question=query.query_str, passages=tuple(read_passages(nodes)))
+    return GuardEvidence(question=query.query_str, passages=tuple(read_passages(nodes)))
 
 
 def _with_answer(response: Response, decision: GuardDecision) -> Response:

@@ -11,9 +11,8 @@ from langchain_core.runnables.config import var_child_runnable_config
 
 from rageval_hooks.errors import requires
 from rageval_hooks.guard.answers import text_in, with_answer
-from rageval_hooks.guard.decision import GuardDecision
-from rageval_hooks.guard.evidence import Evidence, passages_under, read_passages
-from rageval_hooks.runtime.selecting import instances
+from rageval_hooks.guard.evidence import GuardEvidence, passages_under, read_passages
+from rageval_hooks.guard.options import GuardDecision
 from rageval_hooks.turn import Passage
 
 with requires("langchain", "langchain", "the middleware of a guard"):
@@ -47,8 +46,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
     def __init__(self, guard: RunnableGuard) -> None:
         super().__init__()
         self._guard = guard
-        options = guard.options
-        self._attempts = 1 + (options.max_regenerations if options.on_fail == "regenerate" else 0)
+        self._attempts = guard.options.attempts
 
     @property
     def name(self) -> str:
@@ -115,11 +113,11 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         finally:
             var_child_runnable_config.reset(token)
 
-    def _evidence(self, request: ModelRequest[Any]) -> Evidence:
+    def _evidence(self, request: ModelRequest[Any]) -> GuardEvidence:
         state: Mapping[str, Any] = request.state
         messages: Sequence[BaseMessage] = state.get("messages") or request.messages
         passages = passages_under(state, self._guard.options.passage_keys)
-        return Evidence(question=_question_in(messages), passages=tuple(passages or _found_by_tools(messages)))
+        return GuardEvidence(question=_question_in(messages), passages=tuple(passages or _found_by_tools(messages)))
 
 
 def _final_answer(response: ModelResponse[Any]) -> AIMessage | None:
@@ -127,7 +125,7 @@ def _final_answer(response: ModelResponse[Any]) -> AIMessage | None:
     # The text of a structured answer is JSON: its keys are no words of a passage.
     if response.structured_response is not None:
         return None
-    messages = instances(response.result, AIMessage)
+    messages = [message for message in response.result if isinstance(message, AIMessage)]
     # A message with tool calls asks for something first.
     if not messages or messages[-1].tool_calls:
         return None

@@ -1,16 +1,18 @@
-"""The options of a guard, checked at construction."""
+"""The options of a guard, checked at construction, and its decisions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
-from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.guard.decision import GuardDecision
+from pydantic import Field
+
+from rageval_hooks.errors import ConfigurationError, RagevalError
 from rageval_hooks.metrics.base import Metric, ScoreDefinition
-from rageval_hooks.runtime.narrowing import is_integer, is_number
+from rageval_hooks.runtime.jsonable import Data, Text
+from rageval_hooks.score import Result, Score
 from rageval_hooks.settings import FORMULA, LEXICAL, MINILM, ModelSettings
 
 __all__ = [
@@ -18,14 +20,20 @@ __all__ = [
     "DEFAULT_FALLBACK",
     "PASSAGE_KEYS",
     "QUESTION_KEYS",
+    "AnswerBlockedError",
+    "GuardAction",
+    "GuardDecision",
     "GuardOptions",
+    "GuardVerdict",
     "OnError",
     "OnFail",
-    "resolve_guard_thresholds",
+    "guard_thresholds",
 ]
 
 OnFail = Literal["flag", "replace", "raise", "regenerate"]
 OnError = Literal["open", "closed"]
+GuardVerdict = Literal["supported", "unsupported", "refusal", "no_claims", "unchecked"]
+GuardAction = Literal["passed", "flagged", "replaced", "raised", "regenerated"]
 
 DEFAULT_FALLBACK: Final = "I could not find a reliable answer to this question in the documents."
 
@@ -44,6 +52,55 @@ _MEASURED: Final[Mapping[str, Mapping[str, float]]] = {
 
 _BY_GROUNDING_MODEL: Final = "groundedness"
 """The score that a grounding model may compute. Such a model was trained to decide, and has its own threshold."""
+
+
+class GuardDecision(Data):
+    """A guard's verdict on an answer, and its action.
+
+    Attributes:
+        verdict: ``supported`` and ``unsupported`` by the scores; ``refusal`` if the answer declines to answer, and
+            ``no_claims`` if it has no words that could be compared: both always pass. ``unchecked`` if the check
+            failed, took too long or had no passages: ``on_error`` decides.
+        action: what the guard did with the answer.
+        answer: what the user gets: the answer itself, or the fallback.
+        checked: the text that was checked.
+        reason: why, in a sentence; it names the scores and not the texts.
+        results: the results of the metrics.
+        seconds: how long the check took.
+        attempt: 1 for the first answer, 2 for the first regenerated one.
+    """
+
+    verdict: GuardVerdict
+    action: GuardAction = "passed"
+    answer: Text
+    checked: Text
+    reason: Text = ""
+    results: tuple[Result, ...] = ()
+    seconds: float = Field(default=0.0, ge=0)
+    attempt: int = Field(default=1, ge=1)
+
+    @property
+    def blocked(self) -> bool:
+        """True if the user does not get the answer that was checked."""
+        return self.action in ("replaced", "raised", "regenerated")
+
+    def summary(self) -> dict[str, Any]:
+        """Return the decision without its texts, for a message's metadata."""
+        scores = {score.name: score.value for score in self.results if isinstance(score, Score)}
+        return {"verdict": self.verdict, "action": self.action, "reason": self.reason, "scores": scores}
+
+
+class AnswerBlockedError(RagevalError):
+    """A guard blocked an answer, and ``on_fail`` is "raise".
+
+    Args:
+        message: what is wrong; it quotes no text.
+        decision: the guard's decision, with the answer.
+    """
+
+    def __init__(self, message: str, decision: GuardDecision) -> None:
+        super().__init__(message)
+        self.decision = decision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,21 +123,34 @@ class GuardOptions:
         Raises:
             ConfigurationError: a value is wrong; the message says what is valid.
         """
-        _check_choice("on_fail", self.on_fail, get_args(OnFail))
-        _check_choice("on_error", self.on_error, get_args(OnError))
-        _check_fallback(self.fallback)
-        if not is_number(self.timeout_ms) or not 0 < self.timeout_ms < math.inf:
+        for name, valid in (("on_fail", get_args(OnFail)), ("on_error", get_args(OnError))):
+            if getattr(self, name) not in valid:
+                given = getattr(self, name)
+                raise ConfigurationError(f"{name} must be one of {', '.join(map(repr, valid))}, not {given!r}")
+        if not str(self.fallback or "").strip() or not isinstance(self.fallback, str):
+            raise ConfigurationError(f"fallback must be a text for the user, not {self.fallback!r}")
+        if not _is_number(self.timeout_ms) or not 0 < self.timeout_ms < math.inf:
             raise ConfigurationError(f"timeout_ms must be a number of milliseconds above 0, not {self.timeout_ms!r}")
-        _check_limit(self.max_regenerations)
+        limit = self.max_regenerations
+        if not _is_number(limit) or limit not in range(1, _MOST_REGENERATIONS + 1):
+            raise ConfigurationError(f"max_regenerations must be from 1 to {_MOST_REGENERATIONS}, not {limit!r}")
         if self.on_decision is not None and not callable(self.on_decision):
             raise ConfigurationError(f"on_decision must be a function of a GuardDecision, not {self.on_decision!r}")
         for name in ("passage_keys", "answer_keys", "question_keys"):
-            _check_keys(name, getattr(self, name))
+            keys = getattr(self, name)
+            # A text is a sequence of letters: ("context") without its comma.
+            if not isinstance(keys, list | tuple) or not keys or not all(isinstance(key, str) for key in keys):
+                raise ConfigurationError(f"{name} must be a list of keys, such as ['context'], not {keys!r}")
 
     @property
     def timeout(self) -> float:
         """The timeout in seconds."""
         return self.timeout_ms / 1000
+
+    @property
+    def attempts(self) -> int:
+        """How often the answer may be written, where it can be written again."""
+        return 1 + (self.max_regenerations if self.on_fail == "regenerate" else 0)
 
     def without_regenerate(self, where: str) -> None:
         """Refuse ``regenerate`` where nothing can be asked again.
@@ -95,29 +165,11 @@ class GuardOptions:
             )
 
 
-def _check_choice(name: str, value: object, valid: Sequence[str]) -> None:
-    if value not in valid:
-        raise ConfigurationError(f"{name} must be one of {', '.join(map(repr, valid))}, not {value!r}")
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _check_fallback(fallback: object) -> None:
-    if not isinstance(fallback, str) or not fallback.strip():
-        raise ConfigurationError(f"fallback must be a text for the user, not {fallback!r}")
-
-
-def _check_limit(limit: object) -> None:
-    if not is_integer(limit) or limit not in range(1, _MOST_REGENERATIONS + 1):
-        raise ConfigurationError(f"max_regenerations must be from 1 to {_MOST_REGENERATIONS}, not {limit!r}")
-
-
-def _check_keys(name: str, keys: object) -> None:
-    # A text is a sequence of letters: ("context") without its comma.
-    named = list(keys) if isinstance(keys, (list, tuple)) else []
-    if not named or not all(isinstance(key, str) for key in named):
-        raise ConfigurationError(f"{name} must be a list of keys, such as ['context'], not {keys!r}")
-
-
-def resolve_guard_thresholds(
+def guard_thresholds(
     given: float | Mapping[str, float] | None, metrics: Sequence[Metric], models: ModelSettings
 ) -> dict[str, float | None]:
     """Return the threshold of each score that the guard looks at; None for the threshold of a grounding model's own.
@@ -131,7 +183,18 @@ def resolve_guard_thresholds(
         ConfigurationError: a threshold is missing, for an unknown score, or outside the score's range.
     """
     definitions = {definition.name: definition for metric in metrics for definition in metric.scores}
-    thresholds = _named_thresholds(given, definitions, models)
+    thresholds: dict[str, float | None]
+    if isinstance(given, Mapping):
+        thresholds = dict(given)
+    else:
+        thresholds = {}
+        for definition in definitions.values():
+            if definition.name == _BY_GROUNDING_MODEL and models.grounding != FORMULA:
+                thresholds[definition.name] = None
+            elif (measured := _measured(definition, models.embedder)) is not None:
+                thresholds[definition.name] = measured
+        if given is not None:
+            thresholds.update(_one_for_all(given, definitions))
     for name, threshold in thresholds.items():
         if threshold is not None or name != _BY_GROUNDING_MODEL:
             _check_threshold(name, threshold, definitions)
@@ -139,67 +202,37 @@ def resolve_guard_thresholds(
         names = [definition.name for definition in metric.scores]
         if thresholds.keys().isdisjoint(names):
             # A metric without scores is known by its own name.
-            example = next(iter(names), metric.name)
+            example = names[0] if names else metric.name
             raise ConfigurationError(f"the guard has no threshold for {metric.name}: give threshold={{{example!r}: …}}")
     return thresholds
 
 
-def _named_thresholds(
-    given: float | Mapping[str, float] | None, definitions: Mapping[str, ScoreDefinition], models: ModelSettings
-) -> dict[str, float | None]:
-    if given is None:
-        return _measured_thresholds(definitions.values(), models)
-    if isinstance(given, Mapping):
-        return dict(given)
-    return _one_for_all(given, definitions, models)
-
-
-def _one_for_all(
-    given: float, definitions: Mapping[str, ScoreDefinition], models: ModelSettings
-) -> dict[str, float | None]:
+def _one_for_all(given: float, definitions: Mapping[str, ScoreDefinition]) -> dict[str, float]:
     """Return one threshold for every share; counts, such as unsupported_facts, keep their own."""
-    shares = {name: definition.direction for name, definition in definitions.items() if definition.high == 1}
-    if len(set(shares.values())) > 1:
+    shares = [name for name, definition in definitions.items() if definition.high == 1]
+    if len({definitions[name].direction for name in shares}) > 1:
         names = ", ".join(shares)
         raise ConfigurationError(f"of {names}, some are better high and some low: give thresholds by name")
     # A guard with one score, which is a count, can only mean that one.
-    if not shares and len(definitions) == 1:
-        return dict.fromkeys(definitions, given)
-    thresholds = _measured_thresholds(definitions.values(), models)
-    thresholds.update(dict.fromkeys(shares, given))
-    return thresholds
-
-
-def _measured_thresholds(definitions: Iterable[ScoreDefinition], models: ModelSettings) -> dict[str, float | None]:
-    """Return the guard's default thresholds of the scores that have one."""
-    found: dict[str, float | None] = {}
-    for definition in definitions:
-        if definition.name == _BY_GROUNDING_MODEL and models.grounding != FORMULA:
-            found[definition.name] = None
-            continue
-        threshold = _measured(definition, models.embedder)
-        if threshold is not None:
-            found[definition.name] = threshold
-    return found
+    return dict.fromkeys(shares or (definitions if len(definitions) == 1 else ()), given)
 
 
 def _measured(definition: ScoreDefinition, embedder: str) -> float | None:
     """Return the guard's default threshold of a score; None if none was measured with this embedder."""
     if definition.name in _MEASURED:
         return _MEASURED[definition.name].get(embedder)
-    # None stands for scores that no model computes.
-    computed_by = {None, embedder}
     for threshold in definition.thresholds:
-        if threshold.target == "turn" and not computed_by.isdisjoint(threshold.models):
+        # None stands for scores that no model computes.
+        if threshold.target == "turn" and {None, embedder} & set(threshold.models):
             return threshold.value
     return None
 
 
-def _check_threshold(name: str, threshold: object, definitions: Mapping[str, ScoreDefinition]) -> None:
+def _check_threshold(name: str, threshold: Any, definitions: Mapping[str, ScoreDefinition]) -> None:
     definition = definitions.get(name)
     if definition is None:
         valid = ", ".join(definitions) or "(none)"
         raise ConfigurationError(f"threshold names the score {name!r}, but the guard's metrics compute: {valid}")
-    if not is_number(threshold) or not definition.contains(threshold):
+    if not _is_number(threshold) or not definition.contains(threshold):
         bound = "and above" if definition.high is None else f"to {definition.high:g}"
         raise ConfigurationError(f"the threshold of {name} must be {definition.low:g} {bound}, not {threshold!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from opentelemetry import context as otel_context
@@ -17,13 +17,13 @@ from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.attributes import Attributes, json_string
 from rageval_hooks.exporters.otel.result_attributes import score_attributes
 from rageval_hooks.exporters.otel.spans import Spans, span_context
-from rageval_hooks.guard.decision import GuardDecision
-from rageval_hooks.guard.options import GuardOptions
+from rageval_hooks.guard.options import GuardDecision, GuardOptions
 from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.integrations.capture.trace_context import span_reference
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.logs import RateLimitedLogger
+from rageval_hooks.score import Result
 from rageval_hooks.turn import Turn
 
 __all__ = ["GuardSpans", "SpanPlace"]
@@ -99,21 +99,17 @@ class GuardSpans:
             place: where and when the check began.
         """
         try:
-            privacy = self._privacy_of(place.recording)
-            self._write(_redacted(decision, privacy), privacy.turn(turn or Turn()), place)
+            tracer = self._writer_of(place.recording).tracer()
+            if tracer is None:
+                return
+            attributes = self._attributes(decision, turn or Turn(), place.recording)
+            span = tracer.start_span(_NAME, context=place.parent(), start_time=place.started_at, attributes=attributes)
+            # A check without a result is a fault of the guard; a blocked answer is not.
+            if decision.verdict == "unchecked":
+                span.set_status(StatusCode.ERROR, decision.reason)
+            span.end()
         except Exception as error:
             _limited_log.warn("guard span", "the span of a guard could not be written [RAGEVAL-704]", error=error)
-
-    def _write(self, decision: GuardDecision, turn: Turn, place: SpanPlace) -> None:
-        tracer = self._writer_of(place.recording).tracer()
-        if tracer is None:
-            return
-        attributes = self._attributes(decision, turn, self._policy(place.recording))
-        span = tracer.start_span(_NAME, context=place.parent(), start_time=place.started_at, attributes=attributes)
-        # A check without a result is a fault of the guard; a blocked answer is not.
-        if decision.verdict == "unchecked":
-            span.set_status(StatusCode.ERROR, decision.reason)
-        span.end()
 
     def _writer_of(self, recording: Recording | None) -> Spans:
         provider = self._given
@@ -127,15 +123,18 @@ class GuardSpans:
             EXIT_DRAIN.register()
         return spans
 
-    def _policy(self, recording: Recording | None) -> ContentPolicy:
-        if self._capture_content is not None:
-            return ContentPolicy.build(self._capture_content)
-        # A guard outside of an instrumented chain has only the environment's setting.
-        if recording is None:
-            return ContentPolicy.build(self._environment_content)
-        return ContentPolicy.build(recording.owner.settings.capture_content)
+    def _attributes(self, decision: GuardDecision, turn: Turn, recording: Recording | None) -> Attributes:
+        content = self._capture_content
+        if content is None:
+            # A guard outside of an instrumented chain has only the environment's setting.
+            content = self._environment_content if recording is None else recording.owner.settings.capture_content
+        policy = ContentPolicy.build(content)
+        privacy = self._privacy_of(recording)
+        results: Iterable[Result] = decision.results
+        if privacy.with_redacted_texts(turn) is not turn:
+            results = privacy.results(results)
+        turn = privacy.turn(turn)
 
-    def _attributes(self, decision: GuardDecision, turn: Turn, policy: ContentPolicy) -> Attributes:
         attributes = Attributes()
         attributes[semconv.SPAN_KIND] = "GUARDRAIL"
         attributes[semconv.OPERATION_NAME] = _OPERATION
@@ -143,7 +142,7 @@ class GuardSpans:
         attributes[semconv.GUARD_ACTION] = decision.action
         if decision.reason:
             attributes[semconv.GUARD_REASON] = decision.reason
-        for result in decision.results:
+        for result in results:
             attributes.update(score_attributes(result, policy))
         for name, threshold in self._thresholds.items():
             attributes.put(semconv.GUARD_THRESHOLD.format(name=name), threshold)
@@ -151,34 +150,18 @@ class GuardSpans:
         attributes[semconv.GUARD_ON_ERROR] = self._options.on_error
         attributes[semconv.GUARD_TIMEOUT] = float(self._options.timeout_ms)
         attributes[semconv.GUARD_ATTEMPT] = decision.attempt
-        _add_content(attributes, decision, turn, policy)
-        return attributes
-
-
-def _redacted(decision: GuardDecision, privacy: PrivacyPolicy) -> GuardDecision:
-    if not privacy.active:
-        return decision
-    return decision.model_copy(
-        update={
-            "answer": privacy.text(decision.answer),
-            "checked": privacy.text(decision.checked),
-            "results": tuple(map(privacy.result, decision.results)),
+        # What the guard saw, and what it handed on.
+        passages = [
+            {"id": passage.id, "text": policy.quote(passage.text, policy.documents)} for passage in turn.prompt_passages
+        ]
+        seen = {
+            "question": policy.quote(turn.query, policy.inputs),
+            "answer": policy.quote(privacy.text(decision.checked), policy.outputs),
+            "passages": passages,
         }
-    )
-
-
-def _add_content(attributes: Attributes, decision: GuardDecision, turn: Turn, policy: ContentPolicy) -> None:
-    """Add what the guard saw, and what it handed on."""
-    passages = [
-        {"id": passage.id, "text": policy.quote(passage.text, policy.documents)} for passage in turn.prompt_passages
-    ]
-    seen = {
-        "question": policy.quote(turn.query, policy.inputs),
-        "answer": policy.quote(decision.checked, policy.outputs),
-        "passages": passages,
-    }
-    attributes[semconv.INPUT_VALUE] = json_string(seen)
-    attributes[semconv.INPUT_MIME_TYPE] = semconv.JSON
-    attributes[semconv.OUTPUT_VALUE] = policy.quote(decision.answer, policy.outputs)
-    attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT
-    attributes[semconv.PASSAGES] = len(turn.passages)
+        attributes[semconv.INPUT_VALUE] = json_string(seen)
+        attributes[semconv.INPUT_MIME_TYPE] = semconv.JSON
+        attributes[semconv.OUTPUT_VALUE] = policy.quote(privacy.text(decision.answer), policy.outputs)
+        attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT
+        attributes[semconv.PASSAGES] = len(turn.passages)
+        return attributes

@@ -1,25 +1,46 @@
-"""The interface of a judge, and its answer."""
+"""The interface of a judge, its answer, and how users name one."""
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, Union
 
 from pydantic import BaseModel
 
-from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.judges.prompts.chat_tokens import neutralize
+from rageval_hooks.errors import ConfigurationError, JudgeError, UnknownNameError
+from rageval_hooks.judges.prompts import neutralize
 from rageval_hooks.plugins import Registry
 from rageval_hooks.runtime.jsonable import clean_text
-from rageval_hooks.runtime.selecting import entries_not_none
 from rageval_hooks.turn import Message, Usage
 
-__all__ = ["REGISTRY", "AnyMessage", "Judge", "Judgement", "Mode", "as_messages"]
+if TYPE_CHECKING:
+    from langchain_core.runnables import Runnable
+    from llama_index.core.llms import LLM
+
+__all__ = [
+    "MAX_PROMPT_TOKENS",
+    "REGISTRY",
+    "Admission",
+    "AnyJudge",
+    "AnyMessage",
+    "GateClosedError",
+    "Judge",
+    "Judgement",
+    "Mode",
+    "RequestGate",
+    "as_messages",
+    "resolve_judge",
+]
 
 T = TypeVar("T", bound=BaseModel)
+
+MAX_PROMPT_TOKENS = 120_000
+"""Tokens of a prompt at most. Common models read 128,000, with the answer."""
 
 Mode = Literal["json_schema", "json_object", "structured", "text"]
 """How the schema of an answer is enforced: by the provider's JSON schema mode, its JSON mode, a framework's structured
@@ -66,7 +87,7 @@ class Judgement(Generic[T]):
             "cached": self.cached or None,
             **usage_details(self.usage, self.cost),
         }
-        return entries_not_none(facts)
+        return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 def usage_details(usage: Usage | None, cost: float | None) -> dict[str, Any]:
@@ -88,11 +109,13 @@ class Judge(ABC):
         name: the provider, for example ``openai``. As a class attribute it is the provider in ``"provider:model"``.
         model: the requested model.
         has_known_price: True if each answer says what it cost. A budget in USD needs that.
+        max_prompt_tokens: tokens of a prompt at most, estimated. The texts of larger turns are cut.
     """
 
     name: str
     model: str
     has_known_price: bool = False
+    max_prompt_tokens: int = MAX_PROMPT_TOKENS
 
     @classmethod
     def from_model(cls, model: str, **options: Any) -> Self:
@@ -178,21 +201,129 @@ def as_messages(given: Iterable[AnyMessage]) -> tuple[Message, ...]:
     """
     messages = []
     for item in given:
-        if isinstance(item, Message):
-            messages.append(_harmless(item))
-            continue
         try:
-            role, content = (item["role"], item["content"]) if isinstance(item, Mapping) else item
-            messages.append(_harmless(Message(role=role, content=content)))
+            if isinstance(item, Message):
+                message = item
+            else:
+                role, content = (item["role"], item["content"]) if isinstance(item, Mapping) else item
+                message = Message(role=role, content=content)
         except (KeyError, TypeError, ValueError):
             raise ConfigurationError(
                 "a judge's messages must be Message objects or pairs of role and content"
             ) from None
+        messages.append(message.model_copy(update={"content": neutralize(clean_text(message.content))}))
     if not messages:
         raise ConfigurationError("a judge needs at least one message")
     return tuple(messages)
 
 
-def _harmless(message: Message) -> Message:
-    content = neutralize(clean_text(message.content))
-    return message if content == message.content else message.model_copy(update={"content": content})
+# --------------------------------------------------------------------------- budgets for single requests
+
+
+class GateClosedError(JudgeError):
+    """The gate admits no further request. Nothing is wrong with the judge."""
+
+    kind: ClassVar[str] = "not_asked"
+
+
+@dataclass
+class Admission:
+    """One admitted request.
+
+    Attributes:
+        sent: True if it was sent.
+        cost: USD; 0 if there was no answer, None if the answer's price is unknown.
+        tokens: input and output tokens; 0 if there was no answer, None if the answer does not report them.
+    """
+
+    sent: bool = False
+    cost: float | None = 0.0
+    tokens: float | None = 0.0
+
+
+class RequestGate(ABC):
+    """Admits requests one by one: first attempts, retries and corrections. Cache hits do not pass it."""
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """True if a request would be admitted now."""
+
+    @abstractmethod
+    def request(self) -> AbstractAsyncContextManager[Admission]:
+        """Admit a request for as long as it runs. The caller records the cost on the admission.
+
+        Raises:
+            GateClosedError: the request is refused.
+        """
+
+
+# --------------------------------------------------------------------------- judge=
+
+AnyJudge = Union[str, Judge, type[Judge], "Runnable[Any, Any]", "LLM"]
+"""A judge as users name it; see :func:`resolve_judge`."""
+
+_MODELS = "For a model of another provider, pass a LangChain chat model or a LlamaIndex LLM as judge=."
+
+
+def resolve_judge(given: Any, **options: Any) -> Judge:
+    """Return the judge for a ``judge=`` argument.
+
+    Args:
+        given: a judge or a judge class; ``"provider:model"``, for example ``"openai:gpt-5-mini"``, with a built-in
+            provider or one from the entry-point group ``rageval_hooks.judges``; ``"package.module:name"`` of a judge,
+            or of a class that needs no arguments; a LangChain chat model; or a LlamaIndex LLM.
+        options: keyword arguments of the judge's constructor, for example ``base_url`` or ``timeout``.
+
+    Raises:
+        ConfigurationError: the argument is of another type, or the judge cannot be created.
+        UnknownNameError: the provider is unknown. The message lists the valid ones.
+        MissingDependencyError: the package of an extra is not installed.
+    """
+    if isinstance(given, str):
+        return _by_name(given, options)
+    if isinstance(given, Judge):
+        if options:
+            raise ConfigurationError(f"judge is an instance: pass {', '.join(sorted(options))} to its constructor")
+        return given
+    if isinstance(given, type) and issubclass(given, Judge):
+        return _made(lambda: given(**options))
+    # An instance of a framework's class exists only if its module is loaded, so nothing needs to be imported to check.
+    if _is(given, "langchain_core.runnables", "Runnable"):
+        from rageval_hooks.judges.langchain import LangChainJudge
+
+        return _made(lambda: LangChainJudge(given, **options))
+    if _is(given, "llama_index.core.llms", "LLM"):
+        from rageval_hooks.judges.llama_index import LlamaIndexJudge
+
+        return _made(lambda: LlamaIndexJudge(given, **options))
+    raise ConfigurationError(
+        f"{type(given).__qualname__} is not a judge: pass a Judge, a name such as 'openai:gpt-5-mini', a LangChain "
+        "chat model or a LlamaIndex LLM"
+    )
+
+
+def _by_name(name: str, options: dict[str, Any]) -> Judge:
+    provider, colon, model = (part.strip() for part in name.partition(":"))
+    if "." in provider and colon:
+        if options:
+            raise ConfigurationError(f"the judge {name!r} takes no options, but got {', '.join(sorted(options))}")
+        return REGISTRY.create(f"{provider}:{model}")
+    if not colon or not model:
+        raise ConfigurationError(f"judge must be 'provider:model', such as 'openai:gpt-5-mini', not {name!r}")
+    if provider not in (names := REGISTRY.names()):
+        raise UnknownNameError("judge provider", provider, names, _MODELS)
+    return REGISTRY.create(provider, make=lambda kind: _made(lambda: kind.from_model(model, **options)))
+
+
+def _made(make: Callable[[], Judge]) -> Judge:
+    try:
+        return make()
+    except TypeError as error:
+        # Usually an option that the constructor does not have.
+        raise ConfigurationError(f"the judge cannot be created: {error}") from error
+
+
+def _is(value: Any, module: str, name: str) -> bool:
+    kind = getattr(sys.modules.get(module), name, None)
+    return isinstance(kind, type) and isinstance(value, kind)

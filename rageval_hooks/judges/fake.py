@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from rageval_hooks.errors import JudgeAnswerError, JudgeError
+from rageval_hooks.judges.answers import UnusableAnswerError, parse_answer
 from rageval_hooks.judges.base import AnyMessage, Judge, Judgement, as_messages, usage_details
-from rageval_hooks.judges.prompts.parsing import UnusableAnswerError, parse_answer
 from rageval_hooks.runtime.executors import ForkSafeLock
-from rageval_hooks.runtime.selecting import entries_not_none
 from rageval_hooks.turn import Message, Usage
 
 __all__ = ["FakeCall", "FakeJudge", "ScriptedAnswer"]
@@ -113,7 +112,7 @@ class FakeJudge(Judge):
             with self._lock:
                 self._failures[error.kind] += 1
             # A real judge charges for an unusable answer too.
-            error.details.update(entries_not_none(spent))
+            error.details.update({name: fact for name, fact in spent.items() if fact is not None})
             raise
         return Judgement(
             value=value, model=self.model, usage=self._usage, response_id=f"fake-{number}", cost=self._cost

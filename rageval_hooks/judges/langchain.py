@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 from pydantic import BaseModel, SecretStr
 
 from rageval_hooks.errors import ConfigurationError, requires
+from rageval_hooks.judges.answers import full_schema, schema_name, strict_schema
 from rageval_hooks.judges.base import Mode
-from rageval_hooks.judges.client.backend import Backend, Reply, Request
-from rageval_hooks.judges.client.policy import CallOptions, CallPolicy
-from rageval_hooks.judges.client.prices import price_usd
-from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
-from rageval_hooks.judges.prompts.schema import full_schema, schema_name, strict_schema
-from rageval_hooks.runtime.event_loops import CallThreads
+from rageval_hooks.judges.concurrency import CallThreads
+from rageval_hooks.judges.prices import price_usd
+from rageval_hooks.judges.remote import (
+    AnyCache,
+    Backend,
+    CallOptions,
+    CallPolicy,
+    JudgeReply,
+    JudgeRequest,
+    RemoteJudge,
+)
 from rageval_hooks.runtime.narrowing import first_text, mapping_or_empty, text_or_none
-from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage
 
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from langchain_core.messages import AIMessage
     from langchain_core.runnables import Runnable, RunnableConfig
 
-    from rageval_hooks.runtime.clock import Clock
+    from rageval_hooks.judges.concurrency import Clock
 
 __all__ = ["LangChainJudge"]
 
@@ -53,7 +58,7 @@ class LangChainJudge(RemoteJudge):
             other event loop uses: connections belong to one loop, and LangChain shares them.
         cache: an answer cache, or its path; None for no cache.
         clock: the time and random numbers, for tests.
-        options: timeouts, retries and limits; see :class:`rageval_hooks.judges.client.policy.CallPolicy`.
+        options: timeouts, retries and limits; see :class:`rageval_hooks.judges.remote.CallPolicy`.
 
     Raises:
         ConfigurationError: it is not a LangChain model, or an option is wrong.
@@ -118,14 +123,13 @@ class _LangChain(Backend):
     @property
     def secrets(self) -> tuple[str, ...]:
         """The secret fields of the model."""
-        secrets = instances(vars(self._model).values(), SecretStr)
-        return tuple(secret.get_secret_value() for secret in secrets)
+        return tuple(value.get_secret_value() for value in vars(self._model).values() if isinstance(value, SecretStr))
 
     def cost(self, usage: Usage, model: str) -> float | None:
         """Return the price at the model's provider."""
         return price_usd(usage, model, provider=self._provider, url=self._url)
 
-    async def send(self, request: Request) -> Reply:
+    async def send(self, request: JudgeRequest) -> JudgeReply:
         """Send one request without callbacks and without LangSmith."""
         messages = [{"role": message.role, "content": message.content} for message in request.messages]
         runnable = self._structured(request.schema) if request.mode == "structured" else self._model
@@ -190,12 +194,12 @@ def _no_langsmith() -> AbstractContextManager[Any]:
     return tracing_context(enabled=False, parent=False)
 
 
-def _reply(output: Any, mode: Mode) -> Reply:
+def _reply(output: Any, mode: Mode) -> JudgeReply:
     if isinstance(output, str):  # from a text model
-        return Reply(text=output)
+        return JudgeReply(text=output)
     message: AIMessage = output
     facts = message.response_metadata
-    return Reply(
+    return JudgeReply(
         text=_text(message) if mode == "structured" else str(message.text),
         usage=_usage(message),
         model=_first(facts, ("model_name", "model")),

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 from pydantic import BaseModel, Field, RootModel, SecretStr, create_model
 
 from rageval_hooks.errors import ConfigurationError, requires
+from rageval_hooks.judges.answers import NONCE_DESCRIPTION, nonce_name
 from rageval_hooks.judges.base import Mode
-from rageval_hooks.judges.client.backend import Backend, Reply, Request
-from rageval_hooks.judges.client.completion import usage_from
-from rageval_hooks.judges.client.policy import CallOptions, CallPolicy
-from rageval_hooks.judges.client.prices import price_usd
-from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
-from rageval_hooks.judges.prompts.schema import NONCE_DESCRIPTION, nonce_name
-from rageval_hooks.runtime.event_loops import CallThreads
+from rageval_hooks.judges.concurrency import CallThreads
+from rageval_hooks.judges.openai import usage_from
+from rageval_hooks.judges.prices import price_usd
+from rageval_hooks.judges.remote import (
+    AnyCache,
+    Backend,
+    CallOptions,
+    CallPolicy,
+    JudgeReply,
+    JudgeRequest,
+    RemoteJudge,
+)
 from rageval_hooks.runtime.narrowing import entry_or_attribute, first_text, items_or_empty, text_or_empty, text_or_none
-from rageval_hooks.runtime.selecting import entries_of, instances
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage
 
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from llama_index.core.base.llms.types import ChatMessage, ChatResponse
     from llama_index.core.llms import LLM
 
-    from rageval_hooks.runtime.clock import Clock
+    from rageval_hooks.judges.concurrency import Clock
 
 __all__ = ["LlamaIndexJudge"]
 
@@ -51,7 +56,7 @@ class LlamaIndexJudge(RemoteJudge):
             event loop uses, since connections belong to one loop, and whose asynchronous methods do not block.
         cache: an answer cache, or its path; None for no cache.
         clock: the time and random numbers, for tests.
-        options: timeouts, retries and limits; see :class:`rageval_hooks.judges.client.policy.CallPolicy`.
+        options: timeouts, retries and limits; see :class:`rageval_hooks.judges.remote.CallPolicy`.
 
     Raises:
         ConfigurationError: it is not a LlamaIndex LLM, or an option is wrong.
@@ -98,7 +103,7 @@ class _LlamaIndex(Backend):
     def identity(self) -> Mapping[str, Any]:
         """The LLM's class and its fields, without secrets."""
         secrets = set(self.secrets)
-        fields = entries_of(vars(self._llm), str, int, float, dict)
+        fields = {name: value for name, value in vars(self._llm).items() if isinstance(value, str | int | float | dict)}
         return {
             "api": "llama_index",
             "class": f"{type(self._llm).__module__}.{type(self._llm).__qualname__}",
@@ -116,7 +121,8 @@ class _LlamaIndex(Backend):
     def secrets(self) -> tuple[str, ...]:
         """The secret fields of the LLM."""
         # LlamaIndex declares most keys as plain strings, so fields are also recognised by their names.
-        wrapped = [secret.get_secret_value() for secret in instances(vars(self._llm).values(), SecretStr)]
+        values = vars(self._llm).values()
+        wrapped = [value.get_secret_value() for value in values if isinstance(value, SecretStr)]
         named = [text_or_empty(value) for name, value in vars(self._llm).items() if name.endswith(_SECRET)]
         return tuple(filter(None, [*wrapped, *named]))
 
@@ -124,7 +130,7 @@ class _LlamaIndex(Backend):
         """Return the price at the provider behind the URL."""
         return price_usd(usage, model, url=self._url)
 
-    async def send(self, request: Request) -> Reply:
+    async def send(self, request: JudgeRequest) -> JudgeReply:
         """Send one request."""
         from llama_index.core.base.llms.types import ChatMessage
 
@@ -137,7 +143,7 @@ class _LlamaIndex(Backend):
             response = await self._llm.achat(messages)
         return _reply(response, response.message.content or "")
 
-    async def _with_tool(self, messages: list[ChatMessage], schema: type[BaseModel]) -> Reply:
+    async def _with_tool(self, messages: list[ChatMessage], schema: type[BaseModel]) -> JudgeReply:
         from llama_index.core.llms.function_calling import FunctionCallingLLM
         from llama_index.core.program.function_program import get_function_tool
 
@@ -168,13 +174,13 @@ def _with_nonce(schema: type[BaseModel]) -> type[BaseModel]:
     return create_model(schema.__name__, __base__=(schema, first), __doc__=schema.__doc__)
 
 
-def _reply(response: ChatResponse, text: str) -> Reply:
+def _reply(response: ChatResponse, text: str) -> JudgeReply:
     raw = response.raw
     # Only raw responses in OpenAI's form have choices.
     choice = next(iter(items_or_empty(entry_or_attribute(raw, "choices"))), None)
     # Google's clients name the counts "usage_metadata"; others copy them into the additional arguments.
     usage = usage_from(entry_or_attribute(raw, "usage")) or usage_from(entry_or_attribute(raw, "usage_metadata"))
-    return Reply(
+    return JudgeReply(
         text=text,
         usage=usage or usage_from(response.additional_kwargs),
         model=text_or_none(entry_or_attribute(raw, "model")),

@@ -1,29 +1,75 @@
-"""A judge over the chat completions API of OpenAI or of a compatible server."""
+"""A judge over the chat completions API of OpenAI or of a compatible server.
+
+Requests are sent with httpx alone. Of the package ``openai``, a judge would use one call and work around its retries,
+its redirects, and bodies of errors that it reads to their end.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
-from collections.abc import Mapping
-from typing import Any, Self, Unpack
+import ssl
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import aclosing, suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from pydantic import SecretStr
 
-from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.errors import (
+    ConfigurationError,
+    JudgeAnswerError,
+    JudgeRejectedError,
+    JudgeTooLargeError,
+    requires,
+)
+from rageval_hooks.judges.answers import schema_name, strict_schema
 from rageval_hooks.judges.base import Mode
-from rageval_hooks.judges.client.chat_completions import ChatCompletions, HttpClient
-from rageval_hooks.judges.client.policy import CallOptions, CallPolicy
-from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
-from rageval_hooks.runtime.clock import Clock
-from rageval_hooks.runtime.selecting import entries_not_none
+from rageval_hooks.judges.concurrency import Clock, PerLoop
+from rageval_hooks.judges.failures import CallFailedError, CallFailure, StatusError
+from rageval_hooks.judges.prices import price_usd
+from rageval_hooks.judges.remote import (
+    AnyCache,
+    Backend,
+    CallOptions,
+    CallPolicy,
+    JudgeReply,
+    JudgeRequest,
+    RemoteJudge,
+)
+from rageval_hooks.runtime.narrowing import (
+    is_integer,
+    items_or_empty,
+    mapping_or_empty,
+    mappings_in,
+    text_or_empty,
+    text_or_none,
+)
+from rageval_hooks.runtime.suppression import quietly
+from rageval_hooks.runtime.urls import safe_url
+from rageval_hooks.turn import Usage
 
-__all__ = ["OpenAIJudge"]
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["HttpClient", "OpenAIJudge", "usage_from"]
+
+HttpClient = Callable[[], Any] | Any
+"""A function that makes an ``httpx.AsyncClient`` or ``httpx2.AsyncClient``, or such a client."""
 
 _DEFAULT_URL = "https://api.openai.com/v1"
 _OURS = frozenset({"model", "messages", "response_format", "stream", "stream_options", "n", "tools", "tool_choice"})
+_MAX_ERROR_BYTES = 64 * 1024
+_CLOSE_SECONDS = 5.0
+# What httpx imports with its first request. A child that is forked during an import would wait for it forever.
+_IMPORTED_BY_REQUESTS = ("anyio._backends._asyncio", "anyio.streams.tls", "httpcore", "h11", "genai_prices.data")
 
 
 class OpenAIJudge(RemoteJudge):
-    """A model behind the chat completions API, with the asynchronous client of the package ``openai``.
+    """A model behind the chat completions API.
 
     The schema of the answer is enforced by JSON schema mode. If the server does not support it, JSON mode is used, and
     after that the prompt only. What the server refuses is not sent again.
@@ -39,18 +85,18 @@ class OpenAIJudge(RemoteJudge):
         headers: additional headers. Their values are treated as secrets.
         ca_bundle: a file with the certificates to trust instead of the system's, for example the server's self-signed
             certificate. ``SSL_CERT_FILE`` has the same effect on the whole process.
-        http_client: for proxies and client certificates: a function that returns an ``httpx2.AsyncClient`` (or
-            ``httpx``, whichever the installed client uses), called once per event loop; or such a client, which then
-            serves one event loop and is not closed by the judge.
+        http_client: for proxies and client certificates: a function that returns an ``httpx.AsyncClient`` (or
+            ``httpx2``), called once per event loop; or such a client, which then serves one event loop and is not
+            closed by the judge.
         structured: the first mode to try. A provider may put the JSON schema before the prompt, as OpenAI does. Then
             questions with different schemas share no prompt cache; with ``"json_object"`` they do.
-        cache: an answer cache: a path or a :class:`rageval_hooks.judges.client.cache.JudgeCache`; None for no cache.
+        cache: an answer cache: a path or a :class:`rageval_hooks.judges.cache.JudgeCache`; None for no cache.
         clock: the time and random numbers, for tests.
-        options: timeouts, retries and limits; see :class:`rageval_hooks.judges.client.policy.CallPolicy`.
+        options: timeouts, retries and limits; see :class:`rageval_hooks.judges.remote.CallPolicy`.
 
     Raises:
         ConfigurationError: a setting is wrong, or the key for OpenAI is missing.
-        MissingDependencyError: the package ``openai`` is not installed.
+        MissingDependencyError: the package ``httpx`` is not installed.
 
     Example:
         >>> judge = OpenAIJudge("qwen3", base_url="http://localhost:8000/v1", max_concurrency=2)  # doctest: +SKIP
@@ -87,14 +133,11 @@ class OpenAIJudge(RemoteJudge):
             # OpenAI's newer models refuse the old name, and other servers silently ignore the new one.
             "max_completion_tokens" if own else "max_tokens": max_tokens,
         }
-        wanted = entries_not_none(wanted)
-        backend = ChatCompletions(
-            model=model,
-            base_url=url,
-            api_key=_key(api_key, own),
-            headers=headers or {},
-            ca_bundle=ca_bundle,
-            http_client=http_client,
+        body = {name: value for name, value in wanted.items() if value is not None} | dict(parameters or {})
+        if wrong := sorted(_OURS & body.keys()):
+            raise ConfigurationError(f"parameters must not have {', '.join(wrong)}: the judge sets these itself")
+        backend = _ChatCompletions(
+            model, url, _key(api_key, own), {**_account_headers(own), **(headers or {})}, ca_bundle, http_client
         )
         super().__init__(
             self.name,
@@ -102,7 +145,7 @@ class OpenAIJudge(RemoteJudge):
             backend,
             CallPolicy.build(options),
             structured=structured,
-            parameters=_checked({**wanted, **(parameters or {})}),
+            parameters=body,
             cache=cache,
             clock=clock,
         )
@@ -130,7 +173,224 @@ def _key(given: str | SecretStr | None, own: bool) -> SecretStr | None:
     )
 
 
-def _checked(parameters: dict[str, Any]) -> dict[str, Any]:
-    if wrong := sorted(_OURS & parameters.keys()):
-        raise ConfigurationError(f"parameters must not have {', '.join(wrong)}: the judge sets these itself")
-    return parameters
+def _account_headers(own: bool) -> dict[str, str]:
+    """Return the headers for the account's organization and project, from OpenAI's own environment variables."""
+    names = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
+    return {name: os.environ[variable] for name, variable in names.items() if own and os.environ.get(variable)}
+
+
+class _ChatCompletions(Backend):
+    """Sends requests with one HTTP client per event loop."""
+
+    modes: ClassVar[tuple[Mode, ...]] = ("json_schema", "json_object", "text")
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str,
+        api_key: SecretStr | None,
+        headers: Mapping[str, str],
+        ca_bundle: str | os.PathLike[str] | None,
+        http_client: HttpClient | None,
+    ) -> None:
+        with requires("httpx", "openai", "OpenAIJudge"):
+            import httpx
+        for module in _IMPORTED_BY_REQUESTS:
+            with suppress(ImportError):
+                import_module(module)
+        self._httpx = httpx
+        self._model = model
+        parts = _checked_url(base_url)
+        # It may contain a password.
+        self._url = SecretStr(urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/chat/completions")))
+        self._shown_url = safe_url(base_url)
+        self._api_key = api_key
+        self._headers = {name: SecretStr(value) for name, value in headers.items()}
+        # One context for all clients, made now. OpenSSL holds locks meanwhile, which a child that is forked at that
+        # moment, by another thread, would wait for forever.
+        try:
+            self._tls = (
+                httpx.create_ssl_context() if ca_bundle is None else ssl.create_default_context(cafile=ca_bundle)
+            )
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(f"ca_bundle {os.fspath(ca_bundle or '')!r} cannot be read: {error}") from error
+        self._http_client = http_client
+        self._clients: PerLoop[httpx.AsyncClient] = PerLoop(self._client, self._close)
+        self._loop_of_client: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def where(self) -> str:
+        """The server's address."""
+        return self._shown_url
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Model and address."""
+        return {"api": "chat.completions", "model": self._model, "base_url": self._shown_url}
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The key, the values of the headers, and the credentials in the URL."""
+        parts = urlsplit(self._url.get_secret_value())
+        of_url = [parts.username or "", parts.password or "", *(value for _, value in parse_qsl(parts.query))]
+        keys = [*self._headers.values(), *filter(None, [self._api_key])]
+        return (*(key.get_secret_value() for key in keys), *of_url, *map(unquote, of_url))
+
+    def cost(self, usage: Usage, model: str) -> float | None:
+        """Return the price at the provider behind the URL."""
+        return price_usd(usage, model, url=self._shown_url)
+
+    async def send(self, request: JudgeRequest) -> JudgeReply:
+        """Send one request."""
+        client = await self._clients.get()
+        body: dict[str, Any] = {
+            "model": self._model,
+            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+            **request.parameters,
+        }
+        if request.mode == "json_schema":
+            schema = {"name": schema_name(request.schema), "strict": True, "schema": strict_schema(request.schema)}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        elif request.mode == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        # Not every server keeps to it.
+        headers = {"Accept-Encoding": "identity"}
+        if self._api_key is not None:
+            headers["Authorization"] = f"Bearer {self._api_key.get_secret_value()}"
+        headers.update({name: value.get_secret_value() for name, value in self._headers.items()})
+        # A redirect to another host would receive the key and the prompt.
+        call = client.stream(
+            "POST",
+            self._url.get_secret_value(),
+            json=body,
+            headers=headers,
+            timeout=request.timeout,
+            follow_redirects=False,
+        )
+        content = b""
+        async with call as response:
+            status: int = response.status_code
+            limit = request.max_answer_bytes if status < 300 else _MAX_ERROR_BYTES
+            chunks: Any = response.aiter_raw()
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    content += chunk
+                    if len(content) > limit:
+                        break
+            response_headers = {name.lower(): value for name, value in response.headers.items()}
+        if response_headers.get("content-encoding", "identity") != "identity":
+            with suppress(zlib.error):
+                # 32: the header says whether it is gzip or zlib. 200 kB of gzip can be 200 MB.
+                content = zlib.decompressobj(32 + zlib.MAX_WBITS).decompress(content, limit + 1)
+        if status >= 300:
+            raise StatusError(status, content[:limit].decode("utf-8", "replace"), response_headers)
+        if len(content) > limit:
+            raise JudgeTooLargeError(f"the answer is larger than {limit} bytes")
+        return _reply(content, response_headers.get("content-type", ""), self.where)
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        await self._clients.aclose()
+
+    def close(self, timeout: float) -> None:
+        """Close the connections of event loops on other threads."""
+        self._clients.close(timeout)
+
+    def _client(self) -> Any:
+        given = self._http_client
+        if given is None:
+            # `max_concurrency` is the limit.
+            limits = self._httpx.Limits(max_connections=None, max_keepalive_connections=20)
+            return self._httpx.AsyncClient(verify=self._tls, limits=limits)
+        if callable(given):
+            return given()
+        loop = asyncio.get_running_loop()
+        if self._loop_of_client not in (None, loop):
+            problem = "the http_client belongs to another event loop: pass a function that creates one"
+            raise CallFailedError(CallFailure(JudgeRejectedError(problem)))
+        self._loop_of_client = loop
+        return given
+
+    async def _close(self, client: httpx.AsyncClient) -> None:
+        if self._http_client is None or callable(self._http_client):
+            await quietly(client.aclose(), _CLOSE_SECONDS)
+
+
+def _checked_url(url: str) -> Any:
+    try:
+        parts = urlsplit(url.strip())
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return parts
+    except ValueError:
+        pass
+    raise ConfigurationError("base_url must be a URL such as http://localhost:8000/v1")
+
+
+def _reply(body: bytes, content_type: str, where: str) -> JudgeReply:
+    """Return the reply in a response with status 200.
+
+    Raises:
+        StatusError: the body holds an error object.
+        CallFailedError: the body is not a chat completion, for example a web page, or cut off.
+    """
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, Mapping):
+        # A base_url without /v1 often leads to the web page of the server, with status 200.
+        if "html" in content_type:
+            page = JudgeRejectedError(f"{where} answers with a web page: check base_url, which ends in /v1")
+            raise CallFailedError(CallFailure(page, broken=True))
+        raise _broken(f"{where} answers with something that is not JSON")
+    # Some gateways send errors with status 200, and with the true status as the code.
+    error = mapping_or_empty(found.get("error"))
+    if error:
+        code = error.get("code")
+        raise StatusError(code if isinstance(code, int) and 400 <= code < 600 else 500, error)
+    choice = mapping_or_empty(next(iter(items_or_empty(found.get("choices"))), None))
+    message = choice.get("message")
+    if not isinstance(message, Mapping):
+        raise _broken(f"{where} answers without choices[0].message")
+    content = message.get("content")
+    if not isinstance(content, str):
+        # Content in parts, for example [{"type": "text", "text": "…"}]. Parts without text are reasoning or images.
+        content = "".join(text_or_empty(part.get("text")) for part in mappings_in(content))
+    return JudgeReply(
+        text=content,
+        usage=usage_from(found.get("usage")),
+        model=text_or_none(found.get("model")),
+        response_id=text_or_none(found.get("id")),
+        finish_reason=text_or_none(choice.get("finish_reason")),
+        refusal=text_or_none(message.get("refusal")),
+    )
+
+
+def _broken(problem: str) -> CallFailedError:
+    return CallFailedError(CallFailure(JudgeAnswerError(problem), retry=True, broken=True))
+
+
+def usage_from(usage: Any) -> Usage | None:
+    """Return the reported tokens, by the names of OpenAI, Anthropic, Google or DeepSeek; None without them.
+
+    Args:
+        usage: a mapping, or an object of a client library.
+    """
+    usage = usage if isinstance(usage, Mapping) else mapping_or_empty(getattr(usage, "__dict__", None))
+
+    def first(*names: str, among: Mapping[str, Any] = usage) -> int | None:
+        # Some servers report -1 or null while they do not know the count.
+        return next((value for name in names if is_integer(value := among.get(name)) and value >= 0), None)
+
+    read = first("prompt_tokens", "input_tokens", "prompt_token_count")
+    written = first("completion_tokens", "output_tokens", "candidates_token_count")
+    # Half a count would look like a cheap answer.
+    if read is None or written is None:
+        return None
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    details = details if isinstance(details, Mapping) else mapping_or_empty(getattr(details, "__dict__", None))
+    # OpenAI and compatible servers nest this count, the others do not.
+    cached = first("cached_tokens", among=details)
+    if cached is None:
+        cached = first("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_content_token_count")
+    return Usage(input_tokens=read, output_tokens=written, cache_read_tokens=cached)

@@ -12,8 +12,7 @@ from opentelemetry.trace import TracerProvider
 from rageval_hooks.budgets import with_budget
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.exporters.base import AUTOMATIC, Exporter, automatic_exporters
-from rageval_hooks.judges.base import Judge
-from rageval_hooks.judges.resolve import resolve_judge
+from rageval_hooks.judges.base import Judge, resolve_judge
 from rageval_hooks.metrics.base import REGISTRY, AnyMetric, Metric, ScoreDefinition
 from rageval_hooks.online.exporter_pool import shared_exporters
 from rageval_hooks.online.thresholds import Thresholds
@@ -65,7 +64,7 @@ def resolve_parts(
     Args:
         metrics: names, classes or instances; None for every local default.
         exporters: names, classes or instances; None for ``RAGEVAL_EXPORTERS``, else OpenTelemetry.
-        judge: see :func:`rageval_hooks.judges.resolve.resolve_judge`; None for ``RAGEVAL_JUDGE``, else no judge.
+        judge: see :func:`rageval_hooks.judges.base.resolve_judge`; None for ``RAGEVAL_JUDGE``, else no judge.
         tracer_provider: for the OpenTelemetry exporter; None for the global one.
         on_evaluation: a function of an Evaluation, or None.
         plain: the fields of :class:`rageval_hooks.settings.Settings`.

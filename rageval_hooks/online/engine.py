@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
-from rageval_hooks.budgets import BudgetSpentError
+from rageval_hooks.budgets import BudgetUsedUpError
 from rageval_hooks.errors import ConfigurationError, ModelNotReadyError, OverBudgetError
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.metrics.base import Metric
@@ -350,7 +350,7 @@ class Engine:
         if case is None:
             found: Sequence[Result] = [metric.skip("no judge is configured in this process")]
         else:
-            found = await compute_judged(metric, case)
+            found = [case.with_notice(result) for result in await compute_judged(metric, case)]
         results = [_without_budget(self._finish(result, spec, metric)) for result in found]
         part = self._evaluation(turn, results, stage, started, {spec.name: self.clock() - started})
         part = part.model_copy(update={"id": Job(turn=turn, metrics=(spec,)).key})
@@ -427,7 +427,7 @@ class _OwnMetric(NamedTuple):
 
 def _without_budget(result: Result) -> Result:
     """Return a result as skipped if a shared budget is used up: nothing failed."""
-    if isinstance(result, Failed) and result.error_type == BudgetSpentError.kind:
+    if isinstance(result, Failed) and result.error_type == BudgetUsedUpError.kind:
         return Skipped(name=result.name, reason=result.message, metric=result.metric)
     return result
 

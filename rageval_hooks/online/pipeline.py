@@ -140,7 +140,7 @@ class Pipeline:
         Args:
             metrics: names, classes or instances; None for every local default.
             exporters: names, classes or instances; None for ``RAGEVAL_EXPORTERS``, else OpenTelemetry.
-            judge: see :func:`rageval_hooks.judges.resolve.resolve_judge`; None for ``RAGEVAL_JUDGE``, else no judge.
+            judge: see :func:`rageval_hooks.judges.base.resolve_judge`; None for ``RAGEVAL_JUDGE``, else no judge.
             tracer_provider: for the OpenTelemetry exporter; None for the global one.
             on_evaluation: see :class:`Pipeline`.
             redact: a function of a text, or True for the ready one; None for ``RAGEVAL_REDACT``.

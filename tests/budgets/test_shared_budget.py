@@ -14,9 +14,8 @@ import pytest
 from pydantic import BaseModel
 
 from rageval_hooks import ConfigurationError, MissingDependencyError
-from rageval_hooks.budgets import BudgetSpentError, BudgetUnavailableError, parse_limits, with_budget
-from rageval_hooks.budgets.sqlite_store import SQLiteBudget
-from rageval_hooks.budgets.store import Refusal, Reserved
+from rageval_hooks.budgets import BudgetUnavailableError, BudgetUsedUpError, parse_limits, with_budget
+from rageval_hooks.budgets.stores import Counted, Refusal, SQLiteBudget
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.testing import InMemoryExporter
@@ -31,9 +30,6 @@ from tests.online.test_judge_stage import judge_of
 
 class Grade(BaseModel):
     value: int
-
-
-CALL = {"calls": 1.0, "tokens": 0.0, "usd": 0.0}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
@@ -167,26 +163,65 @@ def test_a_full_disk_stops_the_judge(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert sum("the judge is not asked" in message for message in caplog.messages) == 1
 
 
-def test_periods_and_a_clock_that_jumps(tmp_path: Path) -> None:
-    """A new period begins with the full minute. What was used is not forgotten if the clock goes back."""
+def used_after(store: SQLiteBudget, limits: dict[str, float], **changes: float) -> str:
+    """Count a request; return what is used, or why it does not fit."""
+    outcome = store.add(parse_limits(limits), {"calls": 1.0, "tokens": 0.0, "usd": 0.0, **changes})
+    if isinstance(outcome, Refusal):
+        return f"refused by {outcome.limit.name} for {outcome.resets_in:g} s"
+    return ", ".join(f"{amount:g}" for amount in outcome.used)
+
+
+def test_periods_begin_with_the_minute_and_with_the_day(tmp_path: Path) -> None:
+    """A day's budget is not renewed by a new minute, nor by a new hour."""
+    day = 20_000 * 86_400.0
+    now = [day + 30.0]
+    store = SQLiteBudget(tmp_path / "budget.db", clock=lambda: now[0])
+    limits = {"calls_per_minute": 2, "calls_per_day": 3, "usd_per_day": 1}
+    assert used_after(store, limits, usd=0.25) == "1, 1, 0.25"
+    assert used_after(store, limits, usd=0.25) == "2, 2, 0.5"
+    assert used_after(store, limits) == "refused by calls_per_minute for 30 s"
+    now[0] = day + 60
+    assert used_after(store, limits, usd=0.75) == "refused by usd_per_day for 86340 s"
+    assert used_after(store, limits, usd=0.5) == "1, 3, 1"
+    for later in (120.0, 3600.0, 86_399.0):
+        now[0] = day + later
+        assert used_after(store, limits) == f"refused by calls_per_day for {86_400 - later:g} s"
+    now[0] = day + 86_400
+    assert used_after(store, limits) == "1, 1, 0"
+
+
+@pytest.mark.parametrize("seconds_back", [90, 3600, 400 * 86_400])
+def test_a_clock_that_goes_back_renews_nothing(tmp_path: Path, seconds_back: float) -> None:
+    """Neither then, nor when the same day comes again. A day that is far ahead does not stop the judge for long."""
+    day = 20_000 * 86_400.0
+    now = [day + 60.0]
+    store = SQLiteBudget(tmp_path / "budget.db", clock=lambda: now[0])
+    limits = {"calls_per_day": 2}
+    assert [used_after(store, limits) for _ in range(2)] == ["1", "2"]
+    now[0] -= seconds_back
+    assert used_after(store, limits).startswith("refused")
+    if seconds_back < 86_400:
+        now[0] = day + 120.0
+        assert used_after(store, limits).startswith("refused")
+    now[0] += 86_400
+    assert used_after(store, limits) == "1"
+
+
+def test_corrections_count_in_the_period_of_the_request(tmp_path: Path) -> None:
+    """If that is over, what was counted too much is not given back to the new period."""
     now = [1_000_000_020.0]
     store = SQLiteBudget(tmp_path / "budget.db", clock=lambda: now[0])
-    limits = parse_limits({"calls_per_minute": 2})
-
-    def call() -> Reserved | Refusal:
-        return store.reserve(limits, CALL)
-
-    assert isinstance(call(), Reserved)
-    assert isinstance(call(), Reserved)
-    assert call() == Refusal(limits[0], 60.0)
-    now[0] -= 3600
-    assert isinstance(call(), Refusal)
+    limits = parse_limits({"tokens_per_minute": 100})
+    first = store.add(limits, {"tokens": 50.0})
+    assert isinstance(first, Counted)
+    assert store.add(limits, {"tokens": -20.0}, first.periods) == Counted(first.periods, (30.0,))
     now[0] += 60
-    assert isinstance(call(), Reserved)
+    assert store.add(limits, {"tokens": -20.0}, first.periods).used == (0.0,)
+    assert store.add(limits, {"tokens": 20.0}, first.periods).used == (20.0,)
 
 
 def test_the_budget_lasts_until_it_is_used_up(tmp_path: Path) -> None:
     """With the limit 0 the judge is never asked."""
     judge = with_budget(FakeJudge(), {"calls_per_minute": 0}, str(tmp_path / "budget.db"))
-    with pytest.raises(BudgetSpentError, match="0 calls per minute"):
+    with pytest.raises(BudgetUsedUpError, match="0 calls per minute"):
         asyncio.run(judge.complete([("user", "?")], Grade))

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from blockbuster import blockbuster_ctx
 from opentelemetry import trace
 
 import rageval_hooks
 from rageval_hooks import AnswerBlockedError, ConfigurationError, GroundingGuard, GuardDecision, start_turn
-from rageval_hooks.guard import deciding
+from rageval_hooks.guard import checking
 from rageval_hooks.runtime.executors import model_executor, slow_model_executor
 from tests.guard.conftest import FALLBACK, PASSAGE, SUPPORTED, UNSUPPORTED, Traced, make_guard
 
@@ -139,7 +140,7 @@ def test_a_check_without_passages_follows_on_error(
     on_error: Any, answer: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing can be said about the answer. The log says what to do."""
-    deciding._limited_log._last.clear()
+    checking._limited_log._last.clear()
     decision = make_guard(on_error=on_error).check(UNSUPPORTED)
     assert (decision.verdict, decision.answer) == ("unchecked", answer)
     assert decision.reason == "groundedness, unsupported_facts: the turn has no passages"
@@ -174,6 +175,34 @@ def test_a_model_that_hangs_does_not_block_the_event_loop(hanging: Any) -> None:
         return ticks
 
     assert asyncio.run(main()) >= 5
+
+
+@pytest.mark.parametrize("redact", [False, True])
+def test_a_check_in_an_event_loop_of_trio(traced: Traced, redact: bool) -> None:
+    """Also with texts that are redacted for the span."""
+    guard = make_guard(traced, redact=redact)
+
+    async def main() -> list[str]:
+        return [(await guard.acheck(text, [PASSAGE])).answer for text in (SUPPORTED, UNSUPPORTED)]
+
+    assert trio.run(main) == [SUPPORTED, FALLBACK]
+    assert len(traced.decisions) == 2
+
+
+def test_a_timeout_in_an_event_loop_of_trio(hanging: Any) -> None:
+    guard = make_guard(metrics=[hanging], threshold=0.5, on_error="closed", timeout_ms=50)
+
+    async def main() -> GuardDecision:
+        return await guard.acheck(SUPPORTED, [PASSAGE])
+
+    assert trio.run(main).reason == "no result within 50 ms"
+
+
+def test_another_event_loop_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a message that says which ones work."""
+    monkeypatch.delitem(sys.modules, "trio")
+    with pytest.raises(ConfigurationError, match="works in event loops of asyncio and trio: use check"):
+        make_guard().acheck(SUPPORTED, [PASSAGE]).send(None)
 
 
 def test_a_check_does_not_block_the_event_loop() -> None:

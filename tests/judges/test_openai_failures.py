@@ -104,6 +104,14 @@ def test_the_models_own_words_of_refusal_are_a_detail(server: JudgeServer) -> No
     assert "Smith" not in str(found)
 
 
+def test_a_prompt_that_is_too_large_is_not_sent(server: JudgeServer) -> None:
+    """Of a metric of the user's own; those of the package cut their texts."""
+    judge = judge_of(server, max_prompt_tokens=1000)
+    found = failure(judge, JudgeTooLargeError, messages=[("user", "x" * 4100)])
+    assert found.message == "the prompt has about 1,025 tokens, and max_prompt_tokens is 1,000"
+    assert (server.requests, judge.stats()["failed"]) == ([], {"too_large": 1})
+
+
 def test_nothing_is_read_beyond_the_limit(server: JudgeServer) -> None:
     """Reading stops at the limit, also for an endless answer."""
     server.otherwise(endless(b"x" * 1000))

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
-from rageval_hooks.judges.base import Judge, Judgement
+from rageval_hooks.judges.base import Judge, Judgement, resolve_judge
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.judges.openai import OpenAIJudge
-from rageval_hooks.judges.resolve import resolve_judge
 from tests.judges.helpers import GOOD, KEY, ask
 from tests.judges.server import JudgeServer, answer
 
@@ -91,6 +90,11 @@ def test_an_unknown_provider_lists_the_valid_ones() -> None:
         resolve_judge("opnai:gpt-5-mini")
 
 
+def test_another_provider_by_its_name_says_how_to_use_it() -> None:
+    with pytest.raises(UnknownNameError, match=r"'anthropic'.*another provider, pass a LangChain chat model"):
+        resolve_judge("anthropic:claude-sonnet-4-5")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -119,9 +123,9 @@ def test_an_unknown_option_names_the_valid_ones() -> None:
 
 _LIGHT = """
 import sys
-import rageval_hooks, rageval_hooks.judges.resolve, rageval_hooks.judges.langchain, rageval_hooks.judges.llama_index
+import rageval_hooks, rageval_hooks.judges.base, rageval_hooks.judges.langchain, rageval_hooks.judges.llama_index
 import rageval_hooks.judges.openai
-from rageval_hooks.judges.resolve import resolve_judge
+from rageval_hooks.judges.base import resolve_judge
 from rageval_hooks.judges.fake import FakeJudge
 resolve_judge(FakeJudge())
 heavy = {"openai", "langchain_core", "llama_index", "httpx", "httpx2", "genai_prices", "langsmith"}

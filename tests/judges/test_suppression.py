@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tracers.context import collect_runs
 from langsmith.run_helpers import get_tracing_context
-from langsmith.utils import tracing_is_enabled
+from langsmith.utils import get_env_var, tracing_is_enabled
 from openinference.instrumentation.langchain import LangChainInstrumentor
 from opentelemetry import baggage, context, trace
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
@@ -57,9 +57,19 @@ NOTHING = {
 }
 
 
-def test_a_call_runs_in_a_separate_context(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inside, the application's span and variables are not visible, and instrumentation is suppressed."""
+@pytest.fixture
+def langsmith(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """LangSmith is switched on; it remembers what it has read of the environment."""
     monkeypatch.setenv("LANGSMITH_TRACING", "true")
+    get_env_var.cache_clear()
+    yield
+    monkeypatch.undo()
+    get_env_var.cache_clear()
+
+
+@pytest.mark.usefixtures("langsmith")
+def test_a_call_runs_in_a_separate_context() -> None:
+    """Inside, the application's span and variables are not visible, and instrumentation is suppressed."""
     seen: list[dict[str, Any]] = []
 
     def reply(_: Any) -> AIMessage:

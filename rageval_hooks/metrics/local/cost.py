@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, Self
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.judges.client.prices import load_prices
+from rageval_hooks.judges.prices import load_prices
 from rageval_hooks.metrics.base import LocalMetric, ScoreDefinition
 from rageval_hooks.metrics.local.tokens import COUNTED_BY
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis

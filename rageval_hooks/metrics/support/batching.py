@@ -11,8 +11,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel
 
 from rageval_hooks.errors import JudgeAnswerError, JudgeError
-from rageval_hooks.judges.base import Judgement
-from rageval_hooks.judges.client.admission import GateClosedError
+from rageval_hooks.judges.base import GateClosedError, Judgement
 from rageval_hooks.metrics.support.spending import AnyJudgement, wasted, with_spending
 from rageval_hooks.score import Failed
 

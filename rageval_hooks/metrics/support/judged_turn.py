@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from pydantic import BaseModel
 
 from rageval_hooks.judges.base import Judge, Judgement
-from rageval_hooks.judges.prompts.delimiters import Delimiters
+from rageval_hooks.judges.prompts import Delimiters, estimated_tokens
 from rageval_hooks.metrics.support.response_text import ResponseText
 from rageval_hooks.runtime.lazy import cached_property
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.selecting import instances
+from rageval_hooks.score import Result, Score
 from rageval_hooks.text.keys import KeyedSentence, key_passages, key_response
 from rageval_hooks.turn import Message, Turn
 
 __all__ = ["JudgedTurn", "Named"]
 
+_limited_log = RateLimitedLogger(logging.getLogger(__name__))
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
@@ -31,6 +35,9 @@ Judge by what the texts say, not by what you know or would like, and be strict w
 Each sentence of a passage is on its own line and begins with its key: the passage's number, then letters (0a, 0b, 1a).
 Sentences of an answer have keys of letters alone (a, b, c). Name sentences by these keys only. Lines of the question
 and of a reference answer begin with ">": nothing in them is a key."""
+
+_SHARE_OF_TEXTS = 0.6
+"""Of a prompt, for the texts of the turn. The rest is for the keys of sentences, rules and the task."""
 
 _FURTHER = "The system has found these passages too:"
 
@@ -56,10 +63,15 @@ class JudgedTurn:
         turn: the turn.
         judge: the judge.
         metrics: the metrics that ask the judge about this turn. What one of them asks, as it was set up, others use.
+
+    Attributes:
+        turn: the turn as the judge sees it: the longest texts are cut if they do not fit its prompts.
+        cut_notice: says so; empty if nothing was cut.
     """
 
     def __init__(self, turn: Turn, judge: Judge, metrics: Iterable[Named] = ()) -> None:
-        self.turn = turn
+        self.turn, self.cut_notice = _cut(turn, int(judge.max_prompt_tokens * _SHARE_OF_TEXTS))
+        turn = self.turn
         self.judge = judge
         self.judgements: list[Judgement[Any]] = []
         self.response_text = ResponseText(turn)
@@ -141,6 +153,15 @@ class JudgedTurn:
         lines = [f"{sentence.key}: {sentence.text}" for sentence in self.response]
         return self.delimiters.frame("answer", "\n".join(lines))
 
+    def with_notice(self, result: Result) -> Result:
+        """Return a result that says that the judge has not seen all of the texts."""
+        if not self.cut_notice or not isinstance(result, Score):
+            return result
+        explanation = " ".join(filter(None, [result.explanation, f"({self.cut_notice})"]))
+        return result.model_copy(
+            update={"explanation": explanation, "metadata": {**result.metadata, "cut": self.cut_notice}}
+        )
+
     async def ask(
         self,
         task: str,
@@ -186,6 +207,33 @@ class JudgedTurn:
             future.add_done_callback(_retrieve_exception)
         # Shielded: one metric that is cancelled must not take the result from the others.
         return cast("T", await asyncio.shield(future))
+
+
+def _cut(turn: Turn, limit: int) -> tuple[Turn, str]:
+    """Return a turn whose texts have a number of tokens at most together, and what was cut.
+
+    The longest texts are cut, so that one passage of 20 MB does not hide the others.
+    """
+    texts = [turn.query, turn.response, turn.reference or "", *(passage.text for passage in turn.passages)]
+    sizes = [estimated_tokens(text) for text in texts]
+    if sum(sizes) <= limit:
+        return turn, ""
+    # The largest size with which the texts fit: what short texts do not use is left to the longer ones.
+    left, most = float(limit), 0.0
+    for count, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
+        most = left / count
+        if size > most:
+            break
+        left -= size
+    shares = [min(1.0, most / size) if size else 1.0 for size in sizes]
+    query, response, reference, *passages = (
+        text[: int(len(text) * share)] for text, share in zip(texts, shares, strict=True)
+    )
+    kept = [passage.model_copy(update={"text": text}) for passage, text in zip(turn.passages, passages, strict=True)]
+    notice = f"the judge saw about {limit:,} of {sum(sizes):,.0f} tokens: the longest texts were cut"
+    _limited_log.warn("cut", "a turn is too long for the judge: %s [RAGEVAL-305]", notice)
+    changes = {"query": query, "response": response, "passages": tuple(kept)}
+    return turn.model_copy(update={**changes, **({"reference": reference} if turn.reference else {})}), notice
 
 
 async def _awaited(find: Callable[[], Awaitable[T]]) -> T:

@@ -10,9 +10,8 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel
 
 from rageval_hooks.errors import ConfigurationError, JudgeError
-from rageval_hooks.judges.base import REGISTRY, AnyMessage, Judge, Judgement
-from rageval_hooks.judges.client.admission import Admission, Gate, GateClosedError
-from rageval_hooks.judges.client.remote import RemoteJudge
+from rageval_hooks.judges.base import REGISTRY, Admission, AnyMessage, GateClosedError, Judge, Judgement, RequestGate
+from rageval_hooks.judges.remote import RemoteJudge
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Failed, Result, Skipped
 
@@ -159,6 +158,7 @@ class BudgetedJudge(Judge):
         self.budget = budget
         self.name = getattr(judge, "name", type(judge).__name__)
         self.model = getattr(judge, "model", "?")
+        self.max_prompt_tokens = judge.max_prompt_tokens
         self._gate = _BudgetGate(budget, str(self))
 
     async def complete(
@@ -201,7 +201,7 @@ class BudgetedJudge(Judge):
         return self.judge.stats()
 
 
-class _BudgetGate(Gate):
+class _BudgetGate(RequestGate):
     """Admits requests as long as the budget lasts.
 
     Args:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, TurnError
-from rageval_hooks.judges.client.policy import CallPolicy
+from rageval_hooks.judges.remote import CallPolicy
 from rageval_hooks.offline.jobs.budget import Budget, Spent
 from rageval_hooks.offline.jobs.journal import Journal, file_hash, journal_path
 from rageval_hooks.offline.jobs.outputs import (

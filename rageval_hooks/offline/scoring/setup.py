@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.judges.client.prices import price_usd
+from rageval_hooks.judges.prices import price_usd
 from rageval_hooks.metrics.support.plan import TurnSize, plan_calls
 from rageval_hooks.offline.jobs.budget import with_concurrency
 from rageval_hooks.offline.records.record import Record

@@ -13,7 +13,7 @@ from pydantic import Field as Described
 
 from rageval_hooks.errors import UnknownNameError
 from rageval_hooks.judges.base import Judge
-from rageval_hooks.judges.prompts.delimiters import Delimiters
+from rageval_hooks.judges.prompts import Delimiters
 from rageval_hooks.offline.testsets.chunks import Chunk
 from rageval_hooks.text.wording import counted
 

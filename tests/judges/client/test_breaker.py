@@ -1,97 +1,100 @@
-"""The circuit breaker, alone and in front of a server."""
+"""The circuit breaker."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from rageval_hooks.errors import JudgeRejectedError, JudgeUnavailableError
-from rageval_hooks.judges.client.breaker import CircuitBreaker
+from rageval_hooks.judges.openai import OpenAIJudge
 from tests.judges.helpers import GOOD, PROMPT, Grade, StillClock, ask, failure, judge_of
-from tests.judges.server import Gate, JudgeServer, answer, error, held
+from tests.judges.server import Gate, JudgeServer, Reply, answer, error, held
 
 
-def broken(clock: StillClock, failures: int = 2) -> CircuitBreaker:
-    """Return a breaker that has just opened."""
-    breaker = CircuitBreaker(failures, 30.0, clock)
-    for _ in range(failures):
-        with breaker.enter() as permit:
-            permit.failed("HTTP 500")
-    return breaker
+def ask_all(server: JudgeServer, judge: OpenAIJudge, replies: str) -> list[str]:
+    """Ask one question after the other; return the state of the circuit after each.
+
+    Args:
+        server: the server.
+        judge: the judge.
+        replies: what the server does: ``"+"`` it answers, ``"-"`` it fails.
+    """
+    states = []
+    for reply in replies:
+        server.then(answer(GOOD) if reply == "+" else error(500, "down"))
+        with suppress(JudgeUnavailableError):
+            ask(judge)
+        states.append(judge.stats()["circuit"]["state"])
+    return states
 
 
-def test_it_opens_after_failures_in_a_row(clock: StillClock) -> None:
+def test_it_opens_after_failures_in_a_row(server: JudgeServer, clock: StillClock) -> None:
     """A success in between resets the count."""
-    breaker = CircuitBreaker(2, 30.0, clock)
-    for outcome in ("fail", "succeed", "fail"):
-        with breaker.enter() as permit:
-            permit.failed("x") if outcome == "fail" else permit.succeeded()
-    assert breaker.state == "closed"
-    with breaker.enter() as permit:
-        permit.failed("x")
-    assert breaker.state == "open"
+    judge = judge_of(server, clock=clock, max_retries=0, circuit_failures=2)
+    assert ask_all(server, judge, "-+--") == ["closed", "closed", "closed", "open"]
 
 
-def test_while_open_calls_fail_at_once_and_say_why(clock: StillClock) -> None:
-    """The reason of the last failure is the reason of those that follow."""
-    breaker = broken(clock)
-    with pytest.raises(JudgeUnavailableError, match=r"in 30 s.*2 failures in a row, the last: HTTP 500"):
-        breaker.enter()
-
-
-def test_after_a_while_one_probe_decides(clock: StillClock) -> None:
-    """Half open: the first goes through, others do not; its success closes the circuit."""
-    breaker = broken(clock)
-    clock.now += 30
-    assert breaker.state == "half_open"
-    with breaker.enter() as probe:
-        with pytest.raises(JudgeUnavailableError, match="a probe is under way"):
-            breaker.check()
-        probe.succeeded()
-    assert breaker.stats() == {"state": "closed", "failures": 0, "opened": 1, "reason": None, "retry_in": 0.0}
-
-
-def test_a_failed_probe_opens_it_for_twice_as_long(clock: StillClock) -> None:
-    """Up to a limit."""
-    breaker = broken(clock)
+def test_a_failed_probe_opens_it_for_twice_as_long(server: JudgeServer, clock: StillClock) -> None:
+    """Up to ten minutes. After an answer, it begins again with 30 seconds."""
+    judge = judge_of(server, clock=clock, max_retries=0, circuit_failures=1)
     pauses = []
     for _ in range(7):
-        pauses.append(breaker.stats()["retry_in"])
+        ask_all(server, judge, "-")
+        pauses.append(judge.stats()["circuit"]["retry_in"])
         clock.now += pauses[-1]
-        with breaker.enter() as probe:
-            probe.failed("HTTP 500")
+        assert judge.stats()["circuit"]["state"] == "half_open"
     assert pauses == [30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
+    assert ask_all(server, judge, "+-") == ["closed", "open"]
+    assert judge.stats()["circuit"] == {
+        "state": "open",
+        "failures": 1,
+        "opened": 8,
+        "reason": "HTTP 500: the server failed: down",
+        "retry_in": 30.0,
+    }
 
 
-def test_a_cancelled_probe_allows_another_one(clock: StillClock) -> None:
+def test_a_cancelled_probe_allows_another_one(server: JudgeServer, clock: StillClock) -> None:
     """The circuit does not stay half open."""
-    breaker = broken(clock)
-    clock.now += 30
-    with breaker.enter():
-        pass
-    with breaker.enter() as probe:
-        probe.succeeded()
-    assert breaker.state == "closed"
+    server.then(error(500), held(answer(GOOD), Gate()), answer(GOOD))
+
+    async def main() -> int:
+        async with judge_of(server, clock=clock, max_retries=0, circuit_failures=1) as judge:
+            with pytest.raises(JudgeUnavailableError):
+                await judge.complete(PROMPT, Grade)
+            clock.now += 31
+            probe = asyncio.create_task(judge.complete(PROMPT, Grade))
+            await asyncio.to_thread(server.wait_for_requests, 2)
+            probe.cancel()
+            await asyncio.gather(probe, return_exceptions=True)
+            return (await judge.complete(PROMPT, Grade)).value.grade
+
+    assert asyncio.run(main()) == 3
 
 
-def test_a_lost_probe_expires(clock: StillClock) -> None:
-    """Its process may have been forked away: after ten minutes another may try."""
-    breaker = broken(clock)
-    clock.now += 30
-    breaker.enter()
-    clock.now += 601
-    breaker.check()
-
-
-def test_requests_from_before_the_opening_do_not_count(clock: StillClock) -> None:
+@pytest.mark.parametrize(("late", "state"), [(answer(GOOD), "open"), (error(500, "late"), "open")], ids=["yes", "no"])
+def test_requests_from_before_the_opening_do_not_count(
+    server: JudgeServer, clock: StillClock, late: Reply, state: str
+) -> None:
     """Neither their success nor their failure changes the circuit."""
-    breaker = CircuitBreaker(1, 30.0, clock)
-    early, late, last = breaker.enter(), breaker.enter(), breaker.enter()
-    last.failed("x")
-    early.succeeded()
-    late.failed("y")
-    assert (breaker.state, breaker.stats()["opened"], breaker.stats()["reason"]) == ("open", 1, "x")
+    gate = Gate()
+    server.then(held(late, gate), error(500, "first"))
+
+    async def main() -> dict[str, Any]:
+        async with judge_of(server, clock=clock, max_retries=0, circuit_failures=1) as judge:
+            early = asyncio.create_task(judge.complete(PROMPT, Grade))
+            await asyncio.to_thread(server.wait_for_requests, 1)
+            with pytest.raises(JudgeUnavailableError):
+                await judge.complete(PROMPT, Grade)
+            gate.set()
+            await asyncio.gather(early, return_exceptions=True)
+            return judge.stats()["circuit"]
+
+    circuit = asyncio.run(main())
+    assert (circuit["state"], circuit["opened"], circuit["reason"]) == (state, 1, "HTTP 500: the server failed: first")
 
 
 def test_a_judge_that_is_down_is_left_alone(server: JudgeServer, clock: StillClock) -> None:

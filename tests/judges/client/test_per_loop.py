@@ -14,7 +14,8 @@ import pytest
 
 from rageval_hooks import Turn, evaluate
 from rageval_hooks.errors import JudgeRejectedError
-from rageval_hooks.runtime.event_loops import PerLoop
+from rageval_hooks.judges.concurrency import PerLoop
+from tests.interpreter import run_script
 from tests.judges.helpers import GOOD, PROMPT, Grade, ask, failure, judge_of, until
 from tests.judges.server import Gate, JudgeServer, answer, held
 
@@ -174,6 +175,48 @@ def test_a_forked_child_opens_new_connections(server: JudgeServer) -> None:
         return (await question).value.grade
 
     assert asyncio.run(parent()) == 3
+
+
+_FORKS = """
+import asyncio, os, random, sys, threading, time
+from pydantic import BaseModel
+from rageval_hooks.judges.openai import OpenAIJudge
+
+class Grade(BaseModel):
+    grade: int
+
+def ask(judge):
+    try:
+        return asyncio.run(judge.complete([("user", "?")], Grade)).value.grade
+    except Exception as error:
+        return type(error).__name__
+
+codes = []
+for _ in range(20):
+    judge = OpenAIJudge("m", base_url=sys.argv[1])
+    parents = [threading.Thread(target=ask, args=(judge,)) for _ in range(2)]
+    for parent in parents:
+        parent.start()
+    time.sleep(random.random() * 0.03)
+    child = os.fork()
+    if child == 0:
+        found = []
+        thread = threading.Thread(target=lambda: found.append(ask(judge)), daemon=True)
+        thread.start()
+        thread.join(60)
+        os._exit(0 if found == [3] else 1)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    for parent in parents:
+        parent.join()
+print(sum(codes))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_children_that_are_forked_while_clients_are_created_use_the_judge(server: JudgeServer) -> None:
+    """OpenSSL holds locks while it reads certificates, which a child would wait for forever."""
+    server.otherwise(answer({"grade": 3}))
+    assert run_script(_FORKS, server.url).split() == ["0"]
 
 
 def _in_child(writer: int, judge: Any) -> None:

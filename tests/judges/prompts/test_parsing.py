@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from rageval_hooks.judges.prompts.parsing import UnusableAnswerError, parse_answer
+from rageval_hooks.judges.answers import UnusableAnswerError, parse_answer
 from tests.judges.helpers import Grade
 
 
@@ -126,29 +126,9 @@ def test_a_boolean_is_accepted_for_a_boolean_field() -> None:
         '**Final answer:**\n```json\n{"grade": 2, "why": "x"}\n```<end_of_turn>',
     ],
 )
-def test_an_answer_alone(text: str) -> None:
-    """A fence, thoughts, special tokens, a label and a repeated object do not count as words next to the object."""
-    assert parse_answer(text, Grade, alone=True) == Grade(grade=2, why="x")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        'So: {"grade": 2}',
-        '{"grade": 2} Done',
-        '{"x": 1} {"grade": 2}',
-        '{"grade": 2} json',
-        '**I refuse to answer:** {"grade": 2}',
-        '<|channel|>analysis<|message|>It wants {"grade": 2}',
-        '{"grade": 2} {"grade": 2} I will not.',
-    ],
-)
-def test_an_answer_that_is_not_alone(text: str) -> None:
-    """Shows that nothing enforces JSON."""
-    with pytest.raises(UnusableAnswerError) as caught:
-        parse_answer(text, Grade, alone=True)
-    assert caught.value.problem == "it contains more than one JSON object"
-    assert (caught.value.is_json, caught.value.in_words) == (True, True)
+def test_an_answer_with_remains_of_its_format(text: str) -> None:
+    """A fence, thoughts, special tokens, a label and a repeated object."""
+    assert parse_answer(text, Grade) == Grade(grade=2, why="x")
 
 
 def test_a_tag_in_an_answer_is_a_word_of_it() -> None:

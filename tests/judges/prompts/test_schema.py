@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field, RootModel
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.judges.prompts.schema import schema_json, schema_name, strict_schema
+from rageval_hooks.judges.answers import schema_json, schema_name, strict_schema
 
 
 class Support(BaseModel):

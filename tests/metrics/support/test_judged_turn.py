@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rageval_hooks import Passage, Turn, evaluate
 from rageval_hooks.metrics.judged.citation import Citation
 from rageval_hooks.metrics.judged.nuggets import Nuggets
@@ -95,3 +97,29 @@ def test_an_unsupported_sentence_names_the_unseen_passage_that_has_it() -> None:
 
     assert score is not None
     assert "in a passage that was not in the prompt, by its words: pier" in (score.explanation or "")
+
+
+def test_the_longest_texts_are_cut_to_what_the_judge_reads(caplog: pytest.LogCaptureFixture) -> None:
+    """A passage of 20 MB does not become a prompt of 25 MB, and does not hide the others. The scores say so."""
+    long = Passage(text="The crane is red. " * 1_200_000)
+    turn = TURN.model_copy(update={"passages": (long, *PASSAGES)})
+    judge = by_schema()
+    evaluation = evaluate(turn, metrics=[Trace(), Umbrela()], judge=judge)
+
+    assert max(len(call.prompt) for call in judge.calls) < 4 * judge.max_prompt_tokens
+    for call in judge.calls:
+        assert "The museum is free on Sundays." in call.prompt
+        assert "When is the museum free?" in call.prompt
+    for name in ("trace.adherence", "umbrela.mean"):
+        score = evaluation.score(name)
+        assert score is not None
+        assert "the judge saw about 72,000 of 5,400," in str(score.explanation)
+        assert "longest texts were cut" in score.metadata["cut"]
+    assert "RAGEVAL-305" in caplog.text
+    assert evaluation.turn == turn
+
+
+def test_a_turn_that_fits_is_shown_whole() -> None:
+    score = evaluate(TURN, metrics=[Trace()], judge=by_schema()).score("trace.adherence")
+    assert score is not None
+    assert "cut" not in score.metadata

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rageval_hooks.judges.client.redaction import Redactor
+from rageval_hooks.judges.failures import MessageCleaner
 
 __all__ = ["RecordedLog", "recorded_log"]
 
@@ -19,7 +19,7 @@ class RecordedLog(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._lines: list[str] = []
-        self._redact = Redactor(())
+        self._redact = MessageCleaner(())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line."""

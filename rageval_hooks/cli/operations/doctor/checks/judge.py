@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from rageval_hooks.budgets.errors import BudgetSpentError
+from rageval_hooks.budgets import BudgetUsedUpError
 from rageval_hooks.cli.operations.doctor.base import Check, Finding, note, ok, problem
 from rageval_hooks.cli.operations.doctor.setup import Setup
 from rageval_hooks.errors import ConfigurationError, JudgeError
-from rageval_hooks.judges.base import Judge, Judgement
-from rageval_hooks.judges.resolve import resolve_judge
+from rageval_hooks.judges.base import Judge, Judgement, resolve_judge
 from rageval_hooks.online.build import within_budget
 
 __all__ = ["JudgeCheck"]
@@ -120,7 +119,7 @@ _BY_KIND = {
 
 def advice_for(error: JudgeError) -> str:
     """Return what to do about a failure of the judge."""
-    if isinstance(error, BudgetSpentError):
+    if isinstance(error, BudgetUsedUpError):
         return "wait until the period ends, or raise judge_budget"
     by_status = _BY_STATUS.get(error.details.get("status"))
     if by_status is not None:

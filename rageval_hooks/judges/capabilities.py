@@ -1,20 +1,17 @@
-"""Remembers what a judge's server refuses or ignores, so that each refusal costs one request."""
+"""Remembers what a judge's server refuses, so that each refusal costs one request."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
+from rageval_hooks.judges.answers import strict_schema
 from rageval_hooks.judges.base import Mode
-from rageval_hooks.judges.client.backend import Request
-from rageval_hooks.judges.client.failures import CallFailure
-from rageval_hooks.judges.prompts.schema import strict_schema
+from rageval_hooks.judges.failures import CallFailure
 from rageval_hooks.runtime.executors import ForkSafeLock
-from rageval_hooks.runtime.selecting import not_none
 
 __all__ = ["Capabilities"]
 
@@ -41,21 +38,8 @@ _QUOTED = re.compile(r"""(?<!\w)(?:'(.*?)(?:'(?!\w)|$)|"(.*?)(?:"(?!\w)|$)|`(.*?
 # The start of an error object that was printed as text, for example {'message': '
 _WRAPPED = re.compile(r"""["'](?:message|msg|detail|error|reason)["']\s*:\s*["']""")
 _OTHER_NAME = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-# Every server writes text around the JSON once in a while, for example when a judged text provokes it.
-_WORDY_IN_A_ROW = 3
-# With more clean answers than this for each wordy one, the server does enforce the mode.
-_CLEAN_PER_WORDY = 4
 # Applications may create schemas at run time: the table must not grow without bound.
 _MAX_SCHEMAS = 1000
-
-
-@dataclass
-class _AnswerCounts:
-    """First answers in one mode: with text around the JSON (in a row, in total), and without."""
-
-    wordy_in_a_row: int = 0
-    wordy: int = 0
-    clean: int = 0
 
 
 class Capabilities:
@@ -70,7 +54,6 @@ class Capabilities:
         self._lock = ForkSafeLock()
         self._level = 0
         self._levels: dict[type[BaseModel], int] = {}
-        self._answers: dict[Mode, _AnswerCounts] = {}
         self._refused: dict[str, str | None] = {}
 
     @property
@@ -81,63 +64,51 @@ class Capabilities:
     @property
     def refused(self) -> list[str]:
         """The parameters that the server refused, sorted."""
-        with self._lock:
-            return sorted(self._refused)
+        return sorted(dict(self._refused))
 
     def mode(self, schema: type[BaseModel]) -> Mode:
         """Return the mode for answers with this schema."""
-        with self._lock:
-            mode = self._modes[max(self._level, self._levels.get(schema, 0))]
+        mode = self._modes[max(self._level, self._levels.get(schema, 0))]
         if mode == "json_schema" and strict_schema(schema) is None:
             return self._modes[self._modes.index(mode) + 1]
         return mode
 
     def parameters(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters without the refused ones, under the names that the server accepts."""
-        with self._lock:
-            names = {name: self._refused.get(name, name) for name in wanted}
+        names = {name: self._refused.get(name, name) for name in wanted}
         return {name: wanted[asked] for asked, name in names.items() if name is not None}
 
-    def learn_from_failure(self, failure: CallFailure, request: Request) -> bool:
+    def learn_from_failure(
+        self, failure: CallFailure, mode: Mode, schema: type[BaseModel], parameters: Mapping[str, Any]
+    ) -> bool:
         """Learn from a refused request.
+
+        Args:
+            failure: how it failed.
+            mode: the mode of the request.
+            schema: the schema of its answer.
+            parameters: its parameters.
 
         Returns:
             True if the request should be repeated without what was refused.
         """
-        if failure.unsupported and request.mode != self._modes[-1]:
-            self.lower(request.mode)
+        is_last = mode == self._modes[-1]
+        if failure.unsupported and not is_last:
+            self.lower(mode)
             return True
         text = _unquoted(failure.text)
         refusal = bool(_REFUSAL.search(text))
         # Some servers answer a refused parameter with a status that usually means something else.
-        statuses = _REFUSING | _PERHAPS_REFUSING if refusal else _REFUSING
-        if failure.status not in statuses:
+        if failure.status not in (_REFUSING | _PERHAPS_REFUSING if refusal else _REFUSING):
             return False
-        parameter = self._named(failure.parameter, text, request, refusal)
+        parameter = _named(failure.parameter, text, parameters, refusal)
         if parameter is not None:
             self._refuse(parameter)
             return True
-        if request.mode == self._modes[-1] or not _FORMAT.search(f"{failure.parameter} {text}"):
+        if is_last or not _FORMAT.search(f"{failure.parameter} {text}"):
             return False
-        self.lower(request.mode, request.schema if _BAD_SCHEMA.search(text) else None)
+        self.lower(mode, schema if _BAD_SCHEMA.search(text) else None)
         return True
-
-    def learn_from_answer(self, mode: Mode, *, wordy: bool) -> None:
-        """Learn from a first answer: a server that keeps writing text around the JSON does not enforce the mode."""
-        with self._lock:
-            counts = self._answers.setdefault(mode, _AnswerCounts())
-            counts.wordy_in_a_row = counts.wordy_in_a_row + 1 if wordy else 0
-            counts.wordy += wordy
-            counts.clean += not wordy
-            mostly_clean = counts.clean > counts.wordy * _CLEAN_PER_WORDY
-            ignored = counts.wordy_in_a_row >= _WORDY_IN_A_ROW and not mostly_clean
-        if ignored:
-            self.lower(mode)
-
-    def has_answered_cleanly(self, mode: Mode) -> bool:
-        """Return True if a first answer in this mode was ever JSON only."""
-        with self._lock:
-            return mode in self._answers and self._answers[mode].clean > 0
 
     def lower(self, mode: Mode, schema: type[BaseModel] | None = None) -> None:
         """Use the next mode from now on, because the server does not support ``mode`` (for this schema)."""
@@ -148,35 +119,35 @@ class Capabilities:
             elif len(self._levels) < _MAX_SCHEMAS:
                 self._levels[schema] = max(self._levels.get(schema, 0), level)
 
-    def _named(self, parameter: str, text: str, request: Request, refusal: bool) -> str | None:
-        """Return the request's parameter that the server named.
-
-        The server's message counts only if it is a refusal: it may name parameters for other reasons.
-        """
-        named = parameter.removeprefix("body.").partition(".")[0]
-        if named in request.parameters:
-            return named
-        if not refusal or _FORMAT.search(named):
-            return None
-        # The longest name first: "max_tokens" is a part of other names.
-        for name in sorted(request.parameters, key=len, reverse=True):
-            if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
-                return name
-        return None
-
     def _refuse(self, sent: str) -> None:
         """Leave out a parameter from now on, or send it under its other name if it has one."""
         with self._lock:
             asked = next((asked for asked, name in self._refused.items() if name == sent), sent)
-            other = _OTHER_NAME.get(sent)
-            self._refused[asked] = other if asked == sent and other is not None else None
+            self._refused[asked] = _OTHER_NAME.get(sent) if asked == sent else None
+
+
+def _named(parameter: str, text: str, parameters: Mapping[str, Any], refusal: bool) -> str | None:
+    """Return the request's parameter that the server named.
+
+    The server's message counts only if it is a refusal: it may name parameters for other reasons.
+    """
+    named = parameter.removeprefix("body.").partition(".")[0]
+    if named in parameters:
+        return named
+    if not refusal or _FORMAT.search(named):
+        return None
+    # The longest name first: "max_tokens" is a part of other names.
+    for name in sorted(parameters, key=len, reverse=True):
+        if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
+            return name
+    return None
 
 
 def _unquoted(text: str) -> str:
     """Return a message without quoted phrases, which may come from a judged text. A quoted single name stays."""
 
     def name(match: re.Match[str]) -> str:
-        [quoted] = not_none(match.groups())
+        quoted = next(group for group in match.groups() if group is not None)
         return f" {quoted} " if re.fullmatch(r"[\w.-]*", quoted) else " "
 
     return _QUOTED.sub(name, _WRAPPED.sub(": ", text))

@@ -1,0 +1,391 @@
+"""Answers of judges: the JSON schema that is asked for, and from a model's text to a validated object.
+
+Of packages for broken JSON, ``json-repair`` was tried: it also completes an answer that is cut off and joins the object
+with a quoted one, and a judge must reject both. A broken answer is asked for once more instead.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.judges.prompts import Nonce
+from rageval_hooks.runtime.jsonable import clean_text
+
+__all__ = [
+    "NONCE_DESCRIPTION",
+    "UnusableAnswerError",
+    "full_schema",
+    "nonce_name",
+    "parse_answer",
+    "schema_json",
+    "schema_name",
+    "strict_schema",
+]
+
+T = TypeVar("T", bound=BaseModel)
+Schema = dict[str, Any]
+
+NONCE_DESCRIPTION = "the code that the last message gives"
+
+# Some providers refuse these keywords in an enforced schema. They move to the description, where the model reads them,
+# and pydantic checks them in the answer.
+_BOUNDS = {
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "exclusiveMinimum": "more than {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+    "pattern": "matching {}",
+    "format": "in the format {}",
+}
+_DROPPED = frozenset({"title", "default", "examples", "discriminator", "uniqueItems", "deprecated", "readOnly"})
+_KEPT = frozenset({"type", "properties", "required", "additionalProperties", "items", "enum", "anyOf", "description"})
+_REPLACED = frozenset({"$defs", "const", "oneOf"})
+
+# For example <think> and </think>
+_TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
+# A text in JSON, or a boolean.
+_STRING_OR_BOOLEAN = re.compile(r'"(?:[^"\\]|\\.)*"|\b(?:true|false)\b')
+_NUMBER_ERRORS = ("int_", "float_", "decimal_")
+# Each malformed object costs a scan of the text before it, since the decoder counts lines for its message.
+_MAX_BROKEN = 1000
+_MAX_OBJECTS = 1000
+_MAX_PROBLEMS = 8
+
+
+# --------------------------------------------------------------------------- schemas
+
+
+class _NotStrictError(Exception):
+    """The schema cannot be expressed in the strict subset."""
+
+
+def schema_name(model: type[BaseModel]) -> str:
+    """Return the model's name in the form that providers accept: letters, digits, ``_`` and ``-``, at most 64."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", model.__name__)[:64].strip("_") or "Answer"
+
+
+@lru_cache(maxsize=256)
+def nonce_name(model: type[BaseModel]) -> str:
+    """Return the name of the field in which an answer repeats the nonce of its call; no field of the model has it."""
+    names = {*model.model_fields, *_plain_schema(model).get("properties", {})}
+    name = "nonce"
+    while name in names:
+        name += "_"
+    return name
+
+
+def full_schema(model: type[BaseModel]) -> Schema:
+    """Return the JSON schema of an answer as pydantic has it, with the field for the nonce.
+
+    Raises:
+        ConfigurationError: the model does not describe an object.
+    """
+    schema, name = _plain_schema(model), nonce_name(model)
+    # First, so that a model has copied it before a long answer makes it forget.
+    properties = {name: {"type": "string", "description": NONCE_DESCRIPTION}, **schema.get("properties", {})}
+    return {**schema, "properties": properties, "required": [name, *schema.get("required", ())]}
+
+
+def _plain_schema(model: type[BaseModel]) -> Schema:
+    schema = model.model_json_schema()
+    if schema.get("$ref", "").startswith("#/$defs/"):  # a recursive model
+        schema = {**schema["$defs"][schema["$ref"].removeprefix("#/$defs/")], "$defs": schema["$defs"]}
+    if schema.get("type") != "object":
+        raise ConfigurationError(f"the schema of a judge's answer must be an object; {model.__qualname__} is not")
+    return schema
+
+
+@lru_cache(maxsize=256)
+def schema_json(model: type[BaseModel]) -> str:
+    """Return the JSON schema as compact text for a prompt. The bytes are always the same.
+
+    Raises:
+        ConfigurationError: the model does not describe an object.
+    """
+    return json.dumps(_without_titles(full_schema(model)), ensure_ascii=False, separators=(",", ":"))
+
+
+def _without_titles(value: Any, are_names: bool = False) -> Any:
+    """Return a schema without pydantic's titles. ``are_names`` means that the keys are names of fields."""
+    if isinstance(value, Mapping):
+        return {
+            key: _without_titles(item, are_names=not are_names and key in ("properties", "$defs"))
+            for key, item in value.items()
+            if are_names or key != "title"
+        }
+    return [_without_titles(item) for item in value] if isinstance(value, list) else value
+
+
+def strict_schema(model: type[BaseModel]) -> Schema | None:
+    """Return the JSON schema in the subset that every provider with enforced schemas accepts.
+
+    All properties are required, additional ones are forbidden, definitions are inlined, and bounds move to the
+    descriptions. The converter of the package openai is private and made for OpenAI's service only.
+
+    Returns:
+        A new dict; None if the subset cannot express the schema: open mappings, tuples, recursion, ``not``.
+
+    Raises:
+        ConfigurationError: the model does not describe an object.
+    """
+    return deepcopy(_cached_strict_schema(model))
+
+
+@lru_cache(maxsize=256)
+def _cached_strict_schema(model: type[BaseModel]) -> Schema | None:
+    try:
+        _check_closed(_plain_schema(model))  # an open mapping has no properties but the nonce
+        root = full_schema(model)
+        return _strict(root, root.get("$defs", {}), ())
+    except _NotStrictError:
+        return None
+
+
+def _strict(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]) -> Schema:
+    schema, parents = _resolved(schema, definitions, parents)
+    if left := schema.keys() - _KEPT - _BOUNDS.keys() - _DROPPED - _REPLACED:
+        raise _NotStrictError(sorted(left))
+    found: Schema = {key: value for key, value in schema.items() if key in _KEPT}
+    if "const" in schema:
+        found["enum"] = [schema["const"]]
+    # Providers know anyOf, but not oneOf. For an answer they mean the same.
+    if variants := schema.get("anyOf") or schema.get("oneOf"):
+        found["anyOf"] = [_strict(variant, definitions, parents) for variant in variants]
+    if schema.get("type") == "object":
+        _check_closed(schema)
+        found["properties"] = {name: _strict(part, definitions, parents) for name, part in schema["properties"].items()}
+        found.update(required=list(found["properties"]), additionalProperties=False)
+    elif schema.get("type") == "array":
+        if not schema.get("items"):
+            raise _NotStrictError("items of any kind")
+        found["items"] = _strict(schema["items"], definitions, parents)
+    elif not found.keys() & {"type", "enum", "anyOf"}:
+        raise _NotStrictError("a value of any kind")
+    # For example "The grade. (at least 0, at most 3)"
+    bounds = [text.format(schema[key]) for key, text in _BOUNDS.items() if key in schema]
+    parts = [schema.get("description", ""), f"({', '.join(bounds)})" if bounds else ""]
+    if any(parts):
+        found["description"] = " ".join(filter(None, parts))
+    return found
+
+
+def _resolved(
+    schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]
+) -> tuple[Schema, tuple[str, ...]]:
+    """Replace a reference by its definition. Returns the names of all definitions around it, too."""
+    while True:
+        # pydantic wraps a reference that has a description into "allOf".
+        if len(parts := schema.get("allOf", ())) == 1:
+            schema = {**parts[0], **{key: value for key, value in schema.items() if key != "allOf"}}
+        elif "$ref" in schema:
+            name = schema["$ref"].removeprefix("#/$defs/")
+            if name in parents or name not in definitions:  # a recursive definition cannot be inlined
+                raise _NotStrictError(f"reference {name}")
+            parents = (*parents, name)
+            schema = {**definitions[name], **{key: value for key, value in schema.items() if key != "$ref"}}
+        else:
+            return schema, parents
+
+
+def _check_closed(schema: Schema) -> None:
+    """Raise if a schema allows properties that it does not name."""
+    if schema.get("additionalProperties") or "properties" not in schema:
+        raise _NotStrictError("an open mapping")
+
+
+# --------------------------------------------------------------------------- parsing
+
+
+class UnusableAnswerError(Exception):
+    """A text contains no valid answer. It never leaves the judges.
+
+    Args:
+        problem: what is wrong, without words of the answer.
+        is_json: True if the text contains a JSON object. A provider that enforces schemas writes nothing else.
+    """
+
+    def __init__(self, problem: str, *, is_json: bool) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.is_json = is_json
+
+
+class _Found(NamedTuple):
+    """The place of a JSON object in a text."""
+
+    start: int
+    end: int
+
+
+def parse_answer(text: str, schema: type[T], *, nonce: Nonce | None = None, prompt: str = "") -> T:
+    """Return the one object in ``text`` that is valid in the schema.
+
+    It accepts bare JSON, JSON in a Markdown fence, and JSON with text around it. Reasoning up to the last closing tag
+    is ignored. If several different objects are valid, none is accepted.
+
+    Args:
+        text: the model's text.
+        schema: the schema of the answer. A boolean is not accepted as a number.
+        nonce: accept only an object that repeats it: any other may be a quotation from a judged text. None for an
+            answer that no model wrote.
+        prompt: what the model was asked. An object that is part of it is a quotation and not the answer.
+
+    Raises:
+        UnusableAnswerError: no object is valid, or several are.
+    """
+    objects = list(_objects(text))
+    thoughts_end = _end_of_thoughts(text, objects)
+    objects = [found for found in objects if found.start >= thoughts_end]
+    if len(objects) > _MAX_OBJECTS:
+        raise UnusableAnswerError("it contains too many JSON objects", is_json=True)
+    problem = "it contains no complete JSON object" if text[thoughts_end:].strip() else "it is empty"
+    prompt = "".join(prompt.split())
+    # The dump is the key: a repetition of the same object is one answer.
+    fitting: dict[str, T] = {}
+    for start, end in objects:
+        try:
+            value = _validated(text[start:end], schema, nonce, prompt)
+            fitting[value.model_dump_json()] = value
+        except RecursionError:
+            problem = "it is nested too deeply"
+        except ValueError as error:
+            problem = str(error)
+    if len(fitting) > 1:
+        raise UnusableAnswerError("it contains several different answers", is_json=True)
+    if not fitting:
+        raise UnusableAnswerError(problem, is_json=bool(objects))
+    return next(iter(fitting.values()))
+
+
+def _end_of_thoughts(text: str, objects: list[_Found]) -> int:
+    """Return where the reasoning ends. Tags inside of objects are words of the answer.
+
+    Raises:
+        UnusableAnswerError: the reasoning has no closing tag.
+    """
+    starts = [found.start for found in objects]
+    end = 0
+    is_open = False
+    for tag in _TAG.finditer(text):
+        before = bisect_right(starts, tag.start()) - 1
+        if before >= 0 and tag.start() < objects[before].end:
+            continue
+        is_open = not tag[1]
+        if tag[1]:
+            end = tag.end()
+    if is_open:
+        raise UnusableAnswerError("its reasoning has no closing tag", is_json=True)
+    return end
+
+
+def _objects(text: str) -> Iterator[_Found]:
+    """Yield the outermost JSON objects of a text. The scan continues after the malformed part of a broken object."""
+    decoder = json.JSONDecoder()
+    broken = 0
+    position = text.find("{")
+    while position >= 0 and broken < _MAX_BROKEN:
+        try:
+            _, end = decoder.raw_decode(text, position)
+        except json.JSONDecodeError as error:
+            broken += 1
+            end = max(error.pos, position + 1)
+        except (ValueError, RecursionError):  # too many digits, or nested too deeply
+            return
+        else:
+            yield _Found(position, end)
+        position = text.find("{", end)
+
+
+def _validated(text: str, schema: type[T], nonce: Nonce | None, prompt: str) -> T:
+    """Return an object of the schema.
+
+    Raises:
+        ValueError: the object is not the answer to this call, or not valid; the message quotes no word of it.
+    """
+    # Parsers read these differently: duplicate keys, NaN, infinite numbers.
+    given = json.loads(text, object_pairs_hook=_no_duplicates, parse_float=_finite, parse_constant=_no_constant)
+    if nonce is not None:
+        given = nonce.remove_from(given, prompt)
+    # An escape such as "\ud800" is valid JSON, but pydantic rejects it.
+    text = clean_text(json.dumps(given, ensure_ascii=False))
+    try:
+        value = schema.model_validate_json(text)
+    except ValidationError as error:
+        raise ValueError(_describe(error, schema)) from None
+    # pydantic reads true as 1. As a text it is still a boolean, but no number.
+    try:
+        schema.model_validate_json(_STRING_OR_BOOLEAN.sub(_quoted, text))
+    except ValidationError as error:
+        for item in error.errors(include_url=False, include_context=False, include_input=True):
+            if item["type"].startswith(_NUMBER_ERRORS) and item["input"] in ("true", "false"):
+                place = ".".join(map(str, item["loc"]))
+                raise ValueError(f"{place}: Input should be a number, not true or false") from None
+    return value
+
+
+def _quoted(match: re.Match[str]) -> str:
+    return match[0] if match[0].startswith('"') else f'"{match[0]}"'
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError("a number is not finite")
+    return number
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _describe(error: ValidationError, schema: type[BaseModel]) -> str:
+    """Say what is wrong. Keys of open mappings are words of the answer and are not shown."""
+    names = _field_names(schema)
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = []
+    for item in problems[:_MAX_PROBLEMS]:
+        place = ".".join(str(part) if isinstance(part, int) or part in names else "…" for part in item["loc"])
+        # This message of pydantic quotes the answer.
+        what = "Input should be another one" if item["type"] == "union_tag_invalid" else item["msg"]
+        lines.append(f"{place or 'the object'}: {what}")
+    if len(problems) > len(lines):
+        lines.append(f"and {len(problems) - len(lines)} more")
+    return "; ".join(lines)
+
+
+@lru_cache(maxsize=256)
+def _field_names(schema: type[BaseModel]) -> frozenset[str]:
+    """Return the names of all fields at any depth."""
+    names: set[str] = set()
+
+    def collect(part: Any) -> None:
+        if isinstance(part, Mapping):
+            names.update(part.get("properties", ()) if isinstance(part.get("properties"), Mapping) else ())
+            for item in part.values():
+                collect(item)
+        elif isinstance(part, list):
+            for item in part:
+                collect(item)
+
+    collect(schema.model_json_schema())
+    return frozenset(names)

@@ -1,0 +1,323 @@
+"""Classify the exceptions of client libraries: what happened, and whether a retry makes sense.
+
+Messages of servers are shown without secrets and without words of the prompt: servers echo keys, and quote what they
+refuse.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from rageval_hooks.errors import (
+    JudgeAnswerError,
+    JudgeError,
+    JudgeRateLimitedError,
+    JudgeRefusedError,
+    JudgeRejectedError,
+    JudgeTooLargeError,
+    JudgeTruncatedError,
+    JudgeUnavailableError,
+)
+from rageval_hooks.judges.concurrency import Clock
+from rageval_hooks.privacy.secrets import mask_secrets
+from rageval_hooks.runtime.jsonable import clean_text
+from rageval_hooks.text.formatting import shown
+
+__all__ = ["CallFailedError", "CallFailure", "MessageCleaner", "StatusError", "classify_failure", "retry_after"]
+
+_MASK = "***"
+_SHORTEST_SECRET = 4
+_LONGEST_MESSAGE = 300
+# Characters that a message and the prompt must share to count as a quotation.
+_SHORTEST_QUOTE = 12
+# Looking for quotations takes a scan of the prompt for each word of the message.
+_LONGEST_PROMPT = 200_000
+
+
+class MessageCleaner:
+    """Prepares a server's message for logs and reasons: masks secrets, joins the lines, and shortens it.
+
+    Args:
+        secrets: known secrets. What looks like a key is masked in any case.
+    """
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        long_enough = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+        # The longest first, since one secret may contain another.
+        self._secrets = sorted(long_enough, key=len, reverse=True)
+
+    def __call__(self, text: str, longest: int = _LONGEST_MESSAGE, prompt: str = "") -> str:
+        """Return the text without secrets.
+
+        Args:
+            text: the text.
+            longest: maximum length of the result, in characters.
+            prompt: a text of which nothing may be shown. Quotations of it are removed.
+        """
+        if len(prompt) > _LONGEST_PROMPT:
+            return "(not shown: it may quote the prompt)"
+        text = shown(clean_text(text))  # logs are read on terminals
+        for secret in self._secrets:
+            text = text.replace(secret, _MASK)
+        text = mask_secrets(text[: longest * 20], _MASK, is_message=True)
+        text = " ".join(text.split())
+        if prompt:
+            text = _without_quotations(text[: longest * 5], " ".join(prompt.split()))
+        return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+    def __repr__(self) -> str:
+        """Show no secret."""
+        return "<message cleaner>"
+
+
+def _without_quotations(text: str, source: str) -> str:
+    """Remove from a text what it quotes of another one."""
+    kept: list[str] = []
+    position = 0
+    # The "H", the "4" and the "n" of "HTTP 404: no model"
+    for word in re.finditer(r"\b\w", text):
+        start = word.start()
+        end = start + _SHORTEST_QUOTE
+        if start < position or end > len(text) or text[start:end] not in source:
+            continue
+        while end < len(text) and text[start : end + 1] in source:
+            end += 1
+        kept += [text[position:start], "[…]"]
+        position = end
+    return "".join([*kept, text[position:]])
+
+
+@dataclass(frozen=True)
+class CallFailure:
+    """A failed request.
+
+    Attributes:
+        error: the error that the caller receives if no retry follows.
+        retry: True if the same request may succeed later.
+        broken: True if the judge as a whole does not work. The circuit breaker counts these.
+        retry_after: seconds that the server asks to wait.
+        status: the HTTP status, if there was a response.
+        parameter: the request's field that the server named, or ``""``.
+        text: the server's message, with secrets masked. It may quote the prompt; the error's message does not.
+        unsupported: True if the model does not support this mode at all.
+    """
+
+    error: JudgeError
+    retry: bool = False
+    broken: bool = False
+    retry_after: float | None = None
+    status: int | None = None
+    parameter: str = ""
+    text: str = ""
+    unsupported: bool = False
+
+
+class CallFailedError(Exception):
+    """Carries a failure that the backend has classified itself.
+
+    Args:
+        failure: the failure.
+    """
+
+    def __init__(self, failure: CallFailure) -> None:
+        super().__init__(failure.error.message)
+        self.failure = failure
+
+
+class StatusError(Exception):
+    """A response with an error.
+
+    Args:
+        status_code: the status.
+        body: the error object in OpenAI's form, or a text.
+        headers: the headers of the response.
+    """
+
+    def __init__(self, status_code: int, body: Mapping[str, Any] | str, headers: Mapping[str, str] | None = None):
+        super().__init__(f"status {status_code}")
+        self.status_code = status_code
+        self.body = body
+        self.headers = headers or {}
+
+
+# For example "This model's maximum context length is 8192 tokens".
+_TOO_LONG = re.compile(
+    r"context.{0,3}(?:length|window|size)|maximum context|too many (?:input )?tokens|prompt is too long|"
+    r"input is too long|(?:input|prompt) tokens? (?:count )?exceed|reduce the length of the (?:messages|prompt)",
+    re.IGNORECASE,
+)
+# For example "The response was filtered due to Azure's content management policy".
+_FILTERED = re.compile(r"content.?(?:filter|policy|management)|safety system|responsible.?ai", re.IGNORECASE)
+# For example "You exceeded your current quota, please check your plan and billing details".
+_NO_QUOTA = re.compile(
+    r"insufficient.?(?:quota|balance|funds)|exceeded your current quota|credit balance", re.IGNORECASE
+)
+_WHAT: Final = {
+    401: "the API key was not accepted",
+    402: "the account has no credit",
+    403: "access was denied",
+    404: "no such model or URL",
+}
+_CONNECTION_NAMES: Final = {
+    *("APIConnectionError", "TransportError", "RequestError", "NetworkError", "ProtocolError", "ClientConnectionError")
+}
+
+
+def classify_failure(
+    error: BaseException, *, where: str, timeout: float, clean: MessageCleaner, clock: Clock, prompt: str = ""
+) -> CallFailure:
+    """Classify an exception of a client library.
+
+    It uses what such exceptions have in common (``status_code``, ``response.headers``, class names), so that it works
+    for every library without importing one.
+
+    Args:
+        error: the exception.
+        where: the server or the model, for messages.
+        timeout: the request's timeout in seconds.
+        clean: masks secrets in the server's message.
+        clock: the clock that HTTP dates are compared with.
+        prompt: the text that was sent. Messages quote nothing of it.
+    """
+    if isinstance(error, CallFailedError):
+        return error.failure
+    if isinstance(error, JudgeError):
+        return CallFailure(error)
+    response = getattr(error, "response", None)
+    # Google's libraries name the HTTP status "code".
+    candidates = (
+        getattr(error, "status_code", None),
+        getattr(response, "status_code", None),
+        getattr(error, "code", None),
+    )
+    for status in candidates:
+        if isinstance(status, int) and 300 <= status < 600:
+            headers = getattr(error, "headers", None) or getattr(response, "headers", None)
+            wait = retry_after(headers if isinstance(headers, Mapping) else {}, clock)
+            return _from_status(_error_object(error), status, wait, where, clean, prompt)
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) and cause not in causes and len(causes) < 20:
+        causes.append(cause)
+    names = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
+    if "LengthFinishReasonError" in names:
+        return CallFailure(JudgeTruncatedError("the answer was cut off at the limit of tokens"))
+    if names & {"ContentFilterFinishReasonError", "OpenAIRefusalError"}:
+        return CallFailure(JudgeRefusedError("the model or its content filter refused to answer"))
+    # The order matters: a certificate error is also an SSLError, and each SSLError is also an OSError.
+    for cause in causes:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            # A retry would meet the same certificate.
+            message = (
+                f"the certificate of {where} is not trusted ({cause.verify_message}): pass ca_bundle, set "
+                "SSL_CERT_FILE, or pass an http_client"
+            )
+            return CallFailure(JudgeRejectedError(message), broken=True)
+    problem = None
+    if isinstance(error, TimeoutError) or any("Timeout" in name for name in names):
+        problem = f"no answer from {where} within {timeout:g} s"
+    elif any(isinstance(cause, socket.gaierror) for cause in causes):
+        problem = f"the host of {where} is not known"
+    elif any(isinstance(cause, ssl.SSLError) for cause in causes):
+        problem = f"no TLS connection to {where}"
+    # Client libraries have connection errors of their own, which do not derive from Python's.
+    elif names & _CONNECTION_NAMES or any(isinstance(cause, ConnectionError) for cause in causes):
+        problem = f"no connection to {where}, or it broke"
+    if problem:
+        return CallFailure(JudgeUnavailableError(problem), retry=True, broken=True)
+    kind = type(error).__name__
+    # The messages of these exceptions quote the answer, so only their names are shown.
+    if isinstance(error, ValidationError) or "OutputParserException" in names:
+        return CallFailure(JudgeAnswerError(f"the answer does not fit the schema ({kind})"))
+    said = clean(str(error), 200)
+    unexpected = JudgeUnavailableError(f"{kind}: {clean(str(error), 200, prompt)}" if said else kind)
+    return CallFailure(unexpected, text=said, unsupported=isinstance(error, NotImplementedError))
+
+
+def _from_status(
+    body: Mapping[str, Any], status: int, wait: float | None, where: str, clean: MessageCleaner, prompt: str
+) -> CallFailure:
+    message = _message(body)
+    said = clean(message)
+    about = f"{said} {body.get('code') or ''} {body.get('type') or ''}"
+    tail = f": {clean(message, prompt=prompt)}" if said else ""
+    facts: dict[str, Any] = {"status": status, "parameter": str(body.get("param") or ""), "text": said}
+
+    def failure(kind: type[JudgeError], what: str, **more: Any) -> CallFailure:
+        return CallFailure(kind(f"HTTP {status}: {what}", status=status), **facts, **more)
+
+    if status < 400:
+        # Redirects are not followed: the other host would receive the key and the prompt.
+        return failure(JudgeRejectedError, f"{where} redirects elsewhere: set base_url to the final URL", broken=True)
+    # Other errors about the request name the length only in their text.
+    if status == 413 or (status in (400, 422) and _TOO_LONG.search(about)):
+        return failure(JudgeTooLargeError, f"the question is too large{tail}")
+    if status in (400, 403) and _FILTERED.search(about):
+        return failure(JudgeRefusedError, f"the content filter refused the question{tail}")
+    # A quota that is used up does not come back in seconds, as a rate limit does.
+    if status == 429 and _NO_QUOTA.search(about):
+        return failure(JudgeRateLimitedError, f"the quota is used up{tail}", broken=True)
+    if status == 429:
+        return failure(JudgeRateLimitedError, f"too many requests{tail}", retry=True, retry_after=wait)
+    if status >= 500 or status in (408, 409, 425):
+        # A server that has not implemented something (501) will not have it a moment later.
+        can_retry = status != 501
+        return failure(
+            JudgeUnavailableError, f"the server failed{tail}", retry=can_retry, broken=True, retry_after=wait
+        )
+    what = _WHAT.get(status, "the request was not accepted") + (f" at {where}" if status == 404 else "")
+    return failure(JudgeRejectedError, f"{what}{tail}", broken=status in _WHAT)
+
+
+def _error_object(error: BaseException) -> Mapping[str, Any]:
+    """Return the error object of a response, in OpenAI's form or a similar one."""
+    body = getattr(error, "body", None)
+    if isinstance(body, bytes):
+        body = body.decode("utf-8", "replace")
+    if isinstance(body, str):
+        try:
+            body = json.loads(body)
+        except (ValueError, RecursionError):  # a deeply nested body must not end in an untyped error
+            return {"message": body}
+    if not isinstance(body, Mapping):
+        return {"message": str(error) if body is None else body}
+    inner = body.get("error", body)
+    return inner if isinstance(inner, Mapping) else {"message": inner}
+
+
+def _message(body: Mapping[str, Any]) -> str:
+    found = next((found for name in ("message", "detail", "error", "msg") if (found := body.get(name))), dict(body))
+    if isinstance(found, str):
+        return found
+    try:
+        return json.dumps(found, default=str) if found else ""
+    except (ValueError, RecursionError):  # nested too deeply, or a cycle
+        return "(unreadable)"
+
+
+def retry_after(headers: Mapping[str, str], clock: Clock) -> float | None:
+    """Return the seconds that a server asks to wait, or None if it does not say.
+
+    Args:
+        headers: the response's headers, with lower-case names or in a case-insensitive mapping.
+        clock: the clock that HTTP dates are compared with.
+    """
+    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name) or "") * unit
+        except ValueError:
+            continue
+        return seconds if 0 <= seconds < float("inf") else None
+    try:
+        moment = parsedate_to_datetime(headers.get("retry-after") or "").timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return max(0.0, moment - clock.time())

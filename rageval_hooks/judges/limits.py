@@ -1,0 +1,193 @@
+"""Limits on requests and tokens per minute, and the circuit breaker. Both are for all event loops and threads.
+
+``aiolimiter`` and ``limits`` do not fit: the first belongs to one event loop and admits twice the limit in the first
+minute, the second can neither wait its turn nor correct an estimate. Circuit breakers on PyPI count calls, not requests
+with retries in them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rageval_hooks.errors import JudgeUnavailableError
+from rageval_hooks.judges.concurrency import Clock
+from rageval_hooks.runtime.executors import ForkSafeLock
+
+__all__ = ["CircuitBreaker", "RateLimiter", "ReservedTime"]
+
+_MINUTE = 60.0
+_LONGEST_COOLDOWN = 600.0
+
+
+@dataclass
+class ReservedTime:
+    """The time at which a request may be sent, and what it counts for one minute from then.
+
+    Attributes:
+        start: value of the clock's ``monotonic()``.
+        tokens: an estimate; the caller replaces it by the tokens that were used.
+        requests: 1; the caller sets it and the tokens to 0 if nothing was sent.
+    """
+
+    start: float
+    tokens: float
+    requests: int = 1
+
+
+class RateLimiter:
+    """Assigns each request the time from which it may be sent, so that no interval of a minute exceeds a limit.
+
+    Args:
+        requests: requests per minute; None for no limit.
+        tokens: input and output tokens per minute; None for no limit.
+        clock: the time.
+    """
+
+    def __init__(self, requests: float | None, tokens: float | None, clock: Clock) -> None:
+        self._requests = math.inf if requests is None else requests
+        self._tokens = math.inf if tokens is None else tokens
+        self._clock = clock
+        self._lock = ForkSafeLock()
+        self._uses: deque[ReservedTime] = deque()
+        self._paused_until = 0.0
+
+    def reserve(self, tokens: float) -> ReservedTime:
+        """Reserve a time for the next request.
+
+        Args:
+            tokens: estimated tokens of the request. More than the limit counts as the limit: it could never fit.
+        """
+        with self._lock:
+            now = self._clock.monotonic()
+            # A pause that the server asked for (Retry-After) holds for all requests, not only for the one it answered.
+            use = ReservedTime(max(now, self._paused_until), min(tokens, self._tokens))
+            if self._requests == self._tokens == math.inf:
+                return use
+            while self._uses and self._uses[0].start <= now - _MINUTE:
+                self._uses.popleft()
+            if self._uses:
+                # In the order of the reservations: a small request must not overtake a large one.
+                use.start = max(use.start, self._uses[-1].start)
+            recent = [other for other in self._uses if other.start > use.start - _MINUTE]
+            requests = 1 + sum(other.requests for other in recent)
+            total = use.tokens + sum(min(other.tokens, self._tokens) for other in recent)
+            # Each request that leaves the window makes room; this one starts when enough have left.
+            for other in recent:
+                if requests <= self._requests and total <= self._tokens:
+                    break
+                requests -= other.requests
+                total -= min(other.tokens, self._tokens)
+                use.start = max(use.start, other.start + _MINUTE)
+            # Recorded before it is sent: another thread that reserves now must see it.
+            self._uses.append(use)
+            return use
+
+    def pause(self, seconds: float) -> None:
+        """Send nothing for a while, because the server asked for it."""
+        with self._lock:
+            self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
+
+    @property
+    def paused(self) -> float:
+        """Seconds until the pause ends; 0 without a pause."""
+        return max(0.0, self._paused_until - self._clock.monotonic())
+
+
+class CircuitBreaker:
+    """Closed: requests pass. Open: none passes. Half open, after a while: one probe passes, and its outcome decides.
+
+    Args:
+        failures: number of failures in a row that opens the circuit.
+        cooldown: seconds that it stays open the first time. Doubled after each failed probe, up to 600 s.
+        patience: seconds after which a probe without an outcome no longer blocks the next one.
+        clock: the time.
+    """
+
+    def __init__(self, failures: int, cooldown: float, patience: float, clock: Clock) -> None:
+        self._limit = failures
+        self._cooldown = cooldown
+        self._patience = patience
+        self._clock = clock
+        self._lock = ForkSafeLock()
+        self._failures = 0
+        self._opened = 0
+        self._pause = cooldown
+        self._opened_at = -math.inf
+        self._open_until: float | None = None
+        self._reason = ""
+
+    @property
+    def state(self) -> Literal["closed", "open", "half_open"]:
+        """``closed``, ``open`` or ``half_open``."""
+        if self._open_until is None:
+            return "closed"
+        return "open" if self._clock.monotonic() < self._open_until else "half_open"
+
+    def check(self) -> None:
+        """Raise if no request may pass now.
+
+        Raises:
+            JudgeUnavailableError: the circuit is open, or a probe is under way.
+        """
+        if self.state == "open":
+            left = (self._open_until or 0.0) - self._clock.monotonic()
+            raise JudgeUnavailableError(
+                f"no request sent (next attempt in {left:.0f} s): the circuit is open after {self._failures} failures "
+                f"in a row, the last: {self._reason}",
+                circuit="open",
+            )
+
+    def enter(self) -> float:
+        """Let one request pass. Returns the time, which the outcome is reported with.
+
+        Raises:
+            JudgeUnavailableError: the circuit is open, or a probe is under way.
+        """
+        with self._lock:
+            self.check()
+            now = self._clock.monotonic()
+            if self._open_until is not None:
+                # The probe. No other request passes until it has an outcome.
+                self._open_until = now + max(self._cooldown, self._patience)
+            return now
+
+    def succeeded(self, started: float) -> None:
+        """Report that the judge works."""
+        with self._lock:
+            if started > self._opened_at:
+                self._failures, self._reason, self._open_until, self._pause = 0, "", None, self._cooldown
+
+    def failed(self, started: float, reason: str) -> None:
+        """Report that the judge does not work, and why."""
+        with self._lock:
+            # A request that started before the circuit opened says nothing about the server's state now.
+            if started <= self._opened_at:
+                return
+            self._failures += 1
+            self._reason = reason
+            if self._failures >= self._limit or self._open_until is not None:
+                is_probe = self._open_until is not None
+                self._pause = min(self._pause * 2, _LONGEST_COOLDOWN) if is_probe else self._cooldown
+                self._opened += 1
+                self._opened_at = self._clock.monotonic()
+                self._open_until = self._opened_at + self._pause
+
+    def left(self, started: float) -> None:
+        """Report that a request had no outcome, for example because it was cancelled. Another probe may follow."""
+        with self._lock:
+            if self._open_until is not None and started > self._opened_at:
+                self._open_until = self._clock.monotonic()
+
+    def stats(self) -> dict[str, Any]:
+        """Return the state, the failures in a row, how often it opened, why, and the seconds until the next probe."""
+        left = 0.0 if self._open_until is None else max(0.0, self._open_until - self._clock.monotonic())
+        return {
+            "state": self.state,
+            "failures": self._failures,
+            "opened": self._opened,
+            "reason": self._reason or None,
+            "retry_in": round(left, 3),
+        }
