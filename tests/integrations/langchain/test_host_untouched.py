@@ -7,6 +7,7 @@ import atexit
 import inspect
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -164,6 +165,24 @@ def test_async_managers_await_each_callback(name: str) -> None:
 
     assert inspect.iscoroutinefunction(getattr(handler, name))
     assert not handler.run_inline
+
+
+def test_an_awaited_chain_does_not_wait_for_the_threads_of_the_loop(captured: Captured) -> None:
+    """The application's own blocking calls fill the thread pool of the event loop. Our callbacks do not need it."""
+    release = threading.Event()
+
+    async def ask() -> Any:
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as pool:
+            loop.set_default_executor(pool)
+            blocking = loop.run_in_executor(None, release.wait, 20)
+            try:
+                return await asyncio.wait_for((PROMPT | model()).ainvoke({"context": "", "question": "When?"}), 10)
+            finally:
+                release.set()
+                await blocking
+
+    assert asyncio.run(ask()).text == captured.turn.response
 
 
 def test_sync_managers_get_no_coroutine() -> None:
