@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, TypedDict
 
@@ -254,6 +255,16 @@ def test_other_texts_are_no_passages(captured: Captured, given: dict[str, str]) 
     (ChatPromptTemplate.from_template(template) | model()).invoke(given)
 
     assert (captured.turn.passages, captured.turn.is_rag) == ((), False)
+
+
+def test_a_tool_that_a_function_calls(captured: Captured) -> None:
+    """Its output is an object in which no results can be told apart: all of it is one passage."""
+    lookup = tool_that_returns({"opened": "The pier was opened in 2019.", "length in metres": 312})
+    RunnableLambda(lambda question: model().invoke(json.dumps(lookup.invoke("pier")) + question)).invoke(QUESTION)
+
+    [passage] = captured.turn.passages
+    assert "The pier was opened in 2019." in passage.text
+    assert (passage.in_prompt, passage.metadata) == (True, {"tool": "lookup", "whole_output": True})
 
 
 def test_tools_that_are_called_without_langchain(captured: Captured) -> None:

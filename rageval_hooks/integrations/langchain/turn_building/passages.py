@@ -292,21 +292,23 @@ def _carried_over(runs: Sequence[Run], reader: DocumentReader) -> set[Key]:
     def keys_in(value: Any) -> set[Key]:
         return set(map(passage_key, reader.passages_in(value)))
 
+    found = [(run, keys) for run in runs if run.kind != "llm" and (keys := keys_in(run.output))]
     carried: set[Key] = set()
     for node in of_kind(runs, "chain"):
         if node.parent is None or "langgraph_node" not in metadata_of(node):
             continue
-        # What was in the input of the graph, and what was found or returned before the node began.
-        for key in keys_in(node.input).difference(carried, *(keys_in(run.input) for run in node.ancestors())):
-            before = (run for run in runs if run.kind != "llm" and _may_precede(run, node))
-            if not any(key in keys_in(run.output) for run in before):
-                carried.add(key)
+        received = keys_in(node.input) - carried
+        if not received:
+            continue
+        # The input of the graph, or of a chain around it, may have had them.
+        received = received.difference(*(keys_in(run.input) for run in node.ancestors()))
+        for run, keys in found:
+            # A search of this turn, whenever it ran, or a run that ended before the node began.
+            has_ended_before = run.ended_at is not None and run.ended_at <= node.started_at
+            if run.kind in ("retriever", "tool") or has_ended_before:
+                received -= keys
+        carried |= received
     return carried
-
-
-def _may_precede(run: Run, node: Run) -> bool:
-    """Return True for a search of the turn, whenever it ran, and for what ended before a graph node began."""
-    return run.kind in ("retriever", "tool") or (run.ended_at is not None and run.ended_at <= node.started_at)
 
 
 def _in_tool_messages(
@@ -472,7 +474,10 @@ def _results_of_tool(run: Run, named: bool = False) -> Sequence[Passage]:
     # A command changes the state of a graph, or hands over to another agent.
     if is_command(run.output):
         return text_results(tool_text(run.output), about, named=True) if named else ()
-    return text_results(run.output, about, named=named)
+    results = text_results(run.output, about, named=named)
+    if results or not is_a(run.output, Mapping):
+        return results
+    return text_results(tool_text(run.output), about, named=named)  # nothing can be told apart
 
 
 @or_else(())
