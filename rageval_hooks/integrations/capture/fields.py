@@ -1,4 +1,4 @@
-"""What the keys that an application chose say: which one names the answer, the question, or something else."""
+"""What the names of fields say: which one holds the answer, the question, a search result or a credential."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.fork import reset_in_child
-from rageval_hooks.runtime.selecting import without
 from rageval_hooks.runtime.threads import new_lock
 
 __all__ = ["HeldTurn", "HeldTurns", "held_turns"]
@@ -126,7 +125,7 @@ class HeldTurns:
     def _submit_where(self, is_due: Callable[[HeldTurn], bool]) -> None:
         with self._lock:
             due = [held for held in self._held if is_due(held)]
-            self._held = without(self._held, due)
+            self._held = [held for held in self._held if held not in due]
         _submit_all(due)
 
     # --------------------------------------------------------------------------- sampling

@@ -14,7 +14,6 @@ from langchain_core.tracers.context import register_configure_hook
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Framework, Run
 from rageval_hooks.integrations.langchain.turn_building import IDENTITY_KEYS, EarlierSearches, turn_from_runs
-from rageval_hooks.runtime.selecting import entries_under
 from rageval_hooks.turn import Turn
 
 __all__ = [
@@ -122,7 +121,7 @@ def identity_of_call() -> dict[str, Any] | None:
     configurable = None if config is None else config.get("configurable")
     if not configurable:
         return None
-    return entries_under(configurable, IDENTITY_KEYS) or None
+    return {key: configurable[key] for key in IDENTITY_KEYS if key in configurable} or None
 
 
 # --------------------------------------------------------------------------- turns

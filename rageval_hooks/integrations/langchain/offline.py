@@ -18,7 +18,6 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.integrations.offline_support import OfflineSupport, StoredItem
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.runtime.selecting import common
 
 __all__ = ["support"]
 
@@ -49,7 +48,13 @@ class LangChainSupport(OfflineSupport):
         if not isinstance(app, Runnable):
             return None
         key = _key_of(app) if input_key is None else input_key
-        return lambda question: app.invoke(_input(key, question))
+
+        def ask(question: str) -> Any:
+            # Agents and chat graphs take a list of messages, to which they append theirs.
+            value: Any = [("user", question)] if key == "messages" else question
+            return app.invoke(value if key is None else {key: value})
+
+        return ask
 
     def stored_items(self, store: Any) -> Iterable[StoredItem] | None:
         """Return the documents of FAISS and of InMemoryVectorStore, which keep them in memory."""
@@ -79,16 +84,6 @@ class _CapturingHandler(CallbackHandler):
         self.pipeline = pipeline
 
 
-def _input(key: str | None, question: str) -> Any:
-    """Return the input of a runnable; without a key it is the question itself."""
-    if key is None:
-        return question
-    # Agents and chat graphs take a list of messages, to which they append theirs.
-    if key == "messages":
-        return {"messages": [("user", question)]}
-    return {key: question}
-
-
 def _key_of(runnable: Runnable[Any, Any]) -> str | None:
     """Return the key of the question in a runnable's input; None if the question itself is the input.
 
@@ -115,9 +110,11 @@ def _key_of(runnable: Runnable[Any, Any]) -> str | None:
 
 def _inputs(runnable: Runnable[Any, Any]) -> tuple[list[str], list[str]]:
     """Return the keys of a runnable's input, and those that must be there."""
-    # A graph needs no key of its state at its start. Its JSON schema says that it needs all.
-    if fields := _graph_state(runnable):
-        return fields, []
+    # A graph needs no key of its state at its start. Its JSON schema says that it needs all. The state is a TypedDict,
+    # a dataclass or a pydantic model.
+    state = getattr(getattr(runnable, "builder", None), "input_schema", None)
+    if fields := getattr(state, "__annotations__", None) or getattr(state, "model_fields", None):
+        return list(fields), []
     try:
         schema = runnable.get_input_jsonschema()
     except Exception:  # some inputs have no JSON schema
@@ -125,15 +122,7 @@ def _inputs(runnable: Runnable[Any, Any]) -> tuple[list[str], list[str]]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return [], []
-    required = common(schema.get("required") or (), properties)
-    return list(properties), required
-
-
-def _graph_state(runnable: Any) -> list[str]:
-    """Return the fields of a graph's input: of a TypedDict or a dataclass, or of a pydantic model."""
-    builder = getattr(runnable, "builder", None)
-    state = getattr(builder, "input_schema", None)
-    return list(getattr(state, "__annotations__", None) or getattr(state, "model_fields", None) or ())
+    return list(properties), [key for key in schema.get("required") or () if key in properties]
 
 
 support = LangChainSupport()
