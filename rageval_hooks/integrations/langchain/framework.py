@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, cast
@@ -13,8 +13,7 @@ from langchain_core.tracers.context import register_configure_hook
 
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Framework, Run
-from rageval_hooks.integrations.langchain.turn_building import IDENTITY_KEYS, EarlierSearches, turn_from_runs
-from rageval_hooks.turn import Turn
+from rageval_hooks.integrations.langchain.turn_building import IDENTITY_KEYS, turn_of_conversation
 
 __all__ = [
     "FRAMEWORK",
@@ -124,16 +123,5 @@ def identity_of_call() -> dict[str, Any] | None:
     return {key: configurable[key] for key in IDENTITY_KEYS if key in configurable} or None
 
 
-# --------------------------------------------------------------------------- turns
-
-_earlier = EarlierSearches()
-
-
-def _turn_of(runs: Sequence[Run], **options: Any) -> Turn:
-    turn = turn_from_runs(runs, earlier=_earlier, question_key=_earlier.question_key(runs), **options)
-    _earlier.remember(runs, turn)
-    return turn
-
-
-FRAMEWORK = Framework("langchain", _turn_of, _ambient_run, text_id=_text_id, texts_of=_texts_of)
+FRAMEWORK = Framework("langchain", turn_of_conversation, _ambient_run, text_id=_text_id, texts_of=_texts_of)
 _recorder.join(FRAMEWORK)

@@ -34,12 +34,12 @@ from rageval_hooks.integrations.langchain.turn_building.outcome import (
     response_of,
     returned_answer,
 )
-from rageval_hooks.integrations.langchain.turn_building.passages import passages_of_turn
+from rageval_hooks.integrations.langchain.turn_building.passages import EarlierSearches, passages_of_turn
 from rageval_hooks.integrations.langchain.turn_building.question import query_of
 from rageval_hooks.integrations.langchain.turn_building.steps import steps_of
 from rageval_hooks.turn import Passage, SpanReference, Timing, Turn, Usage
 
-__all__ = ["IDENTITY_KEYS", "turn_from_runs"]
+__all__ = ["IDENTITY_KEYS", "turn_from_runs", "turn_of_conversation"]
 
 _SESSION_KEYS = ("session_id", "thread_id", "conversation_id")
 _USER_KEYS = ("user_id",)
@@ -117,6 +117,16 @@ def turn_from_runs(
             attributes,
         ),
     )
+
+
+_earlier = EarlierSearches()
+
+
+def turn_of_conversation(runs: Sequence[Run], **options: Any) -> Turn:
+    """Build a turn with what earlier turns of this process found, and remember what it found itself."""
+    turn = turn_from_runs(runs, earlier=_earlier, question_key=_earlier.question_key(runs), **options)
+    _earlier.remember(runs, turn)
+    return turn
 
 
 def _query(root: Run, question_key: str | None) -> str:
