@@ -44,7 +44,6 @@ class ConsoleExporter(Exporter):
     def __init__(self, stream: TextIO | None = None, *, policy: ContentPolicy | None = None) -> None:
         self._stream = stream
         self._policy = policy or ContentPolicy.build(None)
-        self._console: Console | None = None
         self._reported_models: set[str] = set()
 
     @classmethod
@@ -54,19 +53,19 @@ class ConsoleExporter(Exporter):
 
     def export(self, evaluation: Evaluation) -> None:
         """Print the turn's tree with its local scores, or a table of late ones."""
-        # At the first turn: an application may replace sys.stderr after it has attached us.
-        if self._console is None:
-            self._console = make_console(self._stream or sys.stderr)
+        # Each time: an application may replace sys.stderr, and in a forked child the lock of a console that printed
+        # in the parent at the moment of the fork is never released.
+        console = make_console(self._stream or sys.stderr)
         results = [result for result in evaluation.results if not _lacks_model(result)]
         news = self._newly_missing(evaluation.results)
         if evaluation.stage == "inline":
-            self._console.print(turn_tree(evaluation.turn, self._policy, evaluation.results))
+            console.print(turn_tree(evaluation.turn, self._policy, evaluation.results))
         elif results or news:
-            self._console.print(f"later scores of: {self._policy.quote(evaluation.turn.query, self._policy.inputs)}")
+            console.print(f"later scores of: {self._policy.quote(evaluation.turn.query, self._policy.inputs)}")
         if results:
-            self._console.print(score_table(results, self._policy))
+            console.print(score_table(results, self._policy))
         for line in news:
-            self._console.print(_text(line))
+            console.print(_text(line))
 
     def _newly_missing(self, results: Iterable[Result]) -> list[str]:
         """Return a line for each model that is missing and was not reported before."""

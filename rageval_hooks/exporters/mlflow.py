@@ -24,6 +24,7 @@ from urllib.request import urlopen
 
 from pydantic import SecretStr
 
+from rageval_hooks.errors import ConfigurationError, ExportError, MissingDependencyError
 from rageval_hooks.exporters.delivery import (
     Answer,
     DeliveryOptions,
@@ -51,7 +52,7 @@ from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation, Failed, Score, metric_of
 from rageval_hooks.turn import SpanReference
 
-__all__ = ["EXPERIMENT_HEADER", "MlflowAutoExporter", "MlflowExporter"]
+__all__ = ["EXPERIMENT_HEADER", "MlflowAutoExporter", "MlflowExporter", "mlflow_fault"]
 
 _logger = logging.getLogger(__name__)
 
@@ -264,6 +265,15 @@ class MlflowServer(HttpDestination):
             raise self._http.refusal(made)
         return str(made.json()["experiment_id"])
 
+    def has_experiment(self, experiment_id: str) -> bool:
+        """Return False if the server says that there is no such experiment.
+
+        Raises:
+            ExportError: the server cannot be asked.
+        """
+        answer = self._http.request("GET", f"{_EXPERIMENTS}/get", params={"experiment_id": experiment_id})
+        return answer.status != 404
+
     def _stored_ids(self, trace_id: str) -> set[str]:
         """Return our ids of the assessments that a trace has."""
         answer = self._http.request("GET", f"{_TRACES}/{trace_id}")
@@ -369,6 +379,36 @@ def _place_of_spans(provider: object) -> MlflowPlace | None:
     # What logs in with the spans logs in with their scores.
     login = {name: value for name, value in endpoint.headers.items() if name in ("authorization", _WORKSPACE_HEADER)}
     return MlflowPlace(url=base, headers={**_login_headers(None), **login})
+
+
+def mlflow_fault(provider: object = None) -> str | None:
+    """Return why the MLflow that gets the spans does not take them; None if no reason is found. Asks the server.
+
+    For ``rageval-hooks doctor``. MLflow answers with 422 or 404 and does not say that it is about the experiment.
+    """
+    for place in otlp_places(provider):
+        base = place.url.rstrip("/").removesuffix("/v1/traces").rstrip("/")
+        if not _is_http(base) or not _is_mlflow(base):
+            continue
+        experiment = place.headers.get(EXPERIMENT_HEADER)
+        if experiment is None:
+            return (
+                f"MLflow takes spans with the header {EXPERIMENT_HEADER} only: add {EXPERIMENT_HEADER}=0 to the headers"
+            )
+        try:
+            server = MlflowServer(_place_of_spans(provider) or MlflowPlace(url=base))
+        except (ConfigurationError, MissingDependencyError):
+            return None
+        try:
+            if not server.has_experiment(experiment):
+                return (
+                    f"MLflow has no experiment with the id {experiment!r}, which the header {EXPERIMENT_HEADER} names"
+                )
+        except ExportError:
+            return None
+        finally:
+            server.close()
+    return None
 
 
 def _login_headers(token: SecretStr | None) -> dict[str, str]:

@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 from opentelemetry.sdk.resources import OTELResourceDetector
@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from rageval_hooks.runtime.tracing import processors_of, sdk_provider
 
-__all__ = ["OtlpPlace", "header_variable", "otlp_places", "resource_attributes"]
+__all__ = ["OtlpPlace", "header_variable", "otlp_fault", "otlp_places", "resource_attributes"]
 
 _logger = logging.getLogger(__name__)
 
@@ -52,6 +52,46 @@ def otlp_places(provider: object = None, environment: Mapping[str, str] | None =
     urls = filter(None, (environment.get(name, "").strip() for name in names))
     by_variable = [OtlpPlace(url=url, headers=header_variable(headers)) for url in urls]
     return [*by_variable, *_of_provider(provider)]
+
+
+_TRACES_PATH = "/v1/traces"
+_GRPC_PORT = 4317
+
+
+def otlp_fault() -> str | None:
+    """Return what is wrong with the standard variables for spans, and what to do; None if nothing is found.
+
+    For ``rageval-hooks doctor``: each of these mistakes loses every span.
+    """
+    name = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+    base_only = not os.environ.get(name)
+    if base_only:
+        name = "OTEL_EXPORTER_OTLP_ENDPOINT"
+    url = os.environ.get(name, "").strip()
+    protocols = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    is_grpc = next(filter(None, map(os.environ.get, protocols)), "").strip() == "grpc"
+    if not url or is_grpc:
+        return None
+    if not url.startswith(("http://", "https://")):
+        return f"{name} has no scheme: set it to http://{url.rpartition('://')[2]}"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return f"{name} has a port that is not a number"
+    if port == _GRPC_PORT:
+        return (
+            f"{name} has port {_GRPC_PORT}, which speaks gRPC, and spans are sent over HTTP: use port 4318 "
+            "(Phoenix: 6006), or set OTEL_EXPORTER_OTLP_PROTOCOL=grpc"
+        )
+    path = parts.path.rstrip("/")
+    if base_only and path.endswith(_TRACES_PATH):
+        return f"{name} ends with {_TRACES_PATH}, which the exporter adds itself, so it is there twice: remove it"
+    if path.endswith(_TRACES_PATH * 2):
+        return f"{name} has {_TRACES_PATH} twice: remove one"
+    if not base_only and not path:
+        return f"{name} has no path, and nothing is added to it: append {_TRACES_PATH}"
+    return None
 
 
 def resource_attributes(provider: object) -> Mapping[str, object]:

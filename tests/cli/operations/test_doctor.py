@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from rageval_hooks.cli import app
 from tests.cli.test_cli import run as run_command
 from tests.exporters.collector import http_collector
+from tests.exporters.recording import Recorded, recording_server
 from tests.exporters.recording import Reply as Answer
-from tests.exporters.recording import recording_server
 from tests.judges.server import JudgeServer, Reply, answer, error, hang_up, raw, silent
 
 SECRET = "sk-very-secret-key-1234"
@@ -237,6 +237,38 @@ def test_spans_are_sent_to_the_collector(tmp_path: Path) -> None:
     assert "no problems" in said
     assert "\x1b" not in said
     assert "rag rageval-hooks doctor" in names
+
+
+@pytest.mark.parametrize(
+    ("variables", "advice"),
+    [
+        ({"ENDPOINT": "http://127.0.0.1:4317"}, "port 4317, which speaks gRPC, and spans are sent over HTTP"),
+        ({"ENDPOINT": "{url}/v1/traces"}, "ends with /v1/traces, which the exporter adds itself"),
+        ({"TRACES_ENDPOINT": "{url}/v1/traces/v1/traces"}, "has /v1/traces twice"),
+        ({"ENDPOINT": "{host}"}, "has no scheme: set it to http://"),
+        ({"TRACES_ENDPOINT": "{url}"}, "has no path, and nothing is added to it: append /v1/traces"),
+        ({"ENDPOINT": "{url}"}, "the header x-mlflow-experiment-id only: add x-mlflow-experiment-id=0"),
+        ({"ENDPOINT": "{url}", "HEADERS": "x-mlflow-experiment-id=99"}, "no experiment with the id '99'"),
+    ],
+)
+def test_a_mistake_in_the_address_of_the_spans_is_named(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], advice: str
+) -> None:
+    """The server, here an MLflow, answers each with a bare 404 or 422, or not at all."""
+
+    def respond(request: Recorded) -> Answer:
+        if request.path == "/version":
+            return Answer(body="3.17.0")
+        return Answer(status=404)
+
+    with recording_server(respond) as mlflow:
+        for name, value in variables.items():
+            value = value.format(url=mlflow.url, host=mlflow.url.removeprefix("http://"))
+            monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", value)
+        found = doctor("--timeout", "1", status=1, exporters="otel")
+
+    [problem] = problems(found["exporters"])
+    assert advice in problem["advice"]
 
 
 def test_a_clock_that_is_wrong_is_found(server: JudgeServer) -> None:

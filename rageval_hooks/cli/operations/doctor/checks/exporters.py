@@ -12,7 +12,8 @@ from rageval_hooks.cli.operations.doctor.setup import Setup
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.exporters.base import AUTOMATIC, REGISTRY, Exporter, automatic_exporters
 from rageval_hooks.exporters.delivery import DestinationAbsentError, PostError, ScoreApiExporter
-from rageval_hooks.exporters.otlp_places import otlp_places
+from rageval_hooks.exporters.mlflow import mlflow_fault
+from rageval_hooks.exporters.otlp_places import otlp_fault, otlp_places
 from rageval_hooks.runtime.time_limit import remaining, within
 from rageval_hooks.runtime.tracing.random_ids import RandomIds
 from rageval_hooks.runtime.urls import safe_url
@@ -166,6 +167,10 @@ def _where(exporter: Exporter) -> str:
 
 
 def _advice(name: str) -> str:
+    # The server's own words seldom name the mistake.
+    fault = otlp_fault() or (mlflow_fault() if name.startswith(("otel", "mlflow")) else None)
+    if fault is not None:
+        return fault
     if name == "otel":
         return "check OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL and OTEL_EXPORTER_OTLP_HEADERS"
     return f"check the server, its address and the key that the exporter {name} uses: see docs/backends.md"
