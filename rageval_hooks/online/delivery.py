@@ -54,6 +54,7 @@ class Delivery:
         self._lane = Lane("export", _CAPACITY, max_bytes)
         self._log = RateLimitedLogger(_logger)
         self._failed_exports = 0
+        self._losses_counted = 0
         self._losses_seen: Counter[FlushReader] = Counter()
 
     @property
@@ -116,16 +117,20 @@ class Delivery:
         end = time.monotonic() + timeout
         done = True
         for exporter in self._exporters:
-            left = remaining(end)
+            left, began = remaining(end), time.monotonic()
             if self._finish(exporter, "flush", left):
                 continue
             done = False
             if left:
+                in_time = time.monotonic() - began < left
+                counts = {name: count for name, count in exporter.stats().items() if count and name.endswith(_LOST)}
+                lost = ", ".join(f"{count} {name}" for name, count in counts.items())
+                why = f"({lost})" if in_time and lost else f"within {left:.1f} seconds"
                 self._log.warn(
                     f"flush {exporter.name}",
-                    "the exporter %s has not delivered everything within %.1f seconds [RAGEVAL-218]",
+                    "the exporter %s has not delivered everything %s [RAGEVAL-218]",
                     exporter.name,
-                    left,
+                    why,
                 )
         losses = self._losses()
         seen, self._losses_seen[reader] = self._losses_seen[reader], losses
@@ -133,8 +138,11 @@ class Delivery:
 
     def _losses(self) -> int:
         """Return how much was not delivered and never will be: evaluations, and what exporters have counted."""
-        counted = [count for stats in self.exporter_stats().values() for count in _losses_in(stats)]
-        return self._failed_exports + self._lane.failed + sum(counted)
+        counted = sum(count for stats in self.exporter_stats().values() for count in _losses_in(stats))
+        # What exporters find out by themselves, such as a refusal of the server, is an export error as well.
+        new, self._losses_counted = counted - self._losses_counted, max(counted, self._losses_counted)
+        self._counters.add("export_errors", max(0, new))
+        return self._failed_exports + self._lane.failed + counted
 
     def shutdown(self, timeout: float, owner: Any) -> bool:
         """Shut down the exporters that no other pipeline uses. Returns False if one of them could not finish in time.
@@ -149,6 +157,7 @@ class Delivery:
             if shared_exporters.give_back(exporter, owner):
                 EXIT_DRAIN.remove(exporter.shutdown)
                 done = self._finish(exporter, "shutdown", end - time.monotonic()) and done
+        self._losses()
         return done
 
     def stats(self) -> dict[str, int]:

@@ -244,3 +244,22 @@ print(json.dumps([handle.flush(20), time.monotonic() - began, handle.stats()["ex
     assert flushed is False
     assert seconds < 14
     assert stats["phoenix"]["handed_over"] == 2  # of the span and of the trace
+
+
+def test_spans_that_a_collector_refuses_are_export_errors(collector: Collector) -> None:
+    """The log says how many at once, and not that time has run out."""
+    collector.status = 400
+    result = run(
+        """
+handle = rageval_hooks.instrument(metrics=["latency"], exporters=["otel"])
+lcel().invoke("When?")
+print(json.dumps([handle.flush(15), handle.stats()["export_errors"], handle.stats()["exporters"]["otel"]]))
+""",
+        OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+    )
+    flushed, errors, stats = json.loads(result.stdout)
+
+    assert flushed is False
+    assert errors == stats["rejected"] == 4
+    assert "the exporter otel has not delivered everything (4 rejected) [RAGEVAL-218]" in result.stderr
+    assert "seconds [RAGEVAL-218]" not in result.stderr
