@@ -5,7 +5,7 @@
     python benchmarks/guard.py DIR --limit 100 --tiers lexical
 
 The sets are those of validity.py, and are used where they are. Sets named ``*_dev`` choose the default threshold of
-``groundedness``: the largest one with which the guard, together with ``unsupported_facts``, blocks at most 15 % of the
+``faithfulness``: the largest one with which the guard, together with ``unsupported_facts``, blocks at most 15 % of the
 supported answers, as the mean over the dev sets.
 """
 
@@ -35,11 +35,11 @@ REFUSALS = Path(__file__).parent.parent / "tests" / "guard" / "refusals.json"
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of one set: label, groundedness and unsupported facts of each row that has both scores."""
+    """The scores of one set: label, faithfulness and unsupported facts of each row that has both scores."""
 
     name: str
     labels: np.ndarray
-    groundedness: np.ndarray
+    faithfulness: np.ndarray
     facts: np.ndarray
 
     @property
@@ -48,7 +48,7 @@ class Scored:
 
     def blocked(self, threshold: float, with_facts: bool) -> tuple[float, float]:
         """Return the shares of supported and of unsupported answers that a guard blocks."""
-        blocked = self.groundedness < threshold
+        blocked = self.faithfulness < threshold
         if with_facts:
             blocked |= self.facts > 0
         supported = self.labels == 1
@@ -56,15 +56,15 @@ class Scored:
 
 
 def score(rows: Sequence[Row], name: str, tier: str, models: ModelSettings, cache: Path | None) -> Scored:
-    metrics = [REGISTRY.create("groundedness"), REGISTRY.create("unsupported_facts")]
+    metrics = [REGISTRY.create("faithfulness"), REGISTRY.create("unsupported_facts")]
     table = compute(rows, metrics, models, Cache(cache, f"{name}.{tier}"), f"{name}, {tier}")
     found = [
-        (row.label, values["groundedness"][0], values["unsupported_facts"][0])
+        (row.label, values["faithfulness"][0], values["unsupported_facts"][0])
         for row, values in zip(rows, table, strict=True)
         if all(isinstance(values[metric.name], list) for metric in metrics)
     ]
-    labels, groundedness, facts = (np.array(column) for column in zip(*found, strict=True))
-    return Scored(name, labels, groundedness, facts)
+    labels, faithfulness, facts = (np.array(column) for column in zip(*found, strict=True))
+    return Scored(name, labels, faithfulness, facts)
 
 
 def mean_supported(sets: Sequence[Scored], threshold: float) -> float:
@@ -80,7 +80,7 @@ def chosen(sets: Sequence[Scored]) -> float | None:
 
 def table_lines(sets: Sequence[Scored], with_facts: bool) -> Iterator[str]:
     """The shares of supported / unsupported answers blocked, in percent."""
-    yield f"| groundedness below | {' | '.join(scored.name for scored in sets)} |"
+    yield f"| faithfulness below | {' | '.join(scored.name for scored in sets)} |"
     yield "|---|" + "---|" * len(sets)
     for threshold in THRESHOLDS:
         cells = [scored.blocked(threshold, with_facts) for scored in sets]
@@ -174,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not args.no_shares:
             scored = [score(rows, name, tier, models, args.cache) for name, rows in sets]
             for with_facts in (True, False):
-                title = "groundedness and unsupported_facts (the default)" if with_facts else "groundedness alone"
+                title = "faithfulness and unsupported_facts (the default)" if with_facts else "faithfulness alone"
                 print(f"Supported / unsupported answers blocked, in %, by {title}:\n")
                 print(*table_lines(scored, with_facts), "", sep="\n")
             print(f"chosen on the dev sets: {chosen(scored)}")

@@ -35,7 +35,8 @@ class GroundingGuard(_Base):
     names. A refusal always passes. Each decision is a span of kind GUARDRAIL below the current span.
 
     Args:
-        metrics: names, classes or instances; ``groundedness`` and ``unsupported_facts`` by default.
+        metrics: names, classes or instances; ``faithfulness`` and ``unsupported_facts`` by default, with a grounding
+            model ``groundedness`` in place of ``faithfulness``.
         threshold: the answer is blocked if any score is worse: one number for all scores from 0 to 1, or numbers by
             score name. By default what was chosen on labelled answers; docs/guides/guard.md has the figures.
         on_fail: what happens to an unsupported answer. ``"flag"``: it passes, and the decision is recorded.

@@ -334,7 +334,7 @@ class Decider:
         if failing:
             return "unsupported", "; ".join(failing)
         if missing:
-            # For example "groundedness, unsupported_facts: the turn has no passages"
+            # For example "faithfulness, unsupported_facts: the turn has no passages"
             return "unchecked", "; ".join(f"{', '.join(names)}: {reason}" for reason, names in missing.items())
         return "supported", ""
 

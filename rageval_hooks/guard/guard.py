@@ -29,7 +29,7 @@ from rageval_hooks.online.build import resolve_metrics, within_budget
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.privacy import PrivacyPolicy, Redact
-from rageval_hooks.settings import ModelSettings, Settings
+from rageval_hooks.settings import FORMULA, ModelSettings, Settings
 
 if TYPE_CHECKING:
     from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Guard"]
 
-_METRICS: Final = ("groundedness", "unsupported_facts")
+_METRICS: Final = ("faithfulness", "unsupported_facts")
+_WITH_GROUNDING_MODEL: Final = ("groundedness", "unsupported_facts")
+"""A grounding model gives `groundedness`, and was trained to decide."""
 
 
 class Guard:
@@ -80,7 +82,9 @@ class Guard:
         names = [name.strip() for name in metrics.split(",")] if isinstance(metrics, str) else metrics
         settings = Settings.build(models=models)
         asked = None if judge is None else within_budget(resolve_judge(judge, **(judge_options or {})), settings)
-        self.metrics = tuple(resolve_metrics(_METRICS if names is None else names, asked, settings))
+        if names is None:
+            names = _METRICS if settings.models.grounding == FORMULA else _WITH_GROUNDING_MODEL
+        self.metrics = tuple(resolve_metrics(names, asked, settings))
         self.thresholds = guard_thresholds(threshold, self.metrics, settings.models)
         self._models = Models(settings.models)
         given = {name: threshold for name, threshold in self.thresholds.items() if threshold is not None}

@@ -46,7 +46,7 @@ _MOST_REGENERATIONS: Final = 5
 
 # Chosen on the dev sets with benchmarks/guard.py; docs/guides/guard.md has the shares of answers blocked per threshold.
 _MEASURED: Final[Mapping[str, Mapping[str, float]]] = {
-    "groundedness": {**dict.fromkeys(MINILM, 0.4), LEXICAL: 0.4},
+    name: {**dict.fromkeys(MINILM, 0.4), LEXICAL: 0.4} for name in ("faithfulness", "groundedness")
 }
 """Default thresholds by score and embedder."""
 

@@ -44,13 +44,13 @@ def test_a_flagged_answer_passes_with_its_decision() -> None:
     heard: list[GuardDecision] = []
     decision = make_guard(on_fail="flag", on_decision=heard.append).check(UNSUPPORTED, PASSAGE)
     assert (decision.verdict, decision.action, decision.answer) == ("unsupported", "flagged", UNSUPPORTED)
-    assert decision.reason.startswith("groundedness 0.00 is below")
+    assert decision.reason.startswith("faithfulness 0.0")
     assert heard == [decision]
 
 
 def test_raising_gives_the_decision() -> None:
     """The exception has the answer, and its message does not quote it."""
-    with pytest.raises(AnswerBlockedError, match=r"groundedness 0\.00 is below") as caught:
+    with pytest.raises(AnswerBlockedError, match=r"faithfulness 0\.0\d is below") as caught:
         make_guard(on_fail="raise").check(UNSUPPORTED, [PASSAGE])
     assert caught.value.decision.checked == UNSUPPORTED
     assert "Penguins" not in str(caught.value)
@@ -101,10 +101,10 @@ def test_claims_are_no_refusals() -> None:
         ({"timeout_ms": 0}, "timeout_ms must be a number of milliseconds above 0"),
         ({"fallback": " "}, "fallback must be a text"),
         ({"max_regenerations": 99}, "max_regenerations must be from 1 to 5"),
-        ({"threshold": 1.5}, "the threshold of groundedness must be 0 to 1"),
+        ({"threshold": 1.5}, "the threshold of faithfulness must be 0 to 1"),
         ({"threshold": {"grounding": 0.5}}, "threshold names the score 'grounding'"),
         ({"metrics": ["latency"]}, "the guard has no threshold for latency"),
-        ({"models": {"embedder": "example/none"}}, "the guard has no threshold for groundedness"),
+        ({"models": {"embedder": "example/none"}}, "the guard has no threshold for faithfulness"),
         ({"metrics": ["groundednes"]}, "Did you mean 'groundedness'"),
         ({"passage_keys": "context"}, "passage_keys must be a list of keys"),
     ],
@@ -143,7 +143,7 @@ def test_a_check_without_passages_follows_on_error(
     checking._limited_log._last.clear()
     decision = make_guard(on_error=on_error).check(UNSUPPORTED)
     assert (decision.verdict, decision.answer) == ("unchecked", answer)
-    assert decision.reason == "groundedness, unsupported_facts: the turn has no passages"
+    assert decision.reason == "faithfulness, unsupported_facts: the turn has no passages"
     assert "call instrument(), or give the guard the passages" in caplog.text
 
 
@@ -260,8 +260,8 @@ def test_the_decision_is_a_span_below_the_current_one(traced: Traced) -> None:
     assert attributes["gen_ai.operation.name"] == "apply_guardrail"
     assert attributes["rageval.guard.verdict"] == "unsupported"
     assert attributes["rageval.guard.action"] == "replaced"
-    assert attributes["rageval.score.groundedness"] == 0.0
-    assert attributes["rageval.label.groundedness"] == "fail"
+    assert attributes["rageval.score.faithfulness"] < 0.1
+    assert attributes["rageval.label.faithfulness"] == "fail"
     seen = json.loads(attributes["input.value"])
     assert seen == {"question": "When?", "answer": UNSUPPORTED, "passages": [{"id": None, "text": PASSAGE}]}
     assert attributes["output.value"] == FALLBACK
@@ -271,7 +271,7 @@ def test_without_content_the_span_has_scores_and_no_texts(traced: Traced) -> Non
     """The switches of the other spans count here too."""
     make_guard(traced, capture_content=False).check(UNSUPPORTED, [PASSAGE], question="When?")
     attributes = dict(traced.decision.attributes)
-    assert attributes["rageval.score.groundedness"] == 0.0
+    assert attributes["rageval.score.faithfulness"] < 0.1
     assert not any(text in str(attributes) for text in ("Penguins", "pier", "When?", FALLBACK))
 
 

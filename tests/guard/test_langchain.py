@@ -151,7 +151,7 @@ def test_the_chain_gets_the_reason_under_the_feedback_key() -> None:
     result = guard.wrap(RunnableLambda(run), feedback_key="feedback").invoke({"question": "When?"})
     assert result["answer"] == SUPPORTED
     assert seen[0] == ""
-    assert seen[1].startswith("groundedness 0.00 is below")
+    assert seen[1].startswith("faithfulness 0.0")
 
 
 # --------------------------------------------------------------------------- streams
