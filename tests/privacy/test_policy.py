@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from rageval_hooks import ConfigurationError, Evaluation, Passage, Turn, evaluate, metric
+from rageval_hooks import ConfigurationError, Evaluation, Failed, Passage, Score, Skipped, Turn, evaluate, metric
 from rageval_hooks.messages import ToolCall
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.privacy import PrivacyPolicy
@@ -200,6 +200,22 @@ def test_ids_of_tool_calls_are_texts_of_the_application() -> None:
     found = PrivacyPolicy(True).turn(Turn(prompt=(call, result), steps=(step,)))
     ids = {found.prompt[0].tool_calls[0].id, found.prompt[1].tool_call_id, found.steps[0].call_id}
     assert ids == {"<EMAIL_ADDRESS>"}
+
+
+def test_texts_of_results_are_hidden_and_what_the_judge_cost_stays() -> None:
+    """Where nothing was computed from the redacted texts, as for a file that was made without redaction."""
+    judge = {"model": "m", "cost": 0.1, "input_tokens": 12}
+    score = Score(name="a", value=1.0, explanation="4111", metadata={"words": ["4111"], "judge": judge})
+    failed = Failed(name="b", error_type="ValueError", message="4111", metadata={"judge": judge})
+    skipped = Skipped(name="c", reason="no passages")
+    hidden, unsaid, same = PrivacyPolicy(True).results([score, failed, skipped])
+
+    assert isinstance(hidden, Score)
+    assert isinstance(unsaid, Failed)
+    assert (hidden.value, hidden.explanation) == (1.0, "not shown: it may quote redacted texts")
+    assert (unsaid.error_type, unsaid.message) == ("ValueError", "not shown: it may quote redacted texts")
+    assert hidden.metadata == unsaid.metadata == {"judge": judge}
+    assert same == skipped
 
 
 def test_wrong_settings() -> None:
