@@ -10,7 +10,8 @@ from rageval_hooks.models.cache import MemoryCache
 from rageval_hooks.models.cross_encoder import CrossEncoder, load_cross_encoder
 from rageval_hooks.models.embedder import Embedder, load_embedder
 from rageval_hooks.models.embedding import Embedding
-from rageval_hooks.models.grounding import GroundingModel, load_grounding
+from rageval_hooks.models.grounding import GroundingModel
+from rageval_hooks.models.grounding_files import load_grounding
 from rageval_hooks.models.hhem import Hhem, load_hhem
 from rageval_hooks.models.lexical import LexicalEmbedder, LexicalEmbedding, LexicalNlp, LexicalRelevance
 from rageval_hooks.models.nlp import Nlp, load_nlp

@@ -11,7 +11,8 @@ from typing import Any, Final
 from rageval_hooks.errors import ModelUnavailableError, model_requires
 from rageval_hooks.models.onnx import Graph, onnx_is_wanted, open_graph
 from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
-from rageval_hooks.models.sources import find_model, load_tokenizer, most_tokens, read_json, reading
+from rageval_hooks.models.sources import find_model, read_json, reading
+from rageval_hooks.models.tokenizing import load_tokenizer, most_tokens
 from rageval_hooks.runtime.executors import ForkSafeLock, model_executor
 from rageval_hooks.settings import ONNX_FILE, ModelSettings
 

@@ -12,7 +12,8 @@ from rageval_hooks.errors import ModelUnavailableError, model_requires
 from rageval_hooks.models.embedding import Embedding, TokenVectors, unit
 from rageval_hooks.models.onnx import Graph, onnx_is_wanted, open_graph
 from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
-from rageval_hooks.models.sources import find_model, load_tokenizer, most_tokens, read_json, reading
+from rageval_hooks.models.sources import find_model, read_json, reading
+from rageval_hooks.models.tokenizing import LONGEST_WORD, load_tokenizer, most_tokens, word_start
 from rageval_hooks.runtime.executors import model_executor
 from rageval_hooks.settings import ONNX_FILE, ModelSettings
 
@@ -28,8 +29,6 @@ Forward = Callable[["dict[str, IntArray]"], "tuple[FloatArray, FloatArray]"]
 (texts, tokens, d), and those of the texts, of shape (texts, d)."""
 
 _LONGEST_WINDOW: Final = 512
-_LONGEST_WORD: Final = 12
-"""Maximum number of tokens by which a cut moves to be between words."""
 
 _GPU_BATCH: Final = 32
 
@@ -120,9 +119,9 @@ class Embedder:
         offsets = [place for place, special in zip(places, is_special, strict=True) if not special]
         # Each window gets its own special tokens, and may grow by a word.
         room = self.window_tokens - sum(whole.special_tokens_mask)
-        count = -(-len(offsets) // (room - _LONGEST_WORD))
-        cuts = [_between_words(offsets, number * len(offsets) // count) for number in range(1, count)]
-        return list(pairwise([0, *cuts, len(text)]))
+        count = -(-len(offsets) // (room - LONGEST_WORD))
+        tokens = [word_start(text, offsets, number * len(offsets) // count) for number in range(1, count)]
+        return list(pairwise([0, *(offsets[token][0] for token in tokens), len(text)]))
 
     def _windows(self, number: int, text: str) -> list[_Window]:
         """Return the windows of a text that have tokens of it."""
@@ -159,14 +158,6 @@ class Embedder:
             own = unit(tokens[row, : len(window.ids)][real])
             found.append((unit(vectors[row]), TokenVectors(starts[real], ends[real], own)))
         return found
-
-
-def _between_words(offsets: list[tuple[int, int]], index: int) -> int:
-    """Return the character at which to cut before a token: the nearest gap between words before it, else the token."""
-    for candidate in range(index, max(index - _LONGEST_WORD, 1), -1):
-        if offsets[candidate][0] > offsets[candidate - 1][1]:
-            return offsets[candidate][0]
-    return offsets[index][0]
 
 
 def load_embedder(settings: ModelSettings) -> Embedder:

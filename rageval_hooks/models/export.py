@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 import shutil
@@ -11,6 +10,8 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rageval_hooks.models.pytorch import input_names
 
 if TYPE_CHECKING:
     from rageval_hooks.models.onnx import GraphKind
@@ -140,11 +141,7 @@ def _load(folder: Path, kind: GraphKind) -> tuple[Any, list[str]]:
     missing = sorted(name for name in loaded["missing_keys"] if "pooler" not in name)
     if missing:
         raise ValueError(f"{folder} has no weights for {', '.join(missing[:3])}: it is not trained for this")
-    names = ["input_ids", "attention_mask"]
-    # Models with one type, such as RoBERTa, read only zeros.
-    if "token_type_ids" in inspect.signature(model.forward).parameters and model.config.type_vocab_size > 1:
-        names.append("token_type_ids")
-    return model.eval(), names
+    return model.eval(), input_names(model)
 
 
 def _example(model: Any, names: list[str], texts: int, tokens: int) -> tuple[Any, ...]:

@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.errors import ModelUnavailableError, model_requires
 from rageval_hooks.models.pytorch import limit_threads
-from rageval_hooks.models.sources import find_model, hub_file, load_tokenizer, reading
+from rageval_hooks.models.sources import find_model, hub_file, reading
+from rageval_hooks.models.tokenizing import LONGEST_WORD, load_tokenizer, word_start
 from rageval_hooks.runtime.executors import slow_model_executor
 from rageval_hooks.settings import ModelSettings
 
@@ -56,9 +57,6 @@ RESPONSE_TOKENS = 1024
 """Tokens of a response that are read at once."""
 
 _CORES = 2
-
-_LONGEST_WORD = 12
-"""Maximum number of tokens by which a cut moves to be between words."""
 
 
 class Hhem:
@@ -110,21 +108,16 @@ class Hhem:
         offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
         if len(offsets) <= size:
             return [text]
-        room = size - overlap - _LONGEST_WORD
+        room = size - overlap - LONGEST_WORD
         count = -(-(len(offsets) - overlap) // room)
-        cuts = [number * (len(offsets) - overlap) // count for number in range(count)]
-        starts = [0, *(_between_words(text, offsets, cut) for cut in cuts[1:])]
-        ends = [*(_between_words(text, offsets, cut + overlap) for cut in cuts[1:]), len(text)]
+        cuts = [number * (len(offsets) - overlap) // count for number in range(1, count)]
+
+        def place(token: int) -> int:
+            return offsets[word_start(text, offsets, token)][0]
+
+        starts = [0, *map(place, cuts)]
+        ends = [*(place(cut + overlap) for cut in cuts), len(text)]
         return [text[start:end] for start, end in zip(starts, ends, strict=True)]
-
-
-def _between_words(text: str, offsets: list[tuple[int, int]], index: int) -> int:
-    """Return the character at which to cut before a token: the nearest white space before it, else the token."""
-    for candidate in range(index, max(index - _LONGEST_WORD, 1), -1):
-        start = offsets[candidate][0]
-        if text[start : start + 1].isspace() or text[start - 1 : start].isspace():
-            return start
-    return offsets[index][0]
 
 
 def load_hhem(settings: ModelSettings) -> Hhem:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-__all__ = ["limit_threads", "quiet_transformers"]
+__all__ = ["input_names", "limit_threads", "quiet_transformers"]
 
 _limited = threading.local()
 
@@ -41,3 +43,12 @@ def quiet_transformers() -> Iterator[None]:
     finally:
         if was_enabled:
             logging.enable_progress_bar()
+
+
+def input_names(model: Any) -> list[str]:
+    """Return the names of the inputs that a model of transformers reads, in the order of its ``forward``."""
+    names = ["input_ids", "attention_mask"]
+    # Models with one type, such as RoBERTa, read only zeros.
+    if "token_type_ids" in inspect.signature(model.forward).parameters and model.config.type_vocab_size > 1:
+        names.append("token_type_ids")
+    return names

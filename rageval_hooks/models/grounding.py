@@ -1,0 +1,417 @@
+"""Grounding models: small classifiers that were trained to find what a source does not support.
+
+Two families are told apart by the ``architectures`` of ``config.json``:
+
+- **token classification** (LettuceDetect): the model reads passages and answer together and marks unsupported tokens;
+- **sequence pair** (NLI cross-encoders, MiniCheck, FactCG, HHEM): it reads a source and one sentence, and gives the
+  probability that the source supports the sentence.
+
+:mod:`rageval_hooks.models.grounding_files` loads them. No code of a model is run.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from rageval_hooks.errors import InputTooLargeError
+from rageval_hooks.models.tokenizing import word_start
+from rageval_hooks.text.sentences import sentence_spans
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+    from rageval_hooks.models.embedding import FloatArray
+
+__all__ = [
+    "GroundingInput",
+    "GroundingModel",
+    "PairModel",
+    "Reading",
+    "SentenceSupport",
+    "Source",
+    "Span",
+    "TokenModel",
+    "UnsupportedSpan",
+    "lettucedetect_prompt",
+    "probabilities",
+]
+
+Span = tuple[int, int]
+"""A part of a text, as (first character, character after the last)."""
+
+Source = tuple[int, str]
+"""A passage, or a part of it: the passage's position in the turn, and the text."""
+
+Window = Sequence[Source]
+"""Passages, or parts of them, that the model reads together."""
+
+_SEAM: Final = 2
+"""Tokens that joining two texts may add."""
+
+_LEAST_ROOM: Final = 64
+"""Tokens for passages and answer without which a model cannot judge anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroundingInput:
+    """The input of a model for one turn.
+
+    Attributes:
+        query: the user's question; may be empty.
+        sources: the passages of the prompt, in their order.
+        response: the answer, without citation markers.
+        sentences: the sentences of the answer that are judged, as (start, end), in their order.
+    """
+
+    query: str
+    sources: Sequence[Source]
+    response: str
+    sentences: Sequence[Span]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsupportedSpan:
+    """A part of the answer that the model calls unsupported.
+
+    Attributes:
+        start: its first character in the answer.
+        end: the character after it.
+        probability: the highest probability of its tokens to be unsupported, 0..1.
+    """
+
+    start: int
+    end: int
+    probability: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentenceSupport:
+    """The model's verdict on one sentence, by the window that supports it best.
+
+    Attributes:
+        span: the sentence, as (start, end) in the answer.
+        support: the probability that the sentence is supported, 0..1.
+        positions: positions of the passages in the best window.
+        unsupported: the parts that are not supported (token classification only).
+    """
+
+    span: Span
+    support: float
+    positions: tuple[int, ...]
+    unsupported: tuple[UnsupportedSpan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The model's verdict on a turn.
+
+    Attributes:
+        sentences: the sentences that it could judge.
+        windows: the number of windows in which the passages were read.
+        passes: the number of forward passes.
+        tokens: the number of tokens in all passes.
+    """
+
+    sentences: tuple[SentenceSupport, ...]
+    windows: int
+    passes: int
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroundingModel(ABC):
+    """A loaded model.
+
+    Attributes:
+        name: the model's name, which is recorded with its scores.
+        version: the version of the way in which it is asked; changes when its scores change.
+        threshold: from which support on a sentence counts as supported: the limit that the model was trained with.
+        details: further facts for the metadata of scores: family, template, backend, revision.
+        tokenizer: the model's, without padding and truncation.
+        limit: the most tokens of one pass.
+    """
+
+    name: str
+    version: str
+    threshold: float = 0.5
+    details: dict[str, str] = field(default_factory=dict)
+    tokenizer: Tokenizer
+    limit: int
+
+    @abstractmethod
+    def read(
+        self, inputs: GroundingInput, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
+    ) -> Reading:
+        """Judge the sentences of an answer.
+
+        Args:
+            inputs: the turn.
+            max_passes: the most forward passes; None for no limit.
+            pause: called before each pass; what it raises stops the work.
+
+        Raises:
+            InputTooLargeError: the turn needs more passes.
+        """
+
+    def _count(self, text: str) -> int:
+        """Return the number of tokens of a text, without special tokens."""
+        return len(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def _cut(self, text: str, size: int) -> list[Span]:
+        """Cut a text into parts of at most ``size`` tokens, at the starts of words where a word is short enough."""
+        # A token has at least one character, so most texts need not be tokenized.
+        if len(text) <= size:
+            return [(0, len(text))]
+        offsets = self.tokenizer.encode(text, add_special_tokens=False).offsets
+        parts: list[Span] = []
+        start = token = 0
+        while len(offsets) - token > size:
+            token = word_start(text, offsets, token + size, token)
+            parts.append((start, offsets[token][0]))
+            start = offsets[token][0]
+        return [*parts, (start, len(text))]
+
+    def _pieces(self, text: str, sentences: Sequence[Span], size: int) -> list[Span]:
+        """Return the sentences of a text, with those of more than ``size`` tokens cut into several pieces."""
+        return [(start + a, start + b) for start, end in sentences for a, b in self._cut(text[start:end], size)]
+
+    def _pack(self, sources: Sequence[Source], size: int, overhead: int = _SEAM) -> Sequence[Window]:
+        """Pack passages into windows of at most ``size`` tokens, in their order.
+
+        A passage is cut only if it is longer than a window, between its sentences where that is possible.
+
+        Args:
+            sources: the passages.
+            size: the most tokens of a window.
+            overhead: tokens that the template adds to each text.
+        """
+        windows: list[list[Source]] = []
+        room = 0
+        for position, text in sources:
+            for part in self._parts(text, size - overhead):
+                needed = self._count(part) + overhead
+                if needed > room or not windows:
+                    windows.append([])
+                    room = size
+                windows[-1].append((position, part))
+                room -= needed
+        return windows
+
+    def _parts(self, text: str, size: int) -> Iterator[str]:
+        """Yield a passage that fits a window; of a longer one as many whole sentences as fit, again and again."""
+        if self._count(text) <= size:
+            yield text
+            return
+        begin = end = used = 0
+        for start, stop in self._pieces(text, sentence_spans(text), size):
+            tokens = self._count(text[start:stop]) + _SEAM
+            if used and used + tokens > size:
+                yield text[begin:end].strip()
+                begin, used = start, 0
+            end = stop
+            used += tokens
+        if used:
+            yield text[begin:end].strip()
+
+    def _check(self, passes: int, max_passes: int | None, windows: int, of: str) -> None:
+        if max_passes is not None and passes > max_passes:
+            raise InputTooLargeError(
+                f"{windows} windows of the passages for {of} are more than max_passes={max_passes} passes of the model"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairModel(GroundingModel):
+    """Asks for each sentence whether a window of the passages supports it; the best window counts.
+
+    A sentence is read without its neighbours, so the model cannot know what "it" or "they" means.
+
+    Attributes:
+        support: takes a source and a claim; returns the probability that the source supports the claim, 0..1, and the
+            number of tokens that were read.
+        window: the most tokens of a source.
+        overhead: tokens that the template and the tokenizer add to source and claim.
+    """
+
+    support: Callable[[str, str], tuple[float, int]]
+    window: int
+    overhead: int
+
+    def read(
+        self, inputs: GroundingInput, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
+    ) -> Reading:
+        """Judge the sentences; see :class:`GroundingModel`."""
+        room = self.limit - self.overhead
+        if room < _LEAST_ROOM:
+            raise InputTooLargeError(f"{self.name} reads {self.limit} tokens: too few for a source and a sentence")
+        # A very long sentence is read in several claims.
+        claims = []
+        for span in inputs.sentences:
+            pieces = self._pieces(inputs.response, [span], room // 2)
+            claims.append([" ".join(inputs.response[start:end].split()) for start, end in pieces])
+        longest = max((self._count(claim) for parts in claims for claim in parts), default=0)
+        windows = self._pack(inputs.sources, min(self.window, room - longest))
+        passes = len(windows) * sum(map(len, claims))
+        self._check(passes, max_passes, len(windows), f"each of {len(claims)} sentences")
+        tokens = 0
+        sentences = []
+        for span, parts in zip(inputs.sentences, claims, strict=True):
+            best: list[tuple[float, Window]] = []
+            for claim in parts:
+                answers = []
+                for window in windows:
+                    pause()
+                    probability, read = self.support("\n".join(text for _, text in window), claim)
+                    answers.append((probability, window))
+                    tokens += read
+                best.append(max(answers, key=lambda answer: answer[0]))
+            # Each claim of a sentence must be supported.
+            probability, window = min(best, key=lambda answer: answer[0])
+            sentences.append(SentenceSupport(span=span, support=probability, positions=_positions(window)))
+        return Reading(sentences=tuple(sentences), windows=len(windows), passes=passes, tokens=tokens)
+
+
+def lettucedetect_prompt(query: str, texts: Sequence[str]) -> str:
+    """Return the prompt that LettuceDetect's models were trained with; the answer is the second text of the pair."""
+    context = "\n".join(f"passage {number}: {text}" for number, text in enumerate(texts, 1))
+    # Their training data has questions and summaries; a turn without a question is read as a summary.
+    if not query:
+        return f"Summarize the following text:\n{context}\noutput:"
+    return (
+        f"Briefly answer the following question:\n{query}\n"
+        f"Bear in mind that your response should be strictly based on the following {len(texts)} passages:\n{context}\n"
+        "In case the passages do not contain the necessary information to answer the question, "
+        'please reply with: "Unable to answer based on given passages."\noutput:'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A token of the answer: its place there, and its probability to be unsupported."""
+
+    start: int
+    end: int
+    unsupported: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenModel(GroundingModel):
+    """Reads the prompt of LettuceDetect, with the answer as second text.
+
+    The support of a sentence is 1 minus the highest probability of its tokens to be unsupported: one wrong number makes
+    a sentence wrong. If the passages need several windows, the window that supports a sentence best counts for it.
+
+    Attributes:
+        logits: computes two logits per token of an input; shape (tokens, 2).
+        index: the output that means *unsupported*.
+    """
+
+    logits: Callable[[Encoding], FloatArray]
+    index: int
+
+    def read(
+        self, inputs: GroundingInput, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
+    ) -> Reading:
+        """Judge the sentences; see :class:`GroundingModel`."""
+        # A question that fills the window would leave no room for passages.
+        first, last = self._cut(inputs.query, self.limit // 8)[0]
+        query = inputs.query[first:last]
+        seams = self.tokenizer.num_special_tokens_to_add(True) + 16
+        room = self.limit - seams - self._count(lettucedetect_prompt(query, []))
+        if room < _LEAST_ROOM:
+            raise InputTooLargeError(f"{self.name} reads {self.limit} tokens: too few for passages and an answer")
+        response = inputs.response
+        # The answer takes half of the room at most, so that the other half can hold passages.
+        groups = self._groups(response, inputs.sentences, room // 2)
+        longest = max((self._count(response[group[0][0] : group[-1][1]]) for group in groups), default=0)
+        # "passage 12: " and the line break are at most 10 tokens.
+        windows = self._pack(inputs.sources, room - longest, overhead=10)
+        passes = len(groups) * len(windows)
+        self._check(passes, max_passes, len(windows), f"{len(groups)} parts of the answer")
+        best: dict[Span, SentenceSupport] = {}
+        tokens = 0
+        for group in groups:
+            for window in windows:
+                pause()
+                found, read = self._pass(query, response, (group[0][0], group[-1][1]), window)
+                tokens += read
+                for span in group:
+                    own = [token for token in found if span[0] <= token.start < span[1]]
+                    support = 1.0 - max((token.unsupported for token in own), default=1.0)
+                    if own and (span not in best or support > best[span].support):
+                        marked = _runs(own, 1.0 - self.threshold)
+                        positions = _positions(window)
+                        best[span] = SentenceSupport(
+                            span=span, support=support, positions=positions, unsupported=marked
+                        )
+        sentences = []
+        for start, end in inputs.sentences:
+            # A sentence that was cut has the support of its worst piece.
+            pieces = [result for span, result in best.items() if start <= span[0] < end]
+            if pieces:
+                worst = min(pieces, key=lambda result: result.support)
+                marked = tuple(span for result in pieces for span in result.unsupported)
+                sentences.append(replace(worst, span=(start, end), unsupported=marked))
+        return Reading(sentences=tuple(sentences), windows=len(windows), passes=passes, tokens=tokens)
+
+    def _pass(self, query: str, response: str, part: Span, window: Window) -> tuple[list[_Token], int]:
+        """Return the tokens of a part of the answer, with places in the whole, and the number of tokens of the pass."""
+        begin, text = part[0], response[part[0] : part[1]]
+        encoding = self.tokenizer.encode(lettucedetect_prompt(query, [text for _, text in window]), text)
+        shares = probabilities(self.logits(encoding))[:, self.index]
+        found = []
+        for owner, (start, end), share in zip(encoding.sequence_ids, encoding.offsets, shares, strict=True):
+            # 1 is the second text of the pair; special tokens belong to neither.
+            if owner != 1:
+                continue
+            # Many tokenizers count the space before a word as part of it: " It" begins the next sentence all the same.
+            start += len(text[start:end]) - len(text[start:end].lstrip())
+            if end > start:
+                found.append(_Token(begin + start, begin + end, float(share)))
+        return found, len(encoding.ids)
+
+    def _groups(self, response: str, sentences: Sequence[Span], size: int) -> list[list[Span]]:
+        """Group the sentences of an answer, so that each group has at most ``size`` tokens; usually there is one."""
+        groups: list[list[Span]] = []
+        used = before = 0
+        for start, end in self._pieces(response, sentences, size):
+            # Sentences that are not judged, such as "Yes, it is.", are read where they are between two of a group.
+            tokens = self._count(response[before:end])
+            if not groups or used + tokens > size:
+                groups.append([])
+                used = 0
+                tokens = self._count(response[start:end])
+            groups[-1].append((start, end))
+            used += tokens
+            before = end
+        return groups
+
+
+def _positions(window: Window) -> tuple[int, ...]:
+    """Return the positions of a window's passages, each once."""
+    return tuple(dict.fromkeys(position for position, _ in window))
+
+
+def _runs(tokens: Sequence[_Token], limit: float) -> tuple[UnsupportedSpan, ...]:
+    """Return the runs of tokens whose probability to be unsupported exceeds the limit."""
+    found = []
+    for is_marked, group in groupby(tokens, key=lambda token: token.unsupported > limit):
+        run = list(group)
+        if is_marked:
+            highest = max(token.unsupported for token in run)
+            found.append(UnsupportedSpan(start=run[0].start, end=run[-1].end, probability=highest))
+    return tuple(found)
+
+
+def probabilities(logits: FloatArray) -> FloatArray:
+    """Return the softmax over the last axis."""
+    import numpy as np
+
+    # Without the largest value, exp would overflow.
+    powers = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
+    found: FloatArray = powers / powers.sum(axis=-1, keepdims=True)
+    return found

@@ -1,0 +1,90 @@
+"""A model's tokenizer, how much the model reads at once, and where a text may be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rageval_hooks.errors import ModelUnavailableError, model_requires
+from rageval_hooks.models.sources import read_json
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+__all__ = ["LONGEST_WORD", "load_tokenizer", "most_tokens", "position_limit", "word_start"]
+
+_ABSOLUTE_OFFSET: Final = ("roberta", "xlm-roberta", "camembert")
+"""Model types whose first position is the padding token's index plus one: they read two tokens fewer than they have
+positions."""
+
+LONGEST_WORD: Final = 12
+"""Maximum number of tokens by which a cut moves to be between words."""
+
+
+def load_tokenizer(role: str, folder: Path, name: str) -> Tokenizer:
+    """Return a model's fast tokenizer, without padding and truncation.
+
+    Raises:
+        ModelUnavailableError: the model has none, which the places of tokens need.
+    """
+    with model_requires(role, "tokenizers", "local", "a local model"):
+        from tokenizers import Tokenizer
+    path = folder / "tokenizer.json"
+    tokenizer: Any = None
+    if path.is_file():
+        tokenizer = Tokenizer.from_file(str(path))
+    elif find_spec("transformers") is not None:
+        from transformers import AutoTokenizer
+
+        # It reads the older formats, such as vocab.txt.
+        found = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer = getattr(found, "backend_tokenizer", None)
+    if not isinstance(tokenizer, Tokenizer):
+        raise ModelUnavailableError(role, f"{name} has no fast tokenizer (tokenizer.json), which places of tokens need")
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def most_tokens(folder: Path) -> int | None:
+    """Return the most tokens that a model reads, as sentence-transformers finds it; None if its files do not say."""
+    if given := (read_json(folder / "sentence_bert_config.json") or {}).get("max_seq_length"):
+        return int(given)
+    positions = position_limit(read_json(folder / "config.json") or {})
+    limits = (positions, (read_json(folder / "tokenizer_config.json") or {}).get("model_max_length"))
+    return min((int(limit) for limit in limits if limit), default=None)
+
+
+def position_limit(config: Mapping[str, Any]) -> int | None:
+    """Return the most tokens for which a model has positions; None if they are relative, as T5's and DeBERTa's are.
+
+    Args:
+        config: the model's ``config.json``.
+    """
+    count = config.get("max_position_embeddings")
+    if not isinstance(count, int) or config.get("position_biased_input") is False:
+        return None
+    return count - 2 if config.get("model_type") in _ABSOLUTE_OFFSET else count
+
+
+def word_start(text: str, offsets: Sequence[tuple[int, int]], last: int, lowest: int = 0) -> int:
+    """Return the token before which a text is best cut: the last one up to ``last`` that begins a word.
+
+    Args:
+        text: the text.
+        offsets: the places of its tokens, without special tokens.
+        last: the number of the last token that may be returned.
+        lowest: the token after which the returned one has to be.
+
+    Returns:
+        ``last`` itself if no word begins within some tokens before it.
+    """
+    for token in range(last, max(last - LONGEST_WORD, lowest), -1):
+        start = offsets[token][0]
+        # Some tokenizers count the space before a word as part of it.
+        begins_word = text[start : start + 1].isspace() or text[start - 1 : start].isspace()
+        if begins_word and start > offsets[lowest][0]:
+            return token
+    return last
