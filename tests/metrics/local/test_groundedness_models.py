@@ -29,7 +29,7 @@ REST = ModelSettings(embedder=LEXICAL, cross_encoder=LEXICAL, nlp=LEXICAL)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "tokens"
-    return tiny_models.build_grounding(path, "ModernBertForTokenClassification")
+    return tiny_models.add_graph(tiny_models.build_grounding(path, "ModernBertForTokenClassification"), "tokens")
 
 
 def score_of(turn: Turn, folder: Path, **options: object) -> Score:
@@ -53,7 +53,7 @@ def test_the_score_names_its_model_and_how_it_was_asked(folder: Path) -> None:
     assert {name: details[name] for name in ("family", "template", "backend", "threshold", "windows", "passes")} == {
         "family": "token classification",
         "template": "lettucedetect",
-        "backend": "torch",
+        "backend": "onnx",
         "threshold": 0.5,
         "windows": 1,
         "passes": 1,
