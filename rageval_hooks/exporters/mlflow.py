@@ -15,12 +15,9 @@ import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import urlopen
 
 from pydantic import SecretStr
 
@@ -39,6 +36,7 @@ from rageval_hooks.exporters.delivery import (
     TargetsMissingError,
     UnavailableError,
     as_secret,
+    asks_version,
     basic_auth,
     evaluated_at,
     iso_time,
@@ -452,20 +450,10 @@ def _certificates() -> ssl.SSLContext | bool:
     return context
 
 
-def _is_mlflow(url: str, timeout: float = 3.0) -> bool | None:
-    """Ask a server whether it is an MLflow; None if there is no answer.
-
-    The request carries neither a key nor a header, and uses the standard library: most processes have no MLflow.
-    """
-    try:
-        with urlopen(f"{url}/version", timeout=timeout) as response:  # noqa: S310 - http or https, see _is_http
-            return _VERSION.fullmatch(response.read(80).strip()) is not None
-    except HTTPError as error:
-        error.close()
-        # A gateway in front may want a login for every page: then the header alone decides.
-        return error.code in (401, 403) or (None if error.code >= 500 else False)
-    except (OSError, HTTPException, ValueError):
-        return None
+def _is_mlflow(url: str) -> bool | None:
+    """Ask a server whether it is an MLflow; None if there is no answer."""
+    # A gateway in front may want a login for every page: then the header alone decides.
+    return asks_version(f"{url}/version", _VERSION, locked=True)
 
 
 def _is_http(url: str) -> bool:

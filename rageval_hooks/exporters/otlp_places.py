@@ -1,4 +1,8 @@
-"""Where an application sends its spans: the endpoints of OTLP's variables and of the provider's exporters."""
+"""Where an application sends its spans: the endpoints of OTLP's variables and of the provider's exporters.
+
+This module holds every private name of OTLP exporters and of the processors around them. Tested with
+opentelemetry-exporter-otlp 1.45 and Langfuse 5. Without the names, only endpoints of variables are found.
+"""
 
 from __future__ import annotations
 

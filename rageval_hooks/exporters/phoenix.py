@@ -13,11 +13,8 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from typing import Any, ClassVar, Self, Unpack
-from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit, urlunsplit
-from urllib.request import urlopen
 
 from opentelemetry.trace import TracerProvider
 from pydantic import SecretStr
@@ -31,6 +28,7 @@ from rageval_hooks.exporters.delivery import (
     ScoreApiExporter,
     TargetsMissingError,
     as_secret,
+    asks_version,
     reveal,
     variable,
 )
@@ -59,8 +57,7 @@ _DEFAULT_PLACE = f"http://localhost:{_DEFAULT_PORT}"
 _PLACE_VARIABLES = ("PHOENIX_ENDPOINT", "PHOENIX_COLLECTOR_ENDPOINT")
 _PROJECT = "openinference.project.name"
 _GRPC_PORT = 4317
-_VERSION_PATH = "/arize_phoenix_version"
-_VERSION = re.compile(rb"\d{1,9}\.\d{1,9}\.\d{1,9}\S{0,64}\s{0,64}")  # for example b"20.26.1"
+_VERSION = re.compile(rb"\d{1,9}\.\d{1,9}\.\d{1,9}\S{0,64}")  # for example b"20.26.1"
 
 # For example "Spans with IDs 1234567890abcdef, fedcba0987654321 do not exist."
 _MISSING = re.compile(r"with IDs (.+) do not exist")
@@ -197,7 +194,7 @@ class PhoenixAutoExporter(PhoenixExporter):
         answers = []
         for place in self._places():
             # None means no answer: the server may still be starting.
-            answers.append(_is_phoenix(place))
+            answers.append(asks_version(f"{place}/arize_phoenix_version", _VERSION))
             if answers[-1]:
                 server = self._server(place)
                 _logger.info(
@@ -411,20 +408,3 @@ def _base_url(address: str) -> str | None:
         netloc = f"{netloc.rpartition(':')[0]}:{port if port.isdecimal() else _DEFAULT_PORT}"
     path = parts.path.rstrip("/").removesuffix("/v1/traces").rstrip("/")
     return urlunsplit((parts.scheme, netloc, path, "", ""))
-
-
-def _is_phoenix(url: str, timeout: float = 3.0) -> bool | None:
-    """Ask a server whether it is a Phoenix; None if there is no answer.
-
-    The request carries neither a key nor a header: the server may be anybody's. It uses the standard library, because
-    most processes that come here have no Phoenix and need no HTTP client for it.
-    """
-    try:
-        with urlopen(url + _VERSION_PATH, timeout=timeout) as response:  # noqa: S310 - http or https, see _base_url
-            # Phoenix answers other paths with its start page: what counts is that this is a version and nothing else.
-            return _VERSION.fullmatch(response.read(64)) is not None
-    except HTTPError as error:
-        error.close()
-        return None if error.code >= 500 else False
-    except (OSError, HTTPException, ValueError):
-        return None

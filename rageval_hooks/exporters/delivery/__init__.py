@@ -12,7 +12,7 @@ from rageval_hooks.exporters.delivery.exporter import (
     score_id,
     variable,
 )
-from rageval_hooks.exporters.delivery.http import Answer, HttpApi, HttpDestination, basic_auth, post_each
+from rageval_hooks.exporters.delivery.http import Answer, HttpApi, HttpDestination, asks_version, basic_auth, post_each
 from rageval_hooks.exporters.delivery.queue import (
     DeliveryQueue,
     Destination,
@@ -40,6 +40,7 @@ __all__ = [
     "TargetsMissingError",
     "UnavailableError",
     "as_secret",
+    "asks_version",
     "basic_auth",
     "evaluated_at",
     "iso_time",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from base64 import b64encode
@@ -12,7 +13,10 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.exporters.delivery.queue import PostError, RejectedError, UnavailableError
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-__all__ = ["Answer", "HttpApi", "HttpDestination", "basic_auth", "post_each", "require_httpx"]
+__all__ = ["Answer", "HttpApi", "HttpDestination", "asks_version", "basic_auth", "post_each", "require_httpx"]
 
 _MOST_READ = 1 << 20
 _LONGEST_REASON = 200
@@ -248,6 +252,29 @@ def post_each(bodies: Sequence[Body], post: Callable[[Body], None], *, workers: 
     if faults:
         raise faults[0]
     return errors
+
+
+def asks_version(url: str, pattern: re.Pattern[bytes], *, locked: bool = False, timeout: float = 3.0) -> bool | None:
+    """Ask a server for its version, and return whether the whole answer looks like one; None if there is no answer.
+
+    The request carries neither a key nor a header: the server may be anybody's. It uses the standard library, because
+    most processes that come here do not have the backend and need no HTTP client for it.
+
+    Args:
+        url: of the page that has the version; of HTTP.
+        pattern: the version.
+        locked: what it means that the server wants a login for the page.
+        timeout: seconds.
+    """
+    try:
+        with urlopen(url, timeout=timeout) as response:  # noqa: S310 - http or https, see the callers
+            # Servers answer unknown paths with their start page, so the whole answer must be a version.
+            return pattern.fullmatch(response.read(80).strip()) is not None
+    except HTTPError as error:
+        error.close()
+        return True if locked and error.code in (401, 403) else None if error.code >= 500 else False
+    except (OSError, HTTPException, ValueError):
+        return None
 
 
 def require_httpx(extra: str) -> ModuleType:

@@ -415,65 +415,56 @@ class DeliveryQueue:
             self._settle("lost", batch)
 
     def _post(self, destination: Destination, batch: Batch, *, confirmed: bool) -> None:
-        bodies = [entry.item.body for entry in batch]
-        try:
-            errors = destination.post(batch[0].item.route, bodies, confirmed=confirmed)
-        except RejectedError as error:
-            if len(batch) == 1:
-                self._reject(batch, error)
-                return
-            # Perhaps one item is to blame: the halves are posted again, down to single items.
+        """Post a batch, and settle its items or let them wait, by the error of each."""
+        results = list(zip(batch, self._outcomes(destination, batch, confirmed=confirmed), strict=True))
+        unavailable = [error for _, error in results if isinstance(error, UnavailableError)]
+        if len(unavailable) < len(batch):
             self._failures = 0
-            self._post(destination, batch[: len(batch) // 2], confirmed=confirmed)
-            self._post(destination, batch[len(batch) // 2 :], confirmed=confirmed)
-            return
-        except TargetsMissingError as error:
-            missing = [entry for entry in batch if entry.item.target in error.targets]
-            present = [entry for entry in batch if entry.item.target not in error.targets]
-            self._wait_for_targets(destination, missing, confirmed=confirmed)
-            if present:
-                self._post(destination, present, confirmed=confirmed)
-            return
-        except UnavailableError as error:
-            self._pause(destination, batch, error)
-            return
-        self._sort_out(destination, batch, errors or [None] * len(batch), confirmed=confirmed)
-
-    def _sort_out(
-        self, destination: Destination, batch: Batch, errors: Sequence[PostError | None], *, confirmed: bool
-    ) -> None:
-        """Settle the items of a post by the error of each."""
-        results = list(zip(batch, errors, strict=True))
         stored = [entry for entry, error in results if error is None]
-        if stored:
-            self._failures = 0
         self._settle("handed_over" if destination.own_queue and not confirmed else "delivered", stored)
         for entry, error in results:
             if isinstance(error, RejectedError):
-                self._reject([entry], error)
+                self._reject(entry, error)
         missing = [entry for entry, error in results if isinstance(error, TargetsMissingError)]
-        self._wait_for_targets(destination, missing, confirmed=confirmed)
-        unavailable = [error for error in errors if isinstance(error, UnavailableError)]
+        if missing:
+            self._wait_for_targets(destination, missing, confirmed=confirmed)
         if unavailable:
             failed = [entry for entry, error in results if isinstance(error, UnavailableError)]
             # The longest pause that the server asked for.
             self._pause(destination, failed, max(unavailable, key=lambda error: error.retry_after or 0.0))
 
-    def _reject(self, batch: Batch, error: RejectedError) -> None:
+    def _outcomes(self, destination: Destination, batch: Batch, *, confirmed: bool) -> list[PostError | None]:
+        """Post a batch, in parts if a part of it is to blame, and return the error of each item."""
+        bodies = [entry.item.body for entry in batch]
+        try:
+            return list(destination.post(batch[0].item.route, bodies, confirmed=confirmed) or [None] * len(batch))
+        except UnavailableError as error:
+            return [error] * len(batch)
+        except TargetsMissingError as error:
+            present = [entry for entry in batch if entry.item.target not in error.targets]
+            if len(present) == len(batch):  # the server names others
+                return [error] * len(batch)
+            rest = iter(self._outcomes(destination, present, confirmed=confirmed) if present else [])
+            return [error if entry.item.target in error.targets else next(rest) for entry in batch]
+        except RejectedError as error:
+            if len(batch) == 1:
+                return [error]
+            # Perhaps one item is to blame: the halves are posted again, down to single items.
+            middle = len(batch) // 2
+            first = self._outcomes(destination, batch[:middle], confirmed=confirmed)
+            return first + self._outcomes(destination, batch[middle:], confirmed=confirmed)
+
+    def _reject(self, entry: _Waiting, error: RejectedError) -> None:
         """Count an item that the server does not accept."""
-        self._failures = 0
-        body = batch[0].item.body
+        body = entry.item.body
         name = next((body[field] for field in _NAME_FIELDS if field in body), None)
         self._limited_log.warn(
             "rejected", "%s does not accept the score %s: it %s [RAGEVAL-501]", self.name, name, error
         )
-        self._settle("rejected", batch)
+        self._settle("rejected", [entry])
 
     def _wait_for_targets(self, destination: Destination, batch: Batch, *, confirmed: bool) -> None:
         """Put items back until their spans arrive. Those that have waited for too long get a last attempt."""
-        if not batch:
-            return
-        self._failures = 0
         if not confirmed:  # that was the last attempt
             self._limited_log.warn(
                 "missing", "%d scores are lost: %s does not have their spans [RAGEVAL-503]", len(batch), self.name

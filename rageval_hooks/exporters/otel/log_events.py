@@ -6,15 +6,7 @@ import time
 from typing import Any, ClassVar
 
 from opentelemetry import trace
-from opentelemetry._logs import (
-    Logger,
-    LoggerProvider,
-    LogRecord,
-    NoOpLoggerProvider,
-    SeverityNumber,
-    get_logger_provider,
-)
-from opentelemetry._logs._internal import ProxyLoggerProvider
+from opentelemetry._logs import Logger, LoggerProvider, LogRecord, SeverityNumber
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext
 
@@ -26,6 +18,7 @@ from rageval_hooks.exporters.otel.signal import SCOPE, Signal
 from rageval_hooks.exporters.otel.span_attributes import is_agent
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.exporters.span_places import PassagePlace
+from rageval_hooks.runtime.tracing import global_logger_provider
 from rageval_hooks.score import Evaluation, Failed, Result, Score
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.version import __version__
@@ -94,8 +87,7 @@ class LogEvents(Signal[LoggerProvider]):
         return True
 
     def _global_provider(self) -> LoggerProvider | None:
-        provider = get_logger_provider()
-        return None if isinstance(provider, (ProxyLoggerProvider, NoOpLoggerProvider)) else provider
+        return global_logger_provider()
 
     def _make_own(self) -> OwnProvider[Any] | None:
         return own_logger_provider()

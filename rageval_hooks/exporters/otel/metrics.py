@@ -14,11 +14,8 @@ from opentelemetry.metrics import (
     Histogram,
     Meter,
     MeterProvider,
-    NoOpMeterProvider,
     Observation,
-    get_meter_provider,
 )
-from opentelemetry.metrics._internal import _ProxyMeterProvider
 from opentelemetry.util.types import AttributeValue
 
 from rageval_hooks.exporters import semconv
@@ -26,6 +23,7 @@ from rageval_hooks.exporters.otel.own_provider import METRICS, OtlpSignal, OwnPr
 from rageval_hooks.exporters.otel.signal import SCOPE, Signal
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
+from rageval_hooks.runtime.tracing import global_meter_provider
 from rageval_hooks.score import Evaluation, Failed, Result, Score, judge_details, metric_of
 from rageval_hooks.turn import Step, Turn
 from rageval_hooks.version import __version__
@@ -193,8 +191,7 @@ class Metrics(Signal[MeterProvider]):
             instruments.judge_cost.add(details["cost"], self._bounded.of(attributes), context=context)
 
     def _global_provider(self) -> MeterProvider | None:
-        provider = get_meter_provider()
-        return None if isinstance(provider, (_ProxyMeterProvider, NoOpMeterProvider)) else provider
+        return global_meter_provider()
 
     def _make_own(self) -> OwnProvider[Any] | None:
         return own_meter_provider()

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from rageval_hooks.exporters.phoenix import phoenix_collector
 from rageval_hooks.runtime.fork import reset_in_child
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import requests
     from opentelemetry.sdk._logs import LoggerProvider
     from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
 
 __all__ = [
     "LOGS",
@@ -103,7 +104,7 @@ METRICS = OtlpSignal(
 
 
 class Connection:
-    """An exporter of the SDK, and what became of what it sent.
+    """An exporter of the SDK that counts what became of what it sent. Processors and readers use it as the exporter.
 
     Args:
         exporter: sends a batch.
@@ -112,27 +113,39 @@ class Connection:
     """
 
     def __init__(self, exporter: Any, tally: Tally, response: LastResponse | None = None) -> None:
-        self.exporter = exporter
+        self._exporter = exporter
         self.tally = tally
         self._response = response
+        # A reader of metrics takes these from its exporter, which has read them from the standard variables.
+        self._preferred_temporality = getattr(exporter, "_preferred_temporality", None)
+        self._preferred_aggregation = getattr(exporter, "_preferred_aggregation", None)
 
-    def send(self, batch: Any, amount: int) -> Any:
-        """Send a batch, count what became of it, and return the exporter's own result.
-
-        Args:
-            batch: what the exporter takes.
-            amount: how many items of the tally are in it.
-        """
+    def export(self, batch: Any, *_: Any, **__: Any) -> Any:
+        """Send a batch, count what became of it, and return the exporter's own result."""
+        if isinstance(batch, Sequence):
+            amount = len(batch)
+        else:
+            # The current value of every metric: exports are counted, not measurements.
+            amount = 1
+            self.tally.accept()
         if self._response is not None:
             self._response.clear()
         # Reported even if the exporter raises: items of unknown fate would never leave the count.
         success = False
         try:
-            result = self.exporter.export(batch)
+            result = self._exporter.export(batch)
             success = result.name == "SUCCESS"
         finally:
             self.tally.report(amount, success, self._response)
         return result
+
+    def force_flush(self, *_: Any, **__: Any) -> bool:
+        """Do nothing: the exporter keeps nothing back."""
+        return True
+
+    def shutdown(self, *_: Any, **__: Any) -> None:
+        """Close the exporter."""
+        self._exporter.shutdown()
 
 
 def _connect(signal: OtlpSignal, what: str, capacity: int) -> Connection | None:
@@ -379,7 +392,7 @@ class _CountedSpans(BatchSpanProcessor):
 
     def __init__(self, connection: Connection) -> None:
         self._tally = connection.tally
-        super().__init__(_SpanSender(connection), max_queue_size=connection.tally.capacity)
+        super().__init__(cast("SpanExporter", connection), max_queue_size=connection.tally.capacity)
 
     def on_end(self, span: ReadableSpan) -> None:
         if span.context is None or not span.context.trace_flags.sampled:
@@ -387,18 +400,6 @@ class _CountedSpans(BatchSpanProcessor):
         # Our own limit, because the SDK's queue drops its oldest spans and does not say so.
         if self._tally.accept(size_of(dict(span.attributes or {}))):
             super().on_end(span)
-
-
-class _SpanSender(SpanExporter):
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result: SpanExportResult = self._connection.send(spans, len(spans))
-        return result
-
-    def shutdown(self) -> None:
-        self._connection.exporter.shutdown()
 
 
 @cache
@@ -410,64 +411,30 @@ def own_logger_provider() -> OwnProvider[LoggerProvider] | None:
 
 def _logger_provider(connection: Connection) -> LoggerProvider:
     # Imported here, as for metrics: each is a part of the SDK that few applications use.
-    from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord, ReadWriteLogRecord
-    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter, LogRecordExportResult
-
-    class LogSender(LogRecordExporter):
-        def export(self, batch: Sequence[ReadableLogRecord]) -> LogRecordExportResult:
-            result: LogRecordExportResult = connection.send(batch, len(batch))
-            return result
-
-        def shutdown(self) -> None:
-            connection.exporter.shutdown()
-
-        def force_flush(self, timeout_millis: int = 30000) -> bool:
-            return True  # the exporter keeps nothing back
+    from opentelemetry.sdk._logs import LoggerProvider, ReadWriteLogRecord
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter
 
     class CountedLogs(BatchLogRecordProcessor):
         def on_emit(self, log_record: ReadWriteLogRecord) -> None:
-            # Our own limit, because the SDK's queue drops its oldest events and does not say so.
             if connection.tally.accept(size_of(dict(log_record.log_record.attributes or {}))):
                 super().on_emit(log_record)
 
     provider = LoggerProvider(shutdown_on_exit=False)
-    provider.add_log_record_processor(CountedLogs(LogSender(), max_queue_size=connection.tally.capacity))
+    processor = CountedLogs(cast("LogRecordExporter", connection), max_queue_size=connection.tally.capacity)
+    provider.add_log_record_processor(processor)
     return provider
 
 
 @cache
 def own_meter_provider() -> OwnProvider[MeterProvider] | None:
-    """Return the provider for ``OTEL_EXPORTER_OTLP_METRICS_ENDPOINT``; None if it is not set.
-
-    It counts exports, not measurements: each one sends the current value of every metric.
-    """
+    """Return the provider for ``OTEL_EXPORTER_OTLP_METRICS_ENDPOINT``; None if it is not set."""
     connection = _connect(METRICS, "otlp-metrics", _METRIC_EXPORTS_AT_ONCE)
     return None if connection is None else OwnProvider(_meter_provider(connection), connection.tally)
 
 
 def _meter_provider(connection: Connection) -> MeterProvider:
     from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import (
-        MetricExporter,
-        MetricExportResult,
-        MetricsData,
-        PeriodicExportingMetricReader,
-    )
+    from opentelemetry.sdk.metrics.export import MetricExporter, PeriodicExportingMetricReader
 
-    class MetricSender(MetricExporter):
-        def export(
-            self, metrics_data: MetricsData, timeout_millis: float = 10_000, **options: Any
-        ) -> MetricExportResult:
-            connection.tally.accept()
-            result: MetricExportResult = connection.send(metrics_data, 1)
-            return result
-
-        def force_flush(self, timeout_millis: float = 10_000) -> bool:
-            return True  # the exporter keeps nothing back
-
-        def shutdown(self, timeout_millis: float = 30_000, **options: Any) -> None:
-            connection.exporter.shutdown()
-
-    # The reader takes these from its exporter, which has read them from the standard variables.
-    sender = MetricSender(connection.exporter._preferred_temporality, connection.exporter._preferred_aggregation)
-    return MeterProvider([PeriodicExportingMetricReader(sender)], shutdown_on_exit=False)
+    reader = PeriodicExportingMetricReader(cast("MetricExporter", connection))
+    return MeterProvider([reader], shutdown_on_exit=False)

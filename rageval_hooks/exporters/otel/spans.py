@@ -39,7 +39,7 @@ from rageval_hooks.exporters.otel.span_attributes import step_attributes, step_n
 from rageval_hooks.exporters.otlp_places import otlp_places
 from rageval_hooks.exporters.span_places import has_span, passage_place
 from rageval_hooks.runtime.time_limit import remaining
-from rageval_hooks.runtime.tracing import most_attributes, provider_of_span, start_span
+from rageval_hooks.runtime.tracing import global_tracer_provider, most_attributes, provider_of_span, start_span
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn
@@ -137,8 +137,7 @@ class Spans(Signal[TracerProvider]):
         return SpanWriter(tracer, self._policy, self._selection, for_braintrust=_goes_to_braintrust(provider))
 
     def _global_provider(self) -> TracerProvider | None:
-        provider = trace.get_tracer_provider()
-        return None if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)) else provider
+        return global_tracer_provider()
 
     def _make_own(self) -> OwnProvider[Any] | None:
         return own_tracer_provider()

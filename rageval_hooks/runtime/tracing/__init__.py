@@ -2,6 +2,9 @@
 
 from rageval_hooks.runtime.tracing.span_ids import preset_ids, start_span
 from rageval_hooks.runtime.tracing.tracers import (
+    global_logger_provider,
+    global_meter_provider,
+    global_tracer_provider,
     most_attributes,
     processors_of,
     provider_of_span,
@@ -10,6 +13,9 @@ from rageval_hooks.runtime.tracing.tracers import (
 )
 
 __all__ = [
+    "global_logger_provider",
+    "global_meter_provider",
+    "global_tracer_provider",
     "most_attributes",
     "preset_ids",
     "processors_of",

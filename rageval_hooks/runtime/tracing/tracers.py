@@ -1,18 +1,37 @@
 """The SDK's tracer and provider inside the wrappers that other libraries put around them, and beside a span.
 
-This module and ``span_ids`` hold every private name of the SDK's tracing that we touch. Tested with opentelemetry-sdk
-1.27 to 1.45. Without ``_active_span_processor`` and ``_span_processors`` it is not known where spans go: scores reach
-only backends that variables name. Without ``_span_processor``, the evaluation of a turn whose span has another provider
-goes to the global one. Without ``_span_limits``, the SDK cuts long spans itself.
+This module and ``span_ids`` hold every private name of OpenTelemetry's API and SDK that we touch, but for the names of
+its OTLP exporters, which are in ``exporters/otlp_places``. Tested with opentelemetry-sdk 1.45. What happens without
+a name:
+
+* ``_active_span_processor``, ``_span_processors``: it is not known where spans go, and scores reach only the backends
+  that variables name.
+* ``_span_processor``: the evaluation of a turn whose span has another provider goes to the global one.
+* ``_span_limits``: the SDK cuts long spans itself.
+* the proxies: log events and metrics are written to a provider that is not there.
 """
 
 from __future__ import annotations
 
+from opentelemetry import trace
+from opentelemetry._logs import LoggerProvider, NoOpLoggerProvider, get_logger_provider
+from opentelemetry._logs._internal import ProxyLoggerProvider
+from opentelemetry.metrics import MeterProvider, NoOpMeterProvider, get_meter_provider
+from opentelemetry.metrics._internal import _ProxyMeterProvider
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, Tracer, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 
-__all__ = ["most_attributes", "processors_of", "provider_of_span", "sdk_provider", "sdk_tracer"]
+__all__ = [
+    "global_logger_provider",
+    "global_meter_provider",
+    "global_tracer_provider",
+    "most_attributes",
+    "processors_of",
+    "provider_of_span",
+    "sdk_provider",
+    "sdk_tracer",
+]
 
 # Where wrappers keep what they wrap: OpenInference's OITracer is a wrapt proxy, Logfire's proxies have plain
 # attributes, and the API's ProxyTracer finds its real tracer once a provider is set.
@@ -31,6 +50,24 @@ def sdk_provider(provider: object) -> TracerProvider | None:
     """Return the SDK's provider inside a provider, or None without the SDK."""
     found = _unwrap(provider, TracerProvider, _PROVIDER_ATTRIBUTES)
     return found if isinstance(found, TracerProvider) else None
+
+
+def global_tracer_provider() -> trace.TracerProvider | None:
+    """Return the tracer provider that the application has set; None if it has set none."""
+    provider = trace.get_tracer_provider()
+    return None if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)) else provider
+
+
+def global_logger_provider() -> LoggerProvider | None:
+    """Return the logger provider that the application has set; None if it has set none."""
+    provider = get_logger_provider()
+    return None if isinstance(provider, (ProxyLoggerProvider, NoOpLoggerProvider)) else provider
+
+
+def global_meter_provider() -> MeterProvider | None:
+    """Return the meter provider that the application has set; None if it has set none."""
+    provider = get_meter_provider()
+    return None if isinstance(provider, (_ProxyMeterProvider, NoOpMeterProvider)) else provider
 
 
 def most_attributes(tracer: object) -> int | None:
