@@ -36,8 +36,9 @@ rageval-hooks agreement scored.jsonl --label verdict    # the output of `rageval
 ```
 
 It prints the AUROC, Cohen's kappa of the labels pass and fail with those of people, the balanced accuracy, the
-calibration error, and their intervals. `--group COLUMN` names the document of a row: rows of one document are not
-independent.
+calibration error, and their intervals; and what `fail` is worth as an alarm: the share of the alarms that are right
+(precision), the share of the bad answers that raise one (recall), and F1. `--group COLUMN` names the document of a row:
+rows of one document are not independent.
 """
 
 SCORES: Final = {

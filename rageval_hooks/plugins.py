@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pkgutil import iter_modules
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Generic, TypeVar
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
@@ -72,9 +72,10 @@ class Registry(Generic[T]):
                 raise ConfigurationError(f"{self.what} {_name_of(given)} cannot be made: {error}") from error
         if isinstance(found, self.base):
             return found
-        raise ConfigurationError(
-            f"{_name_of(given)} is not a {self.what}: it does not derive from {self.base.__name__}"
-        )
+        why = f"it does not derive from {self.base.__name__}"
+        if self.what == "metric" and isinstance(found, FunctionType):
+            why = "decorate the function with @rageval_hooks.metric"
+        raise ConfigurationError(f"{_name_of(given)} is not a {self.what}: {why}")
 
     def _find(self, name: str, others: Iterable[str]) -> Any:
         if ":" in name:

@@ -4,6 +4,11 @@
         turn = ask("When was the pier opened?")  # a Turn, or rageval(query=…, response=…, passages=[…])
         assert_scores(turn, groundedness=0.7, unsupported_facts=0)
 
+    @pytest.mark.parametrize("question", golden_questions("testset.jsonl"))
+    def test_the_chain(question, rageval_ask, assert_scores):
+        turn = rageval_ask(chain, question)  # runs the chain, and returns its turn with passages and answer
+        assert_scores(turn, {"reference_overlap.recall": 0.5}, groundedness=0.7)
+
 Models, judge and metrics come from the environment (``RAGEVAL_MODELS``, ``RAGEVAL_JUDGE``, ``RAGEVAL_METRICS``), or
 from the ini options ``rageval_models``, ``rageval_judge`` and ``rageval_metrics``. To use a judge object, define a
 session fixture ``rageval_judge`` that returns it.
@@ -14,19 +19,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rageval_hooks.runtime.selecting import not_none
 from rageval_hooks.score import Evaluation, Failed, Skipped, why_missing
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.turn import Passage, Turn
 
 if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
+
+    from rageval_hooks.offline.testsets import GoldenQuestion
     from rageval_hooks.online.pipeline import Pipeline
 
-__all__ = ["Evaluator", "assert_scores"]
+__all__ = ["Evaluator", "assert_scores", "golden_questions"]
 
 _OPTIONS = {
     "models": "the local models: default, lexical, or a mapping as JSON",
@@ -102,7 +110,7 @@ class Evaluator:
             raise TypeError("assert_scores needs a score and its bound, such as groundedness=0.7")
         if isinstance(subject, Turn):
             subject = self(subject, metrics=list(dict.fromkeys(map(_metric_of, wanted))))
-        lines = not_none(_complaint(subject, name, bound) for name, bound in wanted.items())
+        lines = [line for name, bound in wanted.items() if (line := _complaint(subject, name, bound)) is not None]
         if lines:
             lines.append(f"question: {shorten(subject.turn.query, _LONGEST)}")
             lines.append(f"answer: {shorten(subject.turn.response, _LONGEST)}")
@@ -175,6 +183,54 @@ def rageval(pytestconfig: pytest.Config, rageval_judge: Any) -> Evaluator:
 def _assert_scores(rageval: Evaluator) -> Callable[..., Evaluation]:
     """Assert scores: ``assert_scores(turn, groundedness=0.7, unsupported_facts=0)``."""
     return rageval.assert_scores
+
+
+@pytest.fixture(scope="session")
+def rageval_ask() -> Callable[..., Turn]:
+    """Ask an application: ``rageval_ask(chain, "When was the pier opened?")`` returns its turn."""
+    return _ask
+
+
+def _ask(app: Any, question: str | GoldenQuestion, /, *, input_key: str | None = None, timeout: float = 300.0) -> Turn:
+    """Run an application with a question, and return the turn that was captured.
+
+    Args:
+        app: a LangChain runnable, a LlamaIndex query engine, or a function of the question that returns the answer or
+            (answer, passages): what ``rageval-hooks run --app`` accepts.
+        question: a text, or a question of :func:`golden_questions`, whose reference answer the turn gets.
+        input_key: key of the question in the application's input.
+        timeout: seconds.
+
+    Raises:
+        AssertionError: the application failed, or took longer.
+    """
+    __tracebackhide__ = True
+    from rageval_hooks.offline.apps import ask_once
+    from rageval_hooks.offline.testsets import GoldenQuestion
+
+    if isinstance(question, str):
+        question = GoldenQuestion(id="question", question=question)
+    turn = ask_once(app, question, input_key=input_key, timeout=timeout).turn
+    if turn.error is not None:
+        raise AssertionError(f"the application failed: {turn.error.type}: {turn.error.message}")
+    return turn
+
+
+def golden_questions(path: str | os.PathLike[str]) -> list[ParameterSet]:
+    """Return the questions of a test set as parameters of a test, each with its id.
+
+    Example: ``@pytest.mark.parametrize("question", golden_questions("testset.jsonl"))``.
+
+    Args:
+        path: what ``rageval-hooks generate`` wrote, or any file with a column of questions.
+
+    Raises:
+        ConfigurationError: there is no such file, or no question in it.
+    """
+    from rageval_hooks.offline.testsets import read_questions
+
+    questions, _ = read_questions(Path(path))
+    return [pytest.param(question, id=question.id) for question in questions]
 
 
 def _options(config: pytest.Config) -> dict[str, str]:

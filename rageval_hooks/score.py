@@ -11,7 +11,7 @@ from rageval_hooks.runtime.jsonable import Data, Metadata, Text
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.turn import Turn
-from rageval_hooks.turn_html import ScoreRow, turn_html, unsupported_in
+from rageval_hooks.turn_html import HtmlScoreRow, turn_html, unsupported_in
 
 __all__ = [
     "Annotator",
@@ -228,7 +228,7 @@ class Evaluation(Data):
         return (score for score in self.scores if score.target.kind == "turn")
 
 
-def _html_row(result: Result) -> ScoreRow:
+def _html_row(result: Result) -> HtmlScoreRow:
     if isinstance(result, Score):
-        return ScoreRow(result.name, f"{result.value:.4g}", result.label or "", result.explanation or "")
-    return ScoreRow(result.name, "", result.status, result.reason)
+        return HtmlScoreRow(result.name, f"{result.value:.4g}", result.label or "", result.explanation or "")
+    return HtmlScoreRow(result.name, "", result.status, result.reason)

@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from rageval_hooks.runtime.narrowing import mappings_in, text_or_empty
 from rageval_hooks.turn import Passage, Turn
 
-__all__ = ["ScoreRow", "html_table", "turn_html", "unsupported_in"]
+__all__ = ["HtmlScoreRow", "html_table", "turn_html", "unsupported_in"]
 
 # A sentence whose number is below this is shown as not supported; reports use the same.
 _UNSUPPORTED = 0.5
@@ -24,7 +23,7 @@ _CELL = "padding:.15em 1em .15em 0;vertical-align:top"
 _LEFT, _RIGHT = f"{_CELL};text-align:left", f"{_CELL};text-align:right;font-variant-numeric:tabular-nums"
 
 
-class ScoreRow(NamedTuple):
+class HtmlScoreRow(NamedTuple):
     """A row of the table of scores."""
 
     name: str
@@ -38,11 +37,12 @@ def unsupported_in(metadata: Mapping[str, Any]) -> list[str]:
     items = list(filter(_is_unsupported, _items(metadata, "sentences")))
     items += _items(metadata, "missing")
     # Metadata may come from a file, in which a text may be anything.
-    return list(filter(None, (text_or_empty(item["text"]) for item in items)))
+    return [item["text"] for item in items if isinstance(item.get("text"), str) and item["text"]]
 
 
 def _items(metadata: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    return [item for item in mappings_in(metadata.get(key)) if "text" in item]
+    found = metadata.get(key)
+    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
 
 
 def _is_unsupported(item: Mapping[str, Any]) -> bool:
@@ -53,7 +53,7 @@ def _is_unsupported(item: Mapping[str, Any]) -> bool:
     return isinstance(value, (int, float)) and value < _UNSUPPORTED
 
 
-def turn_html(turn: Turn, scores: Sequence[ScoreRow], unsupported: Iterable[str]) -> str:
+def turn_html(turn: Turn, scores: Sequence[HtmlScoreRow], unsupported: Iterable[str]) -> str:
     """Return a turn as HTML: question, answer with marks, scores, passages.
 
     Args:
@@ -95,7 +95,7 @@ def _html_cells(row: Sequence[str], styles: Sequence[str]) -> str:
     return f"<tr>{cells}</tr>"
 
 
-def _row(row: ScoreRow) -> tuple[str, str, str, str]:
+def _row(row: HtmlScoreRow) -> tuple[str, str, str, str]:
     label = escape(row.label)
     if row.label == "fail":
         label = f'<span style="{_FAIL}">{label}</span>'

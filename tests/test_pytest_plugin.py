@@ -13,6 +13,7 @@ pytest_plugins = ["pytester"]
 REGISTERED = any(entry.name == "rageval_hooks" for entry in entry_points(group="pytest11"))
 
 TURN = """
+import pytest
 from rageval_hooks import Passage, Turn
 
 PASSAGES = ["The new pier was opened in September 2019."]
@@ -193,3 +194,53 @@ def test_pytest_starts_without_anything_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240
     ).stdout
     assert output == "[]\n"
+
+
+QUESTIONS = """id,question,ground_truth_answer
+pier,When was the pier opened?,In September 2019.
+dogs,Are dogs allowed?,No.
+"""
+
+CHAIN = """
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import RunnableLambda, RunnablePassthrough
+from rageval_hooks.pytest_plugin import golden_questions
+
+class Retriever(BaseRetriever):
+    def _get_relevant_documents(self, query, *, run_manager):
+        return [Document(page_content=text) for text in PASSAGES]
+
+def answer(state):
+    return "The pier was opened in September 2019." if "pier" in state["question"] else state["context"][5].page_content
+
+chain = {"context": Retriever(), "question": RunnablePassthrough()} | RunnableLambda(answer)
+"""
+
+
+def test_a_chain_is_run_and_its_turn_is_tested(run, pytester: pytest.Pytester) -> None:
+    """Once per question of a test set, whose reference the turn has; a failure of the chain fails the test."""
+    pytester.makefile(".csv", testset=QUESTIONS)
+    result = run(
+        CHAIN
+        + """
+@pytest.mark.parametrize("question", golden_questions("testset.csv"))
+def test_it(question, rageval_ask, assert_scores):
+    turn = rageval_ask(chain, question)
+    assert [passage.text for passage in turn.passages] == PASSAGES
+    assert_scores(turn, {"reference_overlap.recall": 1}, groundedness=0.7)
+
+def test_a_text(rageval_ask):
+    assert rageval_ask(chain, "When was the pier opened?").response == "The pier was opened in September 2019."
+
+async def in_a_loop(rageval_ask):
+    return rageval_ask(lambda question: ("Yes.", ["A passage."]), "Is it?")
+
+def test_a_function_in_a_running_loop(rageval_ask):
+    import asyncio
+    turn = asyncio.run(in_a_loop(rageval_ask))
+    assert (turn.query, turn.response, turn.passages[0].text) == ("Is it?", "Yes.", "A passage.")
+"""
+    )
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(["*test_it*dogs*", "E *AssertionError: the application failed: IndexError: *"])

@@ -10,15 +10,16 @@ import typer
 
 from rageval_hooks.cli.agreement import agreement
 from rageval_hooks.cli.demo import demo
+from rageval_hooks.cli.doctor import doctor
 from rageval_hooks.cli.generate import generate
 from rageval_hooks.cli.metrics import metrics
 from rageval_hooks.cli.models import models
-from rageval_hooks.cli.operations import doctor, top
 from rageval_hooks.cli.plot import plot
 from rageval_hooks.cli.report import report
 from rageval_hooks.cli.run import run, run_app
 from rageval_hooks.cli.score import score
 from rageval_hooks.cli.streams import forgive_encodings
+from rageval_hooks.cli.top import top
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.version import __version__
 

@@ -58,7 +58,7 @@ def agreement(
     resamples: Resamples = 1000,
     seed: Seed = 0,
 ) -> None:
-    """Measure how well scores agree with labels of people: AUROC, Cohen's kappa, calibration, with intervals.
+    """Measure how well scores agree with labels of people: AUROC, Cohen's kappa, precision and recall of fail.
 
     Scores of FILE are used if it has any; otherwise the local metrics are computed. Intervals draw whole documents.
 

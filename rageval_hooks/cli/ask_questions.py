@@ -40,7 +40,6 @@ from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow
 from rageval_hooks.offline.testsets import GoldenQuestion, read_questions
 from rageval_hooks.privacy import PrivacyPolicy
-from rageval_hooks.runtime.selecting import without
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.wording import counted
 
@@ -232,7 +231,7 @@ class _Run:
         if earlier is None:
             return None
         # Other questions or more repetitions add answers; everything else makes the old answers invalid.
-        lost = without(earlier.changed, ("data", "repeat"))
+        lost = [name for name in earlier.changed if name not in ("data", "repeat")]
         if lost and not options.retry_failed:
             raise ConfigurationError(
                 f"{self._shown} holds a finished run with another {', '.join(lost)}: "

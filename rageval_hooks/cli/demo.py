@@ -17,7 +17,7 @@ class Tier(StrEnum):
     lexical = "lexical"
 
 
-class Framework(StrEnum):
+class DemoFramework(StrEnum):
     """The framework of the demo application."""
 
     langchain = "langchain"
@@ -46,8 +46,8 @@ def demo(
         ),
     ] = None,
     framework: Annotated[
-        Framework, typer.Option("--framework", help="The framework of the application.")
-    ] = Framework.langchain,
+        DemoFramework, typer.Option("--framework", help="The framework of the application.")
+    ] = DemoFramework.langchain,
 ) -> None:
     """Run a RAG application over a small handbook and show its turns with their spans and scores."""
     from rageval_hooks.demo.run import run_demo

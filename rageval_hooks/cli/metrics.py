@@ -1,23 +1,32 @@
-"""``rageval-hooks metrics``: list the metrics, or the judge calls that some of them take."""
+"""``rageval-hooks metrics``: list the metrics by their own definitions, or the judge calls that some of them take."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any
 
 import typer
 
 from rageval_hooks.cli.options import split_names
+from rageval_hooks.cli.output import print_columns
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.metrics.base import REGISTRY, Metric, ScoreDefinition, Threshold
+from rageval_hooks.metrics.support.plan import SharedCall, TurnSize, plan_calls
+from rageval_hooks.text.wording import counted
 
 __all__ = ["metrics"]
 
+# The order of the list: what needs no judge comes first.
+_FAMILIES = ("local", "judge", "retrieval", "generation", "reference", "consistency", "usage")
+_COLUMNS = ("score", "metric", "family", "better", "range", "passes", "needs", "models", "calls", "source", "meaning")
 
-class Form(StrEnum):
-    """The form of the list."""
-
-    table = "table"
-    json = "json"
-    markdown = "markdown"
+_THRESHOLD_COLUMNS = ("score", "passes", "of", "model", "balanced accuracy", "measured on")
+_ABOUT_THRESHOLDS = (
+    "The bound at which a score gets the label pass, unless you set another. Balanced accuracy is against human "
+    "labels: 0.5 is chance, 1 is perfect. A starting point: measure it on your own texts."
+)
 
 
 def metrics(
@@ -40,21 +49,224 @@ def metrics(
     ] = 10,
 ) -> None:
     """List the metrics, what their scores mean and what they need; or show the judge calls of some metrics."""
-    from rageval_hooks.cli.catalogue import print_metrics, print_plan
-    from rageval_hooks.errors import ConfigurationError
-    from rageval_hooks.metrics.support.plan import TurnSize
-
     if as_json and as_markdown:
         raise ConfigurationError("--json and --markdown are two forms of the same list: choose one")
     if plan is None:
-        print_metrics(names or [], _form(as_json=as_json, as_markdown=as_markdown).value)
+        _print_metrics(names or [], "json" if as_json else "markdown" if as_markdown else "table")
         return
     if names or as_markdown:
         raise ConfigurationError("--plan takes the names of its metrics itself, and prints text or, with --json, JSON")
-    print_plan(split_names(plan), TurnSize(passages=passages, nuggets=nuggets, citations=citations), as_json=as_json)
+    _print_plan(split_names(plan), TurnSize(passages=passages, nuggets=nuggets, citations=citations), as_json=as_json)
 
 
-def _form(*, as_json: bool, as_markdown: bool) -> Form:
+def _find_metrics(names: Sequence[str] = ()) -> list[Metric]:
+    """Return the metrics that are named, or all that are built in or published by installed packages.
+
+    A published one that cannot be created is named on standard error and skipped.
+
+    Raises:
+        ConfigurationError: a named metric cannot be created.
+    """
+    if names:
+        # A name such as ``my_metrics:Politeness`` refers to a module in the current folder, as with ``python -m``.
+        if "" not in sys.path and any(":" in name for name in names):
+            sys.path.insert(0, "")
+        return list({metric.name: metric for metric in map(REGISTRY.create, names)}.values())
+    found: dict[str, Metric] = {}
+    for name in dict.fromkeys(REGISTRY.names()):
+        try:
+            metric = REGISTRY.create(name)
+        except ConfigurationError as error:
+            # One broken package must not hide the metrics of all others.
+            typer.echo(f"rageval-hooks: skipped: {error}", err=True)
+        else:
+            found[metric.name] = metric
+    # Families of other packages follow, by name.
+    order = {family: number for number, family in enumerate(_FAMILIES)}
+    return sorted(found.values(), key=lambda metric: (order.get(metric.family, len(order)), metric.family))
+
+
+def _print_metrics(names: Sequence[str], form: str) -> None:
+    """Print the definitions of metrics: all if none is named, as ``table``, ``json`` or ``markdown``."""
+    found = _find_metrics(names)
+    if form == "json":
+        typer.echo(json.dumps([_as_data(metric) for metric in found], indent=2, ensure_ascii=False))
+    elif form == "markdown":
+        typer.echo(_markdown(found))
+    elif sys.stdout.isatty():
+        _print_table(found)
+    else:
+        # A pipe gets one line per score, which grep and cut can read.
+        print_columns([_COLUMNS, *(tuple(cells.values()) for metric in found for cells in _cells(metric))])
+
+
+def _as_data(metric: Metric) -> dict[str, Any]:
+    return {
+        "name": metric.name,
+        "family": metric.family,
+        "asks_judge": metric.asks_judge,
+        "default": metric.default,
+        "requires": list(metric.requires),
+        "models": list(metric.models),
+        "calls": metric.calls,
+        "source": metric.source,
+        "version": metric.version,
+        "scores": [score.model_dump() for score in metric.scores],
+    }
+
+
+def _markdown(found: Iterable[Metric]) -> str:
+    """Return a Markdown table per family, each under its heading, then one of the default thresholds."""
+    families: dict[str, list[Metric]] = {}
+    for metric in found:
+        families.setdefault(metric.family, []).append(metric)
+    blocks = []
+    for family, members in families.items():
+        head = ("Score", "Meaning", "Range", "Better", "Needs", "Models", "Calls", "Source", "Version")
+        lines = [f"### {family.capitalize()}", "", _row(head), _row(["---"] * len(head))]
+        for metric in members:
+            for cells in _cells(metric):
+                row = [cells[name] for name in ("meaning", "range", "better", "needs", "models")]
+                # A judge metric's version is part of the documentation: its prompts change with it.
+                lines.append(_row([f"`{cells['score']}`", *row, metric.calls, metric.source, metric.version]))
+        blocks.append("\n".join(lines))
+    if rows := [row for members in families.values() for metric in members for row in _thresholds(metric)]:
+        lines = ["### Default thresholds", "", _ABOUT_THRESHOLDS, ""]
+        lines += [_row(map(str.capitalize, _THRESHOLD_COLUMNS)), _row(["---"] * len(_THRESHOLD_COLUMNS))]
+        lines += [_row([f"`{name}`", *cells]) for name, *cells in rows]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def _row(cells: Iterable[str]) -> str:
+    # A bar or a line break in a cell would end it.
+    escaped = [" ".join(cell.split()).replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"
+
+
+def _print_table(found: Sequence[Metric]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    # The other columns do not fit into a terminal; a pipe and --json have them.
+    shown = ("score", "better", "range", "needs", "calls", "meaning", "source")
+    table = Table(*shown, show_lines=False, header_style="bold", row_styles=("", "dim"))
+    family = None
+    for metric in found:
+        if metric.family != family:
+            family = metric.family
+            table.add_section()
+            table.add_row(Text(family.upper(), style="bold"))
+        for cells in _cells(metric):
+            table.add_row(*(Text(cells[name]) for name in shown))
+    console.print(table)
+    if rows := [row for metric in found for row in _thresholds(metric)]:
+        thresholds = Table(*_THRESHOLD_COLUMNS, title="default thresholds", header_style="bold", title_justify="left")
+        for row in rows:
+            thresholds.add_row(*map(Text, row))
+        console.print(thresholds, Text(_ABOUT_THRESHOLDS, style="dim"), sep="")
+
+
+# --------------------------------------------------------------------------- cells
+
+
+def _cells(metric: Metric) -> Iterator[dict[str, str]]:
+    """Yield the cells of each score by column; a metric without definitions has one score with its name."""
+    for score in metric.scores or (ScoreDefinition(name=metric.name, description="", high=None),):
+        limits = f"{score.low:g} or more" if score.high is None else f"{score.low:g} to {score.high:g}"
+        passes = [
+            f"{_bound(score, found)} ({f'{model}: ' if (model := _model(found)) else ''}{_accuracy(found)})"
+            for found in score.thresholds
+        ]
+        models: list[str] = list(metric.models)
+        if metric.asks_judge and not models:
+            models = ["judge"]
+        cells = (
+            score.name,
+            metric.name,
+            metric.family,
+            score.direction,
+            f"{limits} ({score.unit})" if score.unit else limits,
+            ", ".join(passes),
+            ", ".join(metric.requires),
+            ", ".join(models),
+            metric.calls,
+            metric.source,
+            score.description,
+        )
+        yield {name: cell or "-" for name, cell in zip(_COLUMNS, cells, strict=True)}
+
+
+def _thresholds(metric: Metric) -> Iterator[tuple[str, ...]]:
+    for score in metric.scores:
+        for found in score.thresholds:
+            of = "each passage" if found.target == "passage" else "the turn"
+            cells = (_bound(score, found), of, _model(found) or "-", _accuracy(found), ", ".join(found.sets))
+            yield (score.name, *cells)
+
+
+def _bound(score: ScoreDefinition, threshold: Threshold) -> str:
+    return f"{'>=' if score.direction == 'higher' else '<='} {threshold.value:g}"
+
+
+def _model(threshold: Threshold) -> str:
+    """Return the name of the model without its publisher; an empty text for a score without a model."""
+    names = [name.rpartition("/")[2] for name in threshold.models if name is not None]
+    # One model may be published under two names.
+    return ", ".join(dict.fromkeys(names))
+
+
+def _accuracy(threshold: Threshold) -> str:
+    return " to ".join(dict.fromkeys(f"{value:.2f}" for value in threshold.accuracy))
+
+
+# --------------------------------------------------------------------------- plan
+
+
+def _print_plan(names: Sequence[str], size: TurnSize, *, as_json: bool = False) -> None:
+    """Print the judge calls that metrics make together for one turn: the steps, the shared calls, and their number.
+
+    Raises:
+        ConfigurationError: no metric is named, or one cannot be created.
+    """
+    if not names:
+        raise ConfigurationError("--plan needs the names of metrics, such as trace,umbrela,nuggets")
+    plan = plan_calls(_find_metrics(names), size)
     if as_json:
-        return Form.json
-    return Form.markdown if as_markdown else Form.table
+        data = {
+            "calls": plan.calls,
+            "estimated": plan.estimated,
+            "steps": [list(map(_call_data, step)) for step in plan.steps],
+            "local": list(plan.local),
+        }
+        typer.echo(json.dumps(data, indent=2))
+        return
+    # The number of some calls depends on the answers of earlier ones.
+    least = "at least " if plan.estimated else ""
+    typer.echo(
+        f"{least}{counted(plan.calls, 'call')} per turn, in {counted(len(plan.steps), 'step')} "
+        f"({size.passages} passages, {size.nuggets} nuggets, {size.citations} citations)"
+    )
+    for number, step in enumerate(plan.steps, start=1):
+        typer.echo(f"\nstep {number}{', at the same time' if len(step) > 1 else ''}")
+        for shared in step:
+            notes = ["asked once"] if len(shared.metrics) > 1 else []
+            if shared.call.sequential:
+                notes.append("one after the other")
+            users = ", ".join(shared.metrics) + (f" ({', '.join(notes)})" if notes else "")
+            typer.echo(f"  {counted(shared.call.count, 'call'):<9} {shared.call.purpose}: {users}")
+    if plan.local:
+        typer.echo(f"\nwithout a judge: {', '.join(plan.local)}")
+
+
+def _call_data(shared: SharedCall) -> dict[str, Any]:
+    return {
+        "key": shared.call.key,
+        "purpose": shared.call.purpose,
+        "calls": shared.call.count,
+        "metrics": list(shared.metrics),
+        "after": list(shared.call.after),
+        "sequential": shared.call.sequential,
+    }

@@ -22,13 +22,13 @@ from rageval_hooks.cli.options import (
     split_names,
 )
 from rageval_hooks.cli.output import check_output, is_same_file, load_encoder, say, watch_records, write_file
-from rageval_hooks.cli.streams import for_stream, leave_stdout
+from rageval_hooks.cli.streams import for_stream, survive_closed_pipe
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.settings import Settings
 
 if TYPE_CHECKING:
-    from rageval_hooks.offline.report import Analysis, Gate, Verdict
+    from rageval_hooks.offline.report import Analysis, ReportVerdict
 
 __all__ = ["report"]
 
@@ -66,7 +66,16 @@ def report(
     ] = None,
     fail_on_regression: Annotated[
         Path | None,
-        typer.Option("--fail-on-regression", metavar="FILE", help="Exit with 1 if a score is worse than in FILE."),
+        typer.Option("--fail-on-regression", metavar="FILE", help="Exit with 1 if quality is worse than in FILE."),
+    ] = None,
+    tolerance: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tolerance",
+            metavar="SCORE=NUMBER|P%",
+            help="How much worse a mean may be than in the baseline; without SCORE=, for all others. Repeatable."
+            " Default: 0.01 for scores from 0 to 1, else 5%.",
+        ),
     ] = None,
     max_errors: Annotated[
         str | None,
@@ -100,17 +109,17 @@ def report(
     question then fails the checks, unless --max-errors allows it. Exit status: 0 if all checks pass, 1 if one fails,
     2 if a regression cannot be excluded or an option is wrong.
     """
-    from rageval_hooks.offline.report import Resampling, analyze, check_gate, check_trace_url, make_verdict
+    from rageval_hooks.offline.report import Resampling, analyze, check_gate, check_trace_url, gate_of, make_verdict
 
     check_trace_url(trace_url)
-    gate = _gate(fail_under, fail_on_regression, max_errors, alpha)
+    names = split_names(metrics)
+    gate = gate_of(fail_under, fail_on_regression is not None, max_errors, alpha, tolerance, names)
     if fail_on_regression is not None:
         files = _with_baseline(fail_on_regression, files)
     # An output that cannot be written is an error before hours of reading, not after.
     check_output(output, files)
     form = format or _format_of(output)
     bounds = dict(gate.bounds) if gate else {}
-    names = split_names(metrics)
     if names:
         # A bounded score is part of the report, also if --metrics does not name it.
         names = list(dict.fromkeys((*names, *bounds)))
@@ -129,7 +138,19 @@ def report(
     )
     result = check_gate(analysis.report, gate) if gate else None
     verdict = make_verdict(analysis.report, bounds, result)
-    _write(_Page(analysis, verdict, bounds, trace_url), form, output)
+    if output is None and form is Format.table and sys.stdout.isatty():
+        from rageval_hooks.exporters.console import make_console
+        from rageval_hooks.offline.report.render import print_tables
+
+        with survive_closed_pipe():
+            print_tables(analysis.report, make_console(sys.stdout), verdict)
+    else:
+        text = _as_text(analysis, verdict, form, bounds, trace_url)
+        if output is not None:
+            write_file(output, text.encode())
+        else:
+            with survive_closed_pipe():
+                sys.stdout.write(for_stream(text, form.value, sys.stdout))
     if result is None:
         return
     # On standard error, so that a report in a pipe stays what it is.
@@ -137,23 +158,6 @@ def report(
         say(line)
     if result.status:
         raise typer.Exit(result.status)
-
-
-def _gate(fail_under: list[str] | None, baseline: Path | None, max_errors: str | None, alpha: float) -> Gate | None:
-    """Return the conditions to check, or None for a report without checks."""
-    from rageval_hooks.offline.jobs.max_errors import MaxErrors
-    from rageval_hooks.offline.report import Gate, parse_bounds
-
-    if not fail_under and baseline is None and max_errors is None:
-        return None
-    if baseline is not None and not 0 < alpha < 1:
-        raise ConfigurationError(f"--alpha is {alpha:g}: give a probability between 0 and 1, such as 0.05")
-    return Gate(
-        bounds=parse_bounds(fail_under or ()),
-        has_baseline=baseline is not None,
-        alpha=alpha,
-        max_errors=MaxErrors.parse(max_errors),
-    )
 
 
 def _with_baseline(baseline: Path, files: list[Path]) -> list[Path]:
@@ -174,46 +178,16 @@ def _format_of(output: Path | None) -> Format:
     return found
 
 
-class _Page:
-    """A report in any of its forms."""
+def _as_text(
+    analysis: Analysis, verdict: ReportVerdict, form: Format, bounds: dict[str, float], trace_url: str | None
+) -> str:
+    from rageval_hooks.offline.report.render import to_html, to_markdown, to_plain_text
 
-    def __init__(self, analysis: Analysis, verdict: Verdict, bounds: dict[str, float], trace_url: str | None) -> None:
-        self._analysis = analysis
-        self._verdict = verdict
-        self._bounds = bounds
-        self._trace_url = trace_url
-
-    def text(self, form: Format) -> str:
-        """Return the report as text of some form."""
-        from rageval_hooks.offline.report.render import to_html, to_markdown, to_plain_text
-
-        found = self._analysis.report
-        if form is Format.table:
-            return to_plain_text(found, self._verdict)
-        if form is Format.markdown:
-            return to_markdown(found, self._verdict)
-        if form is Format.json:
-            return found.model_copy(update={"verdict": self._verdict}).model_dump_json(indent=2) + "\n"
-        return to_html(self._analysis, self._verdict, bounds=self._bounds, trace_url=self._trace_url)
-
-    def print(self) -> None:
-        """Print the report to a terminal."""
-        from rageval_hooks.exporters.console import make_console
-        from rageval_hooks.offline.report.render import print_tables
-
-        print_tables(self._analysis.report, make_console(sys.stdout), self._verdict)
-
-
-def _write(page: _Page, form: Format, output: Path | None) -> None:
-    if output is not None:
-        write_file(output, page.text(form).encode())
-        return
-    try:
-        if form is Format.table and sys.stdout.isatty():
-            page.print()
-        else:
-            sys.stdout.write(for_stream(page.text(form), form.value, sys.stdout))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has gone, for example `| head`: the checks still decide the exit status.
-        leave_stdout()
+    found = analysis.report
+    if form is Format.table:
+        return to_plain_text(found, verdict)
+    if form is Format.markdown:
+        return to_markdown(found, verdict)
+    if form is Format.json:
+        return found.model_copy(update={"verdict": verdict}).model_dump_json(indent=2) + "\n"
+    return to_html(analysis, verdict, bounds=bounds, trace_url=trace_url)

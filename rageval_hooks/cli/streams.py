@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
-__all__ = ["for_stream", "forgive_encodings", "leave_stdout"]
+__all__ = ["for_stream", "forgive_encodings", "survive_closed_pipe"]
 
 
 def forgive_encodings() -> None:
@@ -50,6 +52,12 @@ def _json_code(found: re.Match[str]) -> str:
     return f"\\u{0xD7C0 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
 
 
-def leave_stdout() -> None:
-    """Redirect standard output to the null device: its reader is gone, and flushing it at exit would fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+@contextmanager
+def survive_closed_pipe() -> Iterator[None]:
+    """Write to standard output, whose reader may have gone, for example `| head`: the command goes on without it."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Flushing it at exit would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The demo application on LangChain, built as its documentation does: store, retriever, prompt, model, parser."""
+"""The demo application on LangChain, built as its documentation does: retriever, prompt, model, parser."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.documents import Document
-from langchain_core.embeddings import Embeddings
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.output_parsers import StrOutputParser
@@ -17,12 +16,9 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableLambda, RunnablePassthrough
-from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
-from rageval_hooks.demo.extraction import EXTRACTIVE, content_words, extract, slip
-from rageval_hooks.demo.handbook import Section, load_handbook
+from rageval_hooks.demo.handbook import EXTRACTIVE, HandbookSection, extract, load_handbook, search_in, slip
 from rageval_hooks.models import AnyEmbedder
-from rageval_hooks.models.embedder import Embedder
 
 __all__ = ["ExtractiveModel", "answer_model", "build_application", "build_chain"]
 
@@ -32,54 +28,17 @@ _PROMPT = ChatPromptTemplate.from_messages(
         ("human", "{question}"),
     ]
 )
-_PASSAGES = 4
 
 
-class SharedEmbeddings(Embeddings):
-    """The embedder of the evaluation behind the interface of LangChain, so that its weights are loaded once.
+class HandbookRetriever(BaseRetriever):
+    """Retrieves the nearest sections, each with its similarity in the metadata."""
 
-    Args:
-        embedder: a loaded sentence-transformers model.
-    """
-
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
-
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """Return a vector per text."""
-        return [self.embed_query(text) for text in texts]
-
-    def embed_query(self, text: str) -> list[float]:
-        """Return the vector of a text."""
-        return [float(value) for value in self._embedder.embed(text).vector]
-
-
-class ScoredRetriever(BaseRetriever):
-    """Retrieves the nearest passages, each with its similarity in the metadata."""
-
-    store: VectorStore
+    search: Callable[[str], list[tuple[HandbookSection, float]]]
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
-        found = self.store.similarity_search_with_score(query, k=_PASSAGES)
         return [
-            Document(id=document.id, page_content=document.page_content, metadata={**document.metadata, "score": score})
-            for document, score in found
-        ]
-
-
-class LexicalRetriever(BaseRetriever):
-    """Retrieves the passages that share most words with the query, for ``--models lexical``."""
-
-    sections: list[Section]
-
-    def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
-        wanted = content_words(query)
-        shares = [
-            (len(wanted & content_words(section.text)) / max(1, len(wanted)), section) for section in self.sections
-        ]
-        best = sorted(shares, key=lambda pair: -pair[0])[:_PASSAGES]
-        return [
-            Document(id=section.id, page_content=section.text, metadata={"score": share}) for share, section in best
+            Document(id=section.id, page_content=section.text, metadata={"score": similarity})
+            for section, similarity in self.search(query)
         ]
 
 
@@ -141,23 +100,16 @@ def answer_model() -> tuple[BaseChatModel, str]:
 
 
 def build_chain(
-    sections: Iterable[Section], embedder: AnyEmbedder, model: BaseChatModel
+    sections: Iterable[HandbookSection], embedder: AnyEmbedder, model: BaseChatModel
 ) -> Runnable[dict[str, Any], str]:
     """Build the chain.
 
     Args:
         sections: the passages to search.
-        embedder: the embedder for the search; a lexical one searches by shared words.
+        embedder: the embedder for the search.
         model: the chat model that answers.
     """
-    sections = list(sections)
-    retriever: BaseRetriever
-    if isinstance(embedder, Embedder):
-        store = InMemoryVectorStore(SharedEmbeddings(embedder))
-        store.add_documents([Document(id=section.id, page_content=section.text) for section in sections])
-        retriever = ScoredRetriever(store=store)
-    else:
-        retriever = LexicalRetriever(sections=sections)
+    retriever = HandbookRetriever(search=search_in(list(sections), embedder))
     chain: Runnable[Any, Any] = (
         {"context": retriever | _join, "question": RunnablePassthrough()} | _PROMPT | model | StrOutputParser()
     )

@@ -38,6 +38,7 @@ _OTHER_METRICS = frozenset(
         "nuggets",
         "ranking",
         "reference",
+        "reference_overlap",
         "semantic_grounding",
         "tokens",
         "trace",

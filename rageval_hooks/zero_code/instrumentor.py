@@ -7,7 +7,6 @@ from typing import Any
 
 from rageval_hooks.errors import requires
 from rageval_hooks.instrumentation import shutdown_current
-from rageval_hooks.runtime.selecting import entries_except
 from rageval_hooks.zero_code.activation import instrument_when_needed
 
 with requires("opentelemetry-instrumentation", "distro", "RagevalInstrumentor"):
@@ -31,8 +30,7 @@ class RagevalInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # their modu
         return ()
 
     def _instrument(self, **kwargs: Any) -> None:
-        settings = entries_except(kwargs, *_OTHER_SIGNALS)
-        instrument_when_needed(**settings)
+        instrument_when_needed(**{name: value for name, value in kwargs.items() if name not in _OTHER_SIGNALS})
 
     def _uninstrument(self, **kwargs: Any) -> None:
         shutdown_current()

@@ -13,7 +13,13 @@ from typer.testing import CliRunner
 from rageval_hooks.cli import app
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.agreement import labelled_rows
-from rageval_hooks.offline.agreement.statistics import Labelled, difference_interval, kappa, kappa_interval
+from rageval_hooks.offline.agreement.statistics import (
+    Labelled,
+    calibration_error,
+    difference_interval,
+    kappa,
+    kappa_interval,
+)
 
 NAMES = "Berg Meyer Olsen Novak Silva Haas Dubois Rossi Weber Costa".split()
 
@@ -70,6 +76,75 @@ def test_scores_of_the_file_are_used(tmp_path: Path) -> None:
     assert "groundedness (lexical): sorts answers nearly as people do" in result.stdout
     assert "faithfulness" not in result.stdout
     assert "Cohen's kappa 1.00" in result.stdout
+    assert "as an alarm: precision of fail 1.00, recall 1.00, F1 1.00" in result.stdout
+
+
+def test_a_threshold_is_read_from_the_labels_or_fitted(tmp_path: Path) -> None:
+    """The least value that passes; without labels the best one on these rows, which the text says."""
+    for labels, threshold, fitted in ((True, 0.6, False), (False, 0.55, True)):
+        rows = []
+        for k in range(20):
+            value = 0.6 + k / 100 if k % 2 else 0.5 - k / 100
+            score = {"status": "scored", "name": "mine", "value": value, "low": 0, "high": 1}
+            if labels:
+                score["label"] = "pass" if k % 2 else "fail"
+            turn = {"query": "Who?", "response": f"Berg {k}.", "metadata": {"label": k % 2}}
+            rows.append({"id": f"q{k}", "turn": turn, "results": [score]})
+        file = tmp_path / "scored.jsonl"
+        file.write_text("\n".join(map(json.dumps, rows)))
+        [found] = json.loads(run(file, "--format", "json").stdout)
+
+        assert (found["threshold"], found["fitted"]) == (pytest.approx(threshold, abs=0.06), fitted)
+        assert (found["auroc"], found["balanced_accuracy"], found["rows"]) == (1.0, 1.0, 20)
+        assert ("fitted to these rows" in run(file).stdout) == fitted
+
+
+def test_calibration_by_hand() -> None:
+    """In two bins: .2 where a quarter is good, .8 where three quarters are: off by .05 in both."""
+    rows = [(0.2, int(k == 0), "a") for k in range(4)] + [(0.8, int(k > 0), "b") for k in range(4)]
+    assert calibration_error(Labelled.of(rows)) == pytest.approx(0.05)
+
+
+def test_rows_about_one_passage_are_one_group(tmp_path: Path) -> None:
+    """Intervals draw whole documents: a column names them, else their first passage."""
+    file = write_rows(tmp_path / "rows.csv")
+    rows, _ = labelled_rows(file, "label", None)
+    assert [row.group for row in rows[:2]] == ["Pier 0 was designed by Berg.", "Pier 1 was designed by Meyer."]
+    named, _ = labelled_rows(file, "label", "label")
+    assert {row.group for row in named} == {"0", "1"}
+
+
+def test_the_alarm_is_measured(tmp_path: Path) -> None:
+    """Two of three answers that fail are bad, and two of four bad answers fail. A score may never fail."""
+    rows = [
+        {"id": f"q{k}", "query": "Who?", "response": "Berg.", "label": int(k >= 4), "groundedness": value, "mrr": 1}
+        for k, value in enumerate((0.1, 0.2, 0.9, 0.9, 0.3, 0.9, 0.9, 0.9, 0.9, 0.9))
+    ]
+    scores = [
+        {
+            "id": row["id"],
+            "turn": {"query": row["query"], "response": row["response"], "metadata": {"label": row["label"]}},
+            "results": [
+                {
+                    "status": "scored",
+                    "name": name,
+                    "value": row[name],
+                    "label": "pass" if row[name] > 0.5 else "fail",  # type: ignore[operator]
+                }
+                for name in ("groundedness", "mrr")
+            ],
+        }
+        for row in rows
+    ]
+    file = tmp_path / "scored.jsonl"
+    file.write_text("\n".join(map(json.dumps, scores)))
+    found = {item["score"]: item for item in json.loads(run(file, "--format", "json").stdout)}
+
+    alarm = [found["groundedness"][f"fail_{name}"] for name in ("precision", "recall", "f1")]
+    assert alarm == pytest.approx([2 / 3, 1 / 2, 4 / 7])
+    assert (found["mrr"]["fail_precision"], found["mrr"]["fail_f1"]) == (None, 0)
+    assert "as an alarm: precision of fail unknown, no row fails, recall 0.00, F1 0.00" in run(file).stdout
+    assert "| 0.67 | 0.50 | 0.57 |" in run(file, "--format", "markdown").stdout
 
 
 def test_rows_without_a_label_are_named(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ class TestDemo:
 
         assert text.count("question: ") == 6
         assert text.count("groundedness ") == 6
-        assert "retriever LexicalRetriever" in text
+        assert "retriever HandbookRetriever" in text
         assert "USD" in text
         assert "\x1b" not in text
         assert max(map(len, text.splitlines())) <= 120
@@ -147,7 +147,7 @@ class TestDemo:
         for item in turns.values():
             assert item["turn"]["framework"] == "llama_index"
             assert [span["name"] for span in item["spans"]] == [
-                "retrieval LexicalRetriever",
+                "retrieval HandbookIndex",
                 "chat extractive-demo",
                 "rag Handbook",
                 "evaluate",

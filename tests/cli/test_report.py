@@ -107,6 +107,13 @@ class TestReport:
         assert run("report", before, "--output", before, "--format", "json").status == 2
         assert before.read_bytes() == kept
 
+    def test_an_output_that_cannot_be_written(self, run, before: Path, tmp_path: Path) -> None:
+        """A folder, or a name in a folder that is not there: an error before any work."""
+        (tmp_path / "folder.md").mkdir()
+        for name, message in (("folder.md", "is a folder"), ("nowhere/r.md", "does not exist")):
+            done = run("report", before, "--output", tmp_path / name)
+            assert (done.status, message in done.errors) == (2, True)
+
     def test_names_of_documents_are_not_broken(self, run, tmp_path: Path) -> None:
         """Whatever the number of other scores."""
         scores = {f"trace.{name}": 0.5 for name in ("context_relevance", "context_utilization", "supported_share")}
@@ -296,7 +303,71 @@ class TestFailOnRegression:
         assert done.status == 1
         [line] = [line for line in done.errors.splitlines() if "is worse" in line]
         assert "after: groundedness is worse than in before: 0.900 → 0.655, difference -0.245 [-0.27" in line
-        assert "n = 30, p = 4e-05 (one-sided, adjusted for 2 scores)" in line
+        assert "tolerance 0.01, n = 30, p = 2e-05 (one-sided, adjusted for 1 score)" in line
+
+    def test_a_slower_machine_is_no_regression(self, run, tmp_path: Path) -> None:
+        """Latency, tokens and cost decide only if they are named, by --metrics or by --tolerance."""
+        usage = {"latency.generation": 1.0, "tokens.output": 50.0, "cost": 0.1, "my_latency_ms": 20.0}
+        files = [
+            write(
+                tmp_path / f"{name}.jsonl",
+                [
+                    record(f"q{k}", scores={"mrr": 0.5, **{score: v * factor + k / 1e4 for score, v in usage.items()}})
+                    for k in range(20)
+                ],
+            )
+            for name, factor in (("old", 1.0), ("new", 1.2))
+        ]
+        compare = ("report", files[1], "--fail-on-regression", files[0])
+        assert (run(*compare).status, run(*compare).errors) == (0, "")
+        for score in usage:
+            assert f"new: {score} is worse" in run(*compare, "--metrics", f"mrr,{score}").errors
+            assert run(*compare, "--tolerance", f"{score}=5%").status == 1
+            assert run(*compare, "--tolerance", f"{score}=25%").status == 0
+
+    @pytest.mark.parametrize(
+        ("tolerance", "status"),
+        [((), 1), (("mrr=0.04",), 1), (("mrr=0.06",), 0), (("mrr=6%",), 1), (("7%",), 0), (("0.06", "mrr=0"), 1)],
+    )
+    def test_a_tolerance(self, run, tmp_path: Path, tolerance: tuple[str, ...], status: int) -> None:
+        """By default 0.01: the mean fell from 0.8 to 0.75. Without a name it is that of all others."""
+        old, new = (
+            write(tmp_path / f"{name}.jsonl", [record(f"q{k}", scores={"mrr": value}) for k in range(20)])
+            for name, value in (("old", 0.8), ("new", 0.75))
+        )
+        options = [option for text in tolerance for option in ("--tolerance", text)]
+        assert run("report", new, "--fail-on-regression", old, *options).status == status
+
+    def test_the_interval_has_to_lie_beyond_the_tolerance(self, run, tmp_path: Path) -> None:
+        """A difference beyond it alone is not enough: 0.05 on average, but 0.03 is as likely."""
+        old, new = (
+            write(
+                tmp_path / f"{name}.jsonl",
+                [record(f"q{k}", scores={"mrr": 0.8 - fall * (k % 2)}) for k in range(20)],
+            )
+            for name, fall in (("old", 0.0), ("new", 0.1))
+        )
+        compare = ("report", new, "--fail-on-regression", old, "--tolerance")
+        assert (run(*compare, "0.02").status, run(*compare, "0.04").status) == (1, 0)
+
+    @pytest.mark.parametrize("tolerance", ["mrr=", "mrr=-0.1", "mrr=much", "=0.1", "nan"])
+    def test_a_tolerance_that_is_none(self, run, before: Path, after: Path, tolerance: str) -> None:
+        """The message shows a valid one. Without a baseline there is nothing to tolerate."""
+        done = run("report", after, "--fail-on-regression", before, "--tolerance", tolerance)
+        assert (done.status, "such as groundedness=0.02 or cost=5%" in done.errors) == (2, True)
+        done = run("report", after, "--tolerance", "0.1")
+        assert (done.status, "--tolerance needs --fail-on-regression" in done.errors) == (2, True)
+
+    def test_targets_that_moved_are_not_lost(self, run, tmp_path: Path) -> None:
+        """A missed target has no rank. As many others were found, so that mrr is the same."""
+        old, new = (
+            write(
+                tmp_path / f"{name}.jsonl",
+                [record(f"q{k}", target="t", rank=1 if k % 3 == hit else None, missed=k % 3 != hit) for k in range(30)],
+            )
+            for name, hit in (("old", 0), ("new", 1))
+        )
+        assert run("report", new, "--fail-on-regression", old).status == 0
 
     def test_better_answers(self, run, before: Path, after: Path) -> None:
         """An improvement is not a regression."""
@@ -348,7 +419,7 @@ class TestFailOnRegression:
 
         assert run("report", gone, "--fail-on-regression", before, "--metrics", "cost").status == 0
         dear = write(tmp_path / "dear.jsonl", [record(f"q{k}", 1, failed, scores={"cost": 9}) for k in range(30)])
-        done = run("report", dear, "--fail-on-regression", before)
+        done = run("report", dear, "--fail-on-regression", before, "--metrics", "groundedness,cost")
         assert (done.status, "cost is worse" in done.errors) == (1, True)
 
     def test_a_score_that_is_new(self, run, before: Path, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_the_pages_show_the_scores_the_documents_and_the_conversation(mlflow: st
         page.get_by_text("41.2 million").last.wait_for()
         assessed = page.inner_text("body")
         page.screenshot(path=str(out / "mlflow.png"))
-        page.get_by_text("retrieval LexicalRetriever").first.click()
+        page.get_by_text("retrieval HandbookRetriever").first.click()
         page.get_by_text("score: 1").first.wait_for()
         retrieval = page.inner_text("body")
         page.get_by_text("chat extractive-demo").first.click()

@@ -203,7 +203,7 @@ def test_scores_have_direction_and_bounds(phoenix: Phoenix, trace: Trace) -> Non
 
 def test_documents_carry_their_scores(trace: Trace) -> None:
     """Each passage stands on the retriever's span, and has its relevance there."""
-    retriever = trace.spans["retrieval ScoredRetriever"]
+    retriever = trace.spans["retrieval HandbookRetriever"]
     documents = json.loads(retriever["attributes"])["retrieval"]["documents"]
 
     assert documents[0]["document"]["id"] == "hallay-harbour"
@@ -243,7 +243,7 @@ def test_spans_of_openinference_get_scores_where_the_endpoint_is_in_the_code(pho
     spans = {edge["node"]["name"]: edge["node"] for edge in node["spans"]["edges"]}
 
     assert {item["name"] for item in spans["handbook"]["spanAnnotations"]} == {"faithfulness", "unsupported_facts"}
-    assert len(spans["LexicalRetriever"]["documentEvaluations"]) == 4
+    assert len(spans["HandbookRetriever"]["documentEvaluations"]) == 4
 
 
 def test_the_page_shows_the_scores(phoenix: Phoenix, trace: Trace, browser: Any, out: Path) -> None:

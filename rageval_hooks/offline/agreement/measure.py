@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +26,6 @@ from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow
 from rageval_hooks.offline.report.definitions import define_score
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.score import Score
 
 __all__ = ["Agreement", "LabelledRow", "labelled_rows", "measure"]
@@ -71,6 +70,9 @@ class Agreement(Data):
         kappa_low: lower bound of its interval.
         kappa_high: upper bound of its interval.
         balanced_accuracy: mean of the shares of good rows that pass and of bad rows that fail.
+        fail_precision: share of the rows that fail which are bad; None if no row fails.
+        fail_recall: share of the bad rows that fail.
+        fail_f1: their harmonic mean; 0 if no row fails.
         calibration_error: mean distance of the score from the share of good rows; None for a score beyond 0..1.
         direction: which values are better.
     """
@@ -88,6 +90,9 @@ class Agreement(Data):
     kappa_low: float
     kappa_high: float
     balanced_accuracy: float
+    fail_precision: float | None
+    fail_recall: float
+    fail_f1: float
     calibration_error: float | None
     direction: str
 
@@ -152,7 +157,7 @@ def _field(record: Record, path: str) -> Any:
     if path in record.turn.metadata:
         return found[path]
     for part in path.split("."):
-        found = mapping_or_empty(found).get(part)
+        found = found.get(part) if isinstance(found, Mapping) else None
     return found
 
 
@@ -214,6 +219,7 @@ def _measured(name: str, part: Scored, labelled: int, seed: int, resamples: int,
     low, high = auroc_interval(data, seed, resamples, level)
     kappa_low, kappa_high = kappa_interval(passed, data.labels, data.groups, seed, resamples, level)
     is_share = definition.low == 0 and definition.high == 1
+    failing, bad, both = int((~passed).sum()), int((~data.labels).sum()), int((~passed & ~data.labels).sum())
     return Agreement(
         score=name,
         models=tuple(sorted({score.model for _, score in part if score.model})),
@@ -228,6 +234,9 @@ def _measured(name: str, part: Scored, labelled: int, seed: int, resamples: int,
         kappa_low=kappa_low,
         kappa_high=kappa_high,
         balanced_accuracy=balanced_accuracy(data, _oriented(threshold, definition)),
+        fail_precision=both / failing if failing else None,
+        fail_recall=both / bad,
+        fail_f1=2 * both / (failing + bad),
         calibration_error=calibration_error(_as_share(data, definition)) if is_share else None,
         direction=definition.direction,
     )
@@ -255,8 +264,11 @@ def _threshold(part: Scored, definition: ScoreDefinition, data: Labelled) -> tup
         return default, False
     if passing:
         return _oriented(min(passing), definition), False
-    # A score without an upper bound is a number such as tokens, where hundredths mean nothing.
-    step = 1.0 if definition.high is None else 0.01
+    # A score without an upper bound is a number such as tokens, where hundredths mean nothing. One that no metric
+    # defines is known by its values.
+    is_defined = bool(definition.description)
+    is_share = definition.high is not None if is_defined else bool((abs(data.values) <= 1).all())
+    step = 0.01 if is_share else 1.0
     best, _ = best_threshold([data], step)
     return _oriented(best, definition), True
 

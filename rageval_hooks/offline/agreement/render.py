@@ -10,7 +10,19 @@ from rageval_hooks.offline.agreement.measure import Agreement
 
 __all__ = ["in_words", "strength", "to_json", "to_markdown", "to_text"]
 
-_HEADER: Final = ("score", "in words", "AUROC", "kappa", "threshold", "balanced accuracy", "calibration error", "rows")
+_HEADER: Final = (
+    "score",
+    "in words",
+    "AUROC",
+    "kappa",
+    "threshold",
+    "balanced accuracy",
+    "precision of fail",
+    "recall of fail",
+    "F1 of fail",
+    "calibration error",
+    "rows",
+)
 
 # From this AUROC on, if the whole interval is above chance.
 _WORDS: Final = (
@@ -55,9 +67,10 @@ def to_text(found: Sequence[Agreement]) -> str:
 def _paragraph(item: Agreement) -> Iterator[str]:
     models = f" ({', '.join(item.models)})" if item.models else ""
     yield f"{item.score}{models}: {in_words(item)}"
-    _, _, auroc, kappa, threshold, accuracy, error, rows = _cells(item)
+    _, _, auroc, kappa, threshold, accuracy, precision, recall, f1, error, rows = _cells(item)
     yield f"  AUROC {auroc} on {rows}"
     yield f"  with the threshold {threshold}: Cohen's kappa {kappa}, balanced accuracy {accuracy}"
+    yield f"  as an alarm: precision of fail {precision or 'unknown, no row fails'}, recall {recall}, F1 {f1}"
     if error:
         yield f"  calibration error {error}"
 
@@ -71,6 +84,9 @@ def _cells(item: Agreement) -> tuple[str, ...]:
         f"{item.kappa:.2f} ({item.kappa_low:.2f} to {item.kappa_high:.2f})",
         f"{sign} {item.threshold:.2f}{' (fitted to these rows)' if item.fitted else ''}",
         f"{item.balanced_accuracy:.2f}",
+        "" if item.fail_precision is None else f"{item.fail_precision:.2f}",
+        f"{item.fail_recall:.2f}",
+        f"{item.fail_f1:.2f}",
         "" if item.calibration_error is None else f"{item.calibration_error:.2f}",
         f"{item.rows} rows" + (f", {item.left_out} without the score" if item.left_out else ""),
     )

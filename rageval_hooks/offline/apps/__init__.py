@@ -3,6 +3,7 @@
 from rageval_hooks.offline.apps.loading import App, adapt, load
 from rageval_hooks.offline.apps.running import (
     RunSummary,
+    ask_once,
     count_waiting,
     keep_answers,
     records_of,
@@ -14,6 +15,7 @@ __all__ = [
     "App",
     "RunSummary",
     "adapt",
+    "ask_once",
     "count_waiting",
     "keep_answers",
     "load",

@@ -6,13 +6,15 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from rageval_hooks.offline.answerability import is_refusal
 from rageval_hooks.offline.apps.answers import record_of
 from rageval_hooks.offline.apps.asking import ask
-from rageval_hooks.offline.apps.loading import App
+from rageval_hooks.offline.apps.loading import App, adapt
 from rageval_hooks.offline.apps.turn_capture import Capture, joined
 from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.jobs.running import Advance, work_together
@@ -21,7 +23,7 @@ from rageval_hooks.offline.records.targets import TargetIds, place_target
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 
-__all__ = ["RunSummary", "count_waiting", "keep_answers", "records_of", "run_questions", "summarize"]
+__all__ = ["RunSummary", "ask_once", "count_waiting", "keep_answers", "records_of", "run_questions", "summarize"]
 
 _LONGEST_ERROR = 500
 
@@ -76,6 +78,29 @@ async def _ask_one(question: GoldenQuestion, run: int, app: App, capture: Captur
     return record_of(
         question, run, asked.result, asked.error, joined(asked.turns), knows_answer=app.framework, started=started
     )
+
+
+def ask_once(target: Any, question: GoldenQuestion, *, input_key: str | None = None, timeout: float = 300.0) -> Record:
+    """Ask an application one question, and return the record of its answer.
+
+    Args:
+        target: what ``rageval-hooks run --app`` accepts: a runnable, a query engine, a function of the question.
+        question: the question.
+        input_key: the key of the question in the application's input.
+        timeout: seconds.
+
+    Raises:
+        ConfigurationError: the object cannot be asked.
+    """
+    app = adapt(target, input_key)
+
+    async def work() -> Record:
+        with Capture().attached() as capture:
+            return await _ask_one(question, 1, app, capture, timeout)
+
+    # In a thread of its own: the caller may have a running event loop.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work()).result()
 
 
 def count_waiting(questions: Sequence[GoldenQuestion], repeat: int, journal: Journal) -> int:

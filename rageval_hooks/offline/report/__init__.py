@@ -6,30 +6,44 @@ it as text, Markdown, a picture or a page.
 
 from rageval_hooks.offline.report.bertscore import BertScore, load_bertscore
 from rageval_hooks.offline.report.build import Analysis, analyze, build_report
-from rageval_hooks.offline.report.comparison import Comparison, ScoreChange
 from rageval_hooks.offline.report.consistency import Consistency, consistency
-from rageval_hooks.offline.report.definitions import define_score, direction_of, metric_of
-from rageval_hooks.offline.report.derived import DERIVED, rank_scores
-from rageval_hooks.offline.report.details import check_trace_url
-from rageval_hooks.offline.report.gates import Gate, GateResult, check_gate, parse_bounds
-from rageval_hooks.offline.report.model import FileReport, Report, ScoreRow, Verdict
+from rageval_hooks.offline.report.definitions import DERIVED, define_score, direction_of, metric_of
+from rageval_hooks.offline.report.gate import (
+    GateResult,
+    ReportGate,
+    Tolerance,
+    check_gate,
+    gate_of,
+    parse_bounds,
+    parse_tolerances,
+)
+from rageval_hooks.offline.report.model import (
+    FileComparison,
+    FileReport,
+    Report,
+    ReportVerdict,
+    ScoreChange,
+    ScoreSummary,
+)
 from rageval_hooks.offline.report.statistics import Resampling
+from rageval_hooks.offline.report.turns import check_trace_url
 from rageval_hooks.offline.report.verdict import make_verdict
 
 __all__ = [
     "DERIVED",
     "Analysis",
     "BertScore",
-    "Comparison",
     "Consistency",
+    "FileComparison",
     "FileReport",
-    "Gate",
     "GateResult",
     "Report",
+    "ReportGate",
+    "ReportVerdict",
     "Resampling",
     "ScoreChange",
-    "ScoreRow",
-    "Verdict",
+    "ScoreSummary",
+    "Tolerance",
     "analyze",
     "build_report",
     "check_gate",
@@ -37,9 +51,10 @@ __all__ = [
     "consistency",
     "define_score",
     "direction_of",
+    "gate_of",
     "load_bertscore",
     "make_verdict",
     "metric_of",
     "parse_bounds",
-    "rank_scores",
+    "parse_tolerances",
 ]

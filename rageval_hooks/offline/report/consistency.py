@@ -1,4 +1,4 @@
-"""Consistency: the similarity of repeated answers to one question, and the variation of their scores (seed 004)."""
+"""Consistency: how similar repeated answers to one question are, and how much their scores vary."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Final
 
 from pydantic import Field
 
-from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.report.bertscore import BertScore
+from rageval_hooks.offline.report.model import Similarity
+from rageval_hooks.offline.report.statistics import Resampling, Spread, spread
+from rageval_hooks.offline.report.tally import FileTally
 from rageval_hooks.offline.rouge import ROUGE, rouge_pairs
 from rageval_hooks.runtime.jsonable import Data, Text
-from rageval_hooks.runtime.selecting import not_none
 from rageval_hooks.score import Skipped
 
 __all__ = [
@@ -25,10 +27,14 @@ __all__ = [
     "RougeScores",
     "ScoreVariation",
     "bertscore",
+    "compare_answers",
     "consistency",
     "rouge",
     "variations",
 ]
+
+# Of more questions, this many are drawn at random: comparing texts takes about a millisecond per pair.
+_MOST_QUESTIONS: Final = 2_000
 
 
 class PairMean(Data):
@@ -137,36 +143,34 @@ def consistency(records: Iterable[Record], *, scorer: BertScore | None = None, s
         ConfigurationError: one question has the same run twice.
         MissingDependencyError: rouge-score is not installed.
     """
-    found = []
-    for name, runs in _by_question(records).items():
-        # A failed turn may have half an answer, which would look like an inconsistent one.
-        answers = [record.turn.response if record.turn.status == "ok" else "" for record in runs]
-        found.append(
-            Consistency(
-                id=name,
-                runs=len(runs),
-                rouge=rouge(answers, stem=stem),
-                bertscore=_no_scorer() if scorer is None else bertscore(answers, scorer),
-                variations=tuple(variations(runs)),
-            )
-        )
-    return found
-
-
-def _by_question(records: Iterable[Record]) -> dict[str, list[Record]]:
-    found: dict[str, dict[int, Record]] = {}
+    questions: dict[str, dict[int, Record]] = {}
     for record in records:
-        runs = found.setdefault(record.id, {})
+        runs = questions.setdefault(record.id, {})
         if record.run in runs:
             raise ConfigurationError(
                 f"run {record.run} of {record.id!r} occurs twice: give each repetition its own run number"
             )
         runs[record.run] = record
-    return {name: [runs[number] for number in sorted(runs)] for name, runs in found.items()}
+    found = []
+    for name, runs in questions.items():
+        repeats = [runs[number] for number in sorted(runs)]
+        answers = [_answer(record) for record in repeats]
+        no_scorer = Skipped(name="bertscore", reason="no encoder was given")
+        found.append(
+            Consistency(
+                id=name,
+                runs=len(runs),
+                rouge=rouge(answers, stem=stem),
+                bertscore=no_scorer if scorer is None else bertscore(answers, scorer),
+                variations=tuple(variations(repeats)),
+            )
+        )
+    return found
 
 
-def _no_scorer() -> Skipped:
-    return Skipped(name="bertscore", reason="no encoder was given")
+def _answer(record: Record) -> str:
+    # A failed turn may have half an answer, which would look like an inconsistent one.
+    return record.turn.response if record.turn.status == "ok" else ""
 
 
 def rouge(answers: Sequence[str], *, stem: bool = False) -> RougeScores | Skipped:
@@ -182,16 +186,15 @@ def rouge(answers: Sequence[str], *, stem: bool = False) -> RougeScores | Skippe
     pairs, usable = rouge_pairs(answers, stem=stem)
     if not pairs:
         return _too_few("rouge", usable, "an answer with words of a to z or digits")
-    means = {name: _pair_mean([pair[name] for pair in pairs]) for name in ROUGE}
+    means = {
+        name: PairMean(
+            precision=statistics.fmean(pair[name].precision for pair in pairs),
+            recall=statistics.fmean(pair[name].recall for pair in pairs),
+            f1=statistics.fmean(pair[name].fmeasure for pair in pairs),
+        )
+        for name in ROUGE
+    }
     return RougeScores(**means, pairs=len(pairs), left_out=len(answers) - usable)
-
-
-def _pair_mean(scores: Sequence[Any]) -> PairMean:
-    return PairMean(
-        precision=statistics.fmean(score.precision for score in scores),
-        recall=statistics.fmean(score.recall for score in scores),
-        f1=statistics.fmean(score.fmeasure for score in scores),
-    )
 
 
 def bertscore(answers: Sequence[str], scorer: BertScore) -> BertScores | Skipped:
@@ -201,7 +204,7 @@ def bertscore(answers: Sequence[str], scorer: BertScore) -> BertScores | Skipped
         answers: one per run; answers without words are excluded and counted.
         scorer: the encoder.
     """
-    usable = not_none(scorer.encode(answers))
+    usable = [encoded for encoded in scorer.encode(answers) if encoded is not None]
     if len(usable) < 2:
         return _too_few("bertscore", len(usable), "an answer with words")
     values = tuple(scorer.f1(earlier, later) for earlier, later in combinations(usable, 2))
@@ -234,20 +237,72 @@ def variations(runs: Sequence[Record]) -> Iterator[ScoreVariation]:
         for name, value in {score.name: score.value for score in record.scores()}.items():
             values.setdefault(name, []).append(value)
     for name, found in values.items():
-        yield _variation(name, found, len(runs))
+        mean = statistics.fmean(found)
+        variance = statistics.variance(found) if len(found) > 1 else None
+        yield ScoreVariation(
+            name=name,
+            mean=mean,
+            variance=variance,
+            coefficient=math.sqrt(variance) / abs(mean) if variance is not None and mean != 0 else None,
+            runs=len(found),
+            left_out=len(runs) - len(found),
+        )
 
 
-def _variation(name: str, values: Sequence[float], runs: int) -> ScoreVariation:
-    mean = statistics.fmean(values)
-    variance = statistics.variance(values) if len(values) > 1 else None
-    coefficient = None
-    if variance is not None and mean != 0:
-        coefficient = math.sqrt(variance) / abs(mean)
-    return ScoreVariation(
-        name=name,
-        mean=mean,
-        variance=variance,
-        coefficient=coefficient,
-        runs=len(values),
-        left_out=runs - len(values),
+# --------------------------------------------------------------------------- over the questions of a file
+
+
+def compare_answers(file: FileTally, how: Resampling, scorer: BertScore | None = None) -> tuple[Similarity, ...]:
+    """Compare the answers to each question of a file that has several.
+
+    Args:
+        file: the file.
+        how: seed, resamples, level.
+        scorer: for BERTScore; None omits it.
+    """
+    import numpy as np
+
+    questions = file.questions
+    repeated = np.flatnonzero(np.bincount(questions) > 1)
+    drawn = len(repeated) > _MOST_QUESTIONS
+    if drawn:
+        # Sorted, because drawing leaves them in random order, and records are read from disk in the file's order.
+        repeated = np.sort(np.random.default_rng(how.seed).choice(repeated, _MOST_QUESTIONS, replace=False))
+    rows: dict[int, list[int]] = {question: [] for question in repeated.tolist()}
+    for row in np.flatnonzero(np.isin(questions, repeated)).tolist():
+        rows[int(questions[row])].append(row)
+    if not rows:
+        return ()
+    values: dict[str, list[float]] = {name: [] for name in ROUGE}
+    if scorer is not None:
+        values["bertscore"] = []
+    for numbers in rows.values():
+        answers = list(map(_answer, sorted(map(file.record, numbers), key=lambda record: record.run)))
+        try:
+            overlap = rouge(answers)
+        except MissingDependencyError as error:
+            return (Similarity(name="rouge", reason=str(error)),)
+        if isinstance(overlap, RougeScores):
+            for name in ROUGE:
+                values[name].append(getattr(overlap, name).f1)
+        close = None if scorer is None else bertscore(answers, scorer)
+        if isinstance(close, BertScores):
+            values["bertscore"].append(close.f1)
+    return tuple(
+        Similarity(
+            name=name,
+            spread=_spread(found, how),
+            left_out=len(rows) - len(found),
+            reason="" if found else "no question has two answers with words",
+            drawn=drawn,
+            model=scorer.name if scorer is not None and name == "bertscore" else None,
+        )
+        for name, found in values.items()
     )
+
+
+def _spread(values: list[float], how: Resampling) -> Spread | None:
+    import numpy as np
+
+    # Each question has one value of equal weight.
+    return spread(np.array(values), np.ones(len(values)), np.arange(len(values)), how) if values else None

@@ -1,24 +1,88 @@
 """Facts about a score that reports use: which way is better, its bounds, its unit, its group.
 
-All of it comes from the score's own :class:`ScoreDefinition`. No report names a score: a new metric appears in tables,
-plots, gates and comparisons by what it says of itself.
+They come from the score's own :class:`ScoreDefinition`: a new metric appears in tables, plots, gates and comparisons by
+what it says of itself. Only the scores that a report derives from the records themselves are defined here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cache
+from typing import Final
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import REGISTRY, Direction, Metric, ScoreDefinition
-from rageval_hooks.offline.report.derived import DERIVED, DERIVED_GROUP
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.targets import have_texts, rank_of_all
+from rageval_hooks.score import Score
 
-__all__ = ["define_score", "direction_of", "group_of", "is_worse", "metric_of", "needs_answer"]
+__all__ = [
+    "ANSWERED",
+    "DECLINED",
+    "DERIVED",
+    "HITS",
+    "NO_ANSWER",
+    "TARGET_RANK",
+    "define_score",
+    "direction_of",
+    "group_of",
+    "is_quality",
+    "metric_of",
+    "needs_answer",
+    "rank_scores",
+    "rank_status",
+]
 
-# A score without a definition is better when lower if its name has one of these words, such as "my_latency_ms".
-_LOWER_WORDS = ("hallucination", "latency", "tokens", "cost", "unsupported", "rmse", "error", "duration")
+ANSWERED: Final = "answered"
 
-_UNKNOWN_GROUP = "custom"
+DECLINED: Final = "declined"
+"""For questions that the documents do not answer: "answered" would reward a wrong answer there."""
+
+NO_ANSWER: Final = "no_answer"
+"""The metric that says whether a response attempts an answer: 1 if it does."""
+
+TARGET_RANK: Final = "target_rank"
+"""What the scores of ranks name as their metric."""
+
+HITS: Final = (1, 3, 5, 10)
+
+_RANK: Final = "rank"
+
+DERIVED: Final[dict[str, ScoreDefinition]] = {
+    definition.name: definition
+    for definition in (
+        ScoreDefinition(
+            name=ANSWERED,
+            description="1 if the system attempted an answer; 0 if it declined or failed",
+            binary=True,
+            headline=1,
+        ),
+        ScoreDefinition(
+            name=DECLINED,
+            description="of the questions marked as unanswerable: 1 if the system declined; 0 if it answered or failed",
+            binary=True,
+            headline=1,
+        ),
+        ScoreDefinition(
+            name=_RANK,
+            description="rank of the target passage, where it was retrieved",
+            direction="lower",
+            low=1.0,
+            high=None,
+            unit="rank",
+        ),
+        ScoreDefinition(name="mrr", description="1 / rank of the target passage; 0 if it was missed", headline=1),
+        *(
+            ScoreDefinition(name=f"hit@{k}", description=f"1 if the target passage is among the first {k}", binary=True)
+            for k in HITS
+        ),
+    )
+}
+"""The scores that a report derives from a record, in means, comparisons, gates and plots like any other."""
+
+# An undefined score is better when lower, and about usage, if its name has one of these words ("my_latency_ms").
+_USAGE_WORDS = ("latency", "tokens", "cost", "duration")
+_LOWER_WORDS = (*_USAGE_WORDS, "hallucination", "unsupported", "rmse", "error")
 
 
 def direction_of(name: str, metric: str | None = None, lower: Collection[str] = ()) -> Direction:
@@ -34,30 +98,44 @@ def direction_of(name: str, metric: str | None = None, lower: Collection[str] = 
     return define_score(name, metric).direction
 
 
+@cache
 def define_score(name: str, metric: str | None = None) -> ScoreDefinition:
     """Return the definition of a score.
 
     A score that neither a built-in nor an installed metric defines gets one without an upper bound, and with a
     direction that its name suggests.
     """
-    known = _find(name, metric)
-    if known is not None:
-        return known
-    return ScoreDefinition(name=name, description="", direction=_suggested_direction(name), high=None)
-
-
-def _suggested_direction(name: str) -> Direction:
-    words = name.lower()
-    return "lower" if any(word in words for word in _LOWER_WORDS) else "higher"
+    # The names of built-in scores are reserved, so the metric that made such a score need not be asked.
+    if name in _builtin():
+        return _builtin()[name][1]
+    if name in DERIVED:
+        return DERIVED[name]
+    made_by = _metric(metric)
+    for definition in made_by.scores if made_by else ():
+        if definition.name == name:
+            return definition
+    lower = any(word in name.lower() for word in _LOWER_WORDS)
+    return ScoreDefinition(name=name, description="", direction="lower" if lower else "higher", high=None)
 
 
 def group_of(name: str, metric: str | None = None) -> str:
-    """Return the family of the metric that makes a score, such as ``retrieval`` or ``usage``."""
+    """Return the family of the built-in metric that makes a score, such as ``retrieval`` or ``usage``."""
     if name in DERIVED:
-        return DERIVED_GROUP
+        return "retrieval"
     made_by = REGISTRY.builtin().get(metric_of(name) or metric or "")
-    # Metrics of other packages may name any family; a report groups only those that it knows.
-    return made_by.family if made_by is not None else _UNKNOWN_GROUP
+    return made_by.family if made_by is not None else "custom"
+
+
+def is_quality(name: str, metric: str | None = None) -> bool:
+    """Return True if a score is about the answers, and not about their latency, tokens or cost.
+
+    A machine that is busy makes every answer slower: such scores decide about a regression only if they are named. Nor
+    does ``rank``, which a question has only if its target was retrieved: ``mrr`` counts the misses, too.
+    """
+    if name == _RANK or group_of(name, metric) == "usage":
+        return False
+    is_defined = bool(define_score(name, metric).description)
+    return is_defined or not any(word in name.lower() for word in _USAGE_WORDS)
 
 
 def metric_of(name: str) -> str | None:
@@ -68,35 +146,19 @@ def metric_of(name: str) -> str | None:
 
 def needs_answer(metric: str | None) -> bool:
     """Return True if a metric says nothing useful about a question that the documents do not answer."""
-    found = REGISTRY.builtin().get(metric or "") or _installed(metric)
+    found = _metric(metric)
     return found is not None and found.answerable_only
 
 
-def is_worse(change: float, direction: Direction) -> bool:
-    """Return True if a change of a score is a change for the worse."""
-    if direction == "lower":
-        return change > 0
-    return change < 0
-
-
 @cache
-def _find(name: str, metric: str | None) -> ScoreDefinition | None:
-    # The names of built-in scores are reserved, so the metric that made a score need not be asked.
-    if name in _builtin():
-        return _builtin()[name][1]
-    if name in DERIVED:
-        return DERIVED[name]
-    made_by = _installed(metric)
-    definitions = made_by.scores if made_by else ()
-    return next((definition for definition in definitions if definition.name == name), None)
-
-
-def _installed(metric: str | None) -> Metric | None:
-    """Return a metric that another package publishes, if it can be made here."""
-    if metric is None or metric in REGISTRY.builtin() or metric not in REGISTRY.names():
+def _metric(name: str | None) -> type[Metric] | Metric | None:
+    """Return a built-in metric, or one that another package publishes, if it can be made here."""
+    if name is None:
         return None
+    if name in REGISTRY.builtin():
+        return REGISTRY.builtin()[name]
     try:
-        return REGISTRY.create(metric)
+        return REGISTRY.create(name) if name in REGISTRY.names() else None
     except ConfigurationError:  # for example, its package needs a key that this machine lacks
         return None
 
@@ -104,7 +166,32 @@ def _installed(metric: str | None) -> Metric | None:
 @cache
 def _builtin() -> dict[str, tuple[str, ScoreDefinition]]:
     """Return the built-in scores: name → (metric, definition)."""
-    found: dict[str, tuple[str, ScoreDefinition]] = {}
-    for name, metric in REGISTRY.builtin().items():
-        found.update((definition.name, (name, definition)) for definition in metric.scores)
-    return found
+    return {
+        definition.name: (name, definition)
+        for name, metric in REGISTRY.builtin().items()
+        for definition in metric.scores
+    }
+
+
+def rank_status(record: Record) -> tuple[bool, int | None]:
+    """Return whether the rank of a record's target is known, and the rank; None for a target that was missed.
+
+    What the record states counts. Otherwise the target is looked up among the passages. A target that is not found
+    there is unknown: whether its id could have been found depends on the whole file.
+    """
+    if record.rank is not None or record.missed:
+        return True, record.rank
+    rank = rank_of_all(record)
+    if rank is not None:
+        return True, rank
+    # A text that no passage contains was not retrieved.
+    return have_texts(record) and bool(record.turn.passages), None
+
+
+def rank_scores(rank: int | None) -> Iterator[Score]:
+    """Yield the scores of a known rank; None stands for a target that was missed, and has no score ``rank``."""
+    if rank is not None:
+        yield Score(name=_RANK, value=float(rank), metric=TARGET_RANK)
+    yield Score(name="mrr", value=0.0 if rank is None else 1 / rank, metric=TARGET_RANK)
+    for k in HITS:
+        yield Score(name=f"hit@{k}", value=float(rank is not None and rank <= k), metric=TARGET_RANK)

@@ -1,29 +1,37 @@
-"""A report as plain data: per file its scores, ranks, documents, repeats and worst turns; comparisons; a verdict."""
+"""A report as plain data: per file its scores, ranks, documents, repeats and worst turns; comparisons; a verdict.
+
+``rageval-hooks report --format json`` writes this data. Its fields are a file format.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import Field
 
 from rageval_hooks.metrics.base import Direction
-from rageval_hooks.offline.report.comparison import Comparison
-from rageval_hooks.offline.report.details import ShownTurn
-from rageval_hooks.offline.report.similarity import Similarity
-from rageval_hooks.offline.report.statistics import Resampling, Spread, Variation
+from rageval_hooks.offline.report.statistics import Paired, Resampling, Spread, Variation
+from rageval_hooks.offline.report.turns import ShownTurn
 from rageval_hooks.runtime.jsonable import Data
+from rageval_hooks.text.wording import counted
 
 __all__ = [
+    "ChangedTurn",
     "DocumentRow",
+    "FileComparison",
     "FileReport",
-    "Finding",
     "FindingKind",
+    "Loss",
     "Missing",
+    "OtherMakers",
     "Ranks",
     "Report",
-    "ScoreRow",
-    "State",
-    "Verdict",
+    "ReportFinding",
+    "ReportVerdict",
+    "ScoreChange",
+    "ScoreSummary",
+    "Similarity",
 ]
 
 
@@ -32,7 +40,7 @@ class Missing(Data):
 
     Attributes:
         count: how many.
-        reasons: why, with how often; the most frequent ones.
+        reasons: why, with how often; the most frequent ones first.
     """
 
     count: int = 0
@@ -44,7 +52,7 @@ class Missing(Data):
         return next(iter(self.reasons), "")
 
 
-class ScoreRow(Data):
+class ScoreSummary(Data):
     """One score of one file.
 
     Attributes:
@@ -129,6 +137,26 @@ class DocumentRow(Data):
     means: dict[str, float]
 
 
+class Similarity(Data):
+    """How similar answers are by one measure: the mean over all pairs of a question's answers, then over questions.
+
+    Attributes:
+        name: the measure: ``rouge1``, ``rouge2``, ``rougeL`` (F1), ``bertscore``.
+        spread: over the questions; None if no question has two answers that can be compared.
+        left_out: questions that do not have two such answers.
+        reason: why there is no number.
+        drawn: True if the questions are a random part of all.
+        model: the encoder of BERTScore.
+    """
+
+    name: str
+    spread: Spread | None = None
+    left_out: int = 0
+    reason: str = ""
+    drawn: bool = False
+    model: str | None = None
+
+
 class FileReport(Data):
     """One file.
 
@@ -159,7 +187,7 @@ class FileReport(Data):
     bad: int
     errors: dict[str, int]
     failed_questions: int = 0
-    scores: tuple[ScoreRow, ...]
+    scores: tuple[ScoreSummary, ...]
     ranks: Ranks | None
     unranked: int = 0
     unanswerable: int = 0
@@ -168,38 +196,229 @@ class FileReport(Data):
     worst_by: str | None
     worst: tuple[ShownTurn, ...]
 
-    def score(self, name: str) -> ScoreRow | None:
-        """Return the row of a score, or None."""
+    def score(self, name: str) -> ScoreSummary | None:
+        """Return a score, or None."""
         return next((row for row in self.scores if row.name == name), None)
 
 
+# --------------------------------------------------------------------------- comparisons
+
+
+class OtherMakers(Data):
+    """Versions and models that made a score in two files, where they differ: the two means are not comparable."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+class ScoreChange(Data):
+    """How one score differs between two files, over the questions with a value in both.
+
+    Attributes:
+        name: the score.
+        direction: whether higher or lower is better.
+        quality: True if the score is about the answers; False for latency, tokens and cost.
+        binary: True if the score is a yes or no, so that its mean is a share.
+        scale: length of the score's range; None if it has no bounds.
+        test: the paired test; None if no question has a value in both files.
+        p_worse: probability of a change at least as bad if nothing had changed, adjusted (Holm) for the number of
+            scores that were compared; None without a test.
+        p_better: likewise of a change at least as good.
+        makers: who made the score in each file, if they differ for most questions.
+        not_compared: questions with a value in both files that are excluded, because different makers made them.
+    """
+
+    name: str
+    direction: Direction
+    quality: bool = True
+    binary: bool = False
+    scale: float | None = None
+    test: Paired | None = None
+    p_worse: float | None = None
+    p_better: float | None = None
+    makers: OtherMakers | None = None
+    not_compared: int = 0
+
+    @property
+    def count(self) -> int:
+        """Number of questions that were compared."""
+        return self.test.count if self.test else 0
+
+    @property
+    def effect(self) -> float:
+        """Size of the change from 0 to 1: of the score's range, or of both means together if it has no range."""
+        if self.test is None:
+            return 0.0
+        whole = self.scale or abs(self.test.before) + abs(self.test.after)
+        return min(1.0, abs(self.test.difference) / whole) if whole else 0.0
+
+    @property
+    def worsening(self) -> float:
+        """By how much the mean changed for the worse; negative if it changed for the better."""
+        if self.test is None:
+            return 0.0
+        return self.test.difference if self.direction == "lower" else -self.test.difference
+
+    def is_significant(self, alpha: float, *, worse: bool) -> bool:
+        """Return True if the mean changed significantly in one direction.
+
+        Args:
+            alpha: probability of a false alarm.
+            worse: for a change for the worse, else for the better.
+        """
+        if self.test is None or self.makers is not None:
+            return False
+        p = self.p_worse if worse else self.p_better
+        # With a large alpha, a mean that did not change could be called significant.
+        changed = self.worsening > 0 if worse else self.worsening < 0
+        return changed and p is not None and p < alpha
+
+
+class Loss(Data):
+    """A score that questions have in the first file, but not in the second.
+
+    Attributes:
+        name: the score.
+        had: questions in both files that have a value in the first.
+        lost: how many of them have none in the second. For a sampled score, those that were sampled out do not count.
+        lost_to_failures: how many of the lost ones are lost because the turn or the metric failed.
+        values: number of values in the second file.
+        skipped: results of the second file that were skipped.
+        failed: results of the second file that failed.
+        reason: the most frequent reason.
+        quality: True if the score is about the answers; False for latency, tokens and cost.
+    """
+
+    name: str
+    had: int
+    lost: int
+    lost_to_failures: int
+    values: int
+    skipped: int
+    failed: int
+    reason: str = ""
+    quality: bool = True
+
+    @property
+    def is_too_much(self) -> bool:
+        """True if the rest cannot stand for the whole: there are no values, or fewer than half of them are left."""
+        return not self.values or self.lost > self.had / 2
+
+
+class ChangedTurn(Data):
+    """A question whose score changed much.
+
+    Attributes:
+        id: the question's id.
+        before: mean of its values in the first file.
+        after: mean of its values in the second.
+        query: the question.
+        response_before: its first answer in the first file.
+        response_after: its first answer in the second.
+    """
+
+    id: str
+    before: float
+    after: float
+    query: str = ""
+    response_before: str = ""
+    response_after: str = ""
+
+
+class FileComparison(Data):
+    """Two files.
+
+    Attributes:
+        before: name of the first.
+        after: name of the second.
+        before_path: path of the first.
+        after_path: path of the second.
+        common: questions that both have.
+        different: ids that stand for different questions in the two files; they are not compared.
+        only_before: questions that only the first has.
+        only_after: questions that only the second has.
+        scores: scores that both have, in the order of the first.
+        only_in_one: scores that only one of them has.
+        losses: scores that some questions of the first have, but not in the second.
+        changed_by: the score by which turns changed most.
+        changed: these turns, the largest change for the worse first.
+    """
+
+    before: str
+    after: str
+    before_path: str
+    after_path: str
+    common: int
+    only_before: int
+    only_after: int
+    scores: tuple[ScoreChange, ...]
+    only_in_one: tuple[str, ...] = ()
+    different: int = 0
+    losses: tuple[Loss, ...] = ()
+    changed_by: str | None = None
+    changed: tuple[ChangedTurn, ...] = ()
+
+    def describe_losses(self, losses: Iterable[Loss]) -> list[str]:
+        """Return in words what the second file lacks: one sentence per cause, with the names of its scores.
+
+        Scores that are missing for the same reason share a sentence. For example, a file without target passages lacks
+        all scores that follow from the rank.
+        """
+        names: dict[str, list[str]] = {}
+        for loss in losses:
+            numbers = {"failed": loss.failed, "skipped": loss.skipped}
+            why = " and ".join(f"{number} {word}" for word, number in numbers.items() if number) or "not computed"
+            if loss.reason:
+                why += f": {loss.reason}"
+            where = f"no value in {self.after}"
+            if loss.values:
+                where += f" for {loss.lost} of the {loss.had} questions that have one in {self.before}"
+            names.setdefault(f"{where} ({why})", []).append(loss.name)
+        return [f"{', '.join(found)} {'has' if len(found) == 1 else 'have'} {lack}" for lack, found in names.items()]
+
+    def describe_makers(self, makers: OtherMakers) -> str:
+        """Return in words who made a score in each file."""
+        return (
+            f"in {self.before} it was made by {' and '.join(makers.before)}, in {self.after} by"
+            f" {' and '.join(makers.after)}, so the means are not comparable"
+        )
+
+    def describe_excluded(self, change: ScoreChange) -> str:
+        """Return in words which questions are excluded from the comparison of a score."""
+        return (
+            f"{change.name} is compared without {counted(change.not_compared, 'question')} for which another version or"
+            f" model made it in {self.after} than in {self.before}"
+        )
+
+
+# --------------------------------------------------------------------------- verdict
+
+
 FindingKind = Literal["good", "bad", "note"]
-State = Literal["ok", "warn", "fail"]
 
 
-class Finding(Data):
+class ReportFinding(Data):
     """One sentence of the verdict, and whether it is good or bad news."""
 
     kind: FindingKind
     text: str
 
 
-class Verdict(Data):
+class ReportVerdict(Data):
     """The first lines of a report: what is good, what is bad, what changed.
 
     Attributes:
-        state: ``fail`` if a question failed, a bound is missed or a score got worse; ``warn`` if there is other bad
-            news; else ``ok``.
+        state: ``fail`` if a check fails; ``warn`` if there is other bad news; else ``ok``.
         headline: one sentence.
         quality: what is good and what is bad.
         changes: what changed from the first file to the others.
         certainty: how sure the numbers are.
     """
 
-    state: State
+    state: Literal["ok", "warn", "fail"]
     headline: str
-    quality: tuple[Finding, ...] = ()
-    changes: tuple[Finding, ...] = ()
+    quality: tuple[ReportFinding, ...] = ()
+    changes: tuple[ReportFinding, ...] = ()
     certainty: tuple[str, ...] = ()
 
 
@@ -214,6 +433,6 @@ class Report(Data):
     """
 
     files: tuple[FileReport, ...]
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[FileComparison, ...] = ()
     resampling: Resampling = Resampling()
-    verdict: Verdict | None = None
+    verdict: ReportVerdict | None = None

@@ -1,7 +1,8 @@
 """Means with intervals and paired tests over questions, seeded.
 
 The unit is the question: repeated answers to one question are not independent. The interval is scipy's bias-corrected
-and accelerated bootstrap (Efron 1987) of a weighted mean; the test is scipy's permutation test of paired differences.
+and accelerated bootstrap (Efron 1987) of a weighted mean. The test permutes the signs of the paired differences, which
+takes a tenth of the time of scipy's, and gives its three p-values from the same permutations.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ _MOST_UNITS = 2_000
 # Likewise for the signs of a permutation test.
 _MOST_FLIPPED = 500
 
-# With up to 13 questions scipy counts all patterns of signs (2^13 = 8,192). With more it draws the first number of
-# permutations, and the second if a change is so rare that the first cannot tell how rare.
+# With up to 13 questions all patterns of signs are counted (2^13 = 8,192). With more, the first number of patterns is
+# drawn, and the second if a change is so rare that the first cannot tell how rare.
 _PERMUTATIONS, _MORE_PERMUTATIONS = 9_999, 49_999
 _EXACT_UP_TO = 13
 
 # With fewer permutations that are as extreme as the observed one, their share is too rough.
 _FEW_HITS = 5
 
-# Largest matrix of resamples that scipy holds at once: 16 MB.
+# Largest matrix of resamples that is held at once: 16 MB.
 _BATCH_CELLS = 2_000_000
 
 
@@ -289,8 +290,12 @@ def _interval(total: Floats, weight: Floats, how: Resampling, *, is_share: bool 
     total, weight = _blocks(total, weight, _MOST_UNITS, random)
     ratios = total / weight
     if np.ptp(ratios) <= 1e-12 * max(1.0, float(np.abs(ratios).max())):
-        # All questions have the same value, and scipy would return NaN.
-        return _interval_of_equals(float(total.sum() / weight.sum()), questions, how.level, is_share=is_share)
+        value = float(total.sum() / weight.sum())
+        if not is_share or value not in (0.0, 1.0):
+            return Interval(low=value, high=value)
+        # No question of five failed: by Clopper and Pearson, the share among all may still be up to 52%.
+        exact = stats.binomtest(round(value * questions), questions).proportion_ci(how.level)
+        return Interval(low=float(exact.low), high=float(exact.high))
     options: dict[str, Any] = {
         "statistic": _ratio,
         "paired": True,
@@ -309,19 +314,6 @@ def _interval(total: Floats, weight: Floats, how: Resampling, *, is_share: bool 
     return Interval(low=float(found.low), high=float(found.high))
 
 
-def _interval_of_equals(value: float, questions: int, level: float, *, is_share: bool) -> Interval:
-    """Return the interval of a mean over equal values: for a share of 0 or 1 the exact one of Clopper and Pearson.
-
-    No question of five failed: the share among all questions may still be up to 52%.
-    """
-    unseen = 1 - ((1 - level) / 2) ** (1 / questions)
-    if is_share and value == 0:
-        return Interval(low=0.0, high=unseen)
-    if is_share and value == 1:
-        return Interval(low=1 - unseen, high=1.0)
-    return Interval(low=value, high=value)
-
-
 def _ratio(total: Floats, weight: Floats, axis: int = -1) -> Floats:
     ratio: Floats = total.sum(axis=axis) / weight.sum(axis=axis)
     return ratio
@@ -335,42 +327,45 @@ def _p_values(weighted: Floats, seed: int) -> tuple[float, float, float]:
     if not len(values):
         return 1.0, 1.0, 1.0
     values, _ = _blocks(values, np.ones_like(values), _MOST_FLIPPED, np.random.default_rng(seed))
-    if len(values) == 1:
-        # scipy wants two observations. Of the two signs, one is as extreme in its own direction.
-        return 1.0, (0.5 if values[0] < 0 else 1.0), (0.5 if values[0] > 0 else 1.0)
-    found = _shares(values, _PERMUTATIONS, seed)
-    if min(found) * _PERMUTATIONS < _FEW_HITS and len(values) > _EXACT_UP_TO:
-        found = _shares(values, _MORE_PERMUTATIONS, seed)
+    if len(values) <= _EXACT_UP_TO:
+        # All patterns of signs: the bits of the numbers from 0 to 2^n - 1.
+        bits = np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1
+        return _shares(values, (bits * 2 - 1) @ values, observed=0)
+    found = _shares(values, _drawn(values, _PERMUTATIONS, seed), observed=1)
+    if min(found) * _PERMUTATIONS < _FEW_HITS:
+        found = _shares(values, _drawn(values, _MORE_PERMUTATIONS, seed), observed=1)
     return found
 
 
-def _shares(values: Floats, permutations: int, seed: int) -> tuple[float, float, float]:
-    """Return which shares of random signs give a sum as far from 0 as the observed one, as low, and as high."""
+def _drawn(values: Floats, permutations: int, seed: int) -> Floats:
+    """Return the sums under random signs."""
     import numpy as np
-    from scipy import stats
 
-    test = stats.permutation_test(
-        (values,),
-        np.sum,
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=permutations,
-        batch=max(1, _BATCH_CELLS // len(values)),
-        rng=np.random.default_rng(seed),
-    )
-    # One test gives all three probabilities from the same permutations.
-    found, drawn = float(values.sum()), test.null_distribution
+    random = np.random.default_rng(seed)
+    batch = max(1, _BATCH_CELLS // len(values))
+    sums = []
+    for start in range(0, permutations, batch):
+        shape = (min(batch, permutations - start), len(values))
+        # As floats, because numpy multiplies matrices of integers ten times slower.
+        sums.append((random.integers(0, 2, shape, dtype=np.int8).astype(np.float64) * 2 - 1) @ values)
+    return np.concatenate(sums)
+
+
+def _shares(values: Floats, drawn: Floats, observed: int) -> tuple[float, float, float]:
+    """Return which shares of the drawn sums are as far from 0 as the observed one, as low, and as high.
+
+    Args:
+        values: the observed values.
+        drawn: sums under other signs.
+        observed: how many observed sums are to be added to the drawn ones: 1 if these are random.
+    """
+    import numpy as np
+
+    found = float(values.sum())
     rounding = 1e-12 * float(np.abs(values).sum())
-    observed = 0 if len(values) <= _EXACT_UP_TO else 1  # random permutations do not include the observed one
-
-    def share(hits: Any) -> float:
-        return (int(hits.sum()) + observed) / (len(drawn) + observed)
-
-    return (
-        share(np.abs(drawn) >= abs(found) - rounding),
-        share(drawn <= found + rounding),
-        share(drawn >= found - rounding),
-    )
+    hits = (np.abs(drawn) >= abs(found) - rounding, drawn <= found + rounding, drawn >= found - rounding)
+    both, lower, higher = ((int(hit.sum()) + observed) / (len(drawn) + observed) for hit in hits)
+    return both, lower, higher
 
 
 def _blocks(total: Floats, weight: Floats, most: int, random: np.random.Generator) -> tuple[Floats, Floats]:

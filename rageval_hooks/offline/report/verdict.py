@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal
 
-from rageval_hooks.offline.report.comparison import Comparison
-from rageval_hooks.offline.report.gates import GateResult
-from rageval_hooks.offline.report.model import FileReport, Finding, FindingKind, Report, ScoreRow, State, Verdict
-from rageval_hooks.offline.report.statistics import Spread
-from rageval_hooks.text.formatting import format_interval, format_share, show_value, signed_value
+from rageval_hooks.metrics.local.reference_overlap import RECALL
+from rageval_hooks.offline.report.gate import GateResult
+from rageval_hooks.offline.report.model import (
+    FileComparison,
+    FileReport,
+    FindingKind,
+    Report,
+    ReportFinding,
+    ReportVerdict,
+    ScoreChange,
+    ScoreSummary,
+)
+from rageval_hooks.text.formatting import format_interval, format_p_value, format_share, show_value, signed_value
 from rageval_hooks.text.wording import counted, listed
 
 __all__ = ["make_verdict"]
 
-# Without a bound, a score is good news if at least 90% of its answers pass, and bad news below 75%.
+# Without a bound, a share is good news from 90%, and bad news below 75%.
 _GOOD_SHARE, _BAD_SHARE = 0.9, 0.75
 
-_ALPHA = 0.05
+_ALPHA: Final = 0.05
+
+# A loss of this share of a score's range is told, even if it is not significant among all scores together.
+_LARGE_EFFECT: Final = 0.2
 
 # With fewer questions an interval of a share is wider than ±15 points, so that most changes stay unnoticed.
-_FEW_QUESTIONS = 30
-
-_FEWEST_FOR_INTERVAL = 2
+_FEW_QUESTIONS: Final = 30
 
 # A verdict is read first, so it stays short; the tables have every change.
-_MOST_CHANGES = 8
+_MOST_CHANGES: Final = 8
 
 
-def make_verdict(report: Report, bounds: Mapping[str, float] | None = None, gate: GateResult | None = None) -> Verdict:
+def make_verdict(
+    report: Report, bounds: Mapping[str, float] | None = None, gate: GateResult | None = None
+) -> ReportVerdict:
     """Return the verdict of a report.
 
     Args:
@@ -38,31 +49,31 @@ def make_verdict(report: Report, bounds: Mapping[str, float] | None = None, gate
     """
     bounds = bounds or {}
     missed = [] if gate is None else [*gate.failures, *gate.undecided]
-    quality: list[Finding] = []
+    changes = [finding for comparison in report.comparisons for finding in _changes(comparison)]
+    quality: list[ReportFinding] = []
     for file in report.files:
-        found = _quality(file, bounds, _where(file, report))
-        quality += [finding for finding in found if not _is_told(finding, file, missed, bounds)]
-    changes = list(chain.from_iterable(map(_changes, report.comparisons)))
+        # What is worse than before is not good, even if most answers still pass.
+        is_worse = any(c.after == file.name and _told_changes(c, worse=True, quality=True) for c in report.comparisons)
+        quality += [
+            finding
+            for finding in _quality(file, bounds, _where(file, report))
+            if not (is_worse and finding.kind == "good") and not _is_told(finding, file, missed, bounds)
+        ]
     problems = sum(finding.kind == "bad" for finding in (*quality, *changes))
-    # The conditions that fail come first: they decide the exit status.
-    quality[:0] = [Finding(kind="bad", text=line) for line in missed]
-    state, headline = _summary(problems, missed, is_checked=gate is not None)
-    return Verdict(
+    state: Literal["ok", "warn", "fail"] = "ok"
+    headline = "No problems found." if gate is None else "All checks pass."
+    if missed:
+        state, headline = "fail", f"The checks fail: {counted(len(missed), 'problem')}."
+    elif problems:
+        state, headline = "warn", f"{counted(problems, 'problem')} found."
+    return ReportVerdict(
         state=state,
         headline=headline,
-        quality=tuple(quality),
+        # The conditions that fail come first: they decide the exit status.
+        quality=(*(ReportFinding(kind="bad", text=line) for line in missed), *quality),
         changes=tuple(changes),
         certainty=tuple(_certainty(report)),
     )
-
-
-def _summary(problems: int, missed: list[str], *, is_checked: bool) -> tuple[State, str]:
-    """Return the state and the headline of a verdict."""
-    if missed:
-        return "fail", f"The checks fail: {counted(len(missed), 'problem')}."
-    if problems:
-        return "warn", f"{counted(problems, 'problem')} found."
-    return "ok", "All checks pass." if is_checked else "No problems found."
 
 
 def _where(file: FileReport, report: Report) -> str:
@@ -70,19 +81,70 @@ def _where(file: FileReport, report: Report) -> str:
     return f"{file.name}: " if len(report.files) > 1 else ""
 
 
-def _quality(file: FileReport, bounds: Mapping[str, float], where: str) -> Iterator[Finding]:
+# --------------------------------------------------------------------------- one file
+
+
+def _quality(file: FileReport, bounds: Mapping[str, float], where: str) -> Iterator[ReportFinding]:
+    """Yield what is good and bad in a file: failures, answers without the reference, missed targets, then scores."""
     if file.failed_questions:
         kinds = listed([f"{number} {kind}" for kind, number in file.errors.items()])
         share = format_share(file.failed_questions / file.questions)
         text = f"{where}{file.failed_questions} of {counted(file.questions, 'question')} failed ({share}): {kinds}."
-        yield Finding(kind="bad", text=text)
+        yield ReportFinding(kind="bad", text=text)
+    recall = file.score(RECALL)
+    if recall is not None and recall.passed is not None:
+        lacking = round((1 - recall.passed) * recall.labelled)
+        text = (
+            f"{lacking} of {counted(recall.labelled, 'answer')} lack the reference answer: less than half of its words."
+        )
+        yield ReportFinding(kind=_kind_of_share(recall.passed), text=f"{where}{text}")
+    if file.ranks is not None:
+        ranks = file.ranks
+        text = (
+            f"the target passage was missed in {ranks.missed} of {counted(ranks.count, 'answer')} ({ranks.misses:.0%})."
+        )
+        yield ReportFinding(kind=_kind_of_share(ranks.match), text=f"{where}{text}")
     for row in file.scores:
+        if row.name == RECALL and row.name not in bounds:
+            continue  # said above
         finding = _score_finding(row, bounds.get(row.name))
         if finding is not None:
             yield finding.model_copy(update={"text": f"{where}{finding.text}"})
 
 
-def _is_told(finding: Finding, file: FileReport, missed: Iterable[str], bounds: Collection[str]) -> bool:
+def _kind_of_share(share: float) -> FindingKind:
+    if share >= _GOOD_SHARE:
+        return "good"
+    return "bad" if share < _BAD_SHARE else "note"
+
+
+def _score_finding(row: ScoreSummary, bound: float | None) -> ReportFinding | None:
+    if row.spread is None:
+        if row.failed.count:
+            text = f"{row.name} has no value: {row.failed.count} failed ({row.failed.main_reason})."
+            return ReportFinding(kind="bad", text=text)
+        # Skipped scores lack an input, which is often intended. Without a headline score, "no problems" means little.
+        if row.headline and row.skipped.count:
+            text = f"{row.name} has no value: {row.skipped.count} skipped ({row.skipped.main_reason})."
+            return ReportFinding(kind="note", text=text)
+        return None
+    show, style = (format_share, "share") if row.binary else (show_value, "value")
+    mean = f"{row.name} is {show(row.spread.mean)}"
+    if row.spread.interval is not None:
+        mean += f" [{format_interval(row.spread.interval.low, row.spread.interval.high, style=style)}]"
+    if bound is not None:
+        is_reached, limit = row.spread.mean >= bound, "at least"
+        if row.direction == "lower":
+            is_reached, limit = row.spread.mean <= bound, "at most"
+        return ReportFinding(kind="good" if is_reached else "bad", text=f"{mean}; required: {limit} {bound:g}.")
+    if row.passed is not None:
+        text = f"{mean}; {format_share(row.passed)} of {counted(row.labelled, 'answer')} pass."
+        return ReportFinding(kind=_kind_of_share(row.passed), text=text)
+    # A score without a bound is neither good nor bad; only the headline scores are worth a line.
+    return ReportFinding(kind="note", text=f"{mean}.") if row.headline else None
+
+
+def _is_told(finding: ReportFinding, file: FileReport, missed: Iterable[str], bounds: Collection[str]) -> bool:
     """Return True if a failed check says the same as a finding: that questions failed, or that a bound is missed."""
     if finding.kind != "bad":
         return False
@@ -92,80 +154,76 @@ def _is_told(finding: Finding, file: FileReport, missed: Iterable[str], bounds: 
     return any(subject in finding.text and any(subject in line for line in said) for subject in subjects)
 
 
-def _score_finding(row: ScoreRow, bound: float | None) -> Finding | None:
-    if row.spread is None:
-        return _without_value(row)
-    mean = f"{row.name} is {_in_words(row.spread, binary=row.binary)}"
-    if bound is not None:
-        return _bound_finding(row, row.spread.mean, mean, bound)
-    if row.passed is not None:
-        text = f"{mean}; {format_share(row.passed)} of {counted(row.labelled, 'answer')} pass."
-        return Finding(kind=_kind_of_share(row.passed), text=text)
-    # A score without a bound is neither good nor bad; only the headline scores are worth a line.
-    if not row.headline:
-        return None
-    return Finding(kind="note", text=f"{mean}.")
+# --------------------------------------------------------------------------- changes
 
 
-def _without_value(row: ScoreRow) -> Finding | None:
-    if row.failed.count:
-        text = f"{row.name} has no value: {row.failed.count} failed ({row.failed.main_reason})."
-        return Finding(kind="bad", text=text)
-    # Skipped scores lack an input, which is often intended. Without a headline score, "no problems" means little.
-    if row.headline and row.skipped.count:
-        text = f"{row.name} has no value: {row.skipped.count} skipped ({row.skipped.main_reason})."
-        return Finding(kind="note", text=text)
-    return None
-
-
-def _bound_finding(row: ScoreRow, value: float, mean: str, bound: float) -> Finding:
-    is_reached, limit = value >= bound, "at least"
-    if row.direction == "lower":
-        is_reached, limit = value <= bound, "at most"
-    return Finding(kind="good" if is_reached else "bad", text=f"{mean}; required: {limit} {bound:g}.")
-
-
-def _kind_of_share(share: float) -> FindingKind:
-    if share >= _GOOD_SHARE:
-        return "good"
-    return "bad" if share < _BAD_SHARE else "note"
-
-
-def _in_words(found: Spread, *, binary: bool) -> str:
-    """Return a mean with its interval: ``0.812 [0.780 … 0.840]``."""
-    show, style = (format_share, "share") if binary else (show_value, "value")
-    mean = show(found.mean)
-    if found.interval is None:
-        return mean
-    return f"{mean} [{format_interval(found.interval.low, found.interval.high, style=style)}]"
-
-
-def _changes(comparison: Comparison) -> Iterator[Finding]:
-    """Yield what changed significantly, the worst first; else that nothing did."""
+def _changes(comparison: FileComparison) -> Iterator[ReportFinding]:
+    """Yield what changed, the worse before the better; else that nothing did."""
     pair = f"{comparison.before} → {comparison.after}"
-    worse = list(_significant(comparison, worse=True))
-    better = list(_significant(comparison, worse=False))
-    for change in worse[:_MOST_CHANGES]:
-        yield Finding(kind="bad", text=f"{pair}: {change}: worse.")
-    for change in better[:_MOST_CHANGES]:
-        yield Finding(kind="good", text=f"{pair}: {change}: better.")
+    worse, better = (_told_changes(comparison, worse=worse) for worse in (True, False))
+    yield from _told(pair, "bad", "worse", worse, comparison)
+    yield from _told(pair, "good", "better", better, comparison)
     if not worse and not better:
-        yield Finding(kind="note", text=f"{pair}: no score changed significantly over {comparison.common} questions.")
+        text = f"{pair}: no score changed significantly over {counted(comparison.common, 'question')}."
+        yield ReportFinding(kind="note", text=text)
     # Values that were skipped or not computed are in the notes of the tables; failures are bad news.
     failed = [loss for loss in comparison.losses if loss.lost_to_failures]
     for line in comparison.describe_losses(failed):
-        yield Finding(kind="bad", text=f"{pair}: {line}.")
+        yield ReportFinding(kind="bad", text=f"{pair}: {line}.")
 
 
-def _significant(comparison: Comparison, *, worse: bool) -> Iterator[str]:
-    """Yield the scores that changed significantly in one direction, in words."""
+def _told_changes(comparison: FileComparison, *, worse: bool, quality: bool = False) -> list[ScoreChange]:
+    """Return the changes in one direction that are worth telling: quality before usage, the largest first.
+
+    Args:
+        comparison: two files.
+        worse: changes for the worse, else for the better.
+        quality: only scores of quality.
+    """
+    found = []
     for change in comparison.scores:
+        # A change of eight questions is never significant among twenty scores, even from 100% to 0%.
+        is_large_loss = (
+            worse
+            and change.quality
+            and change.makers is None
+            and change.test is not None
+            and change.test.p < _ALPHA
+            and change.worsening > 0
+            and change.effect >= _LARGE_EFFECT
+        )
+        if (change.quality or not quality) and (is_large_loss or change.is_significant(_ALPHA, worse=worse)):
+            found.append(change)
+    return sorted(found, key=lambda change: (not change.quality, -change.effect))
+
+
+def _told(
+    pair: str, kind: FindingKind, word: str, changes: Sequence[ScoreChange], comparison: FileComparison
+) -> Iterator[ReportFinding]:
+    # Scores with the same numbers, such as hit@3 and hit@5, share a line.
+    names: dict[str, list[str]] = {}
+    for change in changes:
         test = change.test
-        if test is not None and change.is_significant(_ALPHA, worse=worse):
-            yield (
-                f"{change.name} {show_value(test.before)} → {show_value(test.after)}"
-                f" ({signed_value(test.difference)}, {counted(test.changed, 'question')} changed)"
-            )
+        if test is None:
+            continue
+        show = format_share if change.binary else show_value
+        difference = f"{100 * test.difference:+.1f} points" if change.binary else signed_value(test.difference)
+        changed = counted(test.changed, "question")
+        numbers = f"{show(test.before)} → {show(test.after)} ({difference}, {changed} changed"
+        if not change.is_significant(_ALPHA, worse=change.worsening > 0):
+            scores = sum(other.quality == change.quality for other in comparison.scores)
+            numbers += f", p = {format_p_value(test.p)}, which may be chance among {counted(scores, 'score')}"
+        names.setdefault(f"{numbers})", []).append(change.name)
+    important = {change.name for change in changes if change.quality or change.effect >= _LARGE_EFFECT}
+    for numbers, members in list(names.items())[:_MOST_CHANGES]:
+        # A few milliseconds more are no problem, however certain they are.
+        shown_kind: FindingKind = "note" if important.isdisjoint(members) else kind
+        yield ReportFinding(kind=shown_kind, text=f"{pair}: {', '.join(members)} {numbers}: {word}.")
+    if rest := [name for members in list(names.values())[_MOST_CHANGES:] for name in members]:
+        yield ReportFinding(kind="note", text=f"{pair}: {counted(len(rest), 'more score')} {word}: {', '.join(rest)}.")
+
+
+# --------------------------------------------------------------------------- certainty
 
 
 def _certainty(report: Report) -> Iterator[str]:
@@ -183,7 +241,7 @@ def _certainty(report: Report) -> Iterator[str]:
 def _basis(file: FileReport, level: str, *, any_repeats: bool) -> str:
     """Return what the numbers of a file are based on, and what their intervals mean."""
     questions = counted(file.questions, "question")
-    if file.questions < _FEWEST_FOR_INTERVAL:
+    if file.questions < 2:
         return f"{questions}: too few for intervals."
     if not any(row.spread is not None and row.spread.interval for row in file.scores):
         return f"{questions}."

@@ -24,7 +24,7 @@ def test_six_questions_each_a_turn_with_spans_and_scores(turns: Any) -> None:
     assert len(turns) == 6
     for item in turns.values():
         assert [span["name"] for span in item["spans"]] == [
-            "retrieval ScoredRetriever",
+            "retrieval HandbookRetriever",
             "chat extractive-demo",
             "rag handbook",
             "evaluate",

@@ -263,6 +263,28 @@ class TestRanks:
         assert report_of(tmp_path, record(scores={"cost": 1})).files[0].ranks is None
 
 
+def test_files_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    """By as much of their paths as it takes; a file that is given twice keeps its whole path."""
+    paths = []
+    for folder in ("monday", "tuesday"):
+        (tmp_path / folder).mkdir()
+        paths.append(write(tmp_path / folder / "scores.jsonl", [record(scores={"cost": 1})]))
+
+    assert [file.name for file in build_report(paths).files] == ["monday/scores", "tuesday/scores"]
+    assert [file.name for file in build_report([paths[0], paths[0]]).files] == [str(paths[0])] * 2
+
+
+def test_late_ranks_share_a_row(tmp_path: Path) -> None:
+    """A retriever may return hundreds of passages; a miss has a row of its own."""
+    ranks = [*range(1, 13), 250]
+    records = [record(f"q{rank}", target="t", rank=rank) for rank in ranks] + [record("q", target="t", missed=True)]
+    text = to_markdown(report_of(tmp_path, *records))
+
+    assert "| 10 | 1 | 7.1% |" in text
+    assert "| beyond 10 | 3 | 21.4% |" in text
+    assert "| missed | 1 | 7.1% |" in text
+
+
 def test_each_document_has_its_means(tmp_path: Path) -> None:
     """The worst first, in the table."""
     report = report_of(

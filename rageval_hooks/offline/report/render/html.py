@@ -6,20 +6,18 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rageval_hooks.errors import requires
 from rageval_hooks.offline.report.build import Analysis
-from rageval_hooks.offline.report.details import check_trace_url
-from rageval_hooks.offline.report.model import Verdict
-from rageval_hooks.offline.report.render.page_data import page_chunks, page_index
-from rageval_hooks.offline.report.render.panels import Panel, panels
-from rageval_hooks.offline.report.render.plot_canvas import colour_of
-from rageval_hooks.offline.report.render.plots import Ink, draw, to_svg
+from rageval_hooks.offline.report.model import ReportVerdict, ScoreSummary
+from rageval_hooks.offline.report.render.plots import Ink, Panel, colour_of, draw, panels, to_svg
 from rageval_hooks.offline.report.render.tables import Table, comparison_tables, file_tables
-from rageval_hooks.text.formatting import shown
+from rageval_hooks.offline.report.turns import ShownTurn, check_trace_url
+from rageval_hooks.text.formatting import flat, shorten, shown
 from rageval_hooks.version import __version__
 
 __all__ = ["to_html"]
@@ -36,10 +34,16 @@ _NOT_INLINE = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->
 # Where an SVG names an id: 'id="a"', 'xlink:href="#a"', 'url(#a)'.
 _ID = re.compile(r'\b(id="|xlink:href="#|url\(#)')
 
+# Characters. The list of questions cuts them anyway; their details have the whole text.
+_LONGEST_QUERY: Final = 200
+
+# More columns of scores do not fit on a laptop; a reader can add them.
+_SHOWN_COLUMNS: Final = 4
+
 
 def to_html(
     analysis: Analysis,
-    verdict: Verdict,
+    verdict: ReportVerdict,
     *,
     bounds: dict[str, float] | None = None,
     trace_url: str | None = None,
@@ -66,6 +70,11 @@ def to_html(
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, finalize=_clean)
     script = (_TEMPLATES / "report.js").read_text("utf-8")
     plots = [(panel, _inline(panel, level, number)) for number, panel in enumerate(panels(report, bounds=bounds), 1)]
+    scores: dict[str, ScoreSummary] = {}
+    for file in report.files:
+        for row in file.scores:
+            if row.spread is not None:
+                scores.setdefault(row.name, row)
     return environment.get_template("report.html.j2").render(
         title=title,
         version=__version__,
@@ -78,8 +87,7 @@ def to_html(
         colours=[colour_of(place) for place in range(len(report.files))],
         files=[{"report": file, "tables": _split(file_tables(file))} for file in report.files],
         comparisons=[{"comparison": item, "tables": _split(comparison_tables(item))} for item in report.comparisons],
-        index=Markup(_json(page_index(analysis, trace_url))),  # noqa: S704 - _json escapes markup
-        chunks=page_chunks(analysis),
+        data=((name, Markup(_json(value))) for name, value in _data(analysis, scores, trace_url)),  # noqa: S704 - _json escapes markup
     )
 
 
@@ -89,16 +97,6 @@ def _split(tables: list[Table]) -> dict[str, list[Table]]:
         "numbers": [table for table in tables if not table.is_detail],
         "details": [table for table in tables if table.is_detail],
     }
-
-
-def _clean(value: Any) -> Any:
-    """Return a text of a file without control characters; markup of our own is kept."""
-    return shown(value) if type(value) is str else value
-
-
-def _json(value: Any) -> str:
-    """Return JSON without the characters that could end the script element it is in."""
-    return json.dumps(value).replace("<", "\\u003c").replace("&", "\\u0026")
 
 
 def _inline(panel: Panel, level: float, number: int) -> str:
@@ -111,3 +109,70 @@ def _inline(panel: Panel, level: float, number: int) -> str:
     for colour, on_page in _ON_PAGE.items():
         body = body.replace(colour, on_page)
     return f'<svg {box} role="img" aria-label="{escape(shown(panel.description))}"{end}{body}'
+
+
+# --------------------------------------------------------------------------- the data of the page's script
+
+
+def _data(analysis: Analysis, scores: Mapping[str, ScoreSummary], trace_url: str | None) -> Iterator[tuple[str, Any]]:
+    """Yield what the page's script reads, by the id of its element.
+
+    ``index`` has what it needs at first, ``rows-0`` the table of the first file. The details of each turn have an
+    element of their own (``turn-0-17``), so that the browser parses only those that a reader opens.
+    """
+    files = analysis.report.files
+    names = list(scores)
+    ordering = files[0].worst_by
+    # At first the table shows the ordering score, and those with the highest headline.
+    ranked = sorted(names, key=lambda name: (name != ordering, -scores[name].headline))
+    yield (
+        "index",
+        {
+            "files": [{"name": file.name, "runs": file.runs, "records": file.records} for file in files],
+            "scores": [{"name": r.name, "lower": r.direction == "lower", "binary": r.binary} for r in scores.values()],
+            "columns": [names.index(name) for name in ranked[:_SHOWN_COLUMNS]],
+            "sort": names.index(ordering) if ordering is not None and ordering in scores else None,
+            "trace_url": trace_url,
+        },
+    )
+    for place in range(len(files)):
+        rows: list[list[Any]] = []
+        for turn in analysis.turns(place):
+            yield f"turn-{place}-{len(rows)}", turn.model_dump(mode="json", exclude_defaults=True)
+            rows.append(_row(turn, names))
+        yield f"rows-{place}", rows
+
+
+def _row(turn: ShownTurn, names: Sequence[str]) -> list[Any]:
+    """Return a row of the table: id, run, question, document, failed, unsupported sentences, values."""
+    values = {score.name: score.value for score in turn.scores}
+    # Several metrics may find fault with the same sentence: it counts once.
+    sentences = [sentence for evidence in turn.evidence for sentence in evidence.sentences]
+    unsupported = {sentence.text for sentence in sentences if sentence.support == "unsupported"}
+    return [
+        flat(turn.id),
+        turn.run,
+        shorten(turn.query, _LONGEST_QUERY),
+        flat(turn.document or ""),
+        int(turn.error is not None),
+        len(unsupported),
+        # Six digits are more than the table shows, and half the bytes.
+        [float(f"{values[name]:.6g}") if name in values else None for name in names],
+    ]
+
+
+def _json(value: Any) -> str:
+    """Return JSON without the characters that could end the script element it is in."""
+    text = json.dumps(_clean(value), separators=(",", ":"), ensure_ascii=False)
+    return text.replace("<", "\\u003c").replace("&", "\\u0026")
+
+
+def _clean(value: Any) -> Any:
+    """Return data with pictures in place of control characters; markup of our own is kept."""
+    if type(value) is str:
+        return shown(value)
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _clean(item) for key, item in value.items()}
+    return value

@@ -2,18 +2,349 @@
 
 from __future__ import annotations
 
-from itertools import chain
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
-from rageval_hooks.offline.report.model import Report
-from rageval_hooks.offline.report.render.comparison_tables import comparison_tables
-from rageval_hooks.offline.report.render.file_tables import file_tables
-from rageval_hooks.offline.report.render.table_model import Column, Table
+from rageval_hooks.offline.report.model import DocumentRow, FileComparison, FileReport, Report
+from rageval_hooks.offline.report.statistics import Interval
+from rageval_hooks.text.formatting import (
+    MISSING,
+    flat,
+    format_interval,
+    format_p_value,
+    format_share,
+    shorten,
+    show_value,
+    signed_value,
+    truncate,
+)
+from rageval_hooks.text.wording import counted
 
-__all__ = ["Column", "Table", "comparison_tables", "file_tables", "to_tables"]
+__all__ = ["LONGEST_TEXT", "Table", "comparison_tables", "file_tables", "to_tables"]
+
+LONGEST_TEXT: Final = 400
+"""Characters of a question or an answer in any table. The page and the JSON have the whole text."""
+
+# Tables stay short enough to read; the page and the JSON have everything.
+_MOST_DOCUMENTS = 20
+_MOST_DOCUMENT_SCORES = 5
+_MOST_RANKS = 10
+
+# A reason of ours says at its end what to do.
+_LONGEST_REASON = 400
+
+# Longer names of files would make columns of numbers wider than a terminal.
+_LONGEST_NAME = 14
+
+_ALPHA = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One table.
+
+    Attributes:
+        title: what it shows.
+        header: names of the columns.
+        rows: texts, one per column.
+        notes: sentences under it.
+        texts: positions of the columns that hold texts; the others hold numbers, and are aligned to the right.
+        is_detail: True for tables of single turns, which the page shows in another way.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+    texts: frozenset[int] = frozenset((0,))
+    is_detail: bool = False
+
+    def shortened(self, length: int) -> Table:
+        """Return the table with texts of at most ``length`` characters. Names in the first column stay whole."""
+        long = self.texts - {0}
+        rows = [tuple(truncate(cell, length) if n in long else cell for n, cell in enumerate(row)) for row in self.rows]
+        return replace(self, rows=tuple(rows))
 
 
 def to_tables(report: Report) -> list[Table]:
     """Return the tables of a report, in reading order."""
-    per_file = map(file_tables, report.files)
-    per_comparison = map(comparison_tables, report.comparisons)
-    return list(chain.from_iterable((*per_file, *per_comparison)))
+    tables = [table for file in report.files for table in file_tables(file)]
+    return tables + [table for comparison in report.comparisons for table in comparison_tables(comparison)]
+
+
+def file_tables(file: FileReport) -> list[Table]:
+    """Return the tables of one file. One that has nothing to show, such as ranks, is left out."""
+    tables = (_scores(file), _ranks(file), _repeats(file), _similarity(file), _documents(file), _worst(file))
+    return [table for table in tables if table.rows]
+
+
+def comparison_tables(comparison: FileComparison) -> list[Table]:
+    """Return the tables of two files side by side: how scores differ, and which turns changed most."""
+    return [table for table in (_changes(comparison), _changed(comparison)) if table.rows or not table.is_detail]
+
+
+def _table(
+    title: str,
+    columns: Mapping[str, Sequence[str]] | Sequence[tuple[str, Sequence[str]]],
+    notes: Sequence[str] = (),
+    *,
+    optional: Collection[str] = (),
+    texts: Collection[str] = (),
+    is_detail: bool = False,
+) -> Table:
+    """Return a table.
+
+    Args:
+        title: what it shows.
+        columns: the cells of each column, by its header; as pairs if two headers may be the same.
+        notes: sentences under it.
+        optional: columns that are omitted if all of their cells are empty.
+        texts: columns of texts, besides the first one.
+        is_detail: True for a table of single turns.
+    """
+    pairs = columns.items() if isinstance(columns, Mapping) else columns
+    kept = [(name, cells) for name, cells in pairs if any(cells) or name not in optional]
+    # Names of files, questions and answers may hold line breaks and control characters, which break a table.
+    rows = [tuple(map(flat, row)) for row in zip(*(cells for _, cells in kept), strict=True)]
+    return Table(
+        title=flat(title),
+        header=tuple(flat(name) for name, _ in kept),
+        rows=tuple(rows),
+        notes=tuple(map(flat, notes)),
+        texts=frozenset(place for place, (name, _) in enumerate(kept) if place == 0 or name in texts),
+        is_detail=is_detail,
+    )
+
+
+def _interval(interval: Interval | None, style: str = "value") -> str:
+    return MISSING if interval is None else format_interval(interval.low, interval.high, style=style)
+
+
+def _with_arrow(name: str, direction: str) -> str:
+    return f"{name} ↓" if direction == "lower" else name
+
+
+# --------------------------------------------------------------------------- one file
+
+
+def _scores(file: FileReport) -> Table:
+    columns: dict[str, list[str]] = {
+        name: [] for name in ("score", "mean", "interval", "median", "spread", "values", "passed", "skipped", "failed")
+    }
+    for row in file.scores:
+        # The median and the deviation of zeros and ones say nothing that their share does not say.
+        cells = [MISSING, MISSING, MISSING, MISSING]
+        if row.spread is not None and row.binary:
+            cells = [format_share(row.spread.mean), _interval(row.spread.interval, "share"), "", ""]
+        elif row.spread is not None:
+            found = row.spread
+            cells = [*map(show_value, (found.mean,)), _interval(found.interval)]
+            cells += map(show_value, (found.median, found.deviation))
+        passed = "" if row.passed is None else format_share(row.passed)
+        missing = [f"{count}" if count else "" for count in (row.skipped.count, row.failed.count)]
+        line = [_with_arrow(row.name, row.direction), *cells, f"{row.count}", passed, *missing]
+        for column, cell in zip(columns.values(), line, strict=True):
+            column.append(cell)
+    answers = f", {file.records} answers" if file.runs > 1 else ""
+    title = f"{file.name}: {counted(file.questions, 'question')}{answers}"
+    return _table(title, columns, list(_score_notes(file)), optional=("passed",))
+
+
+def _score_notes(file: FileReport) -> Iterator[str]:
+    if any(row.direction == "lower" for row in file.scores):
+        yield "↓ lower is better."
+    if file.runs > 1:
+        yield f"Up to {file.runs} answers to each question: intervals are over questions."
+    if any(row.sampled for row in file.scores):
+        yield "Scores of sampled turns are weighted by 1 / probability."
+    if file.unanswerable:
+        yield (
+            f"{file.unanswerable} of {file.records} answers are to questions marked as unanswerable, where a refusal is"
+            " right: “declined” is about these, “answered” about the others. Scores that need an answer skip them."
+        )
+    for row in file.scores:
+        if row.makers:
+            yield f"{row.name} was made by {' and '.join(row.makers)}: their values are not comparable."
+    if file.errors:
+        errors = ", ".join(f"{number} {kind}" for kind, number in file.errors.items())
+        yield f"Answers that failed: {errors}. They count as unanswered."
+    if file.bad:
+        yield f"Rows that could not be read: {file.bad}."
+    # One note per reason, with all scores that have it; the most frequent reason is enough.
+    names: dict[tuple[str, str], list[str]] = {}
+    for row in file.scores:
+        for word, missing in (("skipped", row.skipped), ("failed", row.failed)):
+            if missing.count:
+                number = missing.reasons[missing.main_reason]
+                share = "" if number == missing.count else f" ({number} of them)"
+                reason = f"{shorten(missing.main_reason, _LONGEST_REASON)}{share}"
+                names.setdefault((f"{missing.count} {word}", reason), []).append(row.name)
+    for (number_of, reason), members in names.items():
+        yield f"{', '.join(members)}, {number_of}{' each' if len(members) > 1 else ''}: {reason}"
+
+
+def _ranks(file: FileReport) -> Table:
+    ranks = file.ranks
+    if ranks is None:
+        return _table("", {})
+    counts = list(ranks.counts.items())
+    rows = [(f"{rank}", number) for rank, number in counts[:_MOST_RANKS]]
+    # A retriever that returns hundreds of passages would make the table as long.
+    if rest := sum(number for _, number in counts[_MOST_RANKS:]):
+        rows.append((f"beyond {counts[_MOST_RANKS - 1][0]}", rest))
+    rows.append(("missed", ranks.missed))
+    hits = ", ".join(f"hit@{k} {format_share(share)}" for k, share in ranks.hits.items())
+    shares = f"Retrieved {format_share(ranks.match)}, missed {format_share(ranks.misses)}"
+    notes = [f"{shares}, MRR {ranks.mrr:.3f}, {hits}; {counted(ranks.count, 'turn')}."]
+    if ranks.unknown:
+        notes.append(
+            f"The rank of {counted(ranks.unknown, 'turn')} is unknown: they failed, or have no passages with ids."
+        )
+    columns = {
+        "rank": [rank for rank, _ in rows],
+        "turns": [f"{number}" for _, number in rows],
+        "share": [format_share(number / ranks.count) for _, number in rows],
+    }
+    return _table(f"{file.name}: rank of the target passage", columns, notes)
+
+
+def _repeats(file: FileReport) -> Table:
+    rows = [(row.name, row.repeats) for row in file.scores if row.repeats is not None]
+    columns = {
+        "score": [name for name, _ in rows],
+        "mean": [show_value(found.mean) for _, found in rows],
+        "variance": [show_value(found.variance) for _, found in rows],
+        "CV": [show_value(found.coefficient) for _, found in rows],
+        "questions": [f"{found.questions}" for _, found in rows],
+        "without CV": [f"{found.undefined or ''}" for _, found in rows],
+    }
+    note = (
+        "Between the answers to one question, then the mean over questions. CV: standard deviation / mean;"
+        " a question with mean 0 has none."
+    )
+    return _table(f"{file.name}: consistency over repeats", columns, [note], optional=("without CV",))
+
+
+def _similarity(file: FileReport) -> Table:
+    rows = file.similarity
+    columns = {
+        "F1 between answers": [row.name for row in rows],
+        "mean": [show_value(row.spread.mean if row.spread else None) for row in rows],
+        "interval": [_interval(row.spread.interval if row.spread else None) for row in rows],
+        "median": [show_value(row.spread.median if row.spread else None) for row in rows],
+        "spread": [show_value(row.spread.deviation if row.spread else None) for row in rows],
+        "questions": [f"{row.spread.count if row.spread else 0}" for row in rows],
+        "excluded": [f"{row.left_out or ''}" for row in rows],
+    }
+    # The reason why there is no number, or the model that made it.
+    remarks = {row.name: row.reason or row.model for row in rows}
+    notes = [f"{name}: {remark}." for name, remark in remarks.items() if remark]
+    if any(row.drawn for row in rows):
+        notes.append("Over questions that were drawn at random from all.")
+    return _table(f"{file.name}: similarity of repeated answers", columns, notes, optional=("excluded",))
+
+
+def _documents(file: FileReport) -> Table:
+    # The ordering score comes first, then those in the order of the file: sorting is stable.
+    names = sorted((row.name for row in file.scores if row.count), key=lambda name: name != file.worst_by)
+    names = names[:_MOST_DOCUMENT_SCORES]
+    ordering = file.score(names[0]) if names else None
+
+    def badness(row: DocumentRow) -> float:
+        # A document without the score comes last.
+        if ordering is None or ordering.name not in row.means:
+            return math.inf
+        return row.means[ordering.name] * (-1 if ordering.direction == "lower" else 1)
+
+    order = sorted(file.documents, key=badness)
+    shown = order[:_MOST_DOCUMENTS]
+    columns = [
+        ("document", [row.document for row in shown]),
+        ("answers", [f"{row.records}" for row in shown]),
+        *((name, [show_value(row.means.get(name)) for row in shown]) for name in names),
+    ]
+    notes = [f"The {len(shown)} worst of {len(order)}."] if len(order) > len(shown) else []
+    return _table(f"{file.name}: by source document", columns, notes)
+
+
+def _worst(file: FileReport) -> Table:
+    columns = {
+        "id": [turn.id if file.runs == 1 else f"{turn.id}, run {turn.run}" for turn in file.worst],
+        "score": [show_value(turn.value) for turn in file.worst],
+        "question": [shorten(turn.query, LONGEST_TEXT) for turn in file.worst],
+        "answer": [shorten(turn.response, LONGEST_TEXT) for turn in file.worst],
+    }
+    title = f"{file.name}: worst turns by {file.worst_by}"
+    return _table(title, columns, texts=("question", "answer"), is_detail=True)
+
+
+# --------------------------------------------------------------------------- two files
+
+
+def _changes(comparison: FileComparison) -> Table:
+    before, after = comparison.before, comparison.after
+    # The title has both names.
+    if max(len(before), len(after)) > _LONGEST_NAME:
+        before, after = "before", "after"
+    scores = comparison.scores
+    words = [
+        "▼ worse"
+        if change.is_significant(_ALPHA, worse=True)
+        else "▲ better"
+        if change.is_significant(_ALPHA, worse=False)
+        else ""
+        for change in scores
+    ]
+    columns = [
+        ("score", [_with_arrow(change.name, change.direction) for change in scores]),
+        (before, [show_value(change.test.before if change.test else None) for change in scores]),
+        (after, [show_value(change.test.after if change.test else None) for change in scores]),
+        ("difference", [MISSING if change.test is None else signed_value(change.test.difference) for change in scores]),
+        ("change", words),
+        ("interval", [_interval(change.test.interval if change.test else None, "signed") for change in scores]),
+        ("p", [MISSING if change.test is None else format_p_value(change.test.p) for change in scores]),
+        ("p (worse)", [MISSING if change.p_worse is None else format_p_value(change.p_worse) for change in scores]),
+        ("n", [f"{change.count}" for change in scores]),
+    ]
+    title = f"{comparison.before} → {comparison.after}"
+    return _table(title, columns, list(_comparison_notes(comparison, any(words))), optional=("change",))
+
+
+def _comparison_notes(comparison: FileComparison, has_changes: bool) -> Iterator[str]:
+    yield f"Over the {counted(comparison.common, 'question')} that both have."
+    yield "p: paired permutation test, two-sided; p (worse): one-sided, adjusted (Holm) by the number of scores."
+    if has_changes:
+        yield f"▲ ▼: significant at {_ALPHA:g} after the adjustment."
+    if comparison.only_before or comparison.only_after:
+        yield (
+            f"Not compared: {counted(comparison.only_before, 'question')} only in {comparison.before},"
+            f" {comparison.only_after} only in {comparison.after}."
+        )
+    if comparison.different:
+        ids = counted(comparison.different, "id")
+        yield f"Not compared: {ids} that stand for different questions in the two files."
+    if comparison.only_in_one:
+        yield f"Scores that only one of them has: {', '.join(comparison.only_in_one)}."
+    for line in comparison.describe_losses(comparison.losses):
+        yield f"{line}."
+    for change in comparison.scores:
+        if change.makers:
+            yield f"{change.name}: {comparison.describe_makers(change.makers)}."
+        if change.not_compared:
+            yield f"{comparison.describe_excluded(change)}."
+
+
+def _changed(comparison: FileComparison) -> Table:
+    turns = comparison.changed
+    columns = {
+        "id": [turn.id for turn in turns],
+        "before": [show_value(turn.before) for turn in turns],
+        "after": [show_value(turn.after) for turn in turns],
+        "question": [shorten(turn.query, LONGEST_TEXT) for turn in turns],
+        "answer before": [shorten(turn.response_before, LONGEST_TEXT) for turn in turns],
+        "answer after": [shorten(turn.response_after, LONGEST_TEXT) for turn in turns],
+    }
+    title = f"{comparison.before} → {comparison.after}: turns that changed most by {comparison.changed_by}"
+    return _table(title, columns, texts=("question", "answer before", "answer after"), is_detail=True)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rageval_hooks.offline.report.model import Report, Verdict
-from rageval_hooks.offline.report.render.table_model import LONGEST_TEXT
-from rageval_hooks.offline.report.render.tables import Table, to_tables
-from rageval_hooks.runtime.selecting import without
+from rageval_hooks.offline.report.model import Report, ReportVerdict
+from rageval_hooks.offline.report.render.tables import LONGEST_TEXT, Table, to_tables
 from rageval_hooks.text.formatting import flat, width_of
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ _MARKS = {"good": "+", "bad": "-", "note": " "}
 _MARKUP = re.compile(r"([\\`*{}\[\]<>#|~&!]|(?<!\w)_|_(?!\w))")
 
 
-def to_markdown(report: Report, verdict: Verdict | None = None) -> str:
+def to_markdown(report: Report, verdict: ReportVerdict | None = None) -> str:
     """Return the report as Markdown."""
     lines = ["# RAG evaluation", ""]
     if verdict is not None:
@@ -45,25 +43,16 @@ def to_markdown(report: Report, verdict: Verdict | None = None) -> str:
         lines += [f"- {_escaped(line.strip())}" for line in _verdict_lines(verdict)]
         lines.append("")
     for table in to_tables(report):
-        lines += _markdown_table(table.shortened(_SHORT_TEXT))
+        short = table.shortened(_SHORT_TEXT)
+        # A rule with a colon at its end aligns numbers to the right.
+        rules = ["---" if column in short.texts else "---:" for column in range(len(short.header))]
+        lines += [f"## {_escaped(short.title)}", ""]
+        lines += [_markdown_row(short.header), f"| {' | '.join(rules)} |", *map(_markdown_row, short.rows), ""]
+        lines += [line for note in short.notes for line in (_escaped(note), "")]
     return "\n".join(lines)
 
 
-def _markdown_table(table: Table) -> Iterator[str]:
-    yield f"## {_escaped(table.title)}"
-    yield ""
-    yield _markdown_row(table.header)
-    # A rule with a colon at its end aligns numbers to the right.
-    rules = ["---" if column in table.texts else "---:" for column in range(len(table.header))]
-    yield f"| {' | '.join(rules)} |"
-    yield from map(_markdown_row, table.rows)
-    yield ""
-    for note in table.notes:
-        yield _escaped(note)
-        yield ""
-
-
-def to_plain_text(report: Report, verdict: Verdict | None = None) -> str:
+def to_plain_text(report: Report, verdict: ReportVerdict | None = None) -> str:
     """Return the report as text without a limit on the width, for a file or a pipe."""
     lines = []
     if verdict is not None:
@@ -73,7 +62,7 @@ def to_plain_text(report: Report, verdict: Verdict | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def print_tables(report: Report, console: Console, verdict: Verdict | None = None) -> None:
+def print_tables(report: Report, console: Console, verdict: ReportVerdict | None = None) -> None:
     """Print the report to a terminal. Texts wrap; number columns that do not fit are dropped, and named."""
     from rich.text import Text
 
@@ -100,27 +89,23 @@ def _flat_line(line: str) -> str:
     return f"{line[:2]}{flat(line[2:])}"
 
 
-def _verdict_lines(verdict: Verdict) -> list[str]:
+def _verdict_lines(verdict: ReportVerdict) -> list[str]:
     findings = [*verdict.quality, *verdict.changes]
-    return [
-        *(f"{_MARKS[finding.kind]} {finding.text}" for finding in findings),
-        *(f"  {line}" for line in verdict.certainty),
-    ]
+    lines = [f"{_MARKS[finding.kind]} {finding.text}" for finding in findings]
+    return lines + [f"  {line}" for line in verdict.certainty]
 
 
 def _aligned(table: Table) -> list[str]:
-    rows = [table.header, *table.rows]
     widths = [_natural_width(table, column) for column in range(len(table.header))]
-    return [_aligned_row(table, row, widths) for row in rows]
-
-
-def _aligned_row(table: Table, row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = []
-    for column, cell in enumerate(row):
-        # str.ljust() counts characters, but a Chinese one takes two columns of a terminal.
-        room = " " * (widths[column] - width_of(cell))
-        cells.append(cell + room if column in table.texts else room + cell)
-    return (" " * _GAP).join(cells).rstrip()
+    lines = []
+    for row in (table.header, *table.rows):
+        cells = []
+        for column, cell in enumerate(row):
+            # str.ljust() counts characters, but a Chinese one takes two columns of a terminal.
+            room = " " * (widths[column] - width_of(cell))
+            cells.append(cell + room if column in table.texts else room + cell)
+        lines.append((" " * _GAP).join(cells).rstrip())
+    return lines
 
 
 def _fitting(table: Table, width: int) -> tuple[list[int], list[int]]:
@@ -128,7 +113,7 @@ def _fitting(table: Table, width: int) -> tuple[list[int], list[int]]:
     kept = list(range(len(table.header)))
     dropped: list[int] = []
     while _least_width(table, kept) > width:
-        numbers = without(kept, table.texts)
+        numbers = [column for column in kept if column not in table.texts]
         # One number stays even if the terminal has to break the line: a table of names alone says nothing.
         if len(numbers) <= 1:
             break
@@ -144,8 +129,8 @@ def _least_width(table: Table, columns: Sequence[int]) -> int:
 def _text_length(table: Table, columns: Sequence[int], width: int) -> int:
     """Return how many characters of a text are three lines of its column, but never fewer than in a file."""
     texts = [column for column in columns if column in table.texts and column != 0]
-    others = without(columns, texts)
-    room = width - sum(_least_column_width(table, column) for column in others) - _GAP * len(columns)
+    numbers = [column for column in columns if column not in texts]
+    room = width - sum(_least_column_width(table, column) for column in numbers) - _GAP * len(columns)
     widths = sorted(_natural_width(table, column) for column in texts)
     # A short column leaves room for the longer ones.
     while widths and widths[0] <= room // len(widths):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from rageval_hooks import ConfigurationError
-from tests.offline.report.render.pages import hostile_page, page_of
+from tests.offline.report.render.pages import EVIL, hostile_page, page_of
 from tests.offline.scored import record, write
 
 
@@ -30,6 +31,20 @@ class TestMarkup:
         ids = re.findall(r'\bid="([^"]+)"', page_file.read_text(encoding="utf-8"))
         assert len(ids) > 50
         assert len(ids) == len(set(ids))
+
+    def test_the_script_gets_every_turn(self, page_file: Path) -> None:
+        """A row per answer, with how many of its sentences are unsupported, and an element with its details."""
+        text = page_file.read_text(encoding="utf-8")
+        found = dict(re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', text))
+        rows = [json.loads(found[f"rows-{file}"]) for file in (0, 1)]
+        details = json.loads(found["turn-1-15"])
+
+        assert [len(one) for one in rows] == [16, 16]
+        assert rows[0][0][1:3] == [1, f"When? {EVIL}"]
+        assert [row[5] for row in rows[0]] == [1] * 16
+        assert len([name for name in found if name.startswith("turn-")]) == 32
+        assert details["query"] == f"When? {EVIL}"
+        assert [passage["is_target"] for passage in details["passages"]] == [True]
 
     def test_the_same_files_give_the_same_page(self, tmp_path: Path) -> None:
         """Byte for byte."""

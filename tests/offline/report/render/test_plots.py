@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from rageval_hooks import Score
 from rageval_hooks.offline.report import Report, build_report
 from rageval_hooks.offline.report.render import draw, panels, to_png, to_svg
 from tests.offline.scored import record, write
@@ -63,6 +64,28 @@ def test_a_yes_or_no_score_is_a_share_and_not_a_box(report: Report) -> None:
     """On an axis from 0% to 100%."""
     [panel] = [panel for panel in panels(report) if panel.title == "answered"]
     assert (panel.kind, panel.low, panel.high) == ("share", 0, 1)
+
+
+def test_a_score_that_no_metric_defines_is_known_by_its_values(tmp_path: Path) -> None:
+    """Zeros and ones are a share; values from 0 to 1 are in the overview; others have an axis of their own."""
+    records = [record(f"q{k}", scores={"my_yes": k % 2, "my_share": k / 9, "my_count": k}) for k in range(9)]
+    found = {panel.title: panel for panel in panels(build_report([write(tmp_path / "a.jsonl", records)]))}
+
+    assert {name: panel.kind for name, panel in found.items() if name.startswith("my")} == {
+        "my_yes": "share",
+        "my_share": "box",
+        "my_count": "box",
+    }
+    assert {mark.label for mark in found["overview"].marks} == {"my_yes", "my_share", "answered"}
+
+
+def test_a_threshold_is_dashed(tmp_path: Path) -> None:
+    """The default of the model that made the score, or the bound that the user requires."""
+    records = [record(f"q{k}", 1, Score(name="groundedness", value=k / 9, model="lexical")) for k in range(9)]
+    report = build_report([write(tmp_path / "a.jsonl", records)])
+
+    assert "dashed: at least 0.75" in texts(to_svg(draw(panels(report), 0.95)))
+    assert "dashed: at least 0.6" in texts(to_svg(draw(panels(report, bounds={"groundedness": 0.6}), 0.95)))
 
 
 def test_an_axis_starts_at_0_and_ends_at_the_bound(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 // All texts come from files of other people: they are set with textContent, never as markup.
 (() => {
   const PAGE = 50;
-  const index = JSON.parse(document.getElementById("index").textContent);
+  const load = (id) => JSON.parse(document.getElementById(id).textContent);
+  const index = load("index");
   const [ID, RUN, QUERY, DOCUMENT, FAILED, UNSUPPORTED, VALUES] = [0, 1, 2, 3, 4, 5, 6];
   const $ = (id) => document.getElementById(id);
   const state = { page: 0, other: null, open: new Set(), columns: new Set(index.columns), descending: false };
-  const cache = new Map();
-  let files = [];
+  const files = index.files.map((_, place) => load(`rows-${place}`));
   let rows = [];
 
   function element(tag, properties = {}, ...children) {
@@ -18,23 +18,6 @@
     }
     made.append(...children.filter((child) => child !== null && child !== undefined));
     return made;
-  }
-
-  // Chunks are base64 of deflated JSON. Inflating one takes a few milliseconds, so it is done when it is needed.
-  function unpack(id) {
-    if (!cache.has(id)) {
-      cache.set(id, (async () => {
-        const bytes = Uint8Array.from(atob($(id).textContent), (character) => character.charCodeAt(0));
-        const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-        return JSON.parse(await new Response(stream).text());
-      })());
-    }
-    return cache.get(id);
-  }
-
-  async function detailsOf(file, row) {
-    const chunk = await unpack(`turns-${file}-${Math.floor(row / index.per_chunk)}`);
-    return chunk[row % index.per_chunk];
   }
 
   function number(value, binary) {
@@ -190,10 +173,10 @@
       ...columns.map((place) => scoreCell(row, place)));
     const detail = element("td", { className: "detail", colSpan: columns.length + 1 });
     const detailRow = element("tr", { hidden: true }, detail);
-    const show = async () => {
+    const show = () => {
       opener.setAttribute("aria-expanded", "true");
       detailRow.hidden = false;
-      if (!detail.hasChildNodes()) detail.append(await sides(row));
+      if (!detail.hasChildNodes()) detail.append(sides(row));
     };
     opener.addEventListener("click", () => {
       if (detailRow.hidden) { state.open.add(key); show(); return; }
@@ -224,13 +207,12 @@
 
   // ------------------------------------------------------------------ details
 
-  async function sides(row) {
+  function sides(row) {
     const found = element("div", { className: "sides" });
-    if (row.data) found.append(side(await detailsOf(0, row.place), state.other === null ? null : index.files[0].name, null));
-    if (row.other) {
-      const before = row.data ? await detailsOf(0, row.place) : null;
-      found.append(side(await detailsOf(state.other, row.otherPlace), index.files[state.other].name, before));
-    }
+    // Every turn has an element of its own with its details.
+    const before = row.data ? load(`turn-0-${row.place}`) : null;
+    if (before) found.append(side(before, state.other === null ? null : index.files[0].name, null));
+    if (row.other) found.append(side(load(`turn-${state.other}-${row.otherPlace}`), index.files[state.other].name, before));
     return found;
   }
 
@@ -376,12 +358,7 @@
     }));
   }
 
-  async function start() {
-    if (typeof DecompressionStream === "undefined") {
-      $("count").textContent = "The table of all questions needs a browser from 2023 or later.";
-      return;
-    }
-    files = await Promise.all(index.files.map((_, place) => unpack(`rows-${place}`)));
+  function start() {
     if (files.length > 1) {
       state.other = 1;
       $("pair-label").hidden = false;

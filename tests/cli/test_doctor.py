@@ -150,6 +150,34 @@ def test_settings_that_contradict_each_other(settings: dict[str, str], message: 
     assert "hunter22" not in json.dumps(found)
 
 
+@pytest.mark.parametrize(
+    ("settings", "status", "message"),
+    [
+        ({"enabled": "false"}, 0, "warning: enabled is false"),
+        ({"sample_rate": "0"}, 0, "warning: sample_rate is 0"),
+        ({"judge": "openai:m", "judge_sample_rate": "0"}, 0, "warning: judge_sample_rate is 0"),
+        ({"dispatch": "spool"}, 0, "note: dispatch is spool without a judge"),
+        ({"dispatch": "spool", "spool_path": "/nowhere/spool.db"}, 1, "problem: the folder of spool_path, /nowhere"),
+        ({"metadata_allow": "user,tier", "metadata_deny": "tier"}, 0, "metadata_deny both name tier: it is removed"),
+    ],
+)
+def test_settings_that_may_be_mistakes(settings: dict[str, str], status: int, message: str) -> None:
+    """Some are problems; most may be meant."""
+    found = doctor("--no-judge", "--no-send", status=status, **settings)
+    assert message in messages(found["settings"])
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [("OTEL_SDK_DISABLED", "true", "writes no spans"), ("OTEL_TRACES_SAMPLER", "always_off", "are not recorded")],
+)
+def test_variables_of_opentelemetry(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str) -> None:
+    """They switch evaluation off, too."""
+    monkeypatch.setenv(variable, value)
+    [finding] = problems(doctor("--no-send", status=1)["settings"])
+    assert message in finding["message"]
+
+
 def test_a_contradiction_is_reported_once() -> None:
     """Although it stops several checks."""
     found = doctor(status=1, metrics="trace")
@@ -305,14 +333,45 @@ def test_what_would_happen_to_a_turn(server: JudgeServer) -> None:
 
 
 def test_a_check_that_raises_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rageval_hooks.cli.operations.doctor.checks.clock import ClockCheck
+    """For example because the metadata of an installed package is broken."""
 
     def fail(*_: Any) -> Any:
         raise RuntimeError("unexpected")
 
-    monkeypatch.setattr(ClockCheck, "run", fail)
+    monkeypatch.setattr("platform.python_version", fail)
 
     found = doctor(status=1)
 
-    assert "RuntimeError: unexpected" in messages(found["clock"])
+    assert "RuntimeError: unexpected" in messages(found["versions"])
     assert found["a turn"]
+
+
+def test_a_package_that_is_too_old_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Against the range that this package declares; packages of its own tests do not matter."""
+    for name, version in (("tiktoken", "0.1.0"), ("pytest", "3.0")):
+        folder = tmp_path / f"{name}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    [finding] = problems(doctor(status=1)["versions"])
+
+    assert finding["message"] == "tiktoken 0.1.0 is installed, which is not >=0.9"
+    assert finding["advice"] == 'pip install "tiktoken>=0.9"'
+
+
+def test_nothing_is_sent(tmp_path: Path) -> None:
+    """With --no-send, and without a judge."""
+    found = doctor("--no-send", status=0, exporters="jsonl", jsonl_path=str(tmp_path / "a.jsonl"))
+
+    assert messages(found["exporters"]) == "note: jsonl: nothing sent (--no-send)"
+    assert messages(found["judge"]) == "note: no judge: metrics that ask one do not run"
+    assert (tmp_path / "a.jsonl").read_text() == ""
+
+
+def test_a_setting_without_a_value(tmp_path: Path) -> None:
+    """Its text may hold a key: the message names its position only."""
+    done = CliRunner().invoke(app, ["doctor", "--set", f"judge={SECRET}", "--set", SECRET])
+
+    assert "--set number 2 is not of the form NAME=VALUE" in str(done.exception)
+    assert SECRET not in str(done.exception)

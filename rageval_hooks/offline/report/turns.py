@@ -11,21 +11,27 @@ gets its sentences highlighted in the answer and its missing facts listed.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.targets import target_rank
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.runtime.narrowing import mappings_in
-from rageval_hooks.runtime.selecting import not_none
 from rageval_hooks.score import Score
 from rageval_hooks.text.formatting import truncate
-from rageval_hooks.turn import Passage, Turn
+from rageval_hooks.turn import Turn
 
-__all__ = ["Evidence", "Quote", "Sentence", "ShownPassage", "ShownScore", "ShownTurn", "check_trace_url", "show_turn"]
+__all__ = [
+    "Quote",
+    "SentenceEvidence",
+    "ShownPassage",
+    "ShownScore",
+    "ShownSentence",
+    "ShownTurn",
+    "check_trace_url",
+    "show_turn",
+]
 
 Support = Literal["supported", "weak", "unsupported"]
 
@@ -36,12 +42,6 @@ _SUPPORTED, _WEAK = 0.6, 0.3
 _LONGEST = 2000
 _LONGEST_RESPONSE = 20_000
 
-# Where the address of a trace has its id.
-_PLACEHOLDER = "{trace_id}"
-
-# The beginning of an address that a browser opens: "https://phoenix.example.com/…".
-_HTTP = re.compile(r"https?://")
-
 
 class Quote(Data):
     """A piece of a passage: the passage's id, or its number from 1, and the text."""
@@ -50,7 +50,7 @@ class Quote(Data):
     text: str
 
 
-class Sentence(Data):
+class ShownSentence(Data):
     """A sentence of the response.
 
     Attributes:
@@ -68,11 +68,11 @@ class Sentence(Data):
     quotes: tuple[Quote, ...] = ()
 
 
-class Evidence(Data):
+class SentenceEvidence(Data):
     """The values of one score for each sentence of the response."""
 
     score: str
-    sentences: tuple[Sentence, ...]
+    sentences: tuple[ShownSentence, ...]
 
 
 class ShownPassage(Data):
@@ -139,7 +139,7 @@ class ShownTurn(Data):
     scores: tuple[ShownScore, ...] = ()
     missing: dict[str, str]
     facts: tuple[str, ...] = ()
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[SentenceEvidence, ...] = ()
     passages: tuple[ShownPassage, ...] = ()
     trace_id: str | None = None
     answerable: bool = True
@@ -154,10 +154,10 @@ def check_trace_url(url: str | None) -> None:
     if url is None:
         return
     # The page makes it a link: an address such as "javascript:…" must not get there.
-    if not _HTTP.match(url) or _PLACEHOLDER not in url:
+    if not url.startswith(("http://", "https://")) or "{trace_id}" not in url:
         raise ConfigurationError(
-            f"--trace-url is {url[:200]!r}: give an http address with {_PLACEHOLDER} in it, such as"
-            f" http://localhost:6006/redirects/traces/{_PLACEHOLDER}"
+            f"--trace-url is {url[:200]!r}: give an http address with {{trace_id}} in it, such as"
+            " http://localhost:6006/redirects/traces/{trace_id}"
         )
 
 
@@ -170,8 +170,17 @@ def show_turn(record: Record, derived: Iterable[Score] = (), name: str | None = 
         name: the score by which it is shown.
     """
     turn = record.turn
-    scores = _all_scores(record, derived)
+    scores = {score.name: score for score in record.scores()}
+    for score in derived:
+        scores.setdefault(score.name, score)
     chosen = scores.get(name) if name is not None else None
+    # A turn may end badly without an exception, for example when its caller cancels it.
+    error: str | None = None if turn.status == "ok" else turn.status
+    if turn.error is not None:
+        error = f"{turn.error.type}: {turn.error.message}"
+    missing = [result for result in record.results if not isinstance(result, Score)]
+    facts = [str(item.get("text", "")) for score in scores.values() for item in _items(score, "missing")]
+    evidence = {key: [_sentence(item, turn) for item in _items(score, "sentences")] for key, score in scores.items()}
     return ShownTurn(
         id=record.id,
         run=record.run,
@@ -179,109 +188,64 @@ def show_turn(record: Record, derived: Iterable[Score] = (), name: str | None = 
         query=truncate(turn.query, _LONGEST),
         response=truncate(turn.response, _LONGEST_RESPONSE),
         reference=None if turn.reference is None else truncate(turn.reference, _LONGEST),
-        error=_error(turn),
+        error=error,
         value=chosen.value if chosen else None,
         explanation=chosen.explanation if chosen else None,
-        scores=tuple(_show_score(score) for score in scores.values()),
-        missing=_missing(record),
-        facts=tuple(dict.fromkeys(_facts(scores))),
-        evidence=tuple(_evidence(scores, turn)),
-        passages=tuple(_passages(record)),
+        scores=tuple(
+            ShownScore(
+                name=score.name,
+                value=score.value,
+                label=score.label,
+                explanation=None if score.explanation is None else truncate(score.explanation, _LONGEST),
+                model=score.model,
+            )
+            for score in scores.values()
+        ),
+        missing={result.name: f"{result.status}: {result.reason}" for result in missing},
+        facts=tuple(dict.fromkeys(filter(None, facts))),
+        evidence=tuple(
+            SentenceEvidence(score=name, sentences=tuple(found)) for name, found in evidence.items() if found
+        ),
+        passages=_passages(record),
         trace_id=turn.span.trace_id if turn.span else None,
         answerable=record.answerable,
     )
 
 
-def _all_scores(record: Record, derived: Iterable[Score]) -> dict[str, Score]:
-    """Return the record's scores by name: its own, then the derived ones that it lacks."""
-    scores = {score.name: score for score in record.scores()}
-    for score in derived:
-        scores.setdefault(score.name, score)
-    return scores
-
-
-def _show_score(score: Score) -> ShownScore:
-    return ShownScore(
-        name=score.name,
-        value=score.value,
-        label=score.label,
-        explanation=None if score.explanation is None else truncate(score.explanation, _LONGEST),
-        model=score.model,
-    )
-
-
-def _error(turn: Turn) -> str | None:
-    if turn.error is not None:
-        return f"{turn.error.type}: {turn.error.message}"
-    # A turn may end badly without an exception, for example when its caller cancels it.
-    return None if turn.status == "ok" else turn.status
-
-
-def _missing(record: Record) -> dict[str, str]:
-    # Only scores are ever about a part of a turn.
-    missing = [result for result in record.results if not isinstance(result, Score)]
-    return {result.name: f"{result.status}: {result.reason}" for result in missing}
-
-
-def _facts(scores: Mapping[str, Score]) -> Iterator[str]:
-    for score in scores.values():
-        for item in _items(score, "missing"):
-            if text := str(item.get("text", "")):
-                yield text
-
-
-def _evidence(scores: Mapping[str, Score], turn: Turn) -> Iterator[Evidence]:
-    for name, score in scores.items():
-        sentences = [_sentence(item, turn) for item in _items(score, "sentences")]
-        if sentences:
-            yield Evidence(score=name, sentences=tuple(sentences))
-
-
 def _items(score: Score, key: str) -> list[Mapping[str, Any]]:
     """Return a list of mappings from a score's metadata; anything else there is ignored."""
-    return mappings_in(score.metadata.get(key))
+    return _mappings(score.metadata.get(key))
 
 
-def _sentence(item: Mapping[str, Any], turn: Turn) -> Sentence:
-    # Judges give a verdict on each sentence, formulas a number.
-    return _judged(item, turn) if "fully_supported" in item else _measured(item, turn)
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
-def _measured(item: Mapping[str, Any], turn: Turn) -> Sentence:
-    """Return a sentence that a formula has given a number."""
-    value = _number(item.get("score"))
+def _sentence(item: Mapping[str, Any], turn: Turn) -> ShownSentence:
+    """Return a sentence that a judge has called supported or not, or that a formula has given a number."""
+    text = str(item.get("text", ""))
+    support: Support
+    if "fully_supported" in item:
+        named = _mappings(item.get("support"))
+        quotes = [_quote(given.get("passage"), given.get("text"), turn) for given in named]
+        # The judge also names passages for a sentence that they support in part.
+        support = "supported" if item.get("fully_supported") else "weak" if named else "unsupported"
+        note = str(item.get("explanation") or "")
+        return ShownSentence(text=text, support=support, note=note, quotes=tuple(filter(None, quotes)))
+    given = item.get("score")
+    value = float(given) if isinstance(given, (int, float)) else 0.0
+    support = "supported" if value >= _SUPPORTED else "weak" if value >= _WEAK else "unsupported"
     notes = []
-    if parts := ", ".join(f"“{part.get('text', '')}”" for part in mappings_in(item.get("unsupported"))):
+    if parts := ", ".join(f"“{part.get('text', '')}”" for part in _mappings(item.get("unsupported"))):
         notes.append(f"unsupported: {parts}")
-    if missing := ", ".join(str(word) for word in item.get("missing") or ()):
-        notes.append(f"no passage has: {missing}")
+    if words := ", ".join(str(word) for word in item.get("missing") or ()):
+        notes.append(f"no passage has: {words}")
     # With a support of 0 no passage is closer than any other.
     closest = _quote(item.get("passage"), None, turn) if value > 0 else None
-    return Sentence(
-        text=str(item.get("text", "")),
-        support=_support_of(value),
-        score=value,
-        note="; ".join(notes),
-        quotes=tuple(not_none([closest])),
+    quotes = [closest]
+    return ShownSentence(
+        text=text, support=support, score=value, note="; ".join(notes), quotes=tuple(filter(None, quotes))
     )
-
-
-def _support_of(value: float) -> Support:
-    if value >= _SUPPORTED:
-        return "supported"
-    return "weak" if value >= _WEAK else "unsupported"
-
-
-def _judged(item: Mapping[str, Any], turn: Turn) -> Sentence:
-    """Return a sentence that a judge has called supported or not, with the passages that it named."""
-    named = mappings_in(item.get("support"))
-    quotes = filter(None, (_quote(given.get("passage"), given.get("text"), turn) for given in named))
-    # The judge also names passages for a sentence that they support in part.
-    support: Support = "weak" if named else "unsupported"
-    if item.get("fully_supported"):
-        support = "supported"
-    note = str(item.get("explanation") or "")
-    return Sentence(text=str(item.get("text", "")), support=support, note=note, quotes=tuple(quotes))
 
 
 def _quote(index: Any, text: Any, turn: Turn) -> Quote | None:
@@ -294,29 +258,18 @@ def _quote(index: Any, text: Any, turn: Turn) -> Quote | None:
     return Quote(passage=passage.id or number, text=truncate(str(text or passage.text), _LONGEST))
 
 
-def _passages(record: Record) -> Iterator[ShownPassage]:
-    targets = _target_positions(record)
-    for rank, passage in enumerate(record.turn.passages, 1):
-        yield _show_passage(passage, rank, is_target=rank in targets)
-
-
-def _show_passage(passage: Passage, rank: int, *, is_target: bool) -> ShownPassage:
-    return ShownPassage(
-        rank=rank,
-        id=passage.id,
-        text=truncate(passage.text, _LONGEST),
-        score=passage.score,
-        is_target=is_target,
-        in_prompt=passage.in_prompt,
-    )
-
-
-def _target_positions(record: Record) -> set[int]:
-    """Return the ranks of the passages that the answer needs, as far as they were retrieved."""
-    found = (target_rank(target.id, target.text, record.turn.passages) for target in record.targets)
+def _passages(record: Record) -> tuple[ShownPassage, ...]:
+    passages = record.turn.passages
     # A rank that the file states needs no id and no text of the target.
-    return set(not_none([record.rank, *found]))
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else 0.0
+    targets = {record.rank, *(target_rank(target.id, target.text, passages) for target in record.targets)}
+    return tuple(
+        ShownPassage(
+            rank=rank,
+            id=passage.id,
+            text=truncate(passage.text, _LONGEST),
+            score=passage.score,
+            is_target=rank in targets,
+            in_prompt=passage.in_prompt,
+        )
+        for rank, passage in enumerate(passages, 1)
+    )

@@ -2,62 +2,58 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, Final
+from contextlib import contextmanager
+from typing import Final
 
-from rageval_hooks.cli.operations.doctor.base import Check, Finding, note, ok, problem, warning
-from rageval_hooks.cli.operations.doctor.recording_log import RecordedLog, recorded_log
-from rageval_hooks.cli.operations.doctor.setup import Setup
+from rageval_hooks.cli.doctor.setup import DoctorFinding, Setup, note, ok, problem, warning
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.exporters.base import AUTOMATIC, REGISTRY, Exporter, automatic_exporters
 from rageval_hooks.exporters.delivery import DestinationAbsentError, PostError, ScoreApiExporter
 from rageval_hooks.exporters.mlflow import mlflow_fault
 from rageval_hooks.exporters.otlp_places import otlp_fault, otlp_places
+from rageval_hooks.judges.failures import MessageCleaner
 from rageval_hooks.runtime.time_limit import remaining, within
 from rageval_hooks.runtime.tracing.random_ids import RandomIds
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.turn import Passage, SpanReference, Timing, Turn
 
-__all__ = ["ExporterCheck"]
+__all__ = ["exporters", "seconds_for_all"]
 
 _PAUSE: Final = 0.25
 _FAILED: Final = ("rejected", "lost", "dropped", "queued")
 """Counters of exporters that are above 0 when something was not delivered."""
 
 
-class ExporterCheck(Check):
-    """Sends one evaluation through each exporter, as an application does."""
-
-    name: ClassVar[str] = "exporters"
-    order: ClassVar[int] = 50
-
-    def seconds(self, setup: Setup) -> float:
-        """Return the time for each exporter to deliver, to be asked, and to end."""
-        number = len(setup.settings.exporters)
-        if AUTOMATIC in setup.settings.exporters:
-            number += len(automatic_exporters([]))
-        return 3 * setup.options.seconds * max(1, number) + 10
-
-    def run(self, setup: Setup) -> Iterator[Finding]:
-        """Yield what became of the evaluation, exporter by exporter."""
-        made: dict[str, Exporter] = {}
-        named = [name for name in setup.settings.exporters if name != AUTOMATIC]
-        yield from _create(named, made, setup)
-        if AUTOMATIC in setup.settings.exporters:
-            yield from _create([kind.name for kind in automatic_exporters(made.values())], made, setup)
-        evaluation = marked_evaluation()
-        # Spans go first: servers take a score only for a span that they have.
-        for name in sorted(made, key=lambda name: not made[name].traces):
-            if not _is_idle(made[name]):
-                yield _examine(name, made[name], evaluation, setup)
-        idle = [name for name, exporter in made.items() if _is_idle(exporter)]
-        if idle:
-            yield note(f"not in use, because spans do not go there: {', '.join(idle)}")
+def seconds_for_all(setup: Setup) -> float:
+    """Return the time for each exporter to deliver, to be asked, and to end."""
+    number = len(setup.settings.exporters)
+    if AUTOMATIC in setup.settings.exporters:
+        number += len(automatic_exporters([]))
+    return 3 * setup.options.seconds * max(1, number) + 10
 
 
-def _create(names: Iterable[str], made: dict[str, Exporter], setup: Setup) -> Iterator[Finding]:
+def exporters(setup: Setup) -> Iterator[DoctorFinding]:
+    """Send one evaluation through each exporter, as an application does, and yield what became of it."""
+    made: dict[str, Exporter] = {}
+    named = [name for name in setup.settings.exporters if name != AUTOMATIC]
+    yield from _create(named, made, setup)
+    if AUTOMATIC in setup.settings.exporters:
+        yield from _create([kind.name for kind in automatic_exporters(made.values())], made, setup)
+    evaluation = marked_evaluation()
+    # Spans go first: servers take a score only for a span that they have.
+    for name in sorted(made, key=lambda name: not made[name].traces):
+        if not _is_idle(made[name]):
+            yield _examine(name, made[name], evaluation, setup)
+    idle = [name for name, exporter in made.items() if _is_idle(exporter)]
+    if idle:
+        yield note(f"not in use, because spans do not go there: {', '.join(idle)}")
+
+
+def _create(names: Iterable[str], made: dict[str, Exporter], setup: Setup) -> Iterator[DoctorFinding]:
     """Add exporters to those that were made, and yield why some cannot be made."""
     for name in names:
         try:
@@ -73,7 +69,38 @@ def _is_idle(exporter: Exporter) -> bool:
     return isinstance(exporter, ScoreApiExporter) and not exporter.applies()
 
 
-def _examine(name: str, exporter: Exporter, evaluation: Evaluation, setup: Setup) -> Finding:
+class _Reasons(logging.Handler):
+    """Keeps the warnings that are logged while something is tried: exporters only count their failures."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._lines: list[str] = []
+        self._redact = MessageCleaner(())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # HTTP clients quote URLs, and a URL may have a key in its query.
+        self._lines.append(self._redact(record.getMessage().removeprefix("rageval-hooks: ")))
+
+    @property
+    def first(self) -> str:
+        """The first line, which is nearest to the cause; empty without one."""
+        return next(iter(self._lines), "")
+
+
+@contextmanager
+def _recorded_log() -> Iterator[_Reasons]:
+    loggers = [logging.getLogger(name) for name in ("rageval_hooks", "opentelemetry")]
+    reasons = _Reasons()
+    for logger in loggers:
+        logger.addHandler(reasons)
+    try:
+        yield reasons
+    finally:
+        for logger in loggers:
+            logger.removeHandler(reasons)
+
+
+def _examine(name: str, exporter: Exporter, evaluation: Evaluation, setup: Setup) -> DoctorFinding:
     if name == "console":
         return ok("console: prints to standard error")
     if exporter.traces and not otlp_places():
@@ -84,11 +111,11 @@ def _examine(name: str, exporter: Exporter, evaluation: Evaluation, setup: Setup
         )
     if not setup.options.sends:
         return note(f"{name}: nothing sent (--no-send)")
-    with recorded_log() as log:
+    with _recorded_log() as log:
         return _send(name, exporter, evaluation, setup.options.seconds, log)
 
 
-def _send(name: str, exporter: Exporter, evaluation: Evaluation, seconds: float, log: RecordedLog) -> Finding:
+def _send(name: str, exporter: Exporter, evaluation: Evaluation, seconds: float, log: _Reasons) -> DoctorFinding:
     try:
         exporter.export(evaluation)
         finished = within(lambda: exporter.flush(seconds), seconds + 1)
@@ -99,13 +126,13 @@ def _send(name: str, exporter: Exporter, evaluation: Evaluation, seconds: float,
     except TimeoutError:
         finished, found = False, None
     except Exception as error:
-        return problem(f"{name}: {log.reason or f'{type(error).__name__}: {error}'}", _advice(name))
+        return problem(f"{name}: {log.first or f'{type(error).__name__}: {error}'}", _advice(name))
     finally:
         _end(exporter)
     return _outcome(name, exporter, finished, found, log)
 
 
-def _outcome(name: str, exporter: Exporter, finished: bool, found: bool | None, log: RecordedLog) -> Finding:
+def _outcome(name: str, exporter: Exporter, finished: bool, found: bool | None, log: _Reasons) -> DoctorFinding:
     where = _where(exporter)
     if found:
         return ok(f"{name}: a marked trace was sent{where} and found again")
@@ -115,7 +142,7 @@ def _outcome(name: str, exporter: Exporter, finished: bool, found: bool | None, 
     undelivered = _undelivered(exporter)
     if undelivered or not finished:
         # The log has the server's words; the counters have only numbers.
-        reason = log.reason or undelivered or "no answer in time"
+        reason = log.first or undelivered or "no answer in time"
         return problem(f"{name}: the marked trace was not delivered{where}: {reason}", _advice(name))
     if found is False:
         advice = "the backend may take longer: look for 'rageval-hooks doctor' there, or give a longer --timeout"

@@ -1,9 +1,10 @@
-"""The setup that is examined: the settings, and what follows from them."""
+"""The setup that is examined: the settings, and what follows from them; and what a check finds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from importlib.util import find_spec
 from typing import Final
@@ -13,9 +14,10 @@ from rageval_hooks.metrics.base import Metric
 from rageval_hooks.models import Models, Role
 from rageval_hooks.models.sources import missing_files, on_this_machine
 from rageval_hooks.online.build import resolve_metrics
+from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.settings import Settings
 
-__all__ = ["Options", "Setup"]
+__all__ = ["DoctorFinding", "DoctorOptions", "FindingStatus", "Setup", "note", "ok", "problem", "warning"]
 
 _LIBRARIES: Final[Mapping[Role, str]] = {
     "embedder": "sentence_transformers",
@@ -26,8 +28,51 @@ _LIBRARIES: Final[Mapping[Role, str]] = {
 }
 
 
+class FindingStatus(StrEnum):
+    """How good a finding is. A problem needs an action; a warning may be meant; a note only informs."""
+
+    ok = "ok"
+    note = "note"
+    warning = "warning"
+    problem = "problem"
+
+
+class DoctorFinding(Data):
+    """What a check found.
+
+    Attributes:
+        status: how good it is.
+        message: what was found, in one sentence, without secrets.
+        advice: what to do; always given for a problem.
+    """
+
+    status: FindingStatus
+    message: str
+    advice: str = ""
+
+
+def ok(message: str) -> DoctorFinding:
+    """Return a finding for something that works."""
+    return DoctorFinding(status=FindingStatus.ok, message=message)
+
+
+def note(message: str) -> DoctorFinding:
+    """Return a finding that only informs."""
+    return DoctorFinding(status=FindingStatus.note, message=message)
+
+
+def warning(message: str, advice: str) -> DoctorFinding:
+    """Return a finding that may be meant, and may be a mistake."""
+    return DoctorFinding(status=FindingStatus.warning, message=message, advice=advice)
+
+
+def problem(message: str, advice: str) -> DoctorFinding:
+    """Return a finding that needs an action."""
+    return DoctorFinding(status=FindingStatus.problem, message=message, advice=advice)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class DoctorOptions:
     """The options of the command.
 
     Attributes:
@@ -53,7 +98,7 @@ class Setup:
         options: the options of the command.
     """
 
-    def __init__(self, settings: Settings, options: Options) -> None:
+    def __init__(self, settings: Settings, options: DoctorOptions) -> None:
         self.settings = settings
         self.options = options
 
@@ -72,22 +117,20 @@ class Setup:
     def missing_models(self) -> dict[Role, str]:
         """Why models that the metrics need cannot be loaded from this machine, by role."""
         models = Models(self.settings.models)
-        needed = models.needed(role for metric in self.metrics for role in metric.models)
-        reasons = {role: self._why_missing(role) for role in sorted(needed)}
-        return {role: reason for role, reason in reasons.items() if reason}
+        missing: dict[Role, str] = {}
+        for role in sorted(models.needed(role for metric in self.metrics for role in metric.models)):
+            name = getattr(self.settings.models, role)
+            if models.state(role) == "ready":  # a lexical stand-in needs no files
+                continue
+            if find_spec(_LIBRARIES[role]) is None:
+                missing[role] = f"the package {_LIBRARIES[role]} is not installed"
+            elif not on_this_machine(role, name):
+                missing[role] = f"{name} is not on this machine"
+            elif files := missing_files(role, name):
+                missing[role] = f"{name} lacks {' and '.join(files)}"
+        return missing
 
     def metrics_with(self, role: Role) -> list[str]:
         """Return the names of the metrics that need a model."""
         models = Models(self.settings.models)
         return [metric.name for metric in self.metrics if role in models.needed(metric.models)]
-
-    def _why_missing(self, role: Role) -> str:
-        name = getattr(self.settings.models, role)
-        if Models(self.settings.models).state(role) == "ready":  # a lexical stand-in needs no files
-            return ""
-        if find_spec(_LIBRARIES[role]) is None:
-            return f"the package {_LIBRARIES[role]} is not installed"
-        if not on_this_machine(role, name):
-            return f"{name} is not on this machine"
-        missing = missing_files(role, name)
-        return f"{name} lacks {' and '.join(missing)}" if missing else ""

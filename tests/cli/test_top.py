@@ -71,6 +71,15 @@ def test_one_screen_has_turns_queues_and_scores(path: Path) -> None:
     assert row[3] == "1"
 
 
+def test_a_process_that_is_gone_is_told(path: Path) -> None:
+    """Its file is not updated any more."""
+    stats = json.loads(path.read_text())
+    left = path.with_name("left.json")
+    left.write_text(json.dumps({**stats, "written_at": stats["written_at"] - 3600}))
+
+    assert "; not updated for 36" in top(str(left), "--once").splitlines()[0]
+
+
 def test_as_json_it_is_what_stats_returns(path: Path) -> None:
     [found] = json.loads(top("--json", str(path)))
 

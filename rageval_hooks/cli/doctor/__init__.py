@@ -1,7 +1,11 @@
-"""``rageval-hooks doctor``: check a setup, and say what would happen to a turn. One module of ``checks`` per check."""
+"""``rageval-hooks doctor``: check a setup, and say what would happen to a turn.
+
+``setup`` has what a check gets and what it finds, ``checks`` and ``exporters`` the checks, ``examine`` runs them.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Annotated
 
@@ -30,34 +34,29 @@ def doctor(
     Reads the settings from the environment, as an application does, and from --set. Nothing is downloaded. Exit status:
     0 without problems, 1 with problems, 2 when nothing could be checked.
     """
-    from rageval_hooks.cli.operations.doctor.examination import examine
-    from rageval_hooks.cli.operations.doctor.printing import as_text, print_report
-    from rageval_hooks.cli.operations.doctor.setup import Options
+    from rageval_hooks.cli.doctor.examine import examine, has_problems, print_findings
+    from rageval_hooks.cli.doctor.setup import DoctorOptions
     from rageval_hooks.cli.streams import for_stream
-
-    options = Options(
-        given=_pairs(given or []),
-        asks_judge=not no_judge,
-        sends=not no_send,
-        loads_models=load_models,
-        seconds=seconds,
-    )
-    report = examine(options)
-    if as_json:
-        typer.echo(for_stream(as_text(report), "json", sys.stdout))
-    else:
-        print_report(report, sys.stdout)
-    raise typer.Exit(1 if report.has_problems else 0)
-
-
-def _pairs(given: list[str]) -> dict[str, str]:
     from rageval_hooks.errors import ConfigurationError
 
     pairs: dict[str, str] = {}
-    for position, text in enumerate(given, 1):
+    for position, text in enumerate(given or [], 1):
         name, equals, value = text.partition("=")
         # The text may hold a key, so the message gives its position only.
         if not equals or not name.strip():
             raise ConfigurationError(f"--set number {position} is not of the form NAME=VALUE, such as sample_rate=0.1")
         pairs[name.strip()] = value
-    return pairs
+    options = DoctorOptions(
+        given=pairs, asks_judge=not no_judge, sends=not no_send, loads_models=load_models, seconds=seconds
+    )
+    found = examine(options)
+    if as_json:
+        sections = [
+            {"check": name, "findings": [finding.model_dump(mode="json") for finding in findings]}
+            for name, findings in found.items()
+        ]
+        text = json.dumps({"ok": not has_problems(found), "sections": sections}, indent=2, ensure_ascii=False)
+        typer.echo(for_stream(text, "json", sys.stdout))
+    else:
+        print_findings(found, sys.stdout)
+    raise typer.Exit(1 if has_problems(found) else 0)

@@ -1,0 +1,336 @@
+"""Conditions that a report has to meet, for continuous integration: failed questions, bounds, regressions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from rageval_hooks.errors import ConfigurationError, UnknownNameError
+from rageval_hooks.offline.jobs.max_errors import MaxErrors
+from rageval_hooks.offline.report.definitions import ANSWERED, NO_ANSWER
+from rageval_hooks.offline.report.model import FileComparison, FileReport, Loss, Report, ScoreChange
+from rageval_hooks.text.formatting import show_value
+from rageval_hooks.text.wording import counted, listed
+
+__all__ = ["GateResult", "ReportGate", "Tolerance", "check_gate", "gate_of", "parse_bounds", "parse_tolerances"]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How much worse a mean may be before it counts as a regression.
+
+    Attributes:
+        value: the amount, or the share of the baseline's mean.
+        is_share: True for a share.
+    """
+
+    value: float
+    is_share: bool = False
+
+    def amount(self, baseline: float) -> float:
+        """Return the amount for a mean of the baseline."""
+        return self.value * abs(baseline) if self.is_share else self.value
+
+    def __str__(self) -> str:
+        """Return the tolerance as the option has it."""
+        return f"{self.value * 100:g}%" if self.is_share else f"{self.value:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportGate:
+    """The conditions of a check.
+
+    Attributes:
+        bounds: by score: the mean has to reach the bound (at most, where lower is better).
+        has_baseline: the report's first file is a baseline, and no score may have regressed since.
+        alpha: probability of a false alarm, over all scores of a file together.
+        max_errors: how many questions may fail.
+        tolerances: by score: how much worse its mean may be; "" for all scores that are not named. By default 1% of a
+            score's range, and 5% of the mean for a score without one.
+        named: scores that decide about a regression although they are about latency, tokens or cost. Those of quality
+            always do.
+    """
+
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    has_baseline: bool = False
+    alpha: float = 0.05
+    max_errors: MaxErrors = field(default_factory=MaxErrors)
+    tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
+    named: Collection[str] = ()
+
+    def tolerance(self, change: ScoreChange) -> Tolerance:
+        """Return the tolerance of a score."""
+        given = self.tolerances.get(change.name) or self.tolerances.get("")
+        if given is not None:
+            return given
+        # Smaller changes are not worth a failed build, and the same application shows them from run to run.
+        return Tolerance(0.05, is_share=True) if change.scale is None else Tolerance(0.01 * change.scale)
+
+    def decides(self, score: str, quality: bool) -> bool:
+        """Return True if a change of a score can be a regression."""
+        return quality or score in self.named or score in self.tolerances
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateResult:
+    """The result of a check.
+
+    Attributes:
+        failures: a line for every condition that is not met.
+        undecided: a line for every score for which a regression can be neither found nor excluded.
+        notes: about the test itself.
+    """
+
+    failures: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> int:
+        """The exit status: 1 if a condition is not met, 2 if a regression cannot be excluded, else 0."""
+        if self.failures:
+            return 1
+        return 2 if self.undecided else 0
+
+
+def parse_bounds(given: Iterable[str]) -> dict[str, float]:
+    """Read bounds such as ``groundedness=0.7``; several in one string are separated by commas.
+
+    Raises:
+        ConfigurationError: a bound does not have that form.
+    """
+    bounds = {}
+    for part in _parts(given):
+        # The last equals sign separates: a name of a score may contain one, a number cannot.
+        name, _, number = map(str.strip, part.rpartition("="))
+        bound = _finite(number)
+        if bound is None or not name:
+            raise ConfigurationError(f"{part!r} does not have the form score=number, such as groundedness=0.7")
+        bounds[name] = bound
+    return bounds
+
+
+def parse_tolerances(given: Iterable[str]) -> dict[str, Tolerance]:
+    """Read tolerances such as ``groundedness=0.02``, ``cost=5%``, or ``0.02`` for all scores that are not named.
+
+    Raises:
+        ConfigurationError: a tolerance does not have that form, or is negative.
+    """
+    found = {}
+    for part in _parts(given):
+        name, _, text = map(str.strip, part.rpartition("="))
+        number = _finite(text.removesuffix("%"))
+        if number is None or number < 0 or part.startswith("="):
+            raise ConfigurationError(
+                f"--tolerance {part!r} does not have the form score=number or score=percentage, such as"
+                " groundedness=0.02 or cost=5%"
+            )
+        found[name] = Tolerance(number / 100, is_share=True) if text.endswith("%") else Tolerance(number)
+    return found
+
+
+def gate_of(
+    fail_under: Iterable[str] | None,
+    has_baseline: bool,
+    max_errors: str | None,
+    alpha: float,
+    tolerances: Iterable[str] | None,
+    metrics: Collection[str],
+) -> ReportGate | None:
+    """Return the conditions that the options of ``rageval-hooks report`` name; None for a report without checks.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+    """
+    if not has_baseline and tolerances:
+        raise ConfigurationError("--tolerance needs --fail-on-regression FILE, the baseline to compare with")
+    if has_baseline and not 0 < alpha < 1:
+        raise ConfigurationError(f"--alpha is {alpha:g}: give a probability between 0 and 1, such as 0.05")
+    if not fail_under and not has_baseline and max_errors is None:
+        return None
+    return ReportGate(
+        bounds=parse_bounds(fail_under or ()),
+        has_baseline=has_baseline,
+        alpha=alpha,
+        max_errors=MaxErrors.parse(max_errors),
+        tolerances=parse_tolerances(tolerances or ()),
+        named=metrics,
+    )
+
+
+def _parts(given: Iterable[str]) -> list[str]:
+    return [part.strip() for text in given for part in text.split(",")]
+
+
+def _finite(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    # float() also reads "nan" and "inf", which nothing could reach.
+    return number if math.isfinite(number) else None
+
+
+def check_gate(report: Report, gate: ReportGate) -> GateResult:
+    """Check a report.
+
+    Raises:
+        ConfigurationError: a file has no value of a bounded score, or nothing in common with the baseline.
+        UnknownNameError: no file has a score of that name.
+    """
+    # The baseline passed its own checks when it was made; only the files after it are checked.
+    checked = report.files[1:] if gate.has_baseline else report.files
+    failures: list[str] = []
+    for file in checked:
+        if not gate.max_errors.allows(file.failed_questions, file.questions):
+            kinds = listed([f"{number} {kind}" for kind, number in file.errors.items()])
+            failures.append(
+                f"{file.name}: {file.failed_questions} of {counted(file.questions, 'question')} failed ({kinds});"
+                f" allowed: --max-errors {gate.max_errors}"
+            )
+    for name, bound in gate.bounds.items():
+        for file in checked:
+            failures += _shortfall(file, name, bound)
+    undecided: list[str] = []
+    notes: list[str] = []
+    if gate.has_baseline:
+        for comparison, file in zip(report.comparisons, checked, strict=True):
+            check = _RegressionCheck(comparison, gate, file.questions)
+            failures += check.regressions()
+            undecided += check.undecided()
+            notes += check.notes()
+            notes += _new_scores(report.files[0], file)
+    return GateResult(failures=tuple(failures), undecided=tuple(undecided), notes=tuple(notes))
+
+
+def _shortfall(file: FileReport, name: str, bound: float) -> Iterator[str]:
+    row = file.score(name)
+    # A report shows `no_answer` as `answered`; a bound on either name means the same.
+    if row is None and name == NO_ANSWER:
+        row = file.score(ANSWERED)
+    if row is None:
+        valid = [row.name for row in file.scores if row.spread]
+        raise UnknownNameError("score", name, valid, f"These are the scores of {file.path}.")
+    if row.spread is None:
+        reason = row.failed.main_reason or row.skipped.main_reason or "no reason is stated"
+        raise ConfigurationError(
+            f"{file.path} has no value of {name}: {row.failed.count} failed, {row.skipped.count} skipped ({reason})"
+        )
+    mean = row.spread.mean
+    shortfall, side, limit = bound - mean, "below", "at least"
+    if row.direction == "lower":
+        shortfall, side, limit = -shortfall, "above", "at most"
+    if shortfall > 0:
+        numbers = {"skipped": row.skipped.count, "failed": row.failed.count}
+        values = [counted(row.count, "value"), *(f"{number} {word}" for word, number in numbers.items() if number)]
+        yield (
+            f"{file.name}: {name} is {show_value(mean)}, {show_value(shortfall)} {side} the bound"
+            f" ({limit} {bound:g}; {', '.join(values)})"
+        )
+
+
+class _RegressionCheck:
+    """Looks for scores of one file that have regressed since the baseline.
+
+    A score has regressed if the interval of its paired difference lies beyond the tolerance, and the difference is
+    significant over all scores that decide.
+
+    A regression can be neither found nor excluded for a score that has no value in the new file, that lost more than
+    the allowed number of questions to failures or more than half to skips, or that different makers made.
+
+    Args:
+        comparison: the baseline with the file.
+        gate: what is checked.
+        questions: number of questions of the file.
+
+    Raises:
+        ConfigurationError: the files have nothing in common that could be compared.
+    """
+
+    def __init__(self, comparison: FileComparison, gate: ReportGate, questions: int) -> None:
+        self._comparison = comparison
+        self._gate = gate
+        self._deciding = [c for c in comparison.scores if gate.decides(c.name, c.quality)]
+        self._lost: list[Loss] = []
+        self._partly_lost: list[Loss] = []
+        for loss in comparison.losses:
+            if gate.decides(loss.name, loss.quality):
+                is_allowed = gate.max_errors.allows(loss.lost_to_failures, questions) and not loss.is_too_much
+                (self._partly_lost if is_allowed else self._lost).append(loss)
+        # Common questions that lost all their scores are a finding, which `undecided` reports.
+        if not any(change.count for change in comparison.scores) and not (self._lost and comparison.common):
+            raise ConfigurationError(
+                f"{comparison.before_path} and {comparison.after_path} have no questions in common that both have a"
+                f" value for ({comparison.common} ids in common): nothing can be compared"
+            )
+        lost = {loss.name for loss in self._lost}
+        self._sound = [c for c in self._deciding if c.test and not c.makers and c.name not in lost]
+
+    def regressions(self) -> Iterator[str]:
+        """Yield a line for each score that has regressed."""
+        before, after = self._comparison.before, self._comparison.after
+        for change in self._sound:
+            test = change.test
+            if test is None or not change.is_significant(self._gate.alpha, worse=True):
+                continue
+            tolerance = self._gate.tolerance(change)
+            # The end of the interval that is nearest to no change; without an interval, the difference itself.
+            least = change.worsening
+            interval = ""
+            if test.interval is not None:
+                least = test.interval.low if change.direction == "lower" else -test.interval.high
+                interval = f" [{test.interval.low:+.3g}, {test.interval.high:+.3g}]"
+            if least > tolerance.amount(test.before):
+                yield (
+                    f"{after}: {change.name} is worse than in {before}: {show_value(test.before)} →"
+                    f" {show_value(test.after)}, difference {test.difference:+.3g}{interval}, tolerance {tolerance},"
+                    f" n = {test.count}, p = {change.p_worse or 0.0:.2g} (one-sided, adjusted for"
+                    f" {counted(self._tests(change), 'score')})"
+                )
+
+    def undecided(self) -> Iterator[str]:
+        """Yield a line for each cause that keeps a regression from being found or excluded."""
+        lines = self._comparison.describe_losses(self._lost)
+        with_loss = {loss.name for loss in self._comparison.losses}
+        for change in self._deciding:
+            # Two versions of a metric, or two judges, measure different things.
+            if change.makers is not None:
+                why = self._comparison.describe_makers(change.makers)
+                lines.append(f"{change.name}: {why}. Score both files with the same version and model")
+            # A loss has its own line, which also says why.
+            elif change.test is None and change.name not in with_loss:
+                lines.append(f"no question has a value of {change.name} in both files")
+        for line in lines:
+            yield f"{self._comparison.after}: a regression cannot be excluded: {line}"
+
+    def notes(self) -> Iterator[str]:
+        """Yield lines about the test itself."""
+        comparison = self._comparison
+        for line in comparison.describe_losses(self._partly_lost):
+            yield f"{comparison.after}: {line}"
+        for change in self._sound:
+            if change.not_compared:
+                yield f"{comparison.after}: {comparison.describe_excluded(change)}"
+        # If every one of n questions changes for the worse, p is 1 / 2^n; no change of n questions has a smaller p.
+        most = max((change.count for change in self._sound), default=0)
+        scores = max([1, *(self._tests(change) for change in self._sound)])
+        needed = math.floor(math.log2(scores / self._gate.alpha)) + 1
+        if 0 < most < needed:
+            yield (
+                f"{comparison.after}: only {counted(most, 'question')} in common with {comparison.before}."
+                f" With {counted(scores, 'score')} and alpha = {self._gate.alpha:g}, at least {needed} are needed to"
+                " find any change significant. Compare fewer scores: --metrics"
+            )
+
+    def _tests(self, change: ScoreChange) -> int:
+        """Return the number of scores that a p-value is adjusted for; an unchanged score is no test."""
+        same_kind = [other for other in self._comparison.scores if other.quality == change.quality]
+        return sum(other.test is not None and other.test.changed > 0 for other in same_kind)
+
+
+def _new_scores(baseline: FileReport, file: FileReport) -> Iterator[str]:
+    known = {row.name for row in baseline.scores if row.count}
+    new = [row.name for row in file.scores if row.count and row.name not in known]
+    if new:
+        yield f"{file.name}: {baseline.name} has no values of {', '.join(new)} to compare with"
