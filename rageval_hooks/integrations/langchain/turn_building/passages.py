@@ -292,11 +292,12 @@ def _carried_over(runs: Sequence[Run], reader: DocumentReader) -> set[Key]:
     def keys_in(value: Any) -> set[Key]:
         return set(map(passage_key, reader.passages_in(value)))
 
+    nodes = [run for run in of_kind(runs, "chain") if run.parent is not None and "langgraph_node" in metadata_of(run)]
+    if not nodes:
+        return set()
     found = [(run, keys) for run in runs if run.kind != "llm" and (keys := keys_in(run.output))]
     carried: set[Key] = set()
-    for node in of_kind(runs, "chain"):
-        if node.parent is None or "langgraph_node" not in metadata_of(node):
-            continue
+    for node in nodes:
         received = keys_in(node.input) - carried
         if not received:
             continue
@@ -429,7 +430,7 @@ def _passages_in_texts(
         found: receives the runs that searched.
         known: passages of earlier turns.
     """
-    query = query_of(runs[0].input)
+    query, text = query_of(runs[0].input), PromptText(prompt)
     written = [generated_text(run.output) for run in models]
     taken = {passage.text for passage in known}
     passages: list[Passage] = []
@@ -437,10 +438,12 @@ def _passages_in_texts(
     def take(results: Iterable[Passage], run: Run | None) -> None:
         """Add the results that are in the prompt and that no model of this turn wrote, each once."""
         new = []
-        for result in mark_seen([one for one in results if one.text not in taken and one.text != query], prompt):
-            if result.in_prompt and not any(carries(result.text, one) for one in written):
+        for result in results:
+            if result.text in taken or result.text == query or not text.contains(result.text):
+                continue
+            if not any(carries(result.text, one) for one in written):
                 taken.add(result.text)
-                new.append(result)
+                new.append(result.model_copy(update={"in_prompt": True, "prompt_share": 1.0}))
         passages.extend(new)
         if new and run is not None:
             found[id(run)] = new
