@@ -382,8 +382,8 @@ def thread_of(runs: Sequence[Run]) -> str | None:
     # {"configurable": {"thread_id": "42"}}: LangGraph copies it into the metadata.
     for run in runs:
         for source in (run.metadata, detail_of(run, "configurable")):
-            if thread := first_string(source, ("thread_id",)):
-                return thread
+            if source and "thread_id" in source:
+                return first_string(source, ("thread_id",))
     return None
 
 
