@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, TurnError, UnknownNameError, requires
-from rageval_hooks.offline.records.passages import are_no_texts, may_be_passages
-from rageval_hooks.offline.records.values import chat_text, is_missing, unpacked
+from rageval_hooks.offline.records.values import are_no_texts, chat_text, is_missing, may_be_passages, unpacked
 
 __all__ = ["ALIASES", "ColumnMap", "Fields", "canonical", "has_column", "missing_column", "suggest", "take_fields"]
 

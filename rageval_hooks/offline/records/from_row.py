@@ -10,10 +10,9 @@ from pydantic import ValidationError
 
 from rageval_hooks.errors import TurnError
 from rageval_hooks.offline.records.columns import ColumnMap, Fields, missing_column, take_fields
-from rageval_hooks.offline.records.passages import passages_in
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.targets import rank_in, target_text_in
-from rageval_hooks.offline.records.values import chat_text, is_missing, kind_of, unpacked
+from rageval_hooks.offline.records.values import chat_text, is_missing, kind_of, passages_in, unpacked
 from rageval_hooks.runtime.jsonable import plain_mapping, plain_value
 from rageval_hooks.turn import ErrorInfo, Turn
 

@@ -17,13 +17,12 @@ from rageval_hooks.offline.records.columns import ColumnMap, Fields, canonical, 
 from rageval_hooks.offline.records.files import atomic_file, check_output
 from rageval_hooks.offline.records.formats.json import questions_in
 from rageval_hooks.offline.records.from_row import answerable_in, explain, query_in, reference_in, run_in, text_in
-from rageval_hooks.offline.records.passages import passages_in
 from rageval_hooks.offline.records.reading import as_options, check_mapping, hint_for, split_rows
 from rageval_hooks.offline.records.record import Record, Target, holds_turn
 from rageval_hooks.offline.records.rows import BadRow
 from rageval_hooks.offline.records.source import RowSource
 from rageval_hooks.offline.records.targets import target_text_in
-from rageval_hooks.offline.records.values import is_missing, unpacked
+from rageval_hooks.offline.records.values import is_missing, passages_in, unpacked
 from rageval_hooks.runtime.jsonable import Data, Text
 
 __all__ = ["COLUMNS", "GoldenQuestion", "question_id", "read_questions", "write_questions"]
