@@ -237,12 +237,14 @@ class _Plan:
     """The columns that could hold each field: the same for all rows with these columns.
 
     Attributes:
+        fields: the fields, in the order of ALIASES: a column belongs to the first one that wants it.
         direct: field → columns with one of its names, the preferred one first.
         flat: field → columns such as ``inputs.question``.
         containers: field → columns that may hold an object with the field.
         numbered: groups of columns that hold one passage each: ``context_1``, ``context_2``.
     """
 
+    fields: Sequence[str]
     direct: Mapping[str, list[str]]
     flat: Mapping[str, list[str]]
     containers: Mapping[str, list[str]]
@@ -270,7 +272,12 @@ def _plan(columns: tuple[str, ...]) -> _Plan:
         more = ALIASES[name] if name in _ROLES else ()
         containers[name] = [names[alias] for alias in dict.fromkeys((*wanted, *more)) if alias in names]
     numbered = [[group[number] for number in sorted(group)] for group in groups.values()]
-    return _Plan(direct, flat, containers, numbered)
+    fields = [
+        name
+        for name in ALIASES
+        if direct[name] or flat.get(name) or containers.get(name) or (name == "passages" and numbered)
+    ]
+    return _Plan(fields, direct, flat, containers, numbered)
 
 
 def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fields:
@@ -289,8 +296,7 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
             found.take(name, path, mapping.value(name, row))
             used.add(path)
     plan = _plan(tuple(row))
-    # In the order of ALIASES: a column belongs to the first field that wants it.
-    for name in ALIASES:
+    for name in plan.fields:
         if name not in found.values and name not in absent:
             used.update(_take(name, plan, row, found, used))
     # ARES writes the passage into a column "document". The name of a file has fewer words.

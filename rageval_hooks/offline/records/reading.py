@@ -241,9 +241,8 @@ def _check_columns(
         hint = _hint([*missing, *inside], rows, used, required)
         if missing:
             raise TurnError(f"{source.path}: {missing_column(missing[0], source.columns, hint)}")
-        raise TurnError(
-            f"{source.path}: the {inside[0]} is an object in the column {found[0].columns[inside[0]]}{hint}"
-        )
+        column = next(fields.columns[inside[0]] for fields in found if inside[0] in fields.columns)
+        raise TurnError(f"{source.path}: the {inside[0]} is an object in the column {column}{hint}")
     for line in source.file.notes:
         note(line)
     noted: set[str] = set()

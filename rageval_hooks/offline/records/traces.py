@@ -17,7 +17,7 @@ from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow
 from rageval_hooks.offline.records.source import RowSource
 from rageval_hooks.runtime.jsonable import plain_mapping
-from rageval_hooks.score import Result, Score
+from rageval_hooks.score import Annotator, Score
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Timing, Turn, Usage
 
 __all__ = ["is_export", "read_traces"]
@@ -37,6 +37,7 @@ _ASKED = ("query", "question", "input", "user_input", "query_str", "query_bundle
 _SAID = ("answer", "response", "output", "result", "generated_answer", "content", "text")
 _WRAPPERS = ("messages", "kwargs", "message")
 _MOST_DEPTH = 12
+_ANNOTATORS: dict[str, Annotator] = {"LLM": "LLM", "HUMAN": "HUMAN"}
 
 # Least number since the epoch → nanoseconds of its unit. Today is 1.7e18 ns, 1.7e15 µs, 1.7e12 ms and 1.7e9 s.
 _UNITS = ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000), (0, 1_000_000_000))
@@ -272,7 +273,8 @@ def _record(tree: _SpanTree, root: ExportedSpan) -> Record:
     inside = list(tree.below(root))
     retrievers = tree.outermost(root, _RETRIEVAL)
     models = [span for span in inside if span.kind == "LLM"]
-    scored = [root, *(span for span in inside if span.kind == "EVALUATOR")]
+    # The spans of evaluations have every score, the turn's own only the main ones.
+    scored = [*(span for span in inside if span.kind == "EVALUATOR"), root]
     metadata = root.attributes.get("metadata")
     identity = root.text(_TURN_ID) or root.span_id
     turn = Turn(
@@ -292,7 +294,7 @@ def _record(tree: _SpanTree, root: ExportedSpan) -> Record:
         status="ok" if root.error is None else "error",
         error=None if root.error is None else ErrorInfo(type="Error", message=root.error),
     )
-    return Record(id=identity, turn=turn, results=tuple(chain.from_iterable(map(_scores, scored))))
+    return Record(id=identity, turn=turn, results=tuple(_scores(scored)))
 
 
 def _query(root: ExportedSpan, retrievers: Sequence[ExportedSpan]) -> str:
@@ -411,26 +413,19 @@ def _together(spans: Iterable[ExportedSpan]) -> float | None:
     return total / 1e9
 
 
-def _scores(span: ExportedSpan) -> Iterator[Result]:
-    """Yield the scores of the whole turn that we wrote onto a span. Those of single passages are passed over."""
-    seen: set[str] = set()
-    # Evaluations are numbered: "evaluations.0.evaluation.name".
-    for number in count():
-        found = span.below(f"evaluations.{number}.evaluation.")
-        name, value = found.get("name"), found.get("score")
-        if not name:
-            return
-        # The score of the whole turn is also an attribute by its name.
-        is_whole = value == span.attributes.get(f"rageval.score.{name}")
-        if is_whole and isinstance(value, (int, float)) and name not in seen:
-            seen.add(name)
-            annotator = found.get("annotator_kind")
-            yield Score(
-                name=name,
-                value=value,
-                label=found.get("label") or None,
-                explanation=found.get("explanation") or None,
-                annotator=annotator if annotator in ("LLM", "HUMAN") else "CODE",
-                model=found.get("identifier") or None,
-                metric=span.text("rageval.metric") or None,
-            )
+def _scores(spans: Iterable[ExportedSpan]) -> list[Score]:
+    """Return the scores of the whole turn that we wrote onto spans; of each the first."""
+    found: dict[str, Score] = {}
+    for span in spans:
+        for name, value in span.below("rageval.score.").items():
+            if isinstance(value, (int, float)) and name not in found:
+                annotator = _ANNOTATORS.get(span.text("rageval.annotator"), "CODE")
+                found[name] = Score(
+                    name=name,
+                    value=value,
+                    label=span.text(f"rageval.label.{name}") or None,
+                    explanation=span.text(f"rageval.explanation.{name}") or None,
+                    annotator=annotator,
+                    metric=span.text("rageval.metric") or None,
+                )
+    return list(found.values())

@@ -263,9 +263,22 @@ class TestRanks:
             ({"target": "b", "contexts": []}, None, False),
             ({"target": "b", "rank": 3}, 3, False),
             ({"target": "b", "rank": -1}, None, True),
+            ({"target": "b", "rank": 0}, None, True),
+            ({"target": "b", "rank": "Missed"}, None, True),
             ({"target": "b", "ranks": [4, 2]}, 2, False),
         ],
-        ids=["by id", "by text", "missed", "ids that cannot match", "no passages", "column", "miss", "ranks"],
+        ids=[
+            "by id",
+            "by text",
+            "missed",
+            "ids that cannot match",
+            "no passages",
+            "column",
+            "negative",
+            "zero",
+            "word",
+            "ranks",
+        ],
     )
     def test_the_rank(self, row: dict[str, Any], rank: int | None, missed: bool, tmp_path: Path) -> None:
         """Is found, missed or unknown."""
@@ -395,6 +408,14 @@ class TestOpenRagEval:
         assert found == [(run, f"answer {run}", "text") for run in (1, 2, 3)]
         scores = [{score.name: score.value for score in record.scores()} for record in records]
         assert scores == [{"hhem": value} for value in self.VALUES]
+
+
+def test_an_object_in_place_of_a_text(tmp_path: Path) -> None:
+    """The message names the column, and the place of the text in it."""
+    row = {"question": Q, "answer": {"by_the_model": A, "tokens": 5}}
+    (tmp_path / "a.json").write_text(json.dumps([row]))
+    with pytest.raises(TurnError, match=r"an object in the column answer\. Try --map response='answer\.by_the_model'"):
+        list(read_records(tmp_path / "a.json"))
 
 
 @pytest.mark.parametrize(

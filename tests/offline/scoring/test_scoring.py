@@ -291,7 +291,7 @@ class TestResuming:
                 "query,response,mine\nWhen?,In 2019.,kept\n" if name == "in.csv" else json.dumps(rows(1)[0])
             )
             before = given.read_bytes()
-            with pytest.raises(ConfigurationError, match="input"):
+            with pytest.raises(ConfigurationError, match=r"is the input|would overwrite an input"):
                 score(given, output=output, restart=True)
             assert given.read_bytes() == before
 
