@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
-
-from rageval_hooks.runtime.selecting import not_none
 
 __all__ = ["PresidioPatterns", "presidio_patterns"]
 
@@ -62,12 +61,6 @@ def presidio_patterns() -> PresidioPatterns | None:
     recognizers: list[Any] = []
     for _, kind in inspect.getmembers(predefined_recognizers, inspect.isclass):
         if issubclass(kind, PatternRecognizer) and kind.__name__ not in _NOT_USED:
-            recognizers.append(_made(kind))
-    return PresidioPatterns(not_none(recognizers))
-
-
-def _made(kind: Any) -> Any:
-    try:
-        return kind()
-    except Exception:  # an abstract class, or one that needs a service
-        return None
+            with suppress(Exception):  # an abstract class, or one that needs a service
+                recognizers.append(kind())
+    return PresidioPatterns(recognizers)
