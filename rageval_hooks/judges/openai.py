@@ -271,14 +271,16 @@ class _ChatCompletions(Backend):
         async with call as response:
             status: int = response.status_code
             limit = request.max_answer_bytes if status < 300 else _MAX_ERROR_BYTES
-            chunks: Any = response.aiter_raw()
+            # A transport of the user, such as one of a test, may have read the response.
+            is_read = response.is_stream_consumed
+            chunks: Any = response.aiter_bytes() if is_read else response.aiter_raw()
             async with aclosing(chunks):
                 async for chunk in chunks:
                     content += chunk
                     if len(content) > limit:
                         break
             response_headers = {name.lower(): value for name, value in response.headers.items()}
-        if response_headers.get("content-encoding", "identity") != "identity":
+        if not is_read and response_headers.get("content-encoding", "identity") != "identity":
             with suppress(zlib.error):
                 # 32: the header says whether it is gzip or zlib. 200 kB of gzip can be 200 MB.
                 content = zlib.decompressobj(32 + zlib.MAX_WBITS).decompress(content, limit + 1)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from llama_index.core.base.llms.types import ChatMessage, ToolCallBlock
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 
-from rageval_hooks.errors import JudgeAnswerError
+from rageval_hooks.errors import JudgeAnswerError, JudgeUnavailableError
 from rageval_hooks.judges.llama_index import LlamaIndexJudge
 from tests.judges.helpers import GOOD, Grade, ask, failure
 from tests.judges.server import nonce_of
@@ -44,3 +45,20 @@ def test_a_tool_call_without_the_nonce_is_no_answer() -> None:
     """Its arguments may be a quotation."""
     found = failure(judge_of(repeats=False), JudgeAnswerError)
     assert "nonce: Field required" in found.message
+
+
+class KeptKey(MockFunctionCallingLLM):
+    """An LLM with a key in a plain string, as most of LlamaIndex's have it."""
+
+    api_key: str = ""
+
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Any:
+        raise RuntimeError(f"Incorrect API key provided: {self.api_key}")
+
+
+def test_the_key_of_an_llm_is_in_no_message(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither in the failure nor in the log, whatever it looks like."""
+    judge = LlamaIndexJudge(KeptKey(api_key="plain-words-only"), structured="text", max_retries=0)
+    found = failure(judge, JudgeUnavailableError)
+    assert found.message == "RuntimeError: Incorrect API key provided: ***"
+    assert "plain-words-only" not in caplog.text

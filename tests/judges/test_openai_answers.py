@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import Any
 
+import httpx
 import pytest
 
 from rageval_hooks.errors import ConfigurationError, JudgeAnswerError, JudgeRejectedError, MissingDependencyError
@@ -479,7 +481,38 @@ def test_parameters_of_a_question_come_before_those_of_the_judge(server: JudgeSe
     assert server.requests[0].body["seed"] == 42
 
 
+def test_a_long_wrong_answer_is_repeated_in_part(server: JudgeServer) -> None:
+    """It comes twice in the bill: in the answer and in the request to correct it."""
+    server.then(answer("no JSON " * 5000), answer(GOOD))
+    assert ask(judge_of(server)).repaired
+    *_, wrong, request = server.requests[1].body["messages"]
+    assert wrong["role"] == "assistant"
+    assert wrong["content"].startswith("no JSON no JSON")
+    assert len(wrong["content"]) < 7000
+    assert "it contains no complete JSON object" in request["content"]
+
+
 # -- construction
+
+
+def test_openai_gets_the_organization_and_project_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with OpenAI's own client; other servers do not get them."""
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
+    seen: list[tuple[str, Any, Any]] = []
+
+    def reply(request: httpx.Request) -> httpx.Response:
+        headers = request.headers
+        seen.append((str(request.url), headers.get("openai-organization"), headers.get("openai-project")))
+        return httpx.Response(401, json={"error": {"message": "no"}})
+
+    for url in (None, "http://localhost:8000/v1/?version=1"):
+        client = partial(httpx.AsyncClient, transport=httpx.MockTransport(reply))
+        failure(OpenAIJudge("m", url, KEY, http_client=client), JudgeRejectedError)
+    assert seen == [
+        ("https://api.openai.com/v1/chat/completions", "org-1", "proj-1"),
+        ("http://localhost:8000/v1/chat/completions?version=1", None, None),
+    ]
 
 
 def test_key_and_url_come_from_the_environment(server: JudgeServer, monkeypatch: pytest.MonkeyPatch) -> None:
