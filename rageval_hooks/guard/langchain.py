@@ -171,7 +171,6 @@ class GuardedChain(Runnable[Any, Any]):
         self._guard = guard
         self._chain = chain
         self._feedback_key = feedback_key
-        self._attempts = guard.options.attempts
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Run the chain, check its answer, and return what the user gets."""
@@ -205,92 +204,92 @@ class GuardedChain(Runnable[Any, Any]):
         async for chunk in self._atransform_stream_with_config(input, self._aguarded_stream, config):
             yield chunk
 
-    # -- attempts
-
     def _guarded(self, value: Any, run_manager: CallbackManagerForChainRun, config: RunnableConfig) -> Any:
-        feedback = ""
-        # A counted loop: however often an answer is blocked, the chain runs no more than this.
-        for attempt in range(1, self._attempts + 1):
-            # A new one each time: an answer is checked against what its own run has retrieved.
-            collector = _PassageCollector()
-            output = self._chain.invoke(self._input(value, feedback), _watched(config, collector))
+        attempt = _Attempt(self._guard, value, self._feedback_key)
+        while True:
+            output = self._chain.invoke(attempt.input, attempt.watched(config))
             answer = self._guard.answer_of(output)
             if answer is None:
                 return output
-            evidence = self._evidence(value, output, collector)
-            decision = self._guard.decider.decide(
-                answer, evidence, attempt=attempt, may_regenerate=attempt < self._attempts
-            )
+            decision = self._guard.decider.decide(answer, attempt.evidence(output), **attempt.number)
             if decision.action != "regenerated":
                 return self._guard.with_decision(output, decision)
-            feedback = decision.reason
-        raise AssertionError("the last attempt is never regenerated")
+            attempt = attempt.next(decision)
 
     async def _aguarded(self, value: Any, run_manager: AsyncCallbackManagerForChainRun, config: RunnableConfig) -> Any:
-        feedback = ""
-        for attempt in range(1, self._attempts + 1):
-            collector = _PassageCollector()
-            output = await self._chain.ainvoke(self._input(value, feedback), _watched(config, collector))
+        attempt = _Attempt(self._guard, value, self._feedback_key)
+        while True:
+            output = await self._chain.ainvoke(attempt.input, attempt.watched(config))
             answer = self._guard.answer_of(output)
             if answer is None:
                 return output
-            evidence = self._evidence(value, output, collector)
-            decision = await self._guard.decider.adecide(
-                answer, evidence, attempt=attempt, may_regenerate=attempt < self._attempts
-            )
+            decision = await self._guard.decider.adecide(answer, attempt.evidence(output), **attempt.number)
             if decision.action != "regenerated":
                 return self._guard.with_decision(output, decision)
-            feedback = decision.reason
-        raise AssertionError("the last attempt is never regenerated")
+            attempt = attempt.next(decision)
 
     def _guarded_stream(
         self, inputs: Iterator[Any], run_manager: CallbackManagerForChainRun, config: RunnableConfig
     ) -> Iterator[Any]:
-        value = reduce(add, inputs)
-        feedback = ""
-        for attempt in range(1, self._attempts + 1):
-            collector = _PassageCollector()
-            chunks = self._chain.stream(self._input(value, feedback), _watched(config, collector))
-            stream = self._stream(value, collector, attempt)
-            yield from stream.run(chunks)
-            if stream.regenerates is None:
-                return
-            feedback = stream.regenerates.reason
+        attempt: _Attempt | None = _Attempt(self._guard, reduce(add, inputs), self._feedback_key)
+        while attempt is not None:
+            stream = attempt.stream()
+            yield from stream.run(self._chain.stream(attempt.input, attempt.watched(config)))
+            attempt = attempt.next(stream.regenerates) if stream.regenerates else None
 
     async def _aguarded_stream(
         self, inputs: AsyncIterator[Any], run_manager: AsyncCallbackManagerForChainRun, config: RunnableConfig
     ) -> AsyncIterator[Any]:
         value = reduce(add, [part async for part in inputs])
-        feedback = ""
-        for attempt in range(1, self._attempts + 1):
-            collector = _PassageCollector()
-            chunks = self._chain.astream(self._input(value, feedback), _watched(config, collector))
-            stream = self._stream(value, collector, attempt)
-            async for chunk in stream.arun(chunks):
+        attempt: _Attempt | None = _Attempt(self._guard, value, self._feedback_key)
+        while attempt is not None:
+            stream = attempt.stream()
+            async for chunk in stream.arun(self._chain.astream(attempt.input, attempt.watched(config))):
                 yield chunk
-            if stream.regenerates is None:
-                return
-            feedback = stream.regenerates.reason
+            attempt = attempt.next(stream.regenerates) if stream.regenerates else None
 
-    def _stream(self, value: Any, collector: _PassageCollector, attempt: int) -> GuardedStream:
-        evidence = self._evidence(value, value, collector)
-        return GuardedStream(self._guard.decider, evidence, attempt=attempt, may_regenerate=attempt < self._attempts)
 
-    def _input(self, value: Any, feedback: str) -> Any:
-        if self._feedback_key is None or not isinstance(value, Mapping):
-            return value
-        return {**value, self._feedback_key: feedback}
+class _Attempt:
+    """One run of a chain. An answer is checked against what its own run has retrieved.
 
-    def _evidence(self, value: Any, output: Any, collector: _PassageCollector) -> GuardEvidence:
+    Args:
+        guard: checks the answers.
+        value: the input of the chain.
+        feedback_key: the key of the input under which the chain gets the reason of the last decision; None for no key.
+        attempt: which run it is, from 1. The last one that the options allow is never asked for again.
+        feedback: the reason; empty in the first run.
+    """
+
+    def __init__(
+        self, guard: RunnableGuard, value: Any, feedback_key: str | None, attempt: int = 1, feedback: str = ""
+    ) -> None:
+        self._guard = guard
+        self._value = value
+        self._feedback_key = feedback_key
+        self._collector = _PassageCollector()
+        self.input = value
+        if feedback_key is not None and isinstance(value, Mapping):
+            self.input = {**value, feedback_key: feedback}
+        self.number: dict[str, Any] = {"attempt": attempt, "may_regenerate": attempt < guard.options.attempts}
+
+    def next(self, decision: GuardDecision) -> _Attempt:
+        """Return the attempt after a decision to ask again."""
+        return _Attempt(self._guard, self._value, self._feedback_key, self.number["attempt"] + 1, decision.reason)
+
+    def watched(self, config: RunnableConfig) -> RunnableConfig:
+        """Return the configuration of the run, in which retrievers are watched."""
+        return merge_configs(config, {"callbacks": [self._collector]})
+
+    def stream(self) -> GuardedStream:
+        """Return the guard of the run's stream."""
+        return GuardedStream(self._guard.decider, self.evidence(self._value), **self.number)
+
+    def evidence(self, output: Any) -> GuardEvidence:
         """Return what the answer was written from: in the output, in the input, or what retrievers returned."""
-        question = question_in(value, self._guard.options.question_keys)
+        question = question_in(self._value, self._guard.options.question_keys)
         evidence = self._guard.evidence_in(output, question)
         # Chains may hand the answer on alone: {"context": […], "question": "…"} goes in, and a string comes out.
-        if not evidence.passages and isinstance(value, Mapping):
-            evidence = self._guard.evidence_in(value, question)
+        if not evidence.passages and isinstance(self._value, Mapping):
+            evidence = self._guard.evidence_in(self._value, question)
         # The same list object: retrievers of a stream have not run yet.
-        return evidence if evidence.passages else GuardEvidence(question=question, passages=collector.passages)
-
-
-def _watched(config: RunnableConfig, collector: _PassageCollector) -> RunnableConfig:
-    return merge_configs(config, {"callbacks": [collector]})
+        return evidence if evidence.passages else GuardEvidence(question=question, passages=self._collector.passages)
