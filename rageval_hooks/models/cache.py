@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.threads import Signal, new_lock
 
 __all__ = ["MemoryCache"]
 
 T = TypeVar("T")
+
+_POLL = 0.01
+"""Seconds between two calls of ``pause`` while another thread computes a value."""
 
 
 class MemoryCache(Generic[T]):
@@ -26,7 +30,13 @@ class MemoryCache(Generic[T]):
         self.hits = 0
         self.misses = 0
         self._entries: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
-        self._lock = ForkSafeLock()
+        self.reset_after_fork()
+        reset_in_child(self)
+
+    def reset_after_fork(self) -> None:
+        """Free the lock, and forget what other threads compute: they do not exist in a child."""
+        self._lock = new_lock()
+        self._in_progress: dict[Hashable, Signal] = {}
 
     def get(self, key: Hashable) -> T | None:
         """Return the value of a key; None if it is not in the cache."""
@@ -52,6 +62,37 @@ class MemoryCache(Generic[T]):
             while self.size > self.capacity:
                 _, (_, freed) = self._entries.popitem(last=False)
                 self.size -= freed
+
+    def get_or_compute(
+        self, key: Hashable, compute: Callable[[], tuple[T, int]], pause: Callable[[], None] = lambda: None
+    ) -> T:
+        """Return the value of a key; compute it if it is not in the cache and no other thread does so already.
+
+        Args:
+            key: the key.
+            compute: returns the value and its size in bytes.
+            pause: called again and again while another thread computes the value; what it raises ends the wait.
+        """
+        while True:
+            found = self.get(key)
+            if found is not None:
+                return found
+            own = Signal()
+            with self._lock:
+                other = self._in_progress.setdefault(key, own)
+            if other is own:
+                break
+            # If the other thread fails, or its value is too large to keep, this one computes it.
+            while not other.wait(_POLL):
+                pause()
+        try:
+            value, size = compute()
+            self.put(key, value, size)
+            return value
+        finally:
+            with self._lock:
+                self._in_progress.pop(key, None)
+            own.set()
 
     def __len__(self) -> int:
         """Return the number of values."""

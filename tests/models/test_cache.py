@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,3 +85,41 @@ def test_threads_share_a_cache() -> None:
 
     assert cache.size == 10 * len(cache) == 100
     assert cache.hits + cache.misses == 8 * 500
+
+
+def test_a_value_is_computed_once_for_all_who_ask_at_the_same_time() -> None:
+    """The others wait for it and call ``pause`` meanwhile."""
+    cache: MemoryCache[str] = MemoryCache(10)
+    computing, waiting, may_end = (threading.Event() for _ in range(3))
+    found: list[str] = []
+
+    def compute() -> tuple[str, int]:
+        computing.set()
+        assert may_end.wait(30)
+        return "A", 1
+
+    def fail() -> tuple[str, int]:
+        raise AssertionError("computed twice")
+
+    first = threading.Thread(target=lambda: found.append(cache.get_or_compute("a", compute)))
+    second = threading.Thread(target=lambda: found.append(cache.get_or_compute("a", fail, waiting.set)))
+    first.start()
+    assert computing.wait(30)
+    second.start()
+    assert waiting.wait(30)
+    may_end.set()
+    first.join(30)
+    second.join(30)
+
+    assert found == ["A", "A"]
+
+
+def test_a_value_that_could_not_be_computed_is_computed_by_the_next_who_asks() -> None:
+    """An error belongs to the thread that computes; nobody waits for ever."""
+    cache: MemoryCache[str] = MemoryCache(0)
+
+    with pytest.raises(ZeroDivisionError):
+        cache.get_or_compute("a", lambda: (str(1 // 0), 1))
+
+    assert cache.get_or_compute("a", lambda: ("A", 1)) == "A"
+    assert cache.get_or_compute("a", lambda: ("B", 1)) == "B"

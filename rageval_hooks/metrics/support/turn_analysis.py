@@ -323,14 +323,15 @@ class TurnAnalysis:
         return isinstance(self.models.embedder(wait=self.wait), Embedder)
 
     def _passage_embedding(self, passage: Passage) -> AnyEmbedding:
-        cache = self.models.cache
-        found = cache.get(passage.text)
-        if found is None:
-            found = self.models.embedder(wait=self.wait).embed(passage.text, self.pause)
-            if isinstance(found, Embedding):
-                found = keep_words(passage.text, found)
-            cache.put(passage.text, found, found.size + sys.getsizeof(passage.text))
-        return found
+        text = passage.text
+
+        def compute() -> tuple[AnyEmbedding, int]:
+            found = self.models.embedder(wait=self.wait).embed(text, self.pause)
+            kept = keep_words(text, found) if isinstance(found, Embedding) else found
+            return kept, kept.size + sys.getsizeof(text)
+
+        # Turns that wait together often have passages in common: each is embedded once.
+        return self.models.cache.get_or_compute(text, compute, self.pause)
 
     @property
     def prompt_embeddings(self) -> list[AnyEmbedding]:

@@ -1,0 +1,245 @@
+"""The commands ``models list`` and ``models bench``."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import random
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
+
+import typer
+
+from rageval_hooks.cli.options import split_names
+
+if TYPE_CHECKING:
+    from rageval_hooks.metrics.base import Metric
+    from rageval_hooks.models import Models, Role
+    from rageval_hooks.settings import ModelSettings
+    from rageval_hooks.turn import Turn
+
+__all__ = ["models"]
+
+models = typer.Typer(no_args_is_help=True, help="List the local models, or measure how fast they are on this machine.")
+
+_Models = Annotated[
+    str | None, typer.Option("--models", help="'default', 'lexical', or a JSON object with model names.")
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_METRICS: Final[dict[Role, str]] = {
+    "embedder": "groundedness",
+    "grounding": "groundedness",
+    "cross_encoder": "answer_relevance",
+    "nlp": "entity_consistency",
+    "hhem": "hhem",
+}
+"""The metric by which a model is measured."""
+
+_LEAST_ANSWERS: Final = 3
+_QUERY: Final = "How long does the crossing take, and what does it cost?"
+
+
+@models.command("list")
+def list_models(given: _Models = None, as_json: _Json = False) -> None:
+    """List the configured models: their roles, whether they are on this machine, and the metrics that use them."""
+    from rageval_hooks.cli.output import print_columns
+    from rageval_hooks.metrics.base import REGISTRY
+    from rageval_hooks.models import Models, Role
+    from rageval_hooks.models.sources import on_this_machine
+    from rageval_hooks.settings import FORMULA, LEXICAL
+
+    settings = _settings(given)
+    users: dict[Role, list[str]] = {}
+    for metric in REGISTRY.builtin():
+        for role in Models(settings).needed(REGISTRY.create(metric).models):
+            users.setdefault(role, []).append(metric)
+    found: list[dict[str, Any]] = []
+    for role in get_args(Role):
+        name = getattr(settings, role)
+        # The formula and the lexical tier need no files.
+        needs_files = name != LEXICAL and (role, name) != ("grounding", FORMULA)
+        here = on_this_machine(role, name) if needs_files else None
+        found.append({"role": role, "name": name, "here": here, "metrics": users.get(role, [])})
+    if as_json:
+        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    words = {True: "yes", False: "no", None: "-"}
+    rows = [(row["role"], row["name"], words[row["here"]], ", ".join(row["metrics"]) or "-") for row in found]
+    print_columns([("role", "model", "on this machine", "metrics"), *rows])
+
+
+@models.command()
+def bench(
+    grounding: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL", help="Grounding models to compare: names, folders, minilm. Default: all configured models."
+        ),
+    ] = None,
+    given: _Models = None,
+    passages: Annotated[str, typer.Option("--passages", help="Numbers of passages per answer.")] = "1,5,10",
+    words: Annotated[str, typer.Option("--words", help="Words of each passage.")] = "120",
+    answer_words: Annotated[int, typer.Option("--answer-words", min=1, help="Words of each answer.")] = 60,
+    answers: Annotated[int, typer.Option("--answers", min=3, help="Answers to score in each case.")] = 20,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0, help="After this time a case ends, with at least three answers.")
+    ] = 20.0,
+    as_json: _Json = False,
+) -> None:
+    """Measure how long the models take to score one answer on this machine.
+
+    Every answer has other passages, so nothing is read from a cache. Nothing is downloaded: a model that is not on this
+    machine is named with what to do. Exit status 2 if no model could be measured.
+    """
+    from rageval_hooks.cli.output import print_columns, say
+    from rageval_hooks.metrics.base import REGISTRY
+    from rageval_hooks.models import Models
+
+    sizes = list(itertools.product(_numbers("--words", words), _numbers("--passages", passages)))
+    results: list[dict[str, Any]] = []
+    for role, settings in _chosen(_settings(given), grounding or []):
+        name = getattr(settings, role)
+        say(f"loading {name}")
+        load_seconds, problem = _load(role, settings)
+        rows: list[dict[str, Any]] = []
+        metric = REGISTRY.create(_METRICS[role])
+        for length, count in sizes if not problem else ():
+            say(f"{name}: {count} {'passage' if count == 1 else 'passages'} of {length} words")
+            turns = _turns(count, length, answer_words)
+            times, tokens, problem = _measure(metric, Models(settings), turns, answers, seconds)
+            if problem:
+                problem = f"{count} passages of {length} words: {problem}"
+                break
+            about = {"role": role, "model": name, "metric": metric.name, "passages": count, "words": length}
+            rows.append({**about, "answers": len(times), **_summary(times, tokens / len(times))})
+        results.append({"role": role, "model": name, "load_seconds": load_seconds, "rows": rows, "problem": problem})
+    measured = [row for result in results for row in result["rows"]]
+    if as_json:
+        typer.echo(json.dumps(results, indent=2, ensure_ascii=False))
+    elif measured:
+        head = ("role", "model", "metric", "passages", "words each", "answers", "p50 ms", "p95 ms", "tokens/s")
+        cells = [
+            [f"{value:.0f}" if isinstance(value, float) else str(value) for value in row.values()] for row in measured
+        ]
+        print_columns([head, *cells])
+    for result in results:
+        if result["problem"]:
+            say(f"{result['role']}: {result['problem']}")
+    if not measured:
+        raise typer.Exit(2)
+
+
+def _settings(given: str | None) -> ModelSettings:
+    from rageval_hooks.settings import Settings
+
+    return Settings.build(models=given).models
+
+
+def _numbers(option: str, given: str) -> list[int]:
+    from rageval_hooks.errors import ConfigurationError
+
+    names = split_names(given)
+    # isdecimal() alone accepts digits of every script, which int() reads, too.
+    if not names or not all(name.isdecimal() and int(name) > 0 for name in names):
+        raise ConfigurationError(f"{option} is {given!r}: give whole numbers from 1, such as 1,5,10")
+    return [int(name) for name in names]
+
+
+def _chosen(settings: ModelSettings, grounding: list[str]) -> Iterator[tuple[Role, ModelSettings]]:
+    """Yield each role to measure, with settings that have its model."""
+    from rageval_hooks.settings import FORMULA, LEXICAL, ModelSettings
+
+    # A measurement must not begin with a download of a gigabyte.
+    fields = {**settings.model_dump(), "download": False}
+    for name in grounding:
+        yield (
+            ("embedder" if name == FORMULA else "grounding"),
+            ModelSettings.model_validate({**fields, "grounding": name}),
+        )
+    for role in _METRICS if not grounding else ():
+        # The formula is measured as the embedder, and what is lexical needs no model.
+        if fields[role] not in (FORMULA, LEXICAL):
+            formula = {"grounding": FORMULA} if role == "embedder" else {}
+            yield role, ModelSettings.model_validate({**fields, **formula})
+
+
+def _load(role: Role, settings: ModelSettings) -> tuple[float | None, str]:
+    """Load a model; return the seconds that it took, or why it cannot be loaded."""
+    from rageval_hooks.errors import ModelUnavailableError
+    from rageval_hooks.models import Models
+
+    logger = logging.getLogger("rageval_hooks")
+    level = logger.level
+    # The result says why a model cannot be loaded; the log would repeat it.
+    logger.setLevel(logging.ERROR)
+    started = time.perf_counter()
+    try:
+        getattr(Models(settings), role)(wait=True)
+    except ModelUnavailableError as error:
+        return None, error.reason
+    finally:
+        logger.setLevel(level)
+    return round(time.perf_counter() - started, 3), ""
+
+
+def _measure(
+    metric: Metric, models: Models, turns: Iterator[Turn], answers: int, seconds: float
+) -> tuple[list[float], int, str]:
+    """Score answers one after the other; return the seconds of each, all their tokens, and what went wrong."""
+    from rageval_hooks.metrics.support.running import compute
+    from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+    from rageval_hooks.score import Failed, Skipped
+    from rageval_hooks.text.tokens import count_tokens
+
+    times: list[float] = []
+    tokens = 0
+    started = time.perf_counter()
+    for number, turn in enumerate(turns):
+        began = time.perf_counter()
+        for found in compute(metric, TurnAnalysis(turn, models, wait=True)):
+            if isinstance(found, Skipped | Failed):
+                return times, tokens, found.reason if isinstance(found, Skipped) else found.message
+        # The first pass allocates memory and would count for all.
+        if number:
+            times.append(time.perf_counter() - began)
+            tokens += count_tokens(turn.texts())[0]
+        is_late = len(times) >= _LEAST_ANSWERS and time.perf_counter() - started > seconds
+        if is_late or len(times) >= answers:
+            break
+    return times, tokens, ""
+
+
+def _summary(times: list[float], tokens: float) -> dict[str, float]:
+    """Return median and 95th percentile of the milliseconds per answer, and the tokens per second at the median."""
+    import numpy as np
+
+    p50, p95 = np.percentile(times, [50, 95])
+    return {
+        "p50_ms": round(float(p50) * 1000, 2),
+        "p95_ms": round(float(p95) * 1000, 2),
+        "tokens_per_second": round(tokens / float(p50), 1),
+    }
+
+
+def _turns(passages: int, words: int, answer_words: int) -> Iterator[Turn]:
+    """Yield turns of a size without end, the same in every run, each with new passages."""
+    from rageval_hooks.demo.handbook import load_handbook
+    from rageval_hooks.text.sentences import sentence_spans
+    from rageval_hooks.turn import Passage, Turn
+
+    generator = random.Random(0)  # noqa: S311 - the same texts in every run
+    sentences = [section.text[start:end] for section in load_handbook() for start, end in sentence_spans(section.text)]
+
+    def text(length: int) -> str:
+        found: list[str] = []
+        while len(found) < length:
+            found += generator.choice(sentences).split()
+        return " ".join(found[:length])
+
+    for number in itertools.count(1):
+        # The number makes the passages of each turn new to every cache.
+        texts = [f"{number}.{position}. {text(words)}" for position in range(passages)]
+        yield Turn(query=_QUERY, passages=tuple(Passage(text=item) for item in texts), response=text(answer_words))
