@@ -126,12 +126,13 @@ def load_hhem(settings: ModelSettings) -> Hhem:
     Raises:
         ModelUnavailableError: the model cannot be loaded.
     """
-    with model_requires("hhem", "sentence-transformers", "local", "the model of hhem"):
-        import torch  # noqa: F401
-        from transformers import T5ForTokenClassification  # noqa: F401
     name = settings.hhem
 
     folder = find_model("hhem", name, download=settings.download)
+    # PyTorch takes seconds and half a gigabyte: it is not imported for a model that is not there.
+    with model_requires("hhem", "sentence-transformers", "local", "the model of hhem"):
+        import torch  # noqa: F401
+        from transformers import T5ForTokenClassification  # noqa: F401
     with reading("hhem", name):
         model = _build(_read_weights(folder / _WEIGHTS), name)
         tokenizer = _load_tokenizer(folder, settings)
