@@ -23,10 +23,10 @@ from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError, ExportError, MissingDependencyError
 from rageval_hooks.exporters.delivery import (
-    Answer,
     DeliveryOptions,
     Destination,
     DestinationAbsentError,
+    HttpAnswer,
     HttpApi,
     HttpDestination,
     Item,
@@ -284,7 +284,7 @@ class MlflowServer(HttpDestination):
             # Without a list, posting again might make a second assessment.
             raise UnavailableError("does not list the assessments of a trace") from None
 
-    def _error(self, answer: Answer, trace_id: str) -> PostError:
+    def _error(self, answer: HttpAnswer, trace_id: str) -> PostError:
         said = answer.json() if answer.status == 404 else None
         if isinstance(said, dict) and said.get("error_code") == "RESOURCE_DOES_NOT_EXIST":
             return TargetsMissingError(frozenset({trace_id}))

@@ -128,6 +128,29 @@ def test_auto_has_every_exporter_once(backend: Backend) -> None:
     assert names == default - {backend.automatic.name} | {named}
 
 
+def test_a_score_of_another_version_is_another_score(backend: Backend, server: RecordingServer) -> None:
+    """A repeat has the same id, in any process; a new formula must not replace the value of the old one."""
+    scores = [Score(name="groundedness", value=0.9, version=version) for version in ("1", "2", "2")]
+    exporter = backend.exporter()
+    for score in scores:
+        exporter.export(evaluation(score))
+    assert exporter.flush(20)
+    exporter.shutdown(5)
+
+    ids = [score["id"] for score in posted(server, backend) if "id" in score]
+    assert len(set(ids)) == (2 if ids else 0)  # Datadog's evaluations have no id
+
+
+def test_a_score_says_how_it_was_made(backend: Backend, server: RecordingServer) -> None:
+    """By whom, in which version, and with which probability its turn was selected: readers weight by that."""
+    score = Score(name="trace.adherence", value=1.0, annotator="LLM", model="judge-1", version="3", probability=0.5)
+    export(backend.exporter(), evaluation(score))
+
+    text = json.dumps(posted(server, backend))
+    for part in ('"probability": 0.5', '"annotator": "LLM"', '"model": "judge-1"', '"version": "3"'):
+        assert part in text
+
+
 def test_usage_only_if_all_scores_are_asked_for(backend: Backend, server: RecordingServer) -> None:
     """By default the scores of quality about the turn: not latency, tokens and cost, nor single passages."""
     export(backend.exporter(), evaluation(*RESULTS))

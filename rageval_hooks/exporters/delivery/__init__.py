@@ -12,7 +12,14 @@ from rageval_hooks.exporters.delivery.exporter import (
     score_id,
     variable,
 )
-from rageval_hooks.exporters.delivery.http import Answer, HttpApi, HttpDestination, asks_version, basic_auth, post_each
+from rageval_hooks.exporters.delivery.http import (
+    HttpAnswer,
+    HttpApi,
+    HttpDestination,
+    asks_version,
+    basic_auth,
+    post_each,
+)
 from rageval_hooks.exporters.delivery.queue import (
     DeliveryQueue,
     Destination,
@@ -25,11 +32,11 @@ from rageval_hooks.exporters.delivery.queue import (
 )
 
 __all__ = [
-    "Answer",
     "DeliveryOptions",
     "DeliveryQueue",
     "Destination",
     "DestinationAbsentError",
+    "HttpAnswer",
     "HttpApi",
     "HttpDestination",
     "Item",

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.exporters.base import Exporter
-from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.content import ContentPolicy, hide_result
 from rageval_hooks.exporters.delivery.http import require_httpx
 from rageval_hooks.exporters.delivery.queue import (
     DeliveryQueue,
@@ -29,7 +29,6 @@ from rageval_hooks.exporters.delivery.queue import (
     Searchable,
 )
 from rageval_hooks.exporters.main_results import ScoreSelection, quality_results
-from rageval_hooks.exporters.masking import hide_result
 from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.exporters.span_places import passage_place
 from rageval_hooks.runtime.tracing import provider_of_span

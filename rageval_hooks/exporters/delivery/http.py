@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-__all__ = ["Answer", "HttpApi", "HttpDestination", "asks_version", "basic_auth", "post_each", "require_httpx"]
+__all__ = ["HttpAnswer", "HttpApi", "HttpDestination", "asks_version", "basic_auth", "post_each", "require_httpx"]
 
 _MOST_READ = 1 << 20
 _LONGEST_REASON = 200
@@ -41,7 +41,7 @@ Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class HttpAnswer:
     """The answer of a server.
 
     Attributes:
@@ -127,7 +127,9 @@ class HttpApi:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.shown_url!r})"
 
-    def request(self, method: str, path: str, *, body: Any = None, params: Mapping[str, str] | None = None) -> Answer:
+    def request(
+        self, method: str, path: str, *, body: Any = None, params: Mapping[str, str] | None = None
+    ) -> HttpAnswer:
         """Send a request and return the answer, whatever its status.
 
         Args:
@@ -156,14 +158,14 @@ class HttpApi:
             raise UnavailableError(f"cannot be reached ({type(error).__name__}{why})") from None
         except ValueError as error:
             raise RejectedError(f"cannot be sent ({type(error).__name__})") from None
-        return Answer(
+        return HttpAnswer(
             status=response.status_code,
             content=content[:_MOST_READ],
             content_type=response.headers.get("content-type", ""),
             retry_after=_seconds(response.headers.get("retry-after")),
         )
 
-    def refusal(self, answer: Answer) -> RejectedError | UnavailableError:
+    def refusal(self, answer: HttpAnswer) -> RejectedError | UnavailableError:
         """Return the error for an answer that is not a success."""
         status = answer.status
         if status in _FAULTY_DATA:

@@ -17,7 +17,7 @@ from rageval_hooks.exporters.console import ConsoleExporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.log_events import LogEvents
 from rageval_hooks.exporters.otel.metrics import Metrics
-from rageval_hooks.exporters.otel.signal import Signal
+from rageval_hooks.exporters.otel.signal import OtelSignal
 from rageval_hooks.exporters.otel.spans import Spans, add_scores
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.score import Evaluation
@@ -66,7 +66,7 @@ class OtelExporter(Exporter):
         self._policy = ContentPolicy.build(capture_content)
         self._spans = Spans(tracer_provider, self._policy, spans)
         # Log events and exemplars refer to spans, which are therefore written first.
-        self._others: list[Signal[Any]] = []
+        self._others: list[OtelSignal[Any]] = []
         if log_events:
             events = LogEvents(logger_provider, self._spans, self._policy, spans, for_azure=azure_events)
             self._others.append(events)
@@ -133,7 +133,7 @@ class OtelExporter(Exporter):
         return stats
 
     @property
-    def _signals(self) -> list[Signal[Any]]:
+    def _signals(self) -> list[OtelSignal[Any]]:
         return [self._spans, *self._others]
 
     def _fallback(self) -> ConsoleExporter:

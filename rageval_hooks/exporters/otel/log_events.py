@@ -14,7 +14,7 @@ from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.own_provider import LOGS, OtlpSignal, OwnProvider, own_logger_provider
 from rageval_hooks.exporters.otel.result_attributes import event_attributes, scored_place
-from rageval_hooks.exporters.otel.signal import SCOPE, Signal
+from rageval_hooks.exporters.otel.signal import SCOPE, OtelSignal
 from rageval_hooks.exporters.otel.span_attributes import is_agent
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.exporters.span_places import PassagePlace
@@ -26,7 +26,7 @@ from rageval_hooks.version import __version__
 __all__ = ["LogEvents"]
 
 
-class LogEvents(Signal[LoggerProvider]):
+class LogEvents(OtelSignal[LoggerProvider]):
     """Writes log events.
 
     Args:

@@ -20,7 +20,7 @@ from opentelemetry.util.types import AttributeValue
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.otel.own_provider import METRICS, OtlpSignal, OwnProvider, own_meter_provider
-from rageval_hooks.exporters.otel.signal import SCOPE, Signal
+from rageval_hooks.exporters.otel.signal import SCOPE, OtelSignal
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.tracing import global_meter_provider
@@ -59,7 +59,7 @@ _MEASURING = re.compile(
 )
 
 
-class Metrics(Signal[MeterProvider]):
+class Metrics(OtelSignal[MeterProvider]):
     """Records metrics. The trace of a turn is their exemplar.
 
     Args:

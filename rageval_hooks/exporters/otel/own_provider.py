@@ -112,7 +112,7 @@ class Connection:
         response: what the collector answered to the exporter; None if that is unknown, as over gRPC.
     """
 
-    def __init__(self, exporter: Any, tally: Tally, response: LastResponse | None = None) -> None:
+    def __init__(self, exporter: Any, tally: DeliveryTally, response: LastResponse | None = None) -> None:
         self._exporter = exporter
         self.tally = tally
         self._response = response
@@ -160,7 +160,7 @@ def _connect(signal: OtlpSignal, what: str, capacity: int) -> Connection | None:
         return None
     try:
         if _protocol(signal) == "grpc":
-            return Connection(_exporter_class("grpc", signal)(), Tally(what, capacity))
+            return Connection(_exporter_class("grpc", signal)(), DeliveryTally(what, capacity))
         http_exporter = _exporter_class("http", signal)
         options: dict[str, Any] = {}
         if not any(os.environ.get(name) for name in signal.endpoints) and (place := phoenix_collector()) is not None:
@@ -168,15 +168,15 @@ def _connect(signal: OtlpSignal, what: str, capacity: int) -> Connection | None:
         prefix = "OTEL_PYTHON_EXPORTER_OTLP_HTTP_"
         if any(os.environ.get(f"{prefix}{name}CREDENTIAL_PROVIDER") for name in (f"{signal.variable}_", "")):
             # The exporter then makes its own session, with credentials. A refusal cannot be told from a loss.
-            return Connection(http_exporter(**options), Tally(what, capacity))
+            return Connection(http_exporter(**options), DeliveryTally(what, capacity))
         try:
             import requests
         except ImportError:  # the exporter has another transport
-            return Connection(http_exporter(**options), Tally(what, capacity))
+            return Connection(http_exporter(**options), DeliveryTally(what, capacity))
         response = LastResponse()
         session = requests.Session()
         session.hooks["response"].append(response.read)
-        return Connection(http_exporter(session=session, **options), Tally(what, capacity), response)
+        return Connection(http_exporter(session=session, **options), DeliveryTally(what, capacity), response)
     except ImportError as error:
         _logger.warning(
             "rageval-hooks: an OTLP endpoint is set, but its exporter is not installed (%s): "
@@ -243,7 +243,7 @@ def _rejected_items(content: bytes) -> int:
 # --------------------------------------------------------------------------- counts
 
 
-class Tally:
+class DeliveryTally:
     """Counts items from the moment they are queued until their fate is known.
 
     A full queue refuses new items. The SDK would drop the oldest without telling, and their number would be unknown.
@@ -352,7 +352,7 @@ class OwnProvider(Generic[Provider]):
         tally: counts them.
     """
 
-    def __init__(self, provider: Provider, tally: Tally) -> None:
+    def __init__(self, provider: Provider, tally: DeliveryTally) -> None:
         self.provider = provider
         self._tally = tally
 

@@ -15,7 +15,7 @@ from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.time_limit import remaining, within
 from rageval_hooks.score import Evaluation
 
-__all__ = ["SCOPE", "Signal"]
+__all__ = ["SCOPE", "OtelSignal"]
 
 _logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ SCOPE = "rageval_hooks"
 Provider = TypeVar("Provider")
 
 
-class Signal(ABC, Generic[Provider]):
+class OtelSignal(ABC, Generic[Provider]):
     """Spans, log events or metrics.
 
     They go to the provider of the application, which may be set later, or else to one of our own for the OTLP endpoint

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from rageval_hooks.exporters import semconv
-from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.masking import shown_parameters
+from rageval_hooks.exporters.content import ContentPolicy, shown_parameters
 from rageval_hooks.exporters.otel.attributes import (
     Attributes,
     add_input_messages,

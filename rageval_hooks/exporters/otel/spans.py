@@ -34,7 +34,7 @@ from rageval_hooks.exporters.otel.result_attributes import (
     evaluation_name,
     has_news,
 )
-from rageval_hooks.exporters.otel.signal import SCOPE, Signal
+from rageval_hooks.exporters.otel.signal import SCOPE, OtelSignal
 from rageval_hooks.exporters.otel.span_attributes import step_attributes, step_name, turn_attributes
 from rageval_hooks.exporters.otlp_places import otlp_places
 from rageval_hooks.exporters.span_places import has_span, passage_place
@@ -61,7 +61,7 @@ _BRAINTRUST_HOST = "braintrust.dev"
 _BRAINTRUST_HEADER = "x-bt-parent"
 
 
-class Spans(Signal[TracerProvider]):
+class Spans(OtelSignal[TracerProvider]):
     """Writes spans.
 
     Args:

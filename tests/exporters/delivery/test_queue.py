@@ -174,3 +174,54 @@ def test_items_whose_target_never_arrives_are_lost_at_the_end(caplog: pytest.Log
     assert not queue.close(10)
     assert queue.stats()["lost"] == 1
     assert "1 scores are lost: Test does not have their spans" in caplog.text
+
+
+def test_a_request_has_at_most_two_hundred_items() -> None:
+    """A server must not be blocked for longer than a moment."""
+    destination = Scripted()
+    queue = DeliveryQueue("Test", lambda: destination)
+    queue.put([item(f"{number}") for number in range(450)])
+
+    assert queue.flush(10)
+    assert destination.taken == [str(number) for number in range(450)]
+    assert len(destination.posted_at) == 3
+    queue.close(1)
+
+
+def test_a_server_that_is_down_is_not_asked_for_each_item() -> None:
+    """Each request might wait for its timeout."""
+    asked: list[str] = []
+
+    def post(body: Mapping[str, Any]) -> None:
+        asked.append(body["name"])
+        raise UnavailableError("cannot be reached")
+
+    errors = post_each([{"name": str(number)} for number in range(100)], post, workers=2)
+
+    assert len(asked) < 10
+    assert {type(error) for error in errors} == {UnavailableError}
+    assert len(errors) == 100
+
+
+def test_a_fault_of_ours_loses_the_items_and_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """The thread goes on with the next ones."""
+
+    class Faulty(Scripted):
+        def post(
+            self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool
+        ) -> list[PostError | None] | None:
+            if bodies[0]["name"] == "bad":
+                raise KeyError("secret")
+            return super().post(route, bodies, confirmed=confirmed)
+
+    destination = Faulty()
+    queue = DeliveryQueue("Test", lambda: destination)
+    queue.put([item("bad")])
+    assert not queue.flush(10)
+    queue.put([item("good")])
+
+    assert queue.flush(10)
+    assert (queue.stats()["lost"], destination.taken) == (1, ["good"])
+    assert "scores could not be posted to Test: KeyError [RAGEVAL-506]" in caplog.text
+    assert "secret" not in caplog.text
+    queue.close(1)
