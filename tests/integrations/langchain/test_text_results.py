@@ -267,6 +267,17 @@ def test_a_tool_that_a_function_calls(captured: Captured) -> None:
     assert (passage.in_prompt, passage.metadata) == (True, {"tool": "lookup", "whole_output": True})
 
 
+def test_a_prompt_that_a_function_writes_is_no_search_result(captured: Captured) -> None:
+    """Its name has a word of a search, but its text has the question."""
+
+    def build_rag_prompt(question: str) -> str:
+        return f"Answer in one friendly sentence, like a harbour master: {question}"
+
+    (RunnableLambda(build_rag_prompt) | model()).invoke(QUESTION)
+
+    assert (captured.turn.passages, captured.turn.is_rag) == ((), False)
+
+
 def test_tools_that_are_called_without_langchain(captured: Captured) -> None:
     """A loop of the application's own appends the results after the question."""
 

@@ -460,12 +460,16 @@ def _passages_in_texts(
         return passages
 
     for run in sorted(outside(of_kind(runs, "chain"), "retriever", "tool"), key=_end_or_start):
-        if run.parent is None:
-            take(_results_in_fields(run, run.input), None)  # handed in
-        elif _end_or_start(run) <= calls[-1].started_at:
-            results = _results_in_fields(run, run.output)
-            # A later function may join the results that earlier ones returned.
-            take([one for one in results if not any(passage.text in one.text for passage in passages)], run)
+        is_root = run.parent is None
+        if is_root or _end_or_start(run) <= calls[-1].started_at:
+            results = _results_in_fields(run, run.input if is_root else run.output)
+            # A later function may join the results that earlier ones returned. A text with the question is a prompt.
+            joined = [query, *(passage.text for passage in passages)]
+            # What the root received was handed in, not found.
+            take(
+                (one for one in results if not any(text and text in one.text for text in joined)),
+                None if is_root else run,
+            )
     return passages
 
 
