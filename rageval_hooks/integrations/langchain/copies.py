@@ -252,7 +252,9 @@ def snapshot_runs(runs: Iterable[Run], every_step: bool) -> None:
             # The values of the template's variables.
             run.input, run.output = copy_value(run.input, DEPTH, seen), None
         else:
-            run.input = run.output = None
+            # A parser's text says whether a stream was read to its end.
+            is_text = run.kind == "parser" and is_a(run.output, str)
+            run.input, run.output = None, run.output if is_text else None
 
 
 def _prompt_copy(prompt: Any) -> Any:

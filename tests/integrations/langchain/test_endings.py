@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from langchain_core.output_parsers import StrOutputParser
-from langchain_core.runnables import RunnablePassthrough
+from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from tests.integrations.langchain.conftest import Captured
@@ -88,6 +88,16 @@ def test_a_stream_in_a_cycle_that_is_garbage_collected_is_incomplete(captured: C
 
     turn = captured.turn
     assert (turn.status, turn.response, turn.complete) == ("cancelled", "It ", False)
+
+
+def test_an_answer_that_a_function_cuts_is_complete(captured: Captured) -> None:
+    """The streamed answer is the first line of what the model wrote."""
+    chain = PROMPT | model("It was opened in 2019.\nSources: harbour.md") | StrOutputParser()
+    first_line: Any = RunnableLambda(lambda text: text.split("\n")[0])
+    list((chain | first_line).stream({"context": "", "question": QUESTION}))
+
+    turn = captured.turn
+    assert (turn.status, turn.response, turn.complete) == ("ok", ANSWER, True)
 
 
 def test_a_clock_that_jumps_does_not_change_how_long_things_took(

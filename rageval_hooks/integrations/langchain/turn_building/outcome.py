@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 
 from langchain_core.messages import BaseMessage
 
@@ -137,7 +138,7 @@ def outcome_of(runs: Sequence[Run], answering: Run | None, returned: str) -> tup
     root = runs[0]
     if is_waiting(runs):
         return "interrupted", None
-    if root.error is None and _stopped_early(root, answering, returned):
+    if root.error is None and _stopped_early(runs, answering, returned):
         return "cancelled", None
     return outcome_of_error(root.error)
 
@@ -162,20 +163,21 @@ def is_waiting(runs: Sequence[Run]) -> bool:
     return False
 
 
-def _stopped_early(root: Run, answering: Run | None, returned: str) -> bool:
-    """Return True if a reader left a stream before its end.
-
-    The root then ends before the model, or without output. If the garbage collector closes the stream of a parser
-    before that of the root, the parser reads the rest of the model's text: the root then ends after the model, with
-    the beginning of its text.
-    """
+def _stopped_early(runs: Sequence[Run], answering: Run | None, returned: str) -> bool:
+    """Return True if a reader left a stream before its end: the root ends before the model, or without output."""
+    root = runs[0]
     if not detail_of(root, "streamed"):
         return False
     if root.output is None:
         return True
     if answering is None:
         return False
-    return answering.ended_at is None or is_cancelled(answering.error) or _is_beginning(returned, answering)
+    if answering.ended_at is None or is_cancelled(answering.error):
+        return True
+    # If the garbage collector closes the stream of a parser before that of the root, the parser reads the rest of the
+    # model's text: the root then ends after the model, with the first pieces of it. A function may cut the text, too.
+    is_first_pieces = returned in accumulate(answering.tokens or ()) and _is_beginning(returned, answering)
+    return is_first_pieces and any(is_a(run.output, str) and run.output == returned for run in of_kind(runs, "parser"))
 
 
 def _is_beginning(returned: str, answering: Run) -> bool:
