@@ -236,13 +236,13 @@ def row_of_spans(setup: Setup, spans: list[ReceivedSpan]) -> Row:
     """Read what arrived at the server."""
     calls = [span for span in spans if is_model_call(span.attributes)]
     evaluations = [span for span in spans if span.name.startswith("evaluate") and span.scope == "rageval_hooks"]
-    found = {event.get("gen_ai.evaluation.name") for span in evaluations for event in span.events}
+    found = {name for name in SCORES for span in evaluations if f"rageval.score.{name}" in span.attributes}
     return Row(
         label=setup.label,
         # A vendor may add spans of its own, for example about its configuration.
         traces=len({span.trace_id for span in (*calls, *evaluations)}),
         model_spans=len(calls),
-        scores=len(found.intersection(SCORES)),
+        scores=len(found),
         place=", ".join(_place(span, spans) for span in evaluations) or "nowhere",
         traced=True,
     )
