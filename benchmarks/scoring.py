@@ -237,10 +237,8 @@ def _run(models: Models, given: argparse.Namespace) -> None:
     from _straightforward import StraightforwardModels, score
 
     from rageval_hooks.online.pipeline import Pipeline
-    from rageval_hooks.runtime.executors import model_executor
 
     torch.set_num_threads(CORES)
-    model_executor().submit(torch.set_num_threads, CORES).result()
     pipeline = Pipeline.build(metrics=METRICS, models=models.settings, exporters=[])
     reader = Pipeline.build(metrics=("context_relevance", "unsupported_facts"), models=models.settings, exporters=[])
     plain = StraightforwardModels(models.encoder, models.ranker, models.embedder, models.cross_encoder, models.nlp)

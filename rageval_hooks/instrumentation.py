@@ -203,9 +203,6 @@ def instrument(
                 "framework, install one of: %s [RAGEVAL-103]",
                 ", ".join(missing),
             )
-        # In the background, so that the first turn does not wait for them.
-        if pipeline.enabled:
-            pipeline.load_models()
         for name, integration in integrations.items():
             # A second call with enabled=False switches the first one off.
             if not pipeline.enabled:

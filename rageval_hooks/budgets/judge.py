@@ -26,7 +26,7 @@ from rageval_hooks.errors import ConfigurationError, JudgeError
 from rageval_hooks.judges.base import Admission, AnyMessage, GateClosedError, Judge, Judgement, RequestGate
 from rageval_hooks.judges.concurrency import PerLoop
 from rageval_hooks.judges.remote import RemoteJudge
-from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.runtime.fork import ForkSafeLock
 
 __all__ = ["BudgetUsedUpError", "SharedBudgetJudge", "with_budget"]
 

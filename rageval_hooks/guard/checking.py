@@ -21,11 +21,11 @@ from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.metrics.support.running import MISSING
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.online.engine import Engine
-from rageval_hooks.online.inline import Arrival
+from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.privacy import PrivacyPolicy
-from rageval_hooks.runtime.executors import DaemonExecutor, ForkSafeLock, deferred_executor, urgent
-from rageval_hooks.runtime.fork import run_in_child
+from rageval_hooks.runtime.fork import ForkSafeLock, run_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
+from rageval_hooks.runtime.pool import DaemonPool, local_pool
 from rageval_hooks.runtime.worker import shared_worker
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
 from rageval_hooks.text.declining import says_nothing
@@ -78,7 +78,7 @@ class _Check:
         self.place = SpanPlace(evidence.recording)
         self.started = time.perf_counter()
         self.deadline = self.started + timeout - min(_RESERVE * timeout, _MOST_RESERVED)
-        self.arrival = Arrival(self.deadline)
+        self.arrival = PendingTurn(self.deadline)
         self.verdict: GuardVerdict | None = None
         self.reason = ""
         self.turn: Turn | None = None
@@ -108,7 +108,7 @@ class _Pool:
     """
 
     def __init__(self) -> None:
-        self._executor = DaemonExecutor(_THREADS, "rageval-guard")
+        self._executor = DaemonPool(_THREADS, "rageval-guard")
         # Sets change by single, atomic operations.
         self._open: set[_Check] = set()
         self._running: set[_Check] = set()
@@ -130,8 +130,7 @@ class _Pool:
     def _run(self, check: _Check, run: Callable[[_Check], None]) -> None:
         self._running.add(check)
         try:
-            with urgent():
-                run(check)
+            run(check)
         finally:
             self._running.discard(check)
 
@@ -233,7 +232,7 @@ class Decider:
             raise
         decision = self._decision(check, attempt, may_regenerate)
         if _is_reported(decision, final):
-            written = Arrival(time.perf_counter() + self.options.timeout)
+            written = PendingTurn(time.perf_counter() + self.options.timeout)
 
             def write() -> None:
                 self._spans.write(decision, check.turn, check.place)
@@ -242,7 +241,7 @@ class Decider:
             # Redacting texts may take a while.
             is_slow = self._privacy_of(check.evidence.recording).active
             if is_slow:
-                deferred_executor().submit(write)
+                local_pool().submit(write)
                 await _arrived(written)
             else:
                 write()
@@ -373,7 +372,7 @@ class Decider:
             _limited_log.warn("on_decision", "on_decision of a guard raised %s [RAGEVAL-702]", kind, error=error)
 
 
-async def _arrived(arrival: Arrival) -> None:
+async def _arrived(arrival: PendingTurn) -> None:
     """Wait until the end or the deadline, in an event loop of asyncio or trio.
 
     Raises:

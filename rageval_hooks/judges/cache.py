@@ -24,8 +24,7 @@ from pydantic import BaseModel
 from rageval_hooks.judges.answers import schema_json
 from rageval_hooks.judges.base import Mode
 from rageval_hooks.judges.prompts import INSTRUCTIONS_VERSION
-from rageval_hooks.runtime.executors import ForkSafeLock
-from rageval_hooks.runtime.fork import delay_forks
+from rageval_hooks.runtime.fork import ForkSafeLock, delay_forks
 from rageval_hooks.runtime.jsonable import plain_mapping
 from rageval_hooks.turn import Message
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from rageval_hooks.judges.answers import strict_schema
 from rageval_hooks.judges.base import Mode
 from rageval_hooks.judges.failures import CallFailure
-from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.runtime.fork import ForkSafeLock
 
 __all__ = ["Capabilities"]
 

@@ -14,7 +14,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.runtime.threads import SimpleQueue, start_daemon_thread
 
 __all__ = ["CallThreads", "Clock", "PerLoop"]

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from rageval_hooks.errors import JudgeAnswerError, JudgeError
 from rageval_hooks.judges.answers import UnusableAnswerError, parse_answer
 from rageval_hooks.judges.base import AnyMessage, Judge, Judgement, as_messages, usage_details
-from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.turn import Message, Usage
 
 __all__ = ["FakeCall", "FakeJudge", "ScriptedAnswer"]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from rageval_hooks.errors import JudgeUnavailableError
 from rageval_hooks.judges.concurrency import Clock
-from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.runtime.fork import ForkSafeLock
 
 __all__ = ["CircuitBreaker", "RateLimiter", "ReservedTime"]
 

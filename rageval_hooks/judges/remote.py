@@ -46,7 +46,7 @@ from rageval_hooks.judges.concurrency import Clock, PerLoop
 from rageval_hooks.judges.failures import CallFailure, MessageCleaner, classify_failure
 from rageval_hooks.judges.limits import CircuitBreaker, RateLimiter
 from rageval_hooks.judges.prompts import Nonce, estimated_tokens, with_repair, with_schema
-from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.runtime.jsonable import Data, clean_text
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.suppression import quietly

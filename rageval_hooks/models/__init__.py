@@ -15,7 +15,7 @@ from rageval_hooks.models.grounding_files import load_grounding
 from rageval_hooks.models.hhem import Hhem, load_hhem
 from rageval_hooks.models.lexical import LexicalEmbedder, LexicalEmbedding, LexicalNlp, LexicalRelevance
 from rageval_hooks.models.nlp import Nlp, load_nlp
-from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.runtime.lazy import BackgroundValue, LoadState
 from rageval_hooks.settings import FORMULA, LEXICAL, ModelSettings
 
@@ -62,6 +62,13 @@ class Models:
             value = self._value(role)
             if value is not None:
                 value.start()
+
+    async def ready(self, roles: Iterable[Role]) -> None:
+        """Wait until some models are loaded, or cannot be."""
+        for role in self.needed(roles):
+            value = self._value(role)
+            if value is not None:
+                await value.settled()
 
     def state(self, role: Role) -> LoadState:
         """Return the state of a model."""

@@ -6,8 +6,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
-from rageval_hooks.runtime.executors import ForkSafeLock
-from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.score import Evaluation, Result, Score, is_about_turn
 

@@ -14,7 +14,7 @@ from rageval_hooks.online.exporter_pool import shared_exporters
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.time_limit import remaining, within
-from rageval_hooks.runtime.worker import Lane, Worker
+from rageval_hooks.runtime.worker import BoundedQueue, Worker
 from rageval_hooks.score import Evaluation
 
 __all__ = ["Delivery"]
@@ -51,7 +51,7 @@ class Delivery:
         self._exporters = sorted(exporters, key=lambda exporter: not exporter.traces)
         self._worker = worker
         self._counters = counters
-        self._lane = Lane("export", _CAPACITY, max_bytes)
+        self._lane = BoundedQueue("export", _CAPACITY, max_bytes)
         self._log = RateLimitedLogger(_logger)
         self._failed_exports = 0
         self._losses_counted = 0

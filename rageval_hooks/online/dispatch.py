@@ -15,8 +15,9 @@ from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.job import Job
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
+from rageval_hooks.runtime.pool import local_pool
 from rageval_hooks.runtime.suppression import suppress
-from rageval_hooks.runtime.worker import Lane, Worker
+from rageval_hooks.runtime.worker import BoundedQueue, Worker
 from rageval_hooks.score import Evaluation
 
 __all__ = ["Dispatcher", "ThreadDispatcher", "cancel_tasks"]
@@ -85,7 +86,7 @@ class ThreadDispatcher:
         self._worker = worker
         self._deliver = deliver
         self._drop = drop
-        self._lane = Lane("evaluate", capacity, max_bytes)
+        self._lane = BoundedQueue("evaluate", capacity, max_bytes)
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
         self._counters = counters
@@ -142,7 +143,9 @@ class ThreadDispatcher:
             if self._closed:
                 self._drop(job, _UNDONE)
             else:
-                await self._engine.evaluate(job, analysis=analysis, on_part=deliver, stage="background")
+                await self._engine.evaluate(
+                    job, analysis=analysis, executor=local_pool(), on_part=deliver, stage="background"
+                )
         except asyncio.CancelledError:  # counted by the shutdown that cancelled it
             if missing:
                 self._drop(job.only(missing), _UNDONE)

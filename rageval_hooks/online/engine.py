@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import suppress as suppress_errors
 from copy import copy
 from enum import IntEnum
 from operator import itemgetter
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from rageval_hooks.budgets import BudgetUsedUpError
-from rageval_hooks.errors import ConfigurationError, ModelNotReadyError, OverBudgetError
+from rageval_hooks.errors import (
+    ConfigurationError,
+    InputTooLargeError,
+    ModelNotReadyError,
+    ModelUnavailableError,
+    OverBudgetError,
+)
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
@@ -24,16 +30,13 @@ from rageval_hooks.models import Models, Role
 from rageval_hooks.online.job import Job, MetricSpec, create_metric, describe_metric
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.privacy import PrivacyPolicy
-from rageval_hooks.runtime.executors import LowPriority, low_priority, model_executor
+from rageval_hooks.runtime.pool import DaemonPool, Priority, Steps, run_steps
 from rageval_hooks.runtime.suppression import suppress, suppressed
-from rageval_hooks.runtime.threads import give_way, giving_way
-from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, Stage
+from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, Stage, metric_of
 from rageval_hooks.settings import LEXICAL, ModelSettings
 from rageval_hooks.turn import Turn
 
-__all__ = ["Engine", "OnPart", "run_at_once"]
-
-T = TypeVar("T")
+__all__ = ["Engine", "OnPart"]
 
 _PAIR_MODELS: Final[frozenset[Role]] = frozenset(("cross_encoder", "hhem", "grounding"))
 """Models that read two texts together. Their metrics are always late on a request path, except in the lexical tier."""
@@ -49,7 +52,7 @@ class _Cost(IntEnum):
 
 
 OnPart = Callable[[Evaluation], Awaitable[None]]
-"""Receives results as they arrive: once for all local metrics, once for each judge metric."""
+"""Receives results as they arrive: once for the local metrics that wait for the same models, once per judge metric."""
 
 
 class Engine:
@@ -125,7 +128,8 @@ class Engine:
         Args:
             job: the turn and its metrics.
             analysis: what this process has already computed for the turn.
-            executor: runs the local metrics; None for the event loop's own executor.
+            executor: runs the local metrics; None for the event loop's own executor. A pool runs them in steps, as late
+                work.
             on_part: receives results as they arrive. What it raises is raised.
             stage: the stage of the evaluations.
 
@@ -134,18 +138,23 @@ class Engine:
         """
         started = self.clock()
         analysis = self.analyze(job.turn) if analysis is None else analysis
-        # No caller waits here, so models may take their time to load.
-        analysis.patient()
+        # No caller waits here, so models may take their time to load. Late work does not wait for anything else.
+        analysis.patient(wait=stage != "background")
         local, judged = self.split(job)
-        work: list[Coroutine[None, None, Evaluation]] = []
-        if local.metrics:
-            work.append(self._run_local(local, analysis, stage, executor, on_part))
+        one_at_a_time = asyncio.Lock()  # an analysis is used by one thread at a time
+        work: list[Coroutine[None, None, Evaluation]] = [
+            self._run_local(part, roles, analysis, one_at_a_time, stage, executor, on_part)
+            for roles, part in self._by_models(local)
+        ]
         # All judge metrics of a turn share one prompt prefix, which the provider can then cache.
         case = None if self.judge is None else self._judged_turn(job.turn, self.judge, judged)
         work += [self._ask(job.turn, spec, case, stage, on_part) for spec in judged.metrics]
         # Local and judge metrics overlap: a judge mostly waits for the network.
         parts = await asyncio.gather(*work)
-        results = [result for part in parts for result in part.results]
+        places = {name: place for place, name in enumerate(job.names)}
+        results = sorted(
+            (result for part in parts for result in part.results), key=lambda result: places[metric_of(result)]
+        )
         durations = {name: seconds for part in parts for name, seconds in part.durations.items()}
         return self._evaluation(job.turn, results, stage, started, durations)
 
@@ -174,7 +183,7 @@ class Engine:
         Returns:
             The results, and the job with the metrics that remain; None if none remain.
         """
-        return run_at_once(self.local_steps(job, analysis, stage))
+        return run_steps(self.local_steps(job, analysis, stage))
 
     def evaluate_batch(
         self, turns: Sequence[Turn], known: Sequence[Mapping[str, Sequence[Result]]]
@@ -202,35 +211,61 @@ class Engine:
 
     def local_steps(
         self, job: Job, analysis: TurnAnalysis, stage: Stage = "inline"
-    ) -> Generator[LowPriority, None, tuple[Evaluation, Job | None]]:
-        """Do what :meth:`evaluate_local` does, and yield a priority where other turns may come first."""
+    ) -> Steps[tuple[Evaluation, Job | None]]:
+        """Do what :meth:`evaluate_local` does, in steps: rules first, which cost little, then models."""
         started = self.clock()
         found: dict[str, Sequence[Result]] = {}
         durations: dict[str, float] = {}
-        free, rules, models = self._by_cost(job)
-        with _model_thread_kept_free(analysis) if models else nullcontext():
-            self._compute_all(free, analysis, found, durations)
-            for specs in filter(None, (rules, models)):
-                yield "early" if analysis.is_prepared else "late"
-                self._compute_all(specs, analysis, found, durations)
+        rules, models = self._by_cost(job)
+        self._compute_all(rules, analysis, found, durations)
+        if models:
+            yield Priority.MODELS
+            self._compute_all(models, analysis, found, durations)
         results = [result for name in job.names for result in found.get(name, ())]
         remaining = [name for name in job.names if name not in found]
         evaluation = self._evaluation(job.turn, results, stage, started, durations)
         return evaluation, job.only(remaining) if remaining else None
 
-    def _by_cost(self, job: Job) -> tuple[list[MetricSpec], ...]:
-        """Return the job's metrics that are free, that need rules, and that need models.
+    def _late_steps(self, job: Job, analysis: TurnAnalysis, stage: Stage) -> Steps[Evaluation]:
+        """Compute local metrics in short steps, since other turns' evaluations come between them."""
+        started = self.clock()
+        found: dict[str, Sequence[Result]] = {}
+        durations: dict[str, float] = {}
+        if any("embedder" in self._models_of(spec) for spec in job.metrics):
+            for passage in analysis.turn.passages:
+                # The metric that needs what cannot be computed will say why it is skipped.
+                with suppress_errors(InputTooLargeError, ModelUnavailableError):
+                    analysis.embed_passage(passage)
+                yield Priority.LATE
+        for spec in job.metrics:
+            self._compute_all([spec], analysis, found, durations)
+            yield Priority.LATE
+        # At last what waits for anything else that is loading, such as prices: it must not hold up the others.
+        for spec in [spec for spec in job.metrics if spec.name not in found]:
+            self._compute_all([spec], analysis.patient(), found, durations)
+            yield Priority.LATE
+        results = [result for name in job.names for result in found.get(name, ())]
+        return self._evaluation(job.turn, results, stage, started, durations)
 
-        The cheap ones come first: they are certain to be ready by a deadline.
-        """
-        free: list[MetricSpec] = []
-        rules: list[MetricSpec] = []
-        models: list[MetricSpec] = []
-        steps = {_Cost.FREE: free, _Cost.RULES: rules, _Cost.MODEL: models, _Cost.PAIR_MODEL: models}
-        costs = [(self._cost(spec), spec) for spec in job.metrics]
-        for cost, spec in sorted(costs, key=itemgetter(0)):
-            steps[cost].append(spec)
-        return free, rules, models
+    def _by_cost(self, job: Job) -> tuple[list[MetricSpec], list[MetricSpec]]:
+        """Return the job's metrics that need rules, and those that need models; the cheap ones come first in both."""
+        costs = sorted(((self._cost(spec), spec) for spec in job.metrics), key=itemgetter(0))
+        rules = [spec for cost, spec in costs if cost <= _Cost.RULES]
+        return rules, [spec for cost, spec in costs if cost > _Cost.RULES]
+
+    def _by_models(self, job: Job) -> list[tuple[frozenset[Role], Job]]:
+        """Return the job in parts: first the metrics whose models are here, then those that wait for the same ones."""
+        names: dict[frozenset[Role], list[str]] = {}
+        for spec in job.metrics:
+            roles = frozenset(role for role in self._models_of(spec) if self.models.state(role) in ("idle", "loading"))
+            names.setdefault(roles, []).append(spec.name)
+        return [(roles, job.only(names[roles])) for roles in sorted(names, key=len)]
+
+    def _models_of(self, spec: MetricSpec) -> frozenset[Role]:
+        try:
+            return self.models.needed(self._metric(spec).models)
+        except ConfigurationError:
+            return frozenset()
 
     def _compute_all(
         self,
@@ -243,7 +278,6 @@ class Engine:
         # A metric of the user may call a chain; that is not a turn of the application.
         with suppressed():
             for spec in specs:
-                give_way()
                 began = self.clock()
                 computed = self._compute(spec, analysis)
                 if computed is not None:
@@ -323,18 +357,24 @@ class Engine:
         return self._privacy.results(found, compute(metric, redacted))
 
     async def _run_local(
-        self, job: Job, analysis: TurnAnalysis, stage: Stage, executor: Executor | None, on_part: OnPart | None
+        self,
+        job: Job,
+        roles: frozenset[Role],
+        analysis: TurnAnalysis,
+        one_at_a_time: asyncio.Lock,
+        stage: Stage,
+        executor: Executor | None,
+        on_part: OnPart | None,
     ) -> Evaluation:
-        """Compute the local metrics on a thread of an executor."""
-
-        def evaluate() -> Evaluation:
-            if stage != "background":
-                return self.evaluate_local(job, analysis, stage)[0]
-            # Late work gives way to other turns' evaluations, and to the application.
-            with low_priority("late"), giving_way():
-                return self.evaluate_local(job, analysis, stage)[0]
-
-        part = await asyncio.get_running_loop().run_in_executor(executor, evaluate)
+        """Compute the local metrics that wait for some models, on a thread of an executor."""
+        # Here and not on a thread, which other turns need: a model that cannot be loaded delays its own metrics only.
+        await self.models.ready(roles)
+        steps = self._late_steps(job, analysis, stage)
+        async with one_at_a_time:
+            if isinstance(executor, DaemonPool):
+                part = await asyncio.wrap_future(executor.run(steps, Priority.LATE))
+            else:
+                part = await asyncio.get_running_loop().run_in_executor(executor, run_steps, steps)
         part = part.model_copy(update={"id": job.key})
         if on_part is not None:
             await on_part(part)
@@ -400,24 +440,6 @@ class Engine:
     ) -> Evaluation:
         duration = self.clock() - started
         return Evaluation(turn=turn, results=tuple(results), stage=stage, duration=duration, durations=durations)
-
-
-def _model_thread_kept_free(analysis: TurnAnalysis) -> AbstractContextManager[None]:
-    """Keep a thread for the model scores of a turn that can be ready in time.
-
-    Passes of other turns take as long as its rules, so they must not begin on the last free thread meanwhile.
-    """
-    is_urgent = analysis.deadline is not None and analysis.is_prepared
-    return model_executor().series() if is_urgent else nullcontext()
-
-
-def run_at_once(steps: Generator[LowPriority, None, T]) -> T:
-    """Run a generator to its end, and return its value."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
 
 
 class _OwnMetric(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.exporters.base import AUTOMATIC, REGISTRY, Exporter
-from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.settings import Settings
 
 __all__ = ["SharedExporters", "shared_exporters"]

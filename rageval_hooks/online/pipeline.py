@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from opentelemetry.context import Context
@@ -20,7 +22,7 @@ from rageval_hooks.online.build import resolve_parts
 from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.exporter_pool import shared_exporters
-from rageval_hooks.online.inline import DONE, Arrival
+from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.prepare import Preparer
 from rageval_hooks.online.sampling import MetricSampler
 from rageval_hooks.online.thresholds import Thresholds
@@ -28,7 +30,9 @@ from rageval_hooks.online.turn_context import TurnContext, TurnSelector
 from rageval_hooks.online.turn_stages import OnEvaluation, TurnStages
 from rageval_hooks.privacy import PrivacyPolicy, Redact
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_exiting
+from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
+from rageval_hooks.runtime.pool import local_pool
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import Worker, shared_worker
 from rageval_hooks.score import Evaluation
@@ -42,6 +46,10 @@ _logger = logging.getLogger(__name__)
 _CLOSE_JUDGE_SECONDS = 5.0
 _FLUSH_SHARE = 0.8
 """Share of a shutdown's time that the flush may take; the rest is for closing the judge and the exporters."""
+
+
+_at_work: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+"""The pipelines of this process that have begun a turn. The threads end with the last of them."""
 
 
 class Pipeline:
@@ -120,8 +128,14 @@ class Pipeline:
             on_evaluation,
             self.privacy,
         )
+        self._has_begun = False
+        reset_in_child(self)
         if self.exporters:  # otherwise the exit has nothing to wait for
             EXIT_DRAIN.allow(self, settings.drain_timeout)
+
+    def reset_after_fork(self) -> None:
+        """Start the child's threads with its first turn."""
+        self._has_begun = False
 
     @classmethod
     def build(
@@ -177,11 +191,27 @@ class Pipeline:
             context: the current OpenTelemetry context.
             selected: the decision for the first half of a turn that is resumed; None to decide.
         """
-        return self._selector.begin(context, enabled=self.enabled, selected=selected)
+        turn = self._selector.begin(context, enabled=self.enabled, selected=selected)
+        if turn.selected and not self._has_begun:
+            self._begin_work()
+        return turn
+
+    def _begin_work(self) -> None:
+        """Start the threads, and the load of the models.
+
+        Not in ``instrument()``: a server that forks its workers then has nothing of ours that a fork could cut.
+        """
+        self._has_begun = True
+        _at_work.add(self)
+        EXIT_DRAIN.register()
+        local_pool().start()
+        with suppress(RuntimeError):  # the interpreter is exiting; the turn will be counted as dropped
+            self._worker.start()
+        self.load_models()
 
     def submit(
         self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None, *, computes_inline: bool = True
-    ) -> Arrival:
+    ) -> PendingTurn:
         """Take a turn that has just ended, and start its evaluation. Returns at once.
 
         Args:
@@ -190,15 +220,15 @@ class Pipeline:
             computes_inline: False if the turn certainly has no local scores. It then takes no inline thread.
 
         Returns:
-            What a caller may wait for, within the inline budget: see :meth:`Arrival.wait`.
+            What a caller may wait for, within the inline budget: see :meth:`PendingTurn.wait`.
         """
         if sys.is_finalizing():  # after the exit handlers: there are no threads any more, and no exporters
             return DONE
         self._counters.begin_turn()
-        arrival = self._stages.start(turn, context, computes_inline)
+        pending = self._stages.start(turn, context, computes_inline)
         if is_exiting():  # the drain may be over, or may never come
             self.flush(EXIT_DRAIN.timeout)
-        return arrival
+        return pending
 
     @property
     def typical_size(self) -> int:
@@ -259,6 +289,10 @@ class Pipeline:
         self.close_judge(remaining(end) / 2)
         done = self._stages.delivery.shutdown(remaining(end), self) and done
         EXIT_DRAIN.release(self)
+        _at_work.discard(self)
+        if not _at_work:
+            local_pool().shutdown()
+            self._worker.stop()
         return done
 
     def close_judge(self, timeout: float = _CLOSE_JUDGE_SECONDS) -> None:

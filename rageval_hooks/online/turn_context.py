@@ -12,8 +12,7 @@ from rageval_hooks.online.prepare import Preparation
 from rageval_hooks.online.sampling import TraceSampler
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.selecting import entries_of
-from rageval_hooks.runtime.tracing import sdk_provider
-from rageval_hooks.runtime.tracing.random_ids import ids_like
+from rageval_hooks.runtime.tracing import ids_like, sdk_provider
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 

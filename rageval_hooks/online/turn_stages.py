@@ -1,10 +1,15 @@
-"""The stages of a turn: local metrics within the budget, export, then late metrics."""
+"""The stages of a turn: local metrics within the budget, export, then late metrics.
+
+A caller waits for the local metrics only if another tracer's span is to have them, since that span ends when the call
+returns, or if ``on_evaluation`` is to be called first.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from functools import partial
 
 from rageval_hooks.exporters.base import Exporter
@@ -12,18 +17,20 @@ from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.delivery import Delivery
 from rageval_hooks.online.dispatch import Dispatcher, ThreadDispatcher
-from rageval_hooks.online.engine import Engine, run_at_once
-from rageval_hooks.online.inline import DONE, Arrival, InlineStage, TurnSizes
+from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.missing_passages import MissingPassages
+from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.sampling import MetricSampler
 from rageval_hooks.online.spool import Confirmation, SpoolDispatcher, SpoolOptions
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
-from rageval_hooks.runtime.at_exit import is_multiprocessing_child
-from rageval_hooks.runtime.executors import LowPriority
+from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_multiprocessing_child
+from rageval_hooks.runtime.fork import reset_in_child, run_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
+from rageval_hooks.runtime.pool import Priority, Steps, local_pool, on_pool_thread, run_steps
 from rageval_hooks.runtime.suppression import suppressed
+from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import Worker
 from rageval_hooks.score import Evaluation
@@ -38,7 +45,18 @@ _logger = logging.getLogger(__name__)
 _ON_WORKER = 0.0
 """The deadline of a turn that is evaluated on the background thread: no caller waits for it."""
 
+_MOST_AWAITED = 4
+"""With more evaluations in progress, callers do not wait: behind the others they would wait in vain."""
+
+_WEIGHT = 1 / 16
+"""Weight of the newest turn in the running mean of sizes."""
+
 OnEvaluation = Callable[[Evaluation], None]
+
+_open: set[PendingTurn] = set()
+"""The turns of this process that the pool has. Changed by single, atomic operations: a finalizer may end a turn."""
+
+run_in_child(_open.clear)
 
 
 class TurnStages:
@@ -57,6 +75,7 @@ class TurnStages:
     Attributes:
         delivery: hands evaluations to the exporters.
         missing_passages: counts answers without passages.
+        typical_size: about how many bytes a turn has that is not built yet.
     """
 
     def __init__(
@@ -78,14 +97,20 @@ class TurnStages:
         self._metric_sampler = metric_sampler
         self._on_evaluation = on_evaluation
         self._has_inline_work = on_evaluation is not None or any(not metric.asks_judge for metric in engine.metrics)
+        self._budget = settings.inline_budget_ms / 1e3
         self._log = RateLimitedLogger(_logger)
         self.missing_passages = MissingPassages(counters)
-        self._sizes = TurnSizes()
+        self.typical_size = 0
         self._max_bytes = settings.queue_max_mb * 2**20
-        self._inline = InlineStage(settings.inline_budget_ms / 1e3, settings.queue_size, self._max_bytes)
         self.delivery = Delivery(exporters, worker, counters, self._max_bytes)
         self._dispatcher = self._make_dispatcher()
         self._failed_jobs_seen = 0
+        self.reset_after_fork()
+        reset_in_child(self)
+
+    def reset_after_fork(self) -> None:
+        """Forget the parent's turns: their threads do not exist in the child."""
+        self._open: dict[PendingTurn, int] = {}
 
     def _make_dispatcher(self) -> Dispatcher:
         settings, engine, worker = self._settings, self._engine, self._worker
@@ -101,29 +126,45 @@ class TurnStages:
 
     def start(
         self, turn: Turn | Callable[[], Turn], context: TurnContext | None, computes_inline: bool = True
-    ) -> Arrival:
+    ) -> PendingTurn:
         """Start the evaluation of a turn. Returns at once, with what a caller may wait for."""
-        size = self._sizes.of(turn)
+        size = turn.size if isinstance(turn, Turn) else self.typical_size
         # Such a process may be terminated once the caller has its answer: it waits for the export too.
         in_child = is_multiprocessing_child()
         if in_child or (computes_inline and self._computes_inline(turn)):
-            waits = in_child or self._on_evaluation is not None or (context is not None and context.caller_waits)
-            arrival = self._inline.start(partial(self._evaluate, turn, context), size, caller_waits=waits)
-            if arrival is not None:
-                return arrival
-        if not self.delivery.submit(partial(run_at_once, self._evaluate(turn, context, _ON_WORKER)), size):
+            # One turn is always taken, whatever its size. A metric that ignores the deadline may hold the threads.
+            sizes = list(self._open.values())
+            if not sizes or (len(sizes) < self._settings.queue_size and sum(sizes) + size <= self._max_bytes):
+                waits = in_child or self._on_evaluation is not None or (context is not None and context.caller_waits)
+                return self._start_on_pool(turn, context, size, caller_waits=waits)
+        if not self.delivery.submit(lambda: run_steps(self._evaluate(turn, context, _ON_WORKER)), size):
             self._counters.drop_turn("queue_full")
         return DONE
 
-    @property
-    def typical_size(self) -> int:
-        """About how many bytes a turn has that is not built yet."""
-        return self._sizes.typical
+    def _start_on_pool(
+        self, turn: Turn | Callable[[], Turn], context: TurnContext | None, size: int, *, caller_waits: bool
+    ) -> PendingTurn:
+        now = time.perf_counter()
+        waits = caller_waits and len(_open) < _MOST_AWAITED
+        pending = PendingTurn(now + self._budget if waits else now)
+        self._open[pending] = size
+        _open.add(pending)
+        EXIT_DRAIN.add(_drain, "capture", _has_open)
+        EXIT_DRAIN.register()
+        evaluation = local_pool().run(self._evaluate(turn, context, now + self._budget), Priority.ENDED, copy_context())
+
+        def finish(_: object) -> None:
+            self._open.pop(pending, None)
+            _open.discard(pending)
+            pending.finish()
+
+        evaluation.add_done_callback(finish)
+        return pending
 
     def flush(self, timeout: float) -> bool:
         """Wait until everything is evaluated and delivered. Returns False if it was not, or not in time."""
         end = time.monotonic() + timeout
-        done = self._inline.flush(timeout)
+        done = self._settle(timeout)
         done = self._dispatcher.flush(remaining(end)) and done
         done = self.delivery.flush(remaining(end)) and done
         return not self._has_new_failures() and done
@@ -131,10 +172,15 @@ class TurnStages:
     def stop(self, timeout: float) -> bool:
         """Flush, then cancel what is not evaluated in time. Returns False if something was not done."""
         end = time.monotonic() + timeout
-        done = self._inline.flush(timeout)
+        done = self._settle(timeout)
         done = self._dispatcher.shutdown(remaining(end)) and done
         done = self.delivery.flush(remaining(end)) and done
         return not self._has_new_failures() and done
+
+    def _settle(self, timeout: float) -> bool:
+        """Wait for the turns that the pool has. A callback that flushes must not wait for the turn it belongs to."""
+        waiting = list(self._open)
+        return on_pool_thread() or wait_until(lambda: all(turn.done for turn in waiting), timeout)
 
     def _has_new_failures(self) -> bool:
         """Return True if since the last flush a job has failed with an error of ours: its scores are missing."""
@@ -157,10 +203,8 @@ class TurnStages:
     def _is_evaluable(self, turn: Turn) -> bool:
         return turn.is_rag or self._settings.evaluate_without_retrieval
 
-    def _evaluate(
-        self, turn: Turn | Callable[[], Turn], context: TurnContext | None, deadline: float
-    ) -> Generator[LowPriority, None, None]:
-        """Build a turn, evaluate it and count what became of it; yield a priority where other turns may come first."""
+    def _evaluate(self, turn: Turn | Callable[[], Turn], context: TurnContext | None, deadline: float) -> Steps[None]:
+        """Build a turn, evaluate it and count what became of it."""
         try:
             turn = turn if isinstance(turn, Turn) else turn()
         except Exception as error:
@@ -184,7 +228,7 @@ class TurnStages:
 
     def _evaluate_locally(
         self, turn: Turn, context: TurnContext | None, deadline: float, evaluable: bool
-    ) -> Generator[LowPriority, None, bool]:
+    ) -> Steps[bool]:
         """Run the local metrics that fit before the deadline; hand over the results and the rest.
 
         Returns:
@@ -193,14 +237,16 @@ class TurnStages:
         # Here and not at capture: counting tokens is work, and the caller should not wait for it.
         turn = with_estimated_usage(turn)
         size = turn.size
-        self._sizes.note(size)
+        self.typical_size = int(self.typical_size + _WEIGHT * (size - self.typical_size)) if self.typical_size else size
         if not self._settings.evaluate_without_retrieval:
             self.missing_passages.note(turn)
         trace_id = None if context is None else context.trace_id
         job = self._engine.job(turn, self._metric_sampler.names(trace_id) if evaluable else ())
         analysis = self._engine.analyze(turn, deadline)
-        if context is not None:
-            _adopt_preparations(analysis, context)
+        # What was computed while the model wrote is not computed twice.
+        for preparation in () if context is None else context.preparations:
+            preparation.cancel()
+            analysis.adopt(preparation.analysis)
         evaluation, rest = yield from self._engine.local_steps(job, analysis)
         if evaluable:
             self._notify(evaluation)
@@ -273,8 +319,10 @@ class TurnStages:
         self._log.warn(what, "%s: %s [RAGEVAL-215]", what, type(error).__name__, error=error)
 
 
-def _adopt_preparations(analysis: TurnAnalysis, context: TurnContext) -> None:
-    """Take over what was computed while the model wrote, so that it is not computed twice."""
-    for preparation in context.preparations:
-        preparation.cancel()
-        analysis.adopt(preparation.analysis)
+def _has_open() -> bool:
+    return bool(_open)
+
+
+def _drain(timeout: float) -> bool:
+    waiting = list(_open)
+    return wait_until(lambda: all(turn.done for turn in waiting), timeout)

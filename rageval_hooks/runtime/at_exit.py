@@ -10,13 +10,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Literal
 
-from rageval_hooks.runtime.executors import stop_models
-from rageval_hooks.runtime.loading import abandon_loads, call_before_pools_end, is_loading
-from rageval_hooks.runtime.threads import patched_by, wait_until
-from rageval_hooks.runtime.time_limit import prepare_for_exit, remaining, within
+from rageval_hooks.runtime.lazy import is_loading
+from rageval_hooks.runtime.pool import stop_passes
+from rageval_hooks.runtime.threads import wait_until
+from rageval_hooks.runtime.time_limit import remaining, within
 
 __all__ = ["EXIT_DRAIN", "ExitDrain", "is_exiting", "is_multiprocessing_child"]
 
@@ -39,7 +40,8 @@ _GRACE = 0.5
 late, and the step's own message says more than ours."""
 
 _LONGEST_WAIT_FOR_MODELS = 5.0
-"""Seconds that the exit waits for a forward pass, and for a module whose import is in progress: PyTorch takes two."""
+"""Seconds that the exit waits for a model that is loading or computing: a thread that does so must not meet the
+interpreter's last steps, where the process would be aborted."""
 
 
 class ExitDrain:
@@ -48,9 +50,6 @@ class ExitDrain:
     The interpreter calls exit handlers last-in, first-out. Ours must come before the handler of a tracer provider,
     which shuts that provider down, so it is registered after the provider was created; see :meth:`run_before`.
 
-    If a model loads while work is pending, or while the application goes on in other threads, the end of the main
-    thread waits for it: a load fails afterwards; see :mod:`rageval_hooks.runtime.loading`.
-
     Children of ``multiprocessing`` end without exit handlers; there a finalizer of that package calls :meth:`run`.
     Worker processes of Celery end without those too; there its signal ``worker_process_shutdown`` does.
     """
@@ -58,8 +57,6 @@ class ExitDrain:
     def __init__(self) -> None:
         self._steps: dict[Step, Stage] = {}
         self._checks: dict[Step, Check] = {}
-        self._expects_loads = False
-        self._has_run = False
         # Seconds of the exit that the wait for loads has taken.
         self._waited = 0.0
         self._timeouts: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
@@ -102,13 +99,13 @@ class ExitDrain:
         """Register the exit handler of this process, once."""
         if self._registered_in != os.getpid():
             self._register()
+            # Thread pools of the standard library take no more work once the main thread has ended, and models read
+            # their weights with them: a script of one question would have no model scores. This private function
+            # calls us just before; the last one that is registered is called first, so the pools come before.
+            with suppress(ImportError, AttributeError, RuntimeError):
+                import concurrent.futures.thread  # noqa: F401
 
-    def expect_load(self) -> None:
-        """Have the end of the main thread wait for a load that begins now, if anything needs it then."""
-        self.register()
-        if not self._expects_loads:
-            self._expects_loads = True
-            call_before_pools_end(self._before_pools_end)
+                threading._register_atexit(self._wait_for_loads)  # type: ignore[attr-defined]
 
     def run_before(self, provider: object) -> None:
         """Run before the exit handler of an OpenTelemetry provider that exists by now."""
@@ -116,14 +113,11 @@ class ExitDrain:
             return
         # Once per provider: each registration takes a slot in the interpreter's list that is never freed.
         self._providers[id(provider)] = provider
+        self.register()
         self._register()
 
     def _register(self) -> None:
         self._registered_in = os.getpid()
-        prepare_for_exit()
-        # The first finalizer of a process registers a handler that runs all finalizers, also those of a library whose
-        # import is in progress: PyTorch crashes then. With one made here, that handler comes after ours.
-        weakref.finalize(self, int).detach()
         atexit.unregister(self._at_exit)
         atexit.register(self._at_exit)
         if is_multiprocessing_child():
@@ -135,34 +129,22 @@ class ExitDrain:
         if celery is not None:
             celery.worker_process_shutdown.connect(_drain_celery_worker, weak=False, dispatch_uid="rageval-hooks")
 
-    def _before_pools_end(self) -> None:
-        try:
-            self._wait_for_loads()
-        except Exception:
-            _logger.warning("rageval-hooks: the exit could not wait for a model [RAGEVAL-610]", exc_info=True)
-
     def _wait_for_loads(self) -> None:
-        if self._has_run:
-            return
+        """Wait for models that are loading, if turns need them."""
         start = time.monotonic()
-        wait_until(lambda: not (is_loading() and (self._is_pending() or _goes_on())), self.timeout)
-        if is_loading():
-            # It would fail for want of pools.
-            abandon_loads(0)
-        if not _goes_on():
-            self._waited = time.monotonic() - start
+        wait_until(lambda: not (is_loading() and self._is_pending()), self.timeout)
+        self._waited = time.monotonic() - start
 
     def _is_pending(self) -> bool:
         return any(check() for check in list(self._checks.values()))
 
     def _at_exit(self) -> None:
-        deadline = time.monotonic() + self.timeout - self._waited
         self.run()
         # After the steps, which may need models.
-        end = min(time.monotonic(), deadline) + _LONGEST_WAIT_FOR_MODELS
-        for stop in (abandon_loads, stop_models):
-            if not stop(remaining(end)):
-                _logger.warning("rageval-hooks: the interpreter exits while a model is at work [RAGEVAL-609]")
+        end = time.monotonic() + _LONGEST_WAIT_FOR_MODELS
+        is_over = wait_until(lambda: not is_loading(), _LONGEST_WAIT_FOR_MODELS)
+        if not (stop_passes(remaining(end)) and is_over):
+            _logger.warning("rageval-hooks: the interpreter exits while a model is at work [RAGEVAL-609]")
 
     def run(self) -> bool:
         """Run all steps within the timeout. Returns False if one of them could not finish."""
@@ -170,7 +152,7 @@ class ExitDrain:
         timeout = max(self.timeout - self._waited, self.timeout * (1 - _EARLY_SHARE))
         end = time.monotonic() + timeout
         early_end = time.monotonic() + timeout * _EARLY_SHARE
-        self._has_run = done = True
+        done = True
         for stage in _STAGES:
             deadline = end if stage == "export" else early_end
             done = self._run_stage(stage, deadline) and done
@@ -195,19 +177,6 @@ class ExitDrain:
 
 def _drain_celery_worker(**_: object) -> None:
     EXIT_DRAIN.run()
-
-
-def _goes_on() -> bool:
-    """Return True if the application goes on in other threads after its main thread has ended."""
-    # Greenlets run on the main thread, which waits.
-    if patched_by() is not None:
-        return False
-    # Idle threads of pools are not daemons, and do not keep the process alive.
-    pools = sys.modules["concurrent.futures.thread"]._threads_queues
-    return any(
-        thread is not threading.main_thread() and not thread.daemon and thread not in pools
-        for thread in threading.enumerate()
-    )
 
 
 def is_exiting() -> bool:

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from rageval_hooks.runtime.executors import ForkSafeLock
-from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
 
 __all__ = ["PROCESS_TOTALS", "ProcessTotals", "Queue", "QueueState"]
 

@@ -7,11 +7,12 @@ would find that loop running. These functions therefore return the original prim
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal, Protocol
 
 __all__ = [
@@ -19,8 +20,6 @@ __all__ = [
     "Signal",
     "SimpleQueue",
     "current_thread_id",
-    "give_way",
-    "giving_way",
     "new_lock",
     "patched_by",
     "sleep",
@@ -30,15 +29,6 @@ __all__ = [
 
 _POLL = 0.002
 """Seconds between two checks of what is waited for."""
-
-_LONGEST_HOLD = 0.0003
-_PAUSE = 0.0002
-"""Seconds that a background thread computes without a pause, and the length of the pause.
-
-A thread that waits for the interpreter's lock gets it after 5 ms, if the thread that has it does not let it go before.
-An application that streams an answer waits for the lock with every piece. A pause of no length would not do: the thread
-would take the lock again before the one that waits for it is awake.
-"""
 
 
 class Lock(Protocol):
@@ -104,36 +94,8 @@ def SimpleQueue() -> Any:  # noqa: N802 - stands for the class of the same name
     return _original("queue", "SimpleQueue")()
 
 
-class Signal:
-    """An event: some threads or greenlets wait until another thread sets it."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-        self._patched = patched_by() is not None
-        self._event = None if self._patched else threading.Event()
-
-    def set(self) -> None:
-        """Wake all who wait, now and later."""
-        self._is_set = True
-        if self._event is not None:
-            self._event.set()
-
-    def is_set(self) -> bool:
-        """Return True once :meth:`set` was called."""
-        return self._is_set
-
-    def wait(self, timeout: float) -> bool:
-        """Wait for the signal. Returns False if ``timeout`` seconds pass first."""
-        if self._event is not None:
-            return self._event.wait(max(0.0, timeout))
-        # A blocking wait would stop all greenlets of this thread; the patched `sleep` switches to them.
-        end = time.monotonic() + timeout
-        while not self._is_set:
-            left = end - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(_POLL, left))
-        return True
+# Taken once: a test of the application may replace `time.sleep`, and count its calls.
+_sleep = time.sleep
 
 
 def sleep(seconds: float) -> None:
@@ -143,41 +105,95 @@ def sleep(seconds: float) -> None:
 
 
 def wait_until(condition: Callable[[], object], timeout: float) -> bool:
-    """Wait on a thread of ours until a condition is true. Returns False if ``timeout`` seconds pass first."""
+    """Wait until a condition is true. Returns False if ``timeout`` seconds pass first."""
     end = time.monotonic() + timeout
+    # The patched function lets other greenlets run meanwhile.
+    pause = _sleep if patched_by() is None else time.sleep
     while not condition():
         if time.monotonic() >= end:
             return False
-        sleep(_POLL)
+        pause(_POLL)
     return True
 
 
-# Taken once: a test of the application may replace `time.sleep`, and count its calls.
-_sleep = time.sleep
+class Signal:
+    """An event: threads, greenlets and coroutines wait until a thread sets it."""
 
+    def __init__(self) -> None:
+        self._is_set = False
+        # A blocking wait would stop all greenlets of its thread.
+        self._event = threading.Event() if patched_by() is None else None
+        self._lock = new_lock()
+        self._callbacks: list[Callable[[], object]] = []
 
-class _Background(threading.local):
-    # When this thread last gave way, or began; None on threads of the application.
-    since: float | None = None
+    def set(self) -> None:
+        """Wake all who wait, now and later."""
+        # Under the lock, so that no callback is added after the list was taken.
+        with self._lock:
+            self._is_set = True
+            callbacks, self._callbacks = self._callbacks, []
+        if self._event is not None:
+            self._event.set()
+        for call in callbacks:
+            call()
 
+    def is_set(self) -> bool:
+        """Return True once :meth:`set` was called."""
+        return self._is_set
 
-_background = _Background()
+    def wait(self, timeout: float) -> bool:
+        """Wait for the signal. Returns False if ``timeout`` seconds pass first."""
+        if self._event is not None:
+            return self._event.wait(min(max(0.0, timeout), threading.TIMEOUT_MAX))
+        return wait_until(self.is_set, timeout)
 
+    async def wait_async(self, timeout: float) -> bool:
+        """Wait in an event loop, of asyncio or trio. Returns False if ``timeout`` seconds pass first."""
+        if self._is_set:
+            return True
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return await self._wait_in_trio(timeout)
+        woken = loop.create_future()
 
-@contextmanager
-def giving_way() -> Iterator[None]:
-    """Make :func:`give_way` effective on this thread: it computes for the background, next to an application."""
-    _background.since = time.perf_counter()
-    try:
-        yield
-    finally:
-        _background.since = None
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        def wake_from_thread() -> None:
+            with suppress(RuntimeError):  # the loop is closed: the task that waited was cancelled
+                loop.call_soon_threadsafe(wake)
+
+        self._call_when_set(wake_from_thread)
+        timer = loop.call_later(max(0.0, timeout), wake)
+        try:
+            await woken
+        finally:
+            timer.cancel()
+        return self._is_set
+
+    async def _wait_in_trio(self, timeout: float) -> bool:
+        import trio  # type: ignore[import-not-found,unused-ignore]
+
+        woken, token = trio.Event(), trio.lowlevel.current_trio_token()
+
+        def wake_from_thread() -> None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(woken.set)
+
+        self._call_when_set(wake_from_thread)
+        with trio.move_on_after(max(0.0, timeout)):
+            await woken.wait()
+        return self._is_set
+
+    def _call_when_set(self, call: Callable[[], object]) -> None:
+        with self._lock:
+            if not self._is_set:
+                self._callbacks.append(call)
+                return
+        call()
 
 
 def give_way() -> None:
-    """Let the application's threads run for a moment, if this is a background thread that did not for a while."""
-    since = _background.since
-    if since is None or time.perf_counter() - since < _LONGEST_HOLD:
-        return
-    sleep(_PAUSE)
-    _background.since = time.perf_counter()
+    """Do nothing."""

@@ -16,7 +16,7 @@ _LOGS = re.compile(r"(_|\b)log(ger)?\.(info|warn|warning|error|exception|critica
 # A message's code, at the end of the text.
 _CODE = re.compile(r"\[(RAGEVAL-\d{3})\]$")
 # This class writes the lines of its callers and adds none.
-_WRITER = ROOT / "rageval_hooks" / "runtime" / "logs" / "rate_limited.py"
+_WRITER = ROOT / "rageval_hooks" / "runtime" / "logs.py"
 
 
 def calls() -> Iterator[tuple[str, list[str]]]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from opentelemetry import trace
 import rageval_hooks
 from rageval_hooks import AnswerBlockedError, ConfigurationError, GroundingGuard, GuardDecision, start_turn
 from rageval_hooks.guard import checking
-from rageval_hooks.runtime.executors import model_executor, slow_model_executor
 from tests.guard.conftest import FALLBACK, PASSAGE, SUPPORTED, UNSUPPORTED, Traced, make_guard
 
 HERE = Path(__file__).parent
@@ -54,27 +51,6 @@ def test_raising_gives_the_decision() -> None:
         make_guard(on_fail="raise").check(UNSUPPORTED, [PASSAGE])
     assert caught.value.decision.checked == UNSUPPORTED
     assert "Penguins" not in str(caught.value)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own here")
-def test_a_check_has_the_priority_of_the_application() -> None:
-    """A user waits for it. Passes of a lower priority end after the timeout on a machine that others load."""
-
-    def priority() -> int:
-        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-    @rageval_hooks.metric(name="priority", requires=("response",))
-    def read(turn: Any) -> float:
-        """Record the priority of the threads of models."""
-        found.extend(executor().submit(priority).result(30) for executor in (model_executor, slow_model_executor))
-        return 1.0
-
-    found: list[int] = []
-    decision = make_guard(metrics=[read], threshold=0.5).check(SUPPORTED, [PASSAGE])
-
-    assert decision.verdict == "supported", decision.reason
-    assert found == [priority()] * 2
-    assert model_executor().submit(priority).result(30) > priority(), "evaluation gives way"
 
 
 def test_no_refusal_is_blocked() -> None:

@@ -310,7 +310,7 @@ class JudgeServer:
         tls: a server-side context for HTTPS.
 
     Attributes:
-        requests: what came, in the order of arrival.
+        requests: what came, in the order of pending.
         most_at_once: requests that were under way at the same time, at most.
         bytes_sent: of all responses, as far as the other side took them.
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from rageval_hooks.errors import ConfigurationError, InputTooLargeError, ModelUn
 from rageval_hooks.models.grounding import GroundingInput, GroundingModel
 from rageval_hooks.models.grounding_files import load_grounding
 from rageval_hooks.models.onnx import GraphKind
-from rageval_hooks.runtime.executors import model_executor, slow_model_executor
 from rageval_hooks.settings import ModelSettings, Settings
 from tests import tiny_models
 from tests.lazily import LazyModule
@@ -219,17 +217,6 @@ def test_onnx_runtime_computes_the_same(models: Path, kind: str, labels: list[st
     assert (by_torch.details["backend"], by_onnx.details["backend"]) == ("torch", "onnx")
     found = by_onnx.read(grounding_input(PASSAGES)).sentences
     assert [one.support for one in found] == pytest.approx([one.support for one in expected], abs=1e-5)
-
-
-def test_a_slow_model_does_not_hold_up_the_embedder() -> None:
-    """While a grounding model computes, forward passes of the other models go on: callers wait for those."""
-    may_end = threading.Event()
-    slow = slow_model_executor().submit(may_end.wait, 60)
-
-    assert model_executor().submit(lambda: "embedded").result(60) == "embedded"
-    assert not slow.done()
-    may_end.set()
-    assert slow.result(60)
 
 
 def edited(folder: Path, target: Path, **changes: Any) -> Path:

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,11 +16,9 @@ import rageval_hooks
 from rageval_hooks import Evaluation, LocalMetric, ScoreDefinition, metric
 from rageval_hooks.metrics.support import turn_analysis
 from rageval_hooks.models import Models
-from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.online.engine import Engine
-from rageval_hooks.online.inline import InlineStage
-from rageval_hooks.online.prepare import Preparation, _Steps
-from rageval_hooks.runtime.executors import inline_threads, low_priority, model_executor, prepare_executor
+from rageval_hooks.online.prepare import Preparer
+from rageval_hooks.runtime.pool import Priority, local_pool
 from rageval_hooks.settings import ModelSettings
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Passage, Turn
@@ -105,16 +102,14 @@ def test_scores_that_are_ready_in_time_are_on_the_turn() -> None:
     assert exporter.evaluations[0]["latency"] > 0
 
 
-def test_with_a_budget_of_zero_calls_never_wait() -> None:
-    """Every score arrives late."""
+def test_with_a_budget_of_zero_every_score_is_late() -> None:
+    """The turn's span has none, and calls never wait."""
     exporter = InMemoryExporter()
     with rageval_hooks.instrument(metrics=["latency"], exporters=[exporter], inline_budget_ms=0) as handle:
         sync_call()
         assert handle.flush(30)
 
-    assert [(e.stage, len(e.scores)) for e in exporter.evaluations] == [("inline", 0), ("background", 1)] or [
-        (e.stage, bool(e.scores)) for e in exporter.evaluations
-    ] == [("inline", False), ("background", True)]
+    assert [(e.stage, bool(e.scores)) for e in exporter.evaluations] == [("inline", False), ("background", True)]
 
 
 def test_a_call_does_not_wait_behind_a_queue(gate: threading.Event) -> None:
@@ -135,108 +130,108 @@ def test_a_call_does_not_wait_behind_a_queue(gate: threading.Event) -> None:
     assert took < 20 * 0.2, "20 waits of 200 ms"
 
 
-def test_cheap_scores_of_all_turns_come_before_the_costly_ones(gate: threading.Event) -> None:
-    """Of the costly ones, those of prepared turns come first: they can be ready in time."""
-    stage = InlineStage(budget=30, capacity=100, max_bytes=2**20)
-    order: list[tuple[str, int]] = []
+def test_callbacks_that_flush_do_not_wait_for_each_other() -> None:
+    """Both threads of the pool may run one."""
+    flushed: list[bool] = []
+    with rageval_hooks.instrument(
+        metrics=["latency"], exporters=[], on_evaluation=lambda _: flushed.append(handle.flush(30))
+    ) as handle:
+        threads = [threading.Thread(target=sync_call) for _ in range(4)]
+        started = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert handle.flush(30)
 
-    def hold(until: threading.Event) -> Any:
-        until.wait(30)
-        yield from ()
-
-    def evaluate(number: int) -> Any:
-        order.append(("cheap", number))
-        yield "early" if number % 2 else "late"
-        order.append(("costly", number))
-
-    all_queued, costly_done = threading.Event(), gate
-    for _ in range(inline_threads() - 1):
-        stage.start(lambda _: hold(costly_done), 1, caller_waits=False)
-    stage.start(lambda _: hold(all_queued), 1, caller_waits=False)
-    arrivals = [stage.start(lambda _, n=n: evaluate(n), 1, caller_waits=False) for n in range(4)]  # type: ignore[misc]
-    all_queued.set()
-    assert all(arrival is not None and arrival.wait(30) for arrival in arrivals)
-    costly_done.set()
-
-    cheap, costly = order[:4], order[4:]
-    assert cheap == [("cheap", number) for number in range(4)]
-    assert costly == [("costly", number) for number in (1, 3, 0, 2)]
+    assert len(flushed) == 4
+    assert time.monotonic() - started < 20
 
 
-def test_scores_that_read_no_passages_come_first() -> None:
-    """They cost next to nothing, so those of all turns are ready before any turn's passages are read."""
+def test_after_a_shutdown_the_process_has_the_threads_that_it_had_before() -> None:
+    """Also after many of them."""
+    before = set(threading.enumerate())
+    for _ in range(100):
+        with rageval_hooks.instrument(metrics=["latency"], exporters=["otel"]):
+            sync_call()
+    deadline = time.monotonic() + 30
+    while (new := set(threading.enumerate()) - before) and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
 
-    class Free(LocalMetric):
-        name = "free"
-        scores = (ScoreDefinition(name="free", description="one", high=1.0),)
+    # What other tests have begun to load may still be loading.
+    assert [thread.name for thread in new if "rageval-load" not in thread.name] == []
 
-        def evaluate(self, analysis: turn_analysis.TurnAnalysis) -> Any:
-            computed.append(self.name)
-            return self.score(1.0)
 
-    class Reading(Free):
-        name = "reading"
-        scores = (ScoreDefinition(name="reading", description="one", high=1.0),)
-        requires = ("passages",)
+class Free(LocalMetric):
+    name = "free"
+    scores = (ScoreDefinition(name="free", description="one", high=1.0),)
 
-    computed: list[str] = []
-    engine = Engine([Reading(), Free()], Models(ModelSettings(embedder="lexical")))
+    def evaluate(self, analysis: turn_analysis.TurnAnalysis) -> Any:
+        computed.append(self.name)
+        return self.score(1.0)
+
+
+class Reading(Free):
+    name = "reading"
+    scores = (ScoreDefinition(name="reading", description="one", high=1.0),)
+    requires = ("passages",)
+
+
+class NeedsModel(Free):
+    name = "needs_model"
+    scores = (ScoreDefinition(name="needs_model", description="one", high=1.0),)
+    models = ("embedder",)
+
+    def evaluate(self, analysis: turn_analysis.TurnAnalysis) -> Any:
+        analysis.embed(analysis.turn.query)
+        return super().evaluate(analysis)
+
+
+computed: list[str] = []
+
+
+def test_what_costs_least_comes_first() -> None:
+    """It is certain to be ready in time. Models come after the rules of other turns that have ended."""
+    computed.clear()
+    engine = Engine([NeedsModel(), Reading(), Free()], Models(ModelSettings(embedder="not-loaded", nlp="lexical")))
     turn = Turn(query=QUESTION, response="In 1869.", passages=(Passage(text="It opened in 1869."),))
-    steps = engine.local_steps(engine.job(turn), engine.analyze(turn))
+    steps = engine.local_steps(engine.job(turn), engine.analyze(turn, time.perf_counter() + 30))
 
-    next(steps)
-    assert computed == ["free"]
-    assert [*steps] == []
+    assert next(steps) is Priority.MODELS
     assert computed == ["free", "reading"]
-
-
-def test_passes_of_other_turns_leave_a_thread_free_during_the_rules_of_a_prepared_turn(gate: threading.Event) -> None:
-    """A pass takes as long as the rules. Its model scores would wait for it, and be late."""
-    begun = threading.Semaphore(0)
-
-    def pass_of_another_turn() -> None:
-        begun.release()
-        gate.wait(30)
-
-    class Rules(LocalMetric):
-        name = "rules"
-        scores = (ScoreDefinition(name="rules", description="one", high=1.0),)
-        requires = ("passages",)
-
-        def evaluate(self, analysis: turn_analysis.TurnAnalysis) -> Any:
-            with low_priority("early"):
-                passes.extend(model_executor().submit(pass_of_another_turn) for _ in range(2))
-            assert begun.acquire(timeout=30)
-            assert not begun.acquire(timeout=0.2), "no thread is left"
-            return self.score(1.0)
-
-    class NeedsModel(Rules):
-        name = "needs_model"
-        scores = (ScoreDefinition(name="needs_model", description="one", high=1.0),)
-        models = ("embedder",)
-
-    passes: list[Any] = []
-    # No other test has loaded a model of this name.
-    models = Models(ModelSettings(embedder="not-loaded", nlp="lexical"))
-    models.cache.put("It opened in 1869.", LexicalEmbedding(Counter(opened=1)), 1)
-    engine = Engine([Rules(), NeedsModel()], models)
-    turn = Turn(query=QUESTION, response="In 1869.", passages=(Passage(text="It opened in 1869."),))
-    found, late = engine.evaluate_local(engine.job(turn), engine.analyze(turn, time.perf_counter() + 30))
-    assert begun.acquire(timeout=30), "the second pass begins once the evaluation has ended"
-    gate.set()
-    for done in passes:
-        done.result(30)
-
-    assert found["rules"] == 1.0
-    assert late is not None
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    evaluation, late = end.value.value
+    assert [score.name for score in evaluation.scores] == ["reading", "free"]
     assert late.names == ("needs_model",)
 
 
-def preparation(query: str, step: Callable[[turn_analysis.TurnAnalysis], Any]) -> Preparation:
-    """Return a preparation with one pass, which begins at once."""
-    turn = Turn(query=query, passages=(Passage(text="passage"),))
-    analysis = turn_analysis.TurnAnalysis(turn, Models(ModelSettings(embedder="lexical")))
-    return Preparation(analysis, _Steps(rules=[], short=[step], long=[lambda _: None]))
+def test_a_model_that_does_not_load_delays_its_own_metrics_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub that does not answer: the scores of the other models, and of no model, are there."""
+    monkeypatch.setattr("rageval_hooks.models._LOADERS", {"embedder": lambda _: threading.Event().wait(60)})
+    seen: list[str] = []
+    arrived = threading.Event()
+
+    def note(evaluation: Evaluation) -> None:
+        seen.extend(score.name for score in evaluation.scores)
+        if {"free", "reading"} <= set(seen):
+            arrived.set()
+
+    settings = {"embedder": "/", "nlp": "lexical", "cross_encoder": "lexical", "load_timeout": 5}
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(
+        metrics=[NeedsModel(), Reading(), Free()],
+        models=settings,
+        exporters=[exporter],
+        on_evaluation=note,
+        inline_budget_ms=0,
+    ) as handle:
+        sync_call()
+        assert arrived.wait(4)
+        assert handle.flush(30)
+
+    [missing] = exporter.results("needs_model")
+    assert "loading took longer than 5 seconds" in missing.reason  # type: ignore[union-attr]
 
 
 class TestPreparation:
@@ -275,87 +270,40 @@ class TestPreparation:
 
         assert found[0] == found[1]
 
-    def test_the_passes_of_the_newest_turn_come_first(self, gate: threading.Event) -> None:
-        """Under load there is no time for all turns, and the newest has the most time left."""
-        begun, done = threading.Event(), threading.Event()
-        order: list[str] = []
-
-        def hold(_: Any) -> None:
-            begun.set()
-            gate.wait(30)
-
-        def note(analysis: turn_analysis.TurnAnalysis) -> None:
-            order.append(analysis.turn.query)
-            if len(order) == 3:
-                done.set()
-
-        preparation("running", hold).start()
-        assert begun.wait(30)
-        for query in ("old", "newer", "newest"):
-            preparation(query, note).start()
+    def test_turns_that_end_before_their_preparation_are_forgotten(self, gate: threading.Event) -> None:
+        """Under load the newest turn comes first, so that the preparation of older ones may never begin."""
+        for _ in range(2):
+            local_pool().submit(gate.wait, 30)
+        preparer = Preparer([Reading()], Models(ModelSettings(embedder="lexical", nlp="lexical")))
+        ended = []
+        for number in range(20):
+            preparation = preparer.start(QUESTION, [f"passage {number}"])
+            assert preparation is not None
+            preparation.cancel()
+            ended.append(weakref.ref(preparation.analysis))
+            del preparation
         gate.set()
-        assert done.wait(30)
+        # Late work comes after all preparation.
+        done = threading.Event()
 
-        assert order == ["newest", "newer", "old"]
-
-    @pytest.mark.parametrize("is_released", [True, False])
-    def test_turns_that_are_evaluated_come_first(
-        self, is_released: bool, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """They have little time left; but an evaluation that takes long holds up no preparation."""
-        prepared = threading.Event()
-        order: list[str] = []
-
-        def evaluate(_: float) -> Any:
-            gate.wait(30)
-            order.append("evaluated")
+        def late() -> Iterator[Priority]:
+            done.set()
             yield from ()
 
-        def prepare(_: Any) -> None:
-            order.append("prepared")
-            prepared.set()
-
-        if is_released:
-            monkeypatch.setattr("rageval_hooks.online.prepare._LONGEST_DELAY", 30.0)
-        arrival = InlineStage(budget=30, capacity=100, max_bytes=2**20).start(evaluate, 1, caller_waits=False)
-        assert arrival is not None
-        preparation(QUESTION, prepare).start()
-        if is_released:
-            assert not prepared.wait(0.2)
-            gate.set()
-        assert prepared.wait(30)
-        gate.set()
-        assert arrival.wait(30)
-
-        assert order == (["evaluated", "prepared"] if is_released else ["prepared", "evaluated"])
-
-    def test_turns_that_end_before_their_passes_begin_are_forgotten(self, gate: threading.Event) -> None:
-        """Under load the newest turn comes first, so that the passes of older ones may never begin."""
-        begun = threading.Event()
-
-        def hold(_: Any) -> None:
-            begun.set()
-            gate.wait(30)
-
-        preparation(QUESTION, hold).start()
-        assert begun.wait(30)
-        ended = []
-        for _ in range(20):
-            other = preparation(QUESTION, hold)
-            other.start()
-            other.cancel()
-            ended.append(weakref.ref(other.analysis))
-            del other
-        # Its jobs are done in their order.
-        assert prepare_executor().submit(lambda: True).result(30)
+        local_pool().run(late(), Priority.LATE)  # type: ignore[arg-type]
+        assert done.wait(30)
+        deadline = time.monotonic() + 30
+        while any(analysis() is not None for analysis in ended) and time.monotonic() < deadline:
+            threading.Event().wait(0.01)
 
         assert [analysis for analysis in ended if analysis() is not None] == []
 
     def test_nothing_is_prepared_for_turns_that_are_sampled_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """They cost no more than an empty handler."""
-        submitted: list[Any] = []
-        monkeypatch.setattr(prepare_executor(), "submit", submitted.append)
-        with rageval_hooks.instrument(models="lexical", exporters=[], sample_rate=0.0):
+        analysed: list[str] = []
+        monkeypatch.setattr(turn_analysis, "cached_index", analysed.append)
+        with rageval_hooks.instrument(models="lexical", exporters=[], sample_rate=0.0) as handle:
             sync_call()
+            assert handle.flush(30)
 
-        assert submitted == []
+        assert analysed == []

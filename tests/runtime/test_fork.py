@@ -1,4 +1,4 @@
-"""Forks while another thread loads something."""
+"""Forks: a child never waits for what only a thread of its parent could finish."""
 
 from __future__ import annotations
 
@@ -11,69 +11,147 @@ from tests.interpreter import run_script
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 
-_BEGINNING = """
+_LOADING = """
 import os, sys, threading, time
 sys.path.insert(0, sys.argv[1])
-from rageval_hooks.runtime.fork import delay_forks
 from rageval_hooks.runtime.lazy import BackgroundValue
 
 def load():
     import slow
     return slow
+
+value = BackgroundValue("model", load, 30)
+value.start()
+while "slow" not in sys.modules:
+    time.sleep(0.001)
+start = time.monotonic()
+child = os.fork()
 """
 
 
 @pytest.fixture
 def slow_module(tmp_path: Path) -> Path:
     """A folder with a module ``slow``, whose import takes so long that the process forks meanwhile."""
-    (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.5)\nready = True\n")
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(2)\nready = True\n")
     return tmp_path
 
 
 def test_a_child_can_import_what_the_parent_was_importing(slow_module: Path) -> None:
-    """Without the delay the child waits forever for the lock of the module."""
+    """An application's child that imports PyTorch would wait forever for the lock of the module; the fork waits not."""
     output = run_script(
-        _BEGINNING
+        _LOADING
         + """
-value = BackgroundValue("model", load, 30)
-value.start()
-while "slow" not in sys.modules:
-    time.sleep(0.001)
-child = os.fork()
 if child == 0:
     import slow
     os._exit(0 if slow.ready else 1)
+print(time.monotonic() - start < 1)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """,
         slow_module,
     )
 
-    assert output.split() == ["0"]
+    assert output.split() == ["True", "0"]
 
 
-def test_a_thread_that_forks_while_it_loads_does_not_wait_for_itself(slow_module: Path) -> None:
+def test_a_model_whose_import_a_fork_has_cut_says_what_to_do(slow_module: Path) -> None:
+    """Its package may be one that breaks when half of it is imported again."""
     output = run_script(
-        _BEGINNING
+        _LOADING
         + """
-start = time.monotonic()
-with delay_forks():
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-print(time.monotonic() - start < 20)
+if child == 0:
+    try:
+        value.get(wait=True)
+    except Exception as error:
+        print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
 """,
         slow_module,
     )
 
-    assert output.split() == ["True"]
+    assert "was forked while its parent imported the model's packages: fork before the first turn" in output
+
+
+def test_a_load_that_a_fork_has_cut_begins_again() -> None:
+    """Where nothing was being imported."""
+    output = run_script(
+        """
+import os, threading
+from rageval_hooks.runtime.lazy import BackgroundValue
+
+begun, go_on = threading.Event(), threading.Event()
+def load():
+    begun.set()
+    if os.getpid() == parent:
+        go_on.wait()
+    return "loaded"
+
+parent = os.getpid()
+value = BackgroundValue("model", load, 30)
+value.start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    print(value.get(wait=True), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+go_on.set()
+"""
+    )
+
+    assert output.split() == ["loaded"]
+
+
+@pytest.mark.parametrize(("seconds", "waits"), [(0.05, True), (20, False)])
+def test_a_fork_waits_for_short_work_only(seconds: float, waits: bool) -> None:
+    """Such as a file of SQLite that is open: for at most a tenth of a second."""
+    output = run_script(
+        """
+import os, sys, threading, time
+from rageval_hooks.runtime.fork import delay_forks
+
+begun, done = threading.Event(), threading.Event()
+def work():
+    with delay_forks():
+        begun.set()
+        done.wait(float(sys.argv[1]))
+        os.environ["FINISHED"] = "1"
+threading.Thread(target=work, daemon=True).start()
+begun.wait()
+start = time.monotonic()
+child = os.fork()
+if child == 0:
+    os._exit("FINISHED" in os.environ)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1, time.monotonic() - start < 5)
+""",
+        seconds,
+    )
+
+    assert output.split() == [str(waits), "True"]
+
+
+def test_a_thread_that_forks_during_such_work_does_not_wait_for_itself() -> None:
+    """As an application whose callback forks."""
+    output = run_script(
+        """
+import os
+from rageval_hooks.runtime.fork import delay_forks
+with delay_forks():
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    print(os.waitpid(child, 0)[1])
+"""
+    )
+
+    assert output.split() == ["0"]
 
 
 def test_functions_for_a_child_do_not_depend_on_each_other() -> None:
     """If one raises, the others still run."""
     output = run_script(
         """
-import os, sys
+import os
 from rageval_hooks.runtime.fork import run_in_child
 run_in_child(lambda: 1 / 0, lambda: print("second", flush=True))
 child = os.fork()
@@ -84,3 +162,30 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     )
 
     assert output.split() == ["second", "0"]
+
+
+def test_a_lock_is_free_in_a_child() -> None:
+    """The thread that held it exists in the parent only."""
+    output = run_script(
+        """
+import os, threading
+from rageval_hooks.runtime.fork import ForkSafeLock
+
+lock, held, done = ForkSafeLock(), threading.Event(), threading.Event()
+
+def hold():
+    with lock:
+        held.set()
+        done.wait()
+
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    with lock:
+        os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    )
+
+    assert output.split() == ["7"]

@@ -9,7 +9,7 @@ import pytest
 
 from rageval_hooks.online.counters import Counters
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS, ProcessTotals, QueueState
-from rageval_hooks.runtime.worker import Lane
+from rageval_hooks.runtime.worker import BoundedQueue
 
 
 def test_counts_outlive_the_pipeline_that_they_come_from() -> None:
@@ -24,7 +24,7 @@ def test_counts_outlive_the_pipeline_that_they_come_from() -> None:
 
 def test_queues_of_one_name_are_added_up() -> None:
     totals = ProcessTotals()
-    lanes = [Lane("evaluate", 10), Lane("evaluate", 20), Lane("export", 5)]
+    lanes = [BoundedQueue("evaluate", 10), BoundedQueue("evaluate", 20), BoundedQueue("export", 5)]
     for lane in lanes:
         totals.watch(lane)
     lanes[0].pending, lanes[1].pending = 3, 4
@@ -33,7 +33,7 @@ def test_queues_of_one_name_are_added_up() -> None:
 
 def test_a_queue_that_is_gone_is_not_reported_but_what_it_dropped_is() -> None:
     totals = ProcessTotals()
-    lane = Lane("evaluate", 10)
+    lane = BoundedQueue("evaluate", 10)
     totals.watch(lane)
     totals.add_dropped("evaluate", 3)
     del lane
@@ -45,7 +45,7 @@ def test_a_queue_that_is_gone_is_not_reported_but_what_it_dropped_is() -> None:
 def test_a_queue_without_a_drop_reports_zero() -> None:
     """A rate can only be computed from a counter that exists before the first event."""
     totals = ProcessTotals()
-    lane = Lane("evaluate", 10)
+    lane = BoundedQueue("evaluate", 10)
     totals.watch(lane)
     assert totals.dropped() == {"evaluate": 0}
     assert lane.pending == 0

@@ -16,7 +16,7 @@ from rageval_hooks.exporters.mlflow import mlflow_fault
 from rageval_hooks.exporters.otlp_places import otlp_fault, otlp_places
 from rageval_hooks.judges.failures import MessageCleaner
 from rageval_hooks.runtime.time_limit import remaining, within
-from rageval_hooks.runtime.tracing.random_ids import RandomIds
+from rageval_hooks.runtime.tracing import RandomIds
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.turn import Passage, SpanReference, Timing, Turn

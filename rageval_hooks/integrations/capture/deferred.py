@@ -9,16 +9,15 @@ from asyncio import AbstractEventLoop
 from asyncio.events import _get_running_loop
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from contextvars import Context, copy_context
 from typing import Any
 
 from rageval_hooks.integrations.capture.held_turns import held_turns
-from rageval_hooks.online.inline import Arrival
+from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
-from rageval_hooks.runtime.executors import deferred_executor
 from rageval_hooks.runtime.fork import run_in_child
+from rageval_hooks.runtime.pool import local_pool, on_pool_thread
 from rageval_hooks.turn import Turn
 
 __all__ = [
@@ -56,28 +55,29 @@ def closes_generator() -> bool:
 
 
 def prepare() -> None:
-    """Start the threads and register the exit drain, so that :func:`hand_over` has nothing left to set up."""
-    deferred_executor()
+    """Register the exit drain, so that :func:`hand_over` has nothing left to set up."""
     EXIT_DRAIN.add(_submit_held, "capture")
     EXIT_DRAIN.add(settle, "capture", _has_pending)
     EXIT_DRAIN.register()
 
 
-def submit(pipeline: Pipeline, turn: Turn, context: TurnContext) -> Arrival:
+def submit(pipeline: Pipeline, turn: Turn, context: TurnContext) -> PendingTurn:
     """Submit a turn, and wait for its inline scores within the budget unless this thread runs an event loop.
 
     Returns:
         What a coroutine may await, for the rest of the budget.
     """
-    arrival = pipeline.submit(turn, context)
-    if running_loop() is None:
-        arrival.wait()
-    return arrival
+    pending = pipeline.submit(turn, context)
+    if on_pool_thread():  # it must not wait for the pool; who has handed over the work may
+        _this_thread.pending = pending
+    elif running_loop() is None:
+        pending.wait()
+    return pending
 
 
 def hand_over(
     function: Callable[..., Any], *args: Any, size: int = 0, on_full: Callable[[], object] = lambda: None
-) -> Future[Any]:
+) -> Future[PendingTurn]:
     """Call a function soon, on another thread but in a copy of this context; :func:`settle` waits for it.
 
     Safe to call from a finalizer after :func:`prepare`: it takes no locks and sets no context variables. If too much
@@ -88,18 +88,21 @@ def hand_over(
         args: its arguments.
         size: about how many bytes they take in memory.
         on_full: called instead, on this thread. It must be safe in a finalizer, too.
+
+    Returns:
+        Once the function has returned, what a caller may wait for: the turn that it has submitted.
     """
-    future: Future[Any] = Future()
+    future: Future[PendingTurn] = Future()
     if sys.is_finalizing():  # the threads are gone
-        future.set_result(None)
+        future.set_result(DONE)
         return future
     prepare()
     if not _has_room(size):
         on_full()
-        future.set_result(None)
+        future.set_result(DONE)
         return future
     _pending[future] = size
-    deferred_executor().submit(_call, future, copy_context(), function, args)
+    local_pool().submit(_call, future, function, args)
     return future
 
 
@@ -109,14 +112,14 @@ def _has_room(size: int) -> bool:
     return not sizes or (len(sizes) < _MOST_PENDING and sum(sizes) + size <= _MOST_PENDING_BYTES)
 
 
-def _call(future: Future[Any], context: Context, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    _this_thread.handed_over = True
+def _call(future: Future[PendingTurn], function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    _this_thread.handed_over, _this_thread.pending = True, DONE
     try:
-        result = context.run(function, *args)
+        function(*args)
     except BaseException as error:
         future.set_exception(error)
     else:
-        future.set_result(result)
+        future.set_result(_this_thread.pending)
     finally:
         _this_thread.handed_over = False
         _pending.pop(future, None)

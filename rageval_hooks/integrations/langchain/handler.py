@@ -34,7 +34,7 @@ from rageval_hooks.integrations.langchain.resuming import (
     note_sampling,
 )
 from rageval_hooks.integrations.langchain.turn_end import end
-from rageval_hooks.online.inline import DONE, Arrival
+from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
 
@@ -243,46 +243,48 @@ class TurnHandler(BaseCallbackHandler):
     # --------------------------------------------------------------------------- ends
 
     @_callback
-    def on_chain_end(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> Arrival | None:
+    def on_chain_end(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> PendingTurn | None:
         """Record that a chain has ended. If it was the root of a turn, submit the turn."""
         _note_streamed_input(run_id, inputs)
         return end(run_id, outputs, None)
 
     @_callback
-    def on_chain_error(self, error: BaseException, *, run_id: UUID, inputs: Any = None, **event: Any) -> Arrival | None:
+    def on_chain_error(
+        self, error: BaseException, *, run_id: UUID, inputs: Any = None, **event: Any
+    ) -> PendingTurn | None:
         """Record that a chain has ended with an exception. If it was the root of a turn, submit the turn."""
         _note_streamed_input(run_id, inputs)
         return end(run_id, None, error)
 
     @_callback
-    def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> Arrival | None:
+    def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
         """Record what a retriever returned."""
         return end(run_id, snapshot_documents(documents), None)
 
     @_callback
-    def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> Arrival | None:
+    def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
         """Record that a retriever has ended with an exception."""
         return end(run_id, None, error)
 
     @_callback
-    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **event: Any) -> Arrival | None:
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **event: Any) -> PendingTurn | None:
         """Record what a model wrote."""
         _add_missed_model(run_id, event.get("parent_run_id"))
         return end(run_id, response, None)
 
     @_callback
-    def on_llm_error(self, error: BaseException, *, run_id: UUID, **event: Any) -> Arrival | None:
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **event: Any) -> PendingTurn | None:
         """Record that a model call has ended with an exception, and what the model had written by then."""
         _add_missed_model(run_id, event.get("parent_run_id"))
         return end(run_id, event.get("response"), error)
 
     @_callback
-    def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> Arrival | None:
+    def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
         """Record what a tool returned."""
         return end(run_id, output, None)
 
     @_callback
-    def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> Arrival | None:
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
         """Record that a tool has ended with an exception."""
         return end(run_id, None, error)
 
@@ -365,7 +367,6 @@ class CallbackHandler(TurnHandler):
     def __init__(self, **settings: Any) -> None:
         super().__init__()
         self.pipeline: Pipeline = Pipeline.build(**settings)
-        self.pipeline.load_models()
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until everything is evaluated and delivered; False if that took longer than ``timeout`` seconds."""

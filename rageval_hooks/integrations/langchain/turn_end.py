@@ -17,7 +17,7 @@ from rageval_hooks.integrations.langchain.copies import snapshot_runs
 from rageval_hooks.integrations.langchain.framework import FRAMEWORK, key_of
 from rageval_hooks.integrations.langchain.other_tracers import note_other_span
 from rageval_hooks.integrations.langchain.resuming import has_copies, hold_if_waiting, join_halves
-from rageval_hooks.online.inline import Arrival
+from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.turn import Turn
 
 __all__ = ["end"]
@@ -25,7 +25,7 @@ __all__ = ["end"]
 _recorder = shared_recorder()
 
 
-def end(run_id: UUID, output: Any, error: BaseException | None) -> Arrival | None:
+def end(run_id: UUID, output: Any, error: BaseException | None) -> PendingTurn | None:
     """Record that a run has ended, and submit the turn if it was the root of one.
 
     Returns:
@@ -53,7 +53,7 @@ def end(run_id: UUID, output: Any, error: BaseException | None) -> Arrival | Non
     return None if isinstance(error, (asyncio.CancelledError, GeneratorExit)) else submitted
 
 
-def _finish(recording: Recording) -> Arrival | None:
+def _finish(recording: Recording) -> PendingTurn | None:
     """Submit the turn of a recording, or hold it if it waits to be resumed; returns what an async caller waits for."""
     if _is_bare_model(recording):
         return _submit(recording)
@@ -67,7 +67,7 @@ def _finish(recording: Recording) -> Arrival | None:
     return _submit(recording)
 
 
-def _submit(recording: Recording) -> Arrival | None:
+def _submit(recording: Recording) -> PendingTurn | None:
     """Submit the turn of a recording; returns what an async caller waits for.
 
     The turn is built on another thread if this one runs an event loop, or if the caller does not wait for any score.
@@ -90,8 +90,8 @@ def _submit(recording: Recording) -> Arrival | None:
         later = _build(recording)  # an object that cannot be copied
     if later is None:
         return None
-    arrival = pipeline.submit(later, recording.selection, computes_inline=computed_inline)
-    return arrival if computed_inline else None
+    pending = pipeline.submit(later, recording.selection, computes_inline=computed_inline)
+    return pending if computed_inline else None
 
 
 def _is_bare_model(recording: Recording) -> bool:

@@ -162,7 +162,7 @@ class Follower:
         """Report the end. The reader waits for the scores, the event loop does not."""
         on_end = self._take_on_end()
         if on_end is not None:
-            await asyncio.shield(asyncio.wrap_future(hand_over(on_end, None)))
+            await (await asyncio.shield(asyncio.wrap_future(hand_over(on_end, None))))
 
     def _take_on_end(self) -> OnEnd | None:
         """Return the callback the first time, then None."""

@@ -13,7 +13,7 @@ from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Framework
 from rageval_hooks.integrations.manual.joining import join_inner_turns, turn_from_block
 from rageval_hooks.integrations.manual.open_turn import Given, Recorded
-from rageval_hooks.online.inline import Arrival
+from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
 from rageval_hooks.turn import Passage
@@ -81,7 +81,7 @@ class _Block:
         """Set the answer."""
         self.answer = answer
 
-    def end(self, error: BaseException | None) -> Arrival | None:
+    def end(self, error: BaseException | None) -> PendingTurn | None:
         """Submit the turn. A synchronous caller waits for inline scores here; an asynchronous one awaits the result."""
         if isinstance(error, GeneratorExit) or deferred.closes_generator():
             # The garbage collector may be closing a generator: no context variable may be set, and no work be done.
@@ -92,7 +92,7 @@ class _Block:
             _innermost.set(self._before)
         return self._submit(error)
 
-    def _submit(self, error: BaseException | None) -> Arrival | None:
+    def _submit(self, error: BaseException | None) -> PendingTurn | None:
         try:
             answer = self.inner_answer if self.answer is None else self.answer
             recording = _recorder.end(self.id, answer, error)

@@ -137,9 +137,9 @@ class OpenTurn:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """End the turn, and wait for its inline scores within the budget; the event loop is not blocked."""
-        arrival = self._end(error)
-        if arrival is not None:
-            await arrival
+        pending = self._end(error)
+        if pending is not None:
+            await pending
 
     def _end(self, error: BaseException | None) -> Awaitable[object] | None:
         recorded, self._recorded = self._recorded, None

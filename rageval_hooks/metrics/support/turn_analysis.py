@@ -18,10 +18,8 @@ from rageval_hooks.models.embedder import Embedder
 from rageval_hooks.models.embedding import Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
-from rageval_hooks.runtime.executors import are_several_in_progress, model_executor
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.selecting import instances
-from rageval_hooks.runtime.threads import give_way
 from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.facts import Fact, FactIndex, entity_supported, index_facts, merge_indexes, unsupported_facts
 from rageval_hooks.text.language import other_language, prepare_language_detection
@@ -37,9 +35,6 @@ __all__ = ["TurnAnalysis"]
 _MAX_UNPREPARED: Final = 1_500
 """Characters of passages that are embedded while a caller waits: about 80 ms on two cores. More were not prepared
 because the machine is busy, or because nothing retrieved them."""
-
-_MAX_QUEUE_SHARE: Final = 0.6
-"""Share of the remaining time that is spent waiting for a model thread while they work for other turns."""
 
 _MAX_ONE_WINDOW: Final = 20_000
 """Characters beyond which passages certainly do not fit one window together."""
@@ -76,15 +71,17 @@ class TurnAnalysis:
         self.response = ResponseText(turn)
         self._clock = clock
         self._embeddings: dict[str, AnyEmbedding] = {}
-        self._is_model_busy = False
         prepare_language_detection(wait=wait)
 
-    def patient(self) -> TurnAnalysis:
-        """Drop the deadline and wait for models, for work in the background. What was computed is kept."""
+    def patient(self, *, wait: bool = True) -> TurnAnalysis:
+        """Drop the deadline, for work in the background. What was computed is kept.
+
+        Args:
+            wait: wait for models that are still loading.
+        """
         self.deadline = None
-        self.wait = True
-        self._is_model_busy = False
-        prepare_language_detection(wait=True)
+        self.wait = wait
+        prepare_language_detection(wait=wait)
         return self
 
     def adopt(self, earlier: TurnAnalysis) -> None:
@@ -95,14 +92,13 @@ class TurnAnalysis:
             self.__dict__["concepts"] = concepts
 
     def pause(self) -> None:
-        """Stop here if the time is used up; let other threads run for a moment.
+        """Stop here if the time is used up.
 
         Raises:
             OverBudgetError: the time is used up.
         """
         if self.deadline is not None and self._clock() >= self.deadline:
             raise OverBudgetError
-        give_way()
 
     # -- the response
 
@@ -242,8 +238,6 @@ class TurnAnalysis:
         """Embed several texts of this turn."""
         embedder = self.models.embedder(wait=self.wait)
         new = [text for text in dict.fromkeys(texts) if text not in self._embeddings]
-        if new:
-            self._wait_for_model()
         self._embeddings.update(zip(new, embedder.embed_all(new, self.pause), strict=True))
 
     @cached_property
@@ -271,56 +265,18 @@ class TurnAnalysis:
         self.pause()
         self._passage_embedding(passage)
 
-    @property
-    def is_prepared(self) -> bool:
-        """True if every passage is embedded."""
-        return all(self.models.cache.get(passage.text) is not None for passage in self.turn.passages)
-
     def _check_unprepared(self) -> None:
         """Stop if a caller waits and many passages are not embedded yet: it would wait in vain.
 
         Raises:
             OverBudgetError: the passages that were not prepared take longer than a usual inline budget.
         """
-        if self.deadline is None or not self._has_model():
+        # Texts are embedded by a model, not in the lexical tier.
+        if self.deadline is None or not isinstance(self.models.embedder(wait=self.wait), Embedder):
             return
-        size = self._unprepared_size()
-        if size > _MAX_UNPREPARED:
-            raise OverBudgetError
-        if size:
-            self._wait_for_model()
-
-    def _unprepared_size(self) -> int:
-        """Return the characters of passages that are not embedded."""
         texts = (passage.text for passage in self.turn.passages)
-        return sum(len(text) for text in texts if self.models.cache.get(text) is None)
-
-    def _wait_for_model(self) -> None:
-        """Stop if a caller waits and the model threads work for other turns: behind a queue it would wait in vain.
-
-        Raises:
-            OverBudgetError: the model threads are busy.
-        """
-        if self.deadline is None or not self._has_model():
-            return
-        # Asked once: every other metric that embeds would wait for the same queue.
-        if not self._is_model_busy:
-            self._is_model_busy = self._is_less_urgent() or not model_executor().is_free_within(
-                _MAX_QUEUE_SHARE * (self.deadline - self._clock())
-            )
-        if self._is_model_busy:
+        if sum(len(text) for text in texts if self.models.cache.get(text) is None) > _MAX_UNPREPARED:
             raise OverBudgetError
-
-    def _is_less_urgent(self) -> bool:
-        """Return True if other turns are in progress, and most scores of this one are late in any case.
-
-        The few scores that do not need its passages would cost the callers' time, and the passes of a prepared turn.
-        """
-        return are_several_in_progress() and self._unprepared_size() > _MAX_UNPREPARED
-
-    def _has_model(self) -> bool:
-        """Return True if texts are embedded by a model, not in the lexical tier."""
-        return isinstance(self.models.embedder(wait=self.wait), Embedder)
 
     def _passage_embedding(self, passage: Passage) -> AnyEmbedding:
         text = passage.text

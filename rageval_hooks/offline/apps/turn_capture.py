@@ -10,7 +10,7 @@ from opentelemetry import context as otel_context
 
 from rageval_hooks.integrations.offline_support import installed_support
 from rageval_hooks.models import Models
-from rageval_hooks.online.inline import DONE, Arrival
+from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.settings import Settings
@@ -50,7 +50,7 @@ class _Collector(Pipeline):
 
     def submit(
         self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None, *, computes_inline: bool = True
-    ) -> Arrival:
+    ) -> PendingTurn:
         """Keep a turn that has just ended."""
         if context is None:
             return DONE

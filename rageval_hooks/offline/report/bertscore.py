@@ -25,7 +25,6 @@ from typing import Any
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, ModelUnavailableError
 from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
 from rageval_hooks.models.sources import find_model, reading
-from rageval_hooks.runtime.executors import model_executor
 
 __all__ = ["DEFAULT_MODEL", "BertScore", "load_bertscore"]
 
@@ -86,7 +85,7 @@ class BertScore:
     def encode(self, texts: Sequence[str]) -> list[_Encoded | None]:
         """Return the tokens of each text; None for a text without any."""
         # One text at a time: padding a batch would change the last digits, depending on the other texts.
-        return [model_executor().submit(self._encode, text).result() for text in texts]
+        return [self._encode(text) for text in texts]
 
     def f1(self, one: _Encoded, other: _Encoded) -> float:
         """Return the F1 of two texts, rescaled if there is a baseline; the order does not matter."""

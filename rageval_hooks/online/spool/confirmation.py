@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from rageval_hooks.online.spool.pauses import Pause
-from rageval_hooks.runtime.executors import DaemonExecutor, ForkSafeLock
-from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
+from rageval_hooks.runtime.pool import DaemonPool
 
 __all__ = ["Confirmation", "Exported"]
 
@@ -53,7 +53,7 @@ class Confirmation:
         self._exported: list[Exported] = []
         self._under_way: list[Exported] = []
         self._failed: list[Exported] = []
-        self._executor: DaemonExecutor | None = None
+        self._executor: DaemonPool | None = None
         self._hurries = 0
         self._started_at = -math.inf
         self._pause = Pause(10.0, 300.0)
@@ -116,7 +116,7 @@ class Confirmation:
             self._under_way, self._exported = self._exported, []
         self._started_at = time.monotonic()
         if self._executor is None:
-            self._executor = DaemonExecutor(1, "rageval-spool-confirm")
+            self._executor = DaemonPool(1, "rageval-spool-confirm")
             # Its thread ends with the pipeline, not with the process.
             weakref.finalize(self, self._executor.shutdown).atexit = False
         self._executor.submit(self._run, self._under_way, confirmed)

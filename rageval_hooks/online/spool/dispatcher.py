@@ -28,7 +28,7 @@ from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.suppression import suppress
 from rageval_hooks.runtime.threads import Signal
 from rageval_hooks.runtime.time_limit import remaining
-from rageval_hooks.runtime.worker import Lane, Worker
+from rageval_hooks.runtime.worker import BoundedQueue, Worker
 from rageval_hooks.score import Evaluation
 
 __all__ = ["SpoolDispatcher"]
@@ -97,7 +97,7 @@ class SpoolDispatcher:
         self._worker = worker
         self._options = options
         self.capacity = options.memory_jobs
-        self._lane = Lane("evaluate", _CONCURRENT * 2)
+        self._lane = BoundedQueue("evaluate", _CONCURRENT * 2)
         self._log = RateLimitedLogger(_logger)
         self._memory = ThreadDispatcher(
             engine, worker, partial(_deliver_first, deliver), drop, options.memory_jobs, options.memory_bytes, counters

@@ -16,6 +16,7 @@ from rageval_hooks.online.spool.store import StoredJob
 from rageval_hooks.online.spool.tally import Tally
 from rageval_hooks.online.spool.thread import Command, SpoolThread
 from rageval_hooks.runtime.logs import RateLimitedLogger
+from rageval_hooks.runtime.pool import local_pool
 from rageval_hooks.score import Evaluation, Failed, Result, Skipped, metric_of
 
 __all__ = ["Attempt", "Deliver", "SpoolEvaluator"]
@@ -105,7 +106,8 @@ class SpoolEvaluator:
             rest = local
         if rest.metrics:
             keep = partial(self._keep, stored, attempt)
-            await self._engine.evaluate(rest, analysis=analysis, on_part=keep, stage="background")
+            pool = local_pool()
+            await self._engine.evaluate(rest, analysis=analysis, executor=pool, on_part=keep, stage="background")
         return attempt
 
     async def _deliver_stored(self, job: Job, stored: StoredJob, attempt: Attempt) -> set[str]:

@@ -14,11 +14,10 @@ from rageval_hooks.online.spool.options import SpoolOptions
 from rageval_hooks.online.spool.store import Added, NewJob
 from rageval_hooks.online.spool.tally import Tally
 from rageval_hooks.online.spool.thread import Command, SpoolThread
-from rageval_hooks.runtime.executors import ForkSafeLock
-from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
-from rageval_hooks.runtime.worker import Lane, Worker
+from rageval_hooks.runtime.worker import BoundedQueue, Worker
 
 __all__ = ["SpoolIntake"]
 
@@ -58,7 +57,7 @@ class SpoolIntake:
         self._drop = drop
         self._options = options
         self._tally = tally
-        self._refusals = Lane("refused", options.memory_jobs, options.memory_bytes)
+        self._refusals = BoundedQueue("refused", options.memory_jobs, options.memory_bytes)
         self._log = RateLimitedLogger(_logger)
         self._lock = ForkSafeLock()
         self.closed = False

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from rageval_hooks.runtime.executors import ForkSafeLock
-from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
 
 __all__ = ["Tally"]
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from rageval_hooks.integrations.capture import deferred
-from rageval_hooks.online.inline import Arrival
+from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.turn import Turn
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
 
 
 class WaitNotingPipeline:
-    """A pipeline whose arrivals record whether they were awaited."""
+    """A pipeline whose turns record whether they were awaited."""
 
     def __init__(self) -> None:
         self.waited = False
@@ -51,8 +51,10 @@ def test_only_a_thread_without_an_event_loop_waits_for_scores(call: Callable[[An
 def test_handed_over_work_runs_on_another_thread_in_the_callers_context() -> None:
     """Callbacks of the application see the context variables of the request."""
     variable.set("the caller's")
-    thread, value = deferred.hand_over(lambda: (threading.get_ident(), variable.get())).result(10)
+    seen: list[tuple[int, str]] = []
+    deferred.hand_over(lambda: seen.append((threading.get_ident(), variable.get()))).result(10)
 
+    [(thread, value)] = seen
     assert thread != threading.get_ident()
     assert value == "the caller's"
 
@@ -69,13 +71,13 @@ def test_settle_waits_for_handed_over_work_within_its_timeout() -> None:
 
 def test_an_arrival_is_finished_once_and_wakes_all_waiters() -> None:
     """Threads and event loops may wait for the same turn."""
-    arrival = Arrival(float("inf"))
+    pending = PendingTurn(float("inf"))
 
     async def main() -> bool:
-        waiting = asyncio.ensure_future(arrival._wait_in_loop())
+        waiting = asyncio.ensure_future(pending)
         await asyncio.sleep(0)
-        threading.Thread(target=arrival.finish).start()
+        threading.Thread(target=pending.finish).start()
         return await waiting
 
     assert asyncio.run(main())
-    assert arrival.wait(0)
+    assert pending.wait(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,6 @@ from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.models.cache import MemoryCache
 from rageval_hooks.models.lexical import LexicalEmbedder, LexicalEmbedding
-from rageval_hooks.runtime.executors import turn_begins, turn_ends
 from rageval_hooks.settings import LEXICAL, ModelSettings
 from rageval_hooks.testing import ManualClock
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS
@@ -206,22 +204,3 @@ def test_the_context_of_one_passage_is_that_passage(minilm: Models) -> None:
     analysis = TurnAnalysis(Turn(response="a", passages=(Passage(text=PIER),)), minilm)
 
     assert analysis.context_embedding is analysis.passage_embeddings[0]
-
-
-def test_while_several_turns_are_in_progress_only_prepared_ones_use_the_model_at_once(minilm: Models) -> None:
-    """The passes of a turn whose passages are not embedded would delay those whose passages are."""
-    passages = [f"{PIER} Number {number}. {MUSEUM}" * 8 for number in range(3)]
-    turn = make_turn("It was designed by Anna Berg.", passages, QUERY)
-    turn_begins("one")
-    try:
-        alone = TurnAnalysis(turn, minilm, deadline=time.perf_counter() + 60)
-        assert not alone.embed(turn.response).is_empty
-        turn_begins("another")
-        with pytest.raises(OverBudgetError):
-            TurnAnalysis(turn, minilm, deadline=time.perf_counter() + 60).embed(turn.response)
-        assert TurnAnalysis(turn, minilm).passage_embeddings
-        prepared = TurnAnalysis(turn, minilm, deadline=time.perf_counter() + 60)
-        assert not prepared.embed(turn.response).is_empty
-    finally:
-        turn_ends("one")
-        turn_ends("another")

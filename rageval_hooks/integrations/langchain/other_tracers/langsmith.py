@@ -23,8 +23,7 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags
 from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
 from rageval_hooks.runtime.import_hooks import call_after_import, cancel_after_import
-from rageval_hooks.runtime.tracing import preset_ids
-from rageval_hooks.runtime.tracing.random_ids import RANDOM
+from rageval_hooks.runtime.tracing import RANDOM, preset_ids
 
 __all__ = ["find_span", "is_active", "unwatch", "watch"]
 

@@ -245,5 +245,5 @@ def test_loading_logs_under_the_librarys_name(load: Load, caplog: pytest.LogCapt
     join(value)
 
     assert {(record.name, record.levelno) for record in caplog.records} == {
-        ("rageval_hooks.runtime.lazy.background_value", logging.WARNING)
+        ("rageval_hooks.runtime.lazy", logging.WARNING)
     }

@@ -40,7 +40,7 @@ def test_what_was_held_back_is_counted(caplog: pytest.LogCaptureFixture, monkeyp
     """Nothing is lost without a word."""
     limited_log = RateLimitedLogger(LOGGER)
     for now in (0.0, 1.0, 59.0, 61.0):
-        monkeypatch.setattr("rageval_hooks.runtime.logs.rate_limited.time.monotonic", lambda now=now: now)
+        monkeypatch.setattr("rageval_hooks.runtime.logs.time.monotonic", lambda now=now: now)
         limited_log.warn("judge", "down")
 
     assert lines(caplog) == ["rageval-hooks: down", "rageval-hooks: down (2 more like this were not logged)"]

@@ -1,0 +1,242 @@
+"""Values that are made when they are first needed: models that load in the background, and cached attributes."""
+
+from __future__ import annotations
+
+import _thread
+import importlib
+import logging
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from rageval_hooks.errors import ModelNotReadyError, ModelUnavailableError
+from rageval_hooks.runtime.fork import reset_in_child, run_in_child
+from rageval_hooks.runtime.threads import Signal, new_lock, start_daemon_thread
+
+__all__ = ["BackgroundValue", "LoadState", "cached_property", "is_loading"]
+
+_logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+LoadState = Literal["idle", "loading", "ready", "failed"]
+
+_FORKED = (
+    "this process was forked while its parent imported the model's packages: fork before the first turn, or once "
+    "handle.stats()['models'] says that the model is ready"
+)
+
+_loading: dict[int, bool] = {}
+"""The loads that are in progress, by the id of their value, and whether they are of models."""
+
+
+def is_loading() -> bool:
+    """Return True if a model is being loaded."""
+    return any(list(_loading.values()))
+
+
+class BackgroundValue(Generic[T]):
+    """Loads a value on a separate daemon thread, at most once. Callers wait only if they ask to.
+
+    Args:
+        role: the value's name in messages, such as ``"embedder"``.
+        load: returns the value, or raises ModelUnavailableError with a reason, or any other exception.
+        timeout: seconds after which an unfinished load counts as failed. If it finishes later, its value is used from
+            then on.
+        otherwise: what happens without the value, for the log line; None for a model, whose metrics are skipped. The
+            exit waits for models: their packages abort a process that ends meanwhile.
+    """
+
+    def __init__(self, role: str, load: Callable[[], T], timeout: float, otherwise: str | None = None) -> None:
+        self.role = role
+        self._load = load
+        self._timeout = timeout
+        self._is_model = otherwise is None
+        self._otherwise = "Metrics that need it are skipped." if otherwise is None else otherwise
+        self._value: T | None = None
+        self._reset()
+        reset_in_child(self)
+
+    def _reset(self) -> None:
+        self._lock = new_lock()
+        self._done = Signal()
+        self._started_at: float | None = None
+        self._reason: str | None = None
+        self._retry_at = math.inf
+        self._logged = False
+
+    def start(self) -> None:
+        """Start to load, unless the load has started. A failed load starts again when it is time for another try."""
+        with self._lock:
+            if time.monotonic() >= self._retry_at:
+                self._reason, self._retry_at, self._done = None, math.inf, Signal()
+            elif self._started_at is not None:
+                return
+            self._started_at = time.monotonic()
+        _loading[id(self)] = self._is_model
+        try:
+            start_daemon_thread(self._run, f"rageval-load-{self.role}")
+        except RuntimeError as error:  # no more threads, or the interpreter is exiting
+            self._fail(f"loading failed: {error}")
+
+    @property
+    def state(self) -> LoadState:
+        """The state of the load. A load past its deadline counts as failed; one that may be tried again is idle."""
+        if self._value is not None:
+            return "ready"
+        if self._started_at is None or time.monotonic() >= self._retry_at:
+            return "idle"
+        if self._reason is not None or self._left == 0:
+            return "failed"
+        return "loading"
+
+    @property
+    def _left(self) -> float:
+        """Seconds until the deadline."""
+        started = time.monotonic() if self._started_at is None else self._started_at
+        return max(0.0, started + self._timeout - time.monotonic())
+
+    def get(self, *, wait: bool = False) -> T:
+        """Return the value.
+
+        Args:
+            wait: wait for the load until its deadline. Never do this on a request's thread.
+
+        Raises:
+            ModelNotReadyError: the value is still loading (only without ``wait``).
+            ModelUnavailableError: the value cannot be loaded.
+        """
+        if self._value is not None:
+            return self._value
+        self.start()
+        if wait:
+            self._done.wait(self._left)
+        value: T | None = self._value  # another thread may have set it meanwhile
+        if value is not None:
+            return value
+        if self.state == "loading" and not wait:
+            raise ModelNotReadyError(self.role)
+        if self._reason is None:
+            self._log(f"loading took longer than {self._timeout:g} seconds")
+        # A new exception each time: raising the same one again and again keeps the frames of all callers alive.
+        reason = self._reason or f"loading took longer than {self._timeout:g} seconds"
+        raise ModelUnavailableError(self.role, reason)
+
+    async def settled(self) -> None:
+        """Wait until the value is loaded, or cannot be."""
+        self.start()
+        if self.state == "loading":
+            await self._done.wait_async(self._left)
+
+    def _run(self) -> None:
+        # PyTorch's companions import this module, which is not possible any more once the main thread has ended.
+        with suppress(RuntimeError):
+            import concurrent.futures.process  # noqa: F401
+        try:
+            self._value = self._load()
+        except BaseException as error:
+            if isinstance(error, ModelUnavailableError) and error.retry_after is not None:
+                self._retry_at = time.monotonic() + error.retry_after
+            self._fail(_why_failed(error))
+        else:
+            _loading.pop(id(self), None)
+            self._done.set()
+
+    def _fail(self, reason: str) -> None:
+        self._reason = reason
+        self._logged |= _has_ended()  # at exit a warning helps no one
+        self._log(reason)
+        _loading.pop(id(self), None)
+        self._done.set()
+
+    def _log(self, reason: str) -> None:
+        with self._lock:
+            if self._logged:
+                return
+            self._logged = True
+        _logger.warning("rageval-hooks: %s: %s. %s [RAGEVAL-203]", self.role, reason.rstrip("."), self._otherwise)
+
+    def reset_after_fork(self) -> None:
+        """Load again in the child if the load has not finished: its thread exists only in the parent.
+
+        Not if the parent was importing something: packages such as PyTorch break when half of them is imported again.
+        """
+        if self._value is not None:
+            self._lock = new_lock()
+            return
+        was_loading = id(self) in _loading
+        self._reset()
+        _loading.pop(id(self), None)
+        if was_loading and _has_half_imports:
+            self._started_at = time.monotonic()
+            self._fail(_FORKED)
+
+
+_has_half_imports = False
+
+
+def _forget_half_imports() -> None:
+    """Forget the modules whose import another thread of the parent had begun.
+
+    A child that imports such a module, for a model or for its own purposes, would wait forever for the lock of a thread
+    that it does not have.
+    """
+    global _has_half_imports
+    _has_half_imports = False
+    if not _loading:
+        return
+    # Private parts of importlib, the same in Python 3.11 to 3.14.
+    with suppress(AttributeError):
+        locks = importlib._bootstrap._module_locks  # type: ignore[attr-defined]
+        for name, reference in list(locks.items()):
+            lock = reference()
+            if lock is not None and lock.owner not in (None, _thread.get_ident()):
+                _has_half_imports = True
+                locks.pop(name, None)
+                sys.modules.pop(name, None)
+
+
+run_in_child(_forget_half_imports)
+
+
+def _why_failed(error: BaseException) -> str:
+    # Whatever the error is: it may be one of a thread pool that takes no more work.
+    if _has_ended():
+        return "the process ended before it was loaded: call flush(), or raise drain_timeout"
+    if isinstance(error, ModelUnavailableError):
+        return error.reason
+    return f"loading failed: {type(error).__name__}: {error}"
+
+
+def _has_ended() -> bool:
+    """Return True once the program has ended, and the interpreter exits."""
+    return not threading.main_thread().is_alive()
+
+
+if TYPE_CHECKING:
+    from functools import cached_property
+else:
+
+    class cached_property(Generic[T]):  # noqa: N801 - replaces the class of the same name
+        """Computes an attribute once per instance.
+
+        Up to Python 3.11, ``functools.cached_property`` holds one lock for all instances of a class while it computes.
+        The scores of one turn would wait for the passes of another one, and a child that is forked meanwhile forever.
+        """
+
+        def __init__(self, compute: Callable[[Any], T]) -> None:
+            self._compute = compute
+            self.__doc__ = compute.__doc__
+
+        def __set_name__(self, owner: type, name: str) -> None:
+            self._name = name
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            # The instance's own attribute hides this descriptor from now on.
+            value = instance.__dict__[self._name] = self._compute(instance)
+            return value
