@@ -157,6 +157,25 @@ class TestWhatIsCaptured:
             f"wrote {bench.output}",
         ]
 
+    def test_a_function_that_searches_twice(self, bench: Bench) -> None:
+        """Its calls are one turn: with the model's prompt, the time of both searches, and what is known of passages."""
+
+        def app(question: str) -> Any:
+            documents = langchain.retriever().invoke(question)
+            answer = langchain.model().invoke(f"{langchain.join(documents)}\n{question}")
+            langchain.retriever().invoke("See also")
+            return answer, documents
+
+        first, _ = bench(app)
+        turn = first.turn
+        assert "When was the pier opened?" in turn.prompt[-1].content
+        assert turn.retrieval_queries == ("See also",)
+        assert [(passage.id, passage.in_prompt) for passage in turn.passages] == [("d1", True), ("d2", True)]
+        searches = [step.ended_at - step.started_at for step in turn.steps if step.kind == "retriever"]
+        assert len(searches) == 2
+        assert turn.timing is not None
+        assert turn.timing.retrieval == pytest.approx(sum(searches) / 1e9)
+
     def test_llama_index(self, bench: Bench) -> None:
         """A query engine; streamed; and asynchronous, in a function."""
         engine, streaming = query_engine(), query_engine(streaming=True)

@@ -457,8 +457,9 @@ class TestJudge:
         def refuse(call: FakeCall) -> Any:
             raise JudgeRejectedError("the text is not allowed", status=400)
 
-        _, [record] = score(path, FakeJudge(refuse))
+        scored, [record] = score(path, FakeJudge(refuse))
         assert isinstance(adherence(record), Failed)
+        assert scored.broken is None, "a judge that refuses a request for its text has read it"
 
     def test_several_that_fail_at_once_are_one_error(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """The others are not left to be complained about when they are thrown away."""
