@@ -14,7 +14,8 @@ import pytest
 from rageval_hooks.errors import ModelUnavailableError, OverBudgetError
 from rageval_hooks.models import sources
 from rageval_hooks.models.embedder import Embedder, load_embedder
-from rageval_hooks.models.embedding import Embedding, keep_words, unit
+from rageval_hooks.models.embedding import Embedding, best_cosines, keep_words, unit
+from rageval_hooks.models.pytorch import limit_threads
 from rageval_hooks.settings import ModelSettings
 from rageval_hooks.text.words import words
 from tests import tiny_models
@@ -252,3 +253,31 @@ def test_a_model_without_a_fast_tokenizer_is_refused(tmp_path: Path, monkeypatch
 
     with pytest.raises(ModelUnavailableError, match=r"has no fast tokenizer \(tokenizer\.json\)"):
         load_embedder(ModelSettings(embedder=str(folder), backend="torch"))
+
+
+@pytest.mark.parametrize(("tokens", "others"), [(1, 1), (16, 40), (17, 43), (70, 300)])
+def test_best_cosines_are_those_of_the_whole_product(tokens: int, others: int) -> None:
+    """It is computed in small blocks, of which no row and no column may be left out."""
+    generator = np.random.default_rng(0)
+    left, right = (unit(generator.normal(size=(count, 384))) for count in (tokens, others))
+
+    found = best_cosines(left, right.astype(np.float16))
+
+    np.testing.assert_allclose(found, (left @ right.T).max(axis=1), atol=1e-3)
+
+
+def test_pytorch_computes_on_few_cores() -> None:
+    """On the thread that asks for it."""
+    import torch
+
+    found: list[int] = []
+
+    def compute() -> None:
+        limit_threads(1)
+        found.append(torch.get_num_threads())
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    thread.join(60)
+
+    assert found == [1]

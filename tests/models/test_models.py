@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 
 import rageval_hooks
 from rageval_hooks import Evaluation, Passage, Turn
 from rageval_hooks import models as models_module
-from rageval_hooks.errors import ModelNotReadyError
-from rageval_hooks.models import Models
+from rageval_hooks.errors import ModelNotReadyError, ModelUnavailableError
+from rageval_hooks.models import Models, sources
 from rageval_hooks.settings import LEXICAL, ModelSettings
 from tests.local import LOCAL
 
@@ -159,3 +160,27 @@ def test_metrics_of_a_pipeline_without_entities_are_skipped(tiny_nlp: Path, tmp_
 
     assert skipped(evaluation) == {"cost", "entity_consistency", "factual_accuracy", "hallucination", "latency"}
     assert evaluation["concept_completeness"] == 0.5
+
+
+@pytest.mark.parametrize(("retry", "asked"), [(600.0, 1), (0.0, 2)])
+def test_a_hub_that_did_not_answer_is_asked_again_after_some_time(
+    retry: float, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not before, and without a restart of the process."""
+    names: list[str] = []
+
+    def fail(self: object, name: str, timeout: float) -> None:
+        names.append(name)
+        raise ConnectionError("no route to host")
+
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", fail)
+    monkeypatch.setattr(sources, "HUB_RETRY", retry)
+    monkeypatch.setattr(sources, "_hub_failed_at", None)
+    models = Models(ModelSettings(embedder="rageval-tests/none"))
+
+    for _ in range(2):
+        with pytest.raises(ModelUnavailableError, match="no route to host"):
+            models.embedder(wait=True)
+
+    assert len(names) == asked

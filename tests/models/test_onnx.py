@@ -201,3 +201,20 @@ def test_invalid_settings_are_reported_at_construction(changes: dict[str, str], 
     """Before any model is loaded."""
     with pytest.raises(ConfigurationError, match=message):
         Settings.build(models=changes)
+
+
+def test_each_model_has_a_graph_of_its_own(encoder: Path, tmp_path: Path, cache: Path) -> None:
+    """Graphs in int8 are kept by the hash of the weights: another model never gets the first one's."""
+    from safetensors.torch import load_file, save_file
+
+    other = tiny_models.build_encoder(tmp_path / "other")
+    weights = load_file(other / "model.safetensors")
+    weights["embeddings.word_embeddings.weight"] = weights["embeddings.word_embeddings.weight"].flip(0)
+    save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
+    tiny_models.add_graph(other, "encoder")
+    models = [load_embedder(settings(folder, backend="onnx")) for folder in (encoder, other, encoder)]
+
+    one, two, again = (model.embed(TEXTS[0]).vector for model in models)
+    assert len(list(cache.glob("*-int8.onnx"))) == 2
+    np.testing.assert_array_equal(one, again)
+    assert np.abs(one - two).max() > 0.01
