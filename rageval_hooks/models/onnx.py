@@ -30,14 +30,13 @@ __all__ = ["Graph", "GraphKind", "onnx_is_wanted", "open_graph", "weight_files"]
 
 _logger = logging.getLogger(__name__)
 
-GraphKind = Literal["encoder", "pair", "tokens", "hhem"]
-"""What a graph computes: token vectors, one vector of logits per text or pair, logits per token, or those of HHEM-2."""
+GraphKind = Literal["encoder", "pair", "tokens"]
+"""What a graph computes: vectors of tokens, logits of a text or pair, or logits of tokens."""
 
 _OUTPUTS: Final[dict[GraphKind, tuple[str, ...]]] = {
     "encoder": ("last_hidden_state", "token_embeddings"),
     "pair": ("logits",),
     "tokens": ("logits",),
-    "hhem": ("logits",),
 }
 """The names that exporters give to the output that is read."""
 
@@ -87,7 +86,8 @@ class Graph:
                 ignored.
 
         Returns:
-            Shape (texts, tokens, d) for ``encoder``, ``tokens`` and ``hhem``, (texts, labels) for ``pair``.
+            Shape (texts, tokens, d) for ``encoder``, (texts, tokens, labels) for ``tokens`` and (texts, labels) for
+            ``pair``.
         """
         [found] = self._session.run([self._output], {name: inputs[name] for name in self._inputs})
         return found  # type: ignore[no-any-return]
