@@ -121,8 +121,8 @@ def report(
     form = format or _format_of(output)
     bounds = dict(gate.bounds) if gate else {}
     if names:
-        # A bounded score is part of the report, also if --metrics does not name it.
-        names = list(dict.fromkeys((*names, *bounds)))
+        # A score with a bound or a tolerance is part of the report, also if --metrics does not name it.
+        names = list(dict.fromkeys((*names, *bounds, *filter(None, gate.tolerances if gate else ()))))
     analysis = analyze(
         files,
         metrics=names,

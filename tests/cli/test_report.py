@@ -358,6 +358,15 @@ class TestFailOnRegression:
         done = run("report", after, "--tolerance", "0.1")
         assert (done.status, "--tolerance needs --fail-on-regression" in done.errors) == (2, True)
 
+    def test_a_tolerance_of_a_score_that_nobody_has(self, run, before: Path, after: Path) -> None:
+        """It would have no effect: the message proposes one that is there. Any score that is there is compared."""
+        done = run("report", after, "--fail-on-regression", before, "--tolerance", "groundednes=0.5")
+        assert (done.status, "Did you mean 'groundedness'?" in done.errors) == (2, True)
+        done = run(
+            "report", after, "--fail-on-regression", before, "--metrics", "cost", "--tolerance", "groundedness=0.5"
+        )
+        assert (done.status, "groundedness" in done.output) == (0, True)
+
     def test_targets_that_moved_are_not_lost(self, run, tmp_path: Path) -> None:
         """A missed target has no rank. As many others were found, so that mrr is the same."""
         old, new = (

@@ -12,6 +12,7 @@ from typing import Final
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.models import Models, Role
+from rageval_hooks.models.onnx import onnx_is_wanted
 from rageval_hooks.models.sources import missing_files, on_this_machine
 from rageval_hooks.online.build import resolve_metrics
 from rageval_hooks.runtime.jsonable import Data
@@ -122,7 +123,9 @@ class Setup:
             name = getattr(self.settings.models, role)
             if models.state(role) == "ready":  # a lexical stand-in needs no files
                 continue
-            if find_spec(_LIBRARIES[role]) is None:
+            # ONNX Runtime computes the others, and PyTorch only where it is not installed.
+            needs_library = role in ("nlp", "hhem") or not onnx_is_wanted(self.settings.models)
+            if needs_library and find_spec(_LIBRARIES[role]) is None:
                 missing[role] = f"the package {_LIBRARIES[role]} is not installed"
             elif not on_this_machine(role, name):
                 missing[role] = f"{name} is not on this machine"

@@ -179,6 +179,10 @@ def check_gate(report: Report, gate: ReportGate) -> GateResult:
         ConfigurationError: a file has no value of a bounded score, or nothing in common with the baseline.
         UnknownNameError: no file has a score of that name.
     """
+    names = list(dict.fromkeys(row.name for file in report.files for row in file.scores))
+    for name in gate.tolerances:
+        if name and name not in names:
+            raise UnknownNameError("score", name, names)
     # The baseline passed its own checks when it was made; only the files after it are checked.
     checked = report.files[1:] if gate.has_baseline else report.files
     failures: list[str] = []
