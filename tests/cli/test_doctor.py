@@ -155,7 +155,7 @@ def test_settings_that_contradict_each_other(settings: dict[str, str], message: 
     [
         ({"enabled": "false"}, 0, "warning: enabled is false"),
         ({"sample_rate": "0"}, 0, "warning: sample_rate is 0"),
-        ({"judge": "openai:m", "judge_sample_rate": "0"}, 0, "warning: judge_sample_rate is 0"),
+        ({"judge": "openai:m", "metrics": "trace", "judge_sample_rate": "0"}, 0, "warning: judge_sample_rate is 0"),
         ({"dispatch": "spool"}, 0, "note: dispatch is spool without a judge"),
         ({"dispatch": "spool", "spool_path": "/nowhere/spool.db"}, 1, "problem: the folder of spool_path, /nowhere"),
         ({"metadata_allow": "user,tier", "metadata_deny": "tier"}, 0, "metadata_deny both name tier: it is removed"),
