@@ -12,12 +12,15 @@ from langchain_core.messages import AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
+from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rageval_hooks
 from rageval_hooks import Score, metric
+from rageval_hooks.exporters.otel import OtelExporter
+from tests.exporters.scored_turns import SPAN, evaluation
 from tests.integrations.langchain.fakes import join, retriever
 from tests.judges.server import JudgeServer, answer
 
@@ -111,3 +114,41 @@ def test_a_failed_model_call_has_the_tokens_that_its_turn_has() -> None:
     assert written["error.type"] == "ConnectionError"
     assert written["llm.token_count.prompt"] == written["gen_ai.usage.input_tokens"] == root["rageval.tokens.input"] > 0
     assert written["llm.token_count.completion"] == root["rageval.tokens.output"] > 0
+
+
+class OpaqueTracer(trace.Tracer):
+    """A tracer that hides the SDK's, so that span ids cannot be chosen."""
+
+    def __init__(self, hidden: trace.Tracer) -> None:
+        self._hidden = hidden
+
+    def start_span(self, *args: Any, **kwargs: Any) -> trace.Span:
+        return self._hidden.start_span(*args, **kwargs)
+
+    def start_as_current_span(self, *args: Any, **kwargs: Any) -> Any:
+        return self._hidden.start_as_current_span(*args, **kwargs)
+
+
+class OpaqueProvider(trace.TracerProvider):
+    """A provider of such tracers."""
+
+    def __init__(self, hidden: TracerProvider) -> None:
+        self._hidden = hidden
+
+    def get_tracer(self, *args: Any, **kwargs: Any) -> trace.Tracer:
+        return OpaqueTracer(self._hidden.get_tracer(*args, **kwargs))
+
+
+def test_an_evaluation_is_below_its_turn_where_the_provider_chooses_the_ids() -> None:
+    """The turn's span then has other ids than we had reserved for it."""
+    memory = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    exporter = OtelExporter(OpaqueProvider(provider), log_events=False, score_metrics=False)
+    exporter.export(evaluation(Score(name="faithfulness", value=0.5)))
+    [turn] = [span for span in memory.get_finished_spans() if span.parent is None]
+    [below] = [span for span in memory.get_finished_spans() if span.name == "evaluate faithfulness"]
+
+    assert turn.context is not None
+    assert below.parent is not None
+    assert below.parent.span_id == turn.context.span_id != int(SPAN, 16)
