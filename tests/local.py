@@ -9,10 +9,10 @@ from rageval_hooks import Passage, Turn
 from rageval_hooks.metrics import Metric, compute
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
-from rageval_hooks.score import Result, Skipped
+from rageval_hooks.score import Result, Score, Skipped
 from rageval_hooks.settings import LEXICAL, ModelSettings
 
-__all__ = ["LEXICAL_MODELS", "LOCAL", "make_turn", "run", "why_not"]
+__all__ = ["LEXICAL_MODELS", "LOCAL", "label_of", "make_turn", "run", "why_not"]
 
 LOCAL = (
     "answer_relevance",
@@ -49,3 +49,10 @@ def why_not(results: Sequence[Result]) -> tuple[str, str]:
     [result] = results
     assert isinstance(result, Skipped), result
     return result.name, result.reason
+
+
+def label_of(metric: Metric, score: Score) -> str | None:
+    """Return the label that a score has by its default threshold."""
+    definition = metric.definitions[score.name]
+    threshold = definition.default_threshold(score)
+    return None if threshold is None else definition.label(score, threshold).label

@@ -28,7 +28,7 @@ from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import DaemonPool, local_pool
 from rageval_hooks.runtime.worker import shared_worker
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
-from rageval_hooks.text.declining import says_nothing
+from rageval_hooks.text.refusals import says_nothing
 from rageval_hooks.text.words import weighed_words
 from rageval_hooks.turn import Turn
 

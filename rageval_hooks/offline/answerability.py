@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rageval_hooks.privacy import REDACTED
-from rageval_hooks.text.declining import says_nothing
 from rageval_hooks.text.language import language_of, prepare_language_detection
+from rageval_hooks.text.refusals import says_nothing
 
 __all__ = ["UNANSWERABLE", "is_refusal"]
 

@@ -137,7 +137,7 @@ def _needs(metrics: Sequence[Metric], models: Models) -> _Needs:
     if not any("passages" in metric.requires for metric in metrics):
         return _Needs([], False, [])
     roles = models.needed(role for metric in metrics for role in metric.models)
-    rules: list[_Step] = [lambda analysis: analysis.passage_indexes, lambda analysis: analysis.prompt_sequences]
+    rules: list[_Step] = [lambda analysis: analysis.passage_indexes, lambda analysis: analysis.prompt_statements]
     if "nlp" in roles:
         rules.append(lambda analysis: analysis.concepts)
     if "embedder" not in roles:

@@ -58,7 +58,7 @@ _NUMBER: Final = re.compile(
     re.IGNORECASE,
 )
 # "two hundred and five", "twenty-one"
-_BETWEEN_NUMBERS: Final = re.compile(r"(?:[ -]|,? and )\Z")
+_BETWEEN_NUMBERS: Final = re.compile(r"(?:[ \u00a0\u202f-]|,? and )\Z")
 # "12 737": one number with a space between groups, or two numbers in a row.
 _GROUPS: Final = re.compile(r"\d{1,3}(?: [1-9]\d{2}){1,5}(?![\d ]\d)")
 # "½", "1/2"
@@ -69,6 +69,14 @@ _FRACTION: Final = re.compile(
 _FRACTION_MARK: Final = re.compile(rf"[{VULGAR}/⁄]")
 # The "2" before a fraction in "2½", "2 1/2" or "2-1/2".
 _WHOLE: Final = re.compile(r"(?<![\d/.,])(\d{1,3})[ -]?\Z")
+# "(in millions)", "$ millions", "USD in billions" in the header or the caption of a table: a unit of all its numbers.
+_TABLE_UNIT: Final = re.compile(
+    r"(?:(?<![^\W_])in|[$€£¥]|USD|EUR|GBP)\s?(?:[$€£¥]\s?|(?:US|USD|EUR|U\.S\. dollar)\s)?"
+    r"(?P<unit>thousand|million|billion)s(?![^\W_])"
+    r"|\((?:in )?(?:[$€£¥]|US\$|USD|EUR|GBP) ?(?P<short>m|mn|mm|bn|k)\)",
+    re.IGNORECASE,
+)
+_TABLE_POWERS: Final = {"thousand": 3, "k": 3, "million": 6, "m": 6, "mn": 6, "mm": 6, "billion": 9, "bn": 9}
 # "two and a half"
 _AND_A_HALF: Final = re.compile(r" and (?:a |one )?(half|quarter)(?![^\W_])")
 # The "19" of "2018–19": the century is that of the year before it.
@@ -142,8 +150,21 @@ def supported_numbers(text: str) -> SupportedNumbers:
             bare.update(readings)
         if is_ordinal(text[number.start : number.end]):
             found.ordinals.add(number.readings[0])
+    for power in _table_powers(text):
+        # The caption says which numbers are meant in words only, so each may be.
+        bare.update(scaled(tuple(found.values), power))
     found.values.update(bare)
     return found
+
+
+def _table_powers(text: str) -> set[int]:
+    """Return the powers of ten that a table's header or caption gives to its numbers."""
+    # Most texts have none, and these tests take a tenth of the time of the search.
+    folded = text.casefold()
+    if not any(word in folded for word in ("thousands", "millions", "billions", "m)", "bn)", "mn)", "k)")):
+        return set()
+    units = (found["unit"] or found["short"] for found in scan(_TABLE_UNIT, text))
+    return {_TABLE_POWERS[unit.casefold()] for unit in units}
 
 
 def _fractions(text: str) -> Iterator[str]:

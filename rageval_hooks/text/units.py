@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from rageval_hooks.text.number_signs import CURRENCY
 
-__all__ = ["NO_UNIT", "Measure", "measure"]
+__all__ = ["NO_UNIT", "UNIT_WORDS", "Measure", "measure"]
 
 # Each line has the ways to write one unit. A way on two lines is ambiguous and agrees with both: "pounds".
 _UNITS: Final = """
@@ -82,6 +82,9 @@ def _by_spelling() -> dict[str, frozenset[str]]:
 
 
 _BY_SPELLING: Final = _by_spelling()
+
+UNIT_WORDS: Final = frozenset(spelling for spelling in _BY_SPELLING if len(spelling) > 4)
+"""Units that are written out, for example "fahrenheit"."""
 
 # " kg", "-year", " million dollars" is read from " dollars" on; "%", "°C", "€", " percentage points", " p.m."
 _AFTER: Final = re.compile(

@@ -84,15 +84,13 @@ def test_the_largest_number_of_passages_is_scored() -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["Aa bb ", "Anna met Bert and Carl Dorn saw Emil. ", "had 12 of 15 and ", "high low hot cold "],
-    ids=["one name", "names", "numbers", "opposites"],
+    ["Aa bb ", "Anna met Bert and Carl Dorn saw Emil. ", "had 12 of 15 and ", "Dogs are not allowed here. ", "not no "],
+    ids=["one name", "names", "numbers", "negated sentences", "negations"],
 )
-def test_words_that_are_repeated_thousands_of_times_have_no_faithfulness(part: str) -> None:
-    """Millions of places have the same neighbours; a text with few repetitions is scored."""
+def test_words_that_are_repeated_thousands_of_times_are_scored_in_time(part: str) -> None:
+    """Not every pair of repeated sentences is compared."""
     text = part * (40_000 // len(part))
-    few = part * (1_000 // len(part))
 
-    found = reasons(evaluate_in_time(text, [f"{text} x."]))
+    found = evaluate_in_time(f"{text} x.", [f"{text.replace(' not', '')} x.", text])
 
-    assert found["faithfulness"].startswith("the response and the passages repeat the same words: more than 250,000")
-    assert 0 <= evaluate_in_time(few, [f"{few} x."])["faithfulness"] <= 1
+    assert 0 <= found["faithfulness"] <= 1

@@ -2,50 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.fact_support import fact_support
-from rageval_hooks.metrics.support.faithfulness import Differences, Evidence, faithfulness_formula
-from rageval_hooks.metrics.support.grounding import SentenceGrounding
 from rageval_hooks.metrics.support.sentence_scores import SentenceScore, as_metadata, explain_sentences
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.metrics.support.unseen import passage_name
 from rageval_hooks.models import Role
 from rageval_hooks.score import Result
 from rageval_hooks.settings import LEXICAL, MINILM
-from rageval_hooks.text.facts import Fact
-from rageval_hooks.text.sentences import Span
 
 __all__ = ["Faithfulness"]
 
 _SETS: Final = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
 _WEAK: Final = 0.5
-"""Where the score has no label, the explanation names the sentences that people would rather call unsupported."""
+"""Where the score has no label, the explanation names the sentences below this."""
+
+_PER_FACT: Final = 0.7
+"""What is left of a sentence's score for each number, date, code or name that no passage has."""
+
+_REVERSED: Final = 0.1
+"""What is left of the score of a sentence that says the opposite of a passage by a negation."""
+
+_SHORT: Final = 5.0
+"""The weight of a sentence at which it counts half as the weakest one: about five words, or two or three names."""
 
 
 class Faithfulness(LocalMetric):
-    """How likely people call the response supported by the passages of the prompt.
+    """How far the passages of the prompt support the response, less for its errors and for its weakest sentence.
 
-    ``groundedness``, lowered by small differences that similarity does not see: names and numbers that no passage has
-    or that another sentence has, a negation, an opposite, another word in the same place.
-    :mod:`rageval_hooks.metrics.support.faithfulness.formula` has the formula. The score of each sentence is
-    the same formula for that sentence alone.
+    - A sentence has its score of ``groundedness``, times .7 for each number, date, code and name that no passage has,
+      times .1 if it repeats a passage with a negation added or left out.
+    - The response has half the mean over its sentences, weighed as in ``groundedness``, and half its weakest sentence.
+      A short sentence counts less as the weakest: of its distance to the mean, w / (w + 5) is left, where w is its
+      weight. With a reversed negation the response has half of that.
+
+    The mean alone hides one invented sentence among ten, and the weakest sentence alone is often small talk.
     """
 
     name: ClassVar[str] = "faithfulness"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
             name="faithfulness",
             headline=6,
-            description="how likely people call the response supported: groundedness, less for small differences",
+            description="how far the passages support the response, less for wrong facts and the weakest sentence",
             by_sentence=True,
             thresholds=(
-                # What .5 is worth on rows that no choice used; benchmarks/RESULTS.md has the figures of each set.
-                Threshold(value=0.5, models=MINILM, accuracy=(0.590, 0.785), sets=_SETS),
-                Threshold(value=0.5, models=(LEXICAL,), accuracy=(0.579, 0.788), sets=_SETS),
+                # Chosen on half of RAGTruth QA test, so that few supported answers have any fail.
+                Threshold(value=0.56, models=MINILM, accuracy=(0.610, 0.785), sets=_SETS),
+                Threshold(value=0.56, models=(LEXICAL,), accuracy=(0.598, 0.785), sets=_SETS),
             ),
         ),
     )
@@ -59,39 +67,55 @@ class Faithfulness(LocalMetric):
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the score; skipped if the response or the passages have no words."""
-        found = analysis.grounding
-        if found.value is None:
+        if analysis.grounding.value is None:
             return self.skip("the response or the passages have no words that could be compared")
-        by_span = dict(zip(analysis.sentences, analysis.differences, strict=True))
-        missing = fact_support(analysis).missing
-        sentences = [_sentence(sentence, by_span, missing, analysis) for sentence in found.sentences]
-        value = faithfulness_formula().value(_evidence(found.value, list(by_span.values()), missing))
-        return self.score(
+        sentences = _sentences(analysis)
+        value = _value(sentences)
+        if analysis.reversals:
+            value /= 2
+        score = self.score(
             value,
             model=analysis.models.embedder(wait=analysis.wait).name,
-            explanation=explain_sentences(sentences, _WEAK),
             metadata={"sentences": as_metadata(sentences)},
         )
+        threshold = self.scores[0].default_threshold(score)
+        explanation = explain_sentences(sentences, _WEAK if threshold is None else threshold)
+        return score.model_copy(update={"explanation": explanation})
 
 
-def _evidence(groundedness: float, parts: Sequence[Differences], missing: Sequence[Fact]) -> Evidence:
-    names = sum(fact.kind == "name" for fact in missing)
-    return Evidence(groundedness=groundedness, names=names, facts=len(missing) - names, differences=parts)
+def _sentences(analysis: TurnAnalysis) -> list[SentenceScore]:
+    support = fact_support(analysis)
+    found = []
+    for sentence in analysis.grounding.sentences:
+        start, end = sentence.span
+        facts = [fact for fact in support.missing if start <= fact.start < end]
+        score = sentence.score * _PER_FACT ** len(facts)
+        notes = []
+        for reversal in analysis.reversals:
+            if start <= reversal.start < end:
+                score *= _REVERSED
+                text = analysis.inputs.prompt_passages[reversal.passage].text[slice(*reversal.evidence)]
+                notes.append(f"the passage says: {text}")
+        position = analysis.prompt_positions[sentence.passage]
+        missing = [*(fact.text for fact in facts), *(word for word in sentence.missing if word not in support.stated)]
+        found.append(
+            SentenceScore(
+                text=analysis.turn.response[start:end],
+                score=score,
+                weight=sentence.weight,
+                passage=position,
+                passage_name=passage_name(analysis.turn, position),
+                missing=tuple(dict.fromkeys(missing)),
+                notes=tuple(notes),
+            )
+        )
+    return found
 
 
-def _sentence(
-    sentence: SentenceGrounding, by_span: Mapping[Span, Differences], missing: Sequence[Fact], analysis: TurnAnalysis
-) -> SentenceScore:
-    start, end = sentence.span
-    own = [fact for fact in missing if start <= fact.start < end]
-    difference = by_span[sentence.span]
-    position = analysis.prompt_positions[sentence.passage]
-    return SentenceScore(
-        text=analysis.turn.response[start:end],
-        score=faithfulness_formula().value(_evidence(sentence.score, [difference], own)),
-        weight=sentence.weight,
-        passage=position,
-        passage_name=passage_name(analysis.turn, position),
-        missing=tuple(dict.fromkeys([*(fact.text for fact in own), *sentence.missing])),
-        notes=difference.notes(),
-    )
+def _value(sentences: Sequence[SentenceScore]) -> float:
+    """Return half the mean over the sentences and half the weakest one."""
+    whole = sum(sentence.weight for sentence in sentences)
+    mean = sum(sentence.score * sentence.weight for sentence in sentences) / whole
+    distances = ((sentence.score - mean) * sentence.weight / (sentence.weight + _SHORT) for sentence in sentences)
+    weakest = mean + min(0.0, *distances) if len(sentences) > 1 else mean
+    return (mean + weakest) / 2

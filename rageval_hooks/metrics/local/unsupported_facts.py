@@ -22,15 +22,15 @@ _MAX_STATED: Final = 10
 class UnsupportedFacts(LocalMetric):
     """How many distinct numbers, dates, codes and names of the response no passage of the prompt has.
 
-    A number with another unit counts ("$5" for "5 euros"), and so do names in swapped roles ("A acquired B" for "B
-    acquired A") and a negation that was added or removed, where one sentence of the passages has nearly all words.
+    A number with another unit counts ("$5" for "5 euros"), and so does a negation that was added or left out in a
+    sentence that otherwise repeats a passage.
 
-    A separate count, never averaged into another score: one wrong number in a long answer is as wrong as in a short
-    one. Facts that the question has are listed, but not counted.
+    A separate count: one wrong number in a long answer is as wrong as in a short one. The question supports nothing:
+    only what the answer denies of it ("No, it did not cost 500") is listed and not counted.
     """
 
     name: ClassVar[str] = "unsupported_facts"
-    version: ClassVar[str] = "5"
+    version: ClassVar[str] = "6"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
             name="unsupported_facts",
@@ -39,7 +39,7 @@ class UnsupportedFacts(LocalMetric):
             direction="lower",
             high=None,
             unit="facts",
-            thresholds=(Threshold(value=0, models=(None,), accuracy=(0.535, 0.766), sets=_SETS),),
+            thresholds=(Threshold(value=0, models=(None,), accuracy=(0.538, 0.773), sets=_SETS),),
         ),
     )
     requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
@@ -60,7 +60,6 @@ class UnsupportedFacts(LocalMetric):
         ]
         if support.contradicted:
             lines.append(f"the passages say otherwise: {_texts(support.contradicted)}")
-        # The user stated these. To repeat them is no claim of the answer.
         if support.in_question:
             lines.append(f"in the question: {_texts(support.in_question)}")
         return self.score(
@@ -78,15 +77,11 @@ class UnsupportedFacts(LocalMetric):
 def _explain(support: FactSupport, stated: Iterable[Fact]) -> str:
     if support.missing:
         return f"no passage has: {_texts(support.missing)}"
-    in_question = {fact.text for fact in support.in_question}
     # The same number may be stated in several sentences.
-    stated_texts = dict.fromkeys(fact.text for fact in stated)
-    texts = [text for text in stated_texts if text not in in_question]
-    if not texts and in_question:
-        return "the response states no numbers, dates or names beyond the question's"
+    texts = list(dict.fromkeys(fact.text for fact in stated))
     if not texts:
         return "the response states no numbers, dates or names"
-    return f"the passages have: {listed(texts, _MAX_STATED)}"
+    return f"the passages support: {listed(texts, _MAX_STATED)}"
 
 
 def _texts(facts: Iterable[Fact]) -> str:

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rageval_hooks.metrics.support.unseen import passage_name
 from rageval_hooks.text.facts import Fact, merge_indexes, unsupported_facts
+from rageval_hooks.text.negation import negates
+from rageval_hooks.text.words import words_of
 
 if TYPE_CHECKING:
     from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 
 __all__ = ["FactSupport", "fact_support", "facts_in_unseen"]
-
-
-# "I grew up near Paris and love it": talk about oneself, which asks for nothing.
-_FIRST_PERSON: Final = re.compile(r"(?<!\w)(?:i|my|me)(?!\w)", re.IGNORECASE)
-
-# "What do I need in Paris", "could you", "please list": asks, also without a question mark.
-_ASKING: Final = re.compile(
-    r"\A\W*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|can|could|should|would|will|has|"
-    r"have|had|explain|describe|list|name|tell|give|compare|discuss|summari[sz]e|please)(?!\w)",
-    re.IGNORECASE,
-)
 
 
 _MAX_LOCATED: Final = 50
@@ -36,14 +26,19 @@ class FactSupport:
     """The facts of a response that no passage of the prompt has.
 
     Attributes:
-        missing: those that the question does not have either.
-        contradicted: names in swapped roles, and negations that were added or removed, next to the best evidence.
-        in_question: those that the question has: the user brought them up, so the answer did not make them up.
+        missing: those that no passage has and the response states.
+        contradicted: negations that were added or left out in a sentence that otherwise repeats a passage.
+        in_question: facts of the question that no passage has and the response denies: "No, it did not cost 500". What
+            it affirms is missing, since a leading question supports nothing.
+        stated: words of all facts of the response.
+        found: words of the facts that the passages support.
     """
 
     missing: tuple[Fact, ...]
     contradicted: tuple[Fact, ...]
     in_question: tuple[Fact, ...]
+    stated: frozenset[str]
+    found: frozenset[str]
 
     @property
     def unsupported(self) -> tuple[Fact, ...]:
@@ -52,27 +47,41 @@ class FactSupport:
 
 
 def fact_support(analysis: TurnAnalysis) -> FactSupport:
-    """Compare the facts of the response with the passages of the prompt and with the question."""
+    """Compare the facts of the response with the passages of the prompt, and with the question."""
+    response = analysis.turn.response
     not_in_passages = unsupported_facts(analysis.facts, analysis.prompt_facts)
-    # In small talk the user states facts rather than asking about them: people call an answer with these unsupported.
-    missing = not_in_passages
-    if missing and _asks(analysis.turn.query):
-        missing = unsupported_facts(not_in_passages, analysis.query_facts)
-    counted = set(missing)
-    in_question = tuple(fact for fact in not_in_passages if fact not in counted)
-    return FactSupport(tuple(missing), tuple(_contradicted(analysis)), in_question)
+    gone = {fact.text for fact in not_in_passages}
+    denied = [fact for fact in not_in_passages if _is_denied(fact, analysis)]
+    # Most responses deny nothing, and then the question need not be read.
+    stated = set(unsupported_facts(denied, analysis.query_facts)) if denied else set()
+    in_question = tuple(fact for fact in denied if fact not in stated)
+    missing = (fact for fact in not_in_passages if fact not in in_question)
+    contradicted = (
+        Fact(change.start, change.end, "negation", response[change.start : change.end], ())
+        for change in analysis.reversals
+    )
+    return FactSupport(
+        missing=tuple(missing),
+        contradicted=tuple(contradicted),
+        in_question=in_question,
+        stated=_words(analysis.facts),
+        # "IPL" is in no passage that has "Indian Premier League", and yet it is supported.
+        found=_words(fact for fact in analysis.facts if fact.text not in gone),
+    )
 
 
-def _contradicted(analysis: TurnAnalysis) -> Iterator[Fact]:
-    for kind, start, end in analysis.comparison.claims:
-        yield Fact(start, end, kind, analysis.turn.response[start:end], ())
+def _is_denied(fact: Fact, analysis: TurnAnalysis) -> bool:
+    """Return True if the sentence with a fact has a negation."""
+    return any(negates(analysis.turn.response[a:b]) for a, b in analysis.sentences if a <= fact.start < b)
 
 
-def _asks(query: str) -> bool:
-    """Return True if a query asks for something; False for a statement in the first person."""
-    if "?" in query or _ASKING.match(query):
-        return True
-    return _FIRST_PERSON.search(query) is None
+def _words(facts: Iterable[Fact]) -> frozenset[str]:
+    """Return the words of some facts as they are written."""
+    found: set[str] = set()
+    for text in dict.fromkeys(fact.text for fact in facts):
+        words = words_of(text)
+        found.update(text[start:end] for start, end in zip(words.starts, words.ends, strict=True))
+    return frozenset(found)
 
 
 def facts_in_unseen(facts: Sequence[Fact], analysis: TurnAnalysis) -> list[tuple[str, str]]:

@@ -1,17 +1,17 @@
-"""The words and facts of passages, kept across turns: a knowledge base has few passages that are retrieved often."""
+"""What passages say, kept across turns: a knowledge base has few passages that are retrieved often."""
 
 from __future__ import annotations
 
 import sys
 
 from rageval_hooks.models.cache import MemoryCache
+from rageval_hooks.text.negation import Statements, statements_of
 from rageval_hooks.text.passages import PassageIndex, index_passage
-from rageval_hooks.text.sequence import WordSequence, word_sequence
 
-__all__ = ["cached_index", "cached_sequence"]
+__all__ = ["cached_index", "cached_statements"]
 
 _indexes: MemoryCache[PassageIndex] = MemoryCache(32 * 2**20)
-_sequences: MemoryCache[WordSequence] = MemoryCache(32 * 2**20)
+_statements: MemoryCache[Statements] = MemoryCache(32 * 2**20)
 
 
 def cached_index(text: str) -> PassageIndex:
@@ -23,10 +23,10 @@ def cached_index(text: str) -> PassageIndex:
     return found
 
 
-def cached_sequence(text: str) -> WordSequence:
-    """Return the words of a passage in order; from the process's cache if an earlier turn had the passage."""
-    found = _sequences.get(text)
+def cached_statements(text: str) -> Statements:
+    """Return the statements of a passage; from the process's cache if an earlier turn had the passage."""
+    found = _statements.get(text)
     if found is None:
-        found = word_sequence(text)
-        _sequences.put(text, found, found.size + sys.getsizeof(text))
+        found = statements_of(text)
+        _statements.put(text, found, found.size + sys.getsizeof(text))
     return found

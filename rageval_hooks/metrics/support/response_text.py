@@ -1,4 +1,4 @@
-"""The text of a response as metrics read it: without what only cites."""
+"""The text of a response as metrics read it: without what only cites, and without what claims nothing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, starmap
 
 from rageval_hooks.runtime.lazy import cached_property
+from rageval_hooks.text.asides import claims_nothing, find_asides
 from rageval_hooks.text.citations import citation_marks
-from rageval_hooks.text.declining import declines
 from rageval_hooks.text.facts import Fact, find_facts
+from rageval_hooks.text.refusals import declines
 from rageval_hooks.text.sentences import Span, sentence_spans
 from rageval_hooks.text.words import Line, blank_marks, weighed_lines
 from rageval_hooks.turn import Turn
@@ -19,8 +20,8 @@ __all__ = ["ResponseText", "blank", "cut", "kept_positions"]
 class ResponseText:
     """A response, its sentences, and the same without citation markers.
 
-    A marker such as ``[1]`` is no part of what the response says. Left in, "1" is read as a number that no passage
-    has, and models score another text.
+    A marker such as ``[1]`` is no part of what the response says, and neither is "according to passage 1". Left in, "1"
+    is read as a number that no passage has, and models score another text.
 
     Args:
         turn: the turn.
@@ -33,7 +34,11 @@ class ResponseText:
 
     @cached_property
     def marks(self) -> list[Span]:
-        """Where the response only cites, as (start, end)."""
+        """Where the response only cites or talks about its sources, as (start, end)."""
+        return self._citations + find_asides(self.original)
+
+    @cached_property
+    def _citations(self) -> list[Span]:
         return citation_marks(self.original, self._turn.passages)
 
     @cached_property
@@ -75,13 +80,26 @@ class ResponseText:
 
     @cached_property
     def lines(self) -> list[Line]:
-        """The words of each sentence with their weights; offsets are those of the original."""
-        return weighed_lines(self.stated, self.sentences)
+        """The words with their weights of each sentence that claims something; offsets are those of the original.
+
+        If no sentence does, those of all: a refusal with a number of its own is judged as it is.
+        """
+        return weighed_lines(self.stated, self._claims or self.sentences)
+
+    @cached_property
+    def _claims(self) -> list[Span]:
+        texts = ((span, self.original[slice(*span)], self.blanked[slice(*span)]) for span in self.sentences)
+        return [span for span, written, said in texts if not claims_nothing(written, said)]
+
+    @cached_property
+    def claims_nothing(self) -> bool:
+        """True if the response only declines, or no sentence of it claims anything."""
+        return self.declines or not self._claims
 
     @cached_property
     def declines(self) -> bool:
         """True if the response, by its wording, only declines to answer."""
-        return declines(self.said)
+        return declines(cut(self.original, self._citations))
 
     @cached_property
     def facts(self) -> list[Fact]:

@@ -172,7 +172,7 @@ def _nothing_to_judge(metric: Metric, analysis: TurnAnalysis) -> str | None:
     if not analysis.has_words:
         return "the response has no words"
     if metric.about_claims and analysis.claims_nothing:
-        return "the response declines to answer: it claims nothing"
+        return "the response claims nothing: it declines to answer, or only speaks to the reader"
     return None
 
 

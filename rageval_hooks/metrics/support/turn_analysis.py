@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from rageval_hooks.errors import InputTooLargeError, OverBudgetError
-from rageval_hooks.metrics.support.faithfulness.differences import Comparison, Differences
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
-from rageval_hooks.metrics.support.index_cache import cached_index, cached_sequence
+from rageval_hooks.metrics.support.index_cache import cached_index, cached_statements
 from rageval_hooks.metrics.support.response_text import ResponseText
 from rageval_hooks.metrics.support.running import TurnInputs
 from rageval_hooks.models import AnyEmbedding, Models
@@ -24,9 +23,9 @@ from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.facts import Fact, FactIndex, entity_supported, index_facts, merge_indexes, unsupported_facts
 from rageval_hooks.text.language import other_language, prepare_language_detection
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS
+from rageval_hooks.text.negation import Reversal, Statements, find_reversals
 from rageval_hooks.text.passages import PassageIndex
 from rageval_hooks.text.sentences import Span
-from rageval_hooks.text.sequence import WordSequence
 from rageval_hooks.text.tokens import count_tokens
 from rageval_hooks.turn import Passage, Turn, Usage
 
@@ -119,9 +118,9 @@ class TurnAnalysis:
 
     @cached_property
     def claims_nothing(self) -> bool:
-        """True if the response declines and states no number or name but those of the query or the passages."""
-        if not self.response.declines or not self.facts:
-            return self.response.declines
+        """True if the response declines, or only introduces and closes, without a number or name of its own."""
+        if not self.response.claims_nothing or not self.facts:
+            return self.response.claims_nothing
         # "Sorry, the documents do not mention the pier" repeats a word of the question, and claims nothing.
         known = merge_indexes([self.query_facts, *(index.facts for index in self.passage_indexes)])
         return not unsupported_facts(self.facts, known)
@@ -173,21 +172,6 @@ class TurnAnalysis:
     def prompt_facts(self) -> FactIndex:
         """The facts that the passages of the prompt state together."""
         return merge_indexes(index.facts for index in self.prompt_indexes)
-
-    @cached_property
-    def prompt_sequences(self) -> list[WordSequence]:
-        """The words of the passages of the prompt in their order.
-
-        Raises:
-            InputTooLargeError: the passages have more than a million characters together.
-            OverBudgetError: the time is used up.
-        """
-        _check_size((passage.text for passage in self.inputs.prompt_passages), MAX_PASSAGE_CHARACTERS)
-        sequences = []
-        for passage in self.inputs.prompt_passages:
-            self.pause()
-            sequences.append(cached_sequence(passage.text))
-        return sequences
 
     @cached_property
     def query_facts(self) -> FactIndex:
@@ -355,24 +339,29 @@ class TurnAnalysis:
         return groundedness(response, indexes, tokens, passages, self.response.lines, self.pause)
 
     @cached_property
-    def comparison(self) -> Comparison:
-        """The sentences of the response next to their best evidence in the passages of the prompt.
+    def prompt_statements(self) -> list[Statements]:
+        """The statements of the passages of the prompt.
 
         Raises:
             InputTooLargeError: the passages have more than a million characters together.
             OverBudgetError: the time is used up.
         """
-        return Comparison(self.response.stated, self.response.lines, self.prompt_sequences, self.pause)
+        _check_size((passage.text for passage in self.inputs.prompt_passages), MAX_PASSAGE_CHARACTERS)
+        statements = []
+        for passage in self.inputs.prompt_passages:
+            self.pause()
+            statements.append(cached_statements(passage.text))
+        return statements
 
-    @property
-    def differences(self) -> list[Differences]:
-        """What differs between each sentence and its evidence.
+    @cached_property
+    def reversals(self) -> list[Reversal]:
+        """The sentences of the response that repeat a passage of the prompt with a negation added or left out.
 
         Raises:
-            InputTooLargeError: as :attr:`comparison`, or the same words are repeated too often.
+            InputTooLargeError: the passages have more than a million characters together.
             OverBudgetError: the time is used up.
         """
-        return self.comparison.differences
+        return list(find_reversals(self.response.stated, self.response.lines, self.prompt_statements))
 
     @cached_property
     def semantic_grounding(self) -> float | None:

@@ -16,7 +16,7 @@ from rageval_hooks.turn import Passage, Turn
 __all__ = ["missing_entities", "not_in_prompt", "passage_name", "unseen_support"]
 
 _SUPPORTED: Final = 0.75
-"""The threshold of groundedness in the lexical tier: the comparison is by words, so that it costs no model."""
+"""Share of a sentence's words that an unseen passage must have. By words, so that it costs no model."""
 
 
 def passage_name(turn: Turn, index: int) -> str:

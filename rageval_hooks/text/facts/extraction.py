@@ -13,7 +13,7 @@ from rageval_hooks.text.language import language_of
 from rageval_hooks.text.limits import PIECE_CHARACTERS, scan_at
 from rageval_hooks.text.numbers import find_numbers, is_ordinal
 from rageval_hooks.text.sentences import Span, sentence_spans
-from rageval_hooks.text.units import NO_UNIT, measure
+from rageval_hooks.text.units import NO_UNIT, UNIT_WORDS, measure
 from rageval_hooks.text.word_lists.common_words import is_common
 from rageval_hooks.text.words import STOP_WORDS, Blocked, Words, blank_marks, fold, words_by_sentence, words_of
 
@@ -49,9 +49,36 @@ _CAPITALISED_NOUNS: Final = "de"
 # "one" is mostly a pronoun, and "zero" mostly says "none".
 _VAGUE: Final = frozenset(("0", "1"))
 
-# The label of something in the prompt or on the page, before its number: "passage 2", "Fig. 3".
+# The label of something in the prompt, on the page or in the answer itself, before its number: "passage 2", "Step 6".
 _REFERRING: Final = re.compile(
-    r"(?:passages?|excerpts?|contexts?|sources?|documents?|fig(?:ure)?s?\.?|tables?)\s{1,3}\Z", re.IGNORECASE
+    r"(?:passages?|excerpts?|contexts?|sources?|documents?|fig(?:ure)?s?\.?|tables?|steps?|options?|questions?|answers?|"
+    r"points?|items?|methods?|notes?|examples?|parts?)\s{1,3}(?:#\s?)?\Z",
+    re.IGNORECASE,
+)
+# "2) " in "the parts are 1) the hull and 2) the mast"
+_ENUMERATING: Final = re.compile(r"(?<![\w(])\d{1,2}(?=\)\s)")
+# "two types", "the three main steps": a count of what the answer lists itself.
+_COUNTING: Final = re.compile(
+    r"(?:\s(?:main|key|major|primary|different|distinct|basic|common|general|possible|of the|of these|other|more)){0,2}"
+    r"\s(?:types?|kinds?|ways?|steps?|reasons?|methods?|options?|examples?|categor(?:y|ies)|factors?|parts?|things?|"
+    r"points?|groups?|forms?|aspects?|differences?|benefits?|features?|sections?|questions?|answers?|sources?|"
+    r"passages?|documents?|approach(?:es)?|stages?|phases?|components?|elements?)(?![^\W_])"
+    r"|\s(?:is|are|was|were|have|has|do|of them|of these)(?![^\W_])|\s?[.,;:)]|\Z"
+)
+_MOST_COUNTED: Final = 10
+# "millions of people", "several thousand dollars"
+_MAGNITUDE_ALONE: Final = re.compile(r"(?:hundred|thousand|million|billion|trillion|lakh|crore)s?", re.IGNORECASE)
+# " (26" in "79 °F (26 °C)", "10 km (about 6.2 miles)": the same in another unit, which is no further fact.
+_CONVERTED: Final = re.compile(
+    r"\d\s?(?:[^\W\d_]{1,10}\s){0,2}(?:[^\W\d_]{1,12}|°[CF]?)?\s?\((?:about |approximately |~|≈|or )?-?\Z"
+)
+_CONVERTED_LENGTH: Final = 48
+# " (BLS)" behind "Bureau of Labor Statistics"
+_ALIAS: Final = re.compile(r"[^.;:()\n]{0,60}\((?P<letters>[A-Z]{2,6})s?\)")
+# Words that are often written with a capital and name nothing.
+_NO_NAMES: Final = UNIT_WORDS.union(
+    "ok tv pc id url it faq diy pdf usb dvd cd am pm vs ui step option question answer section part chapter "
+    "line note method bureau department earth internet web".split()
 )
 _REFERRING_LENGTH: Final = 16
 
@@ -75,11 +102,11 @@ _TEXTS_KEPT: Final = 128
 
 
 class Fact(NamedTuple):
-    """A number, date, code or name that a text states; in comparisons, also a role or a negation that it changes."""
+    """A number, date, code or name that a text states; in comparisons, also a negation that it changes."""
 
     start: int
     end: int
-    kind: Literal["number", "date", "code", "name", "role", "negation"]
+    kind: Literal["number", "date", "code", "name", "negation"]
     text: str
     forms: tuple[str, ...]
     """Numbers and codes: the accepted spellings. Names: the keys that must all occur. Dates: empty."""
@@ -89,6 +116,8 @@ class Fact(NamedTuple):
     """What the unit of a number may be; empty if it has none that is known."""
     measure: str = ""
     """A number with its unit as written, for example "$5"; empty if it has no known unit."""
+    alias: str = ""
+    """The acronym that follows a name in brackets, in lower case: "bls" for "Bureau of Labor Statistics (BLS)"."""
 
     @property
     def span(self) -> Span:
@@ -202,12 +231,21 @@ def _numbers(text: str, masked: str, blocked: Blocked) -> Iterator[Fact]:
         if is_vague or blocked.hits(start, end):
             continue
         # "passage 2" and "Fig. 3" refer to the prompt or the page.
-        if _REFERRING.search(text[max(0, start - _REFERRING_LENGTH) : start]):
+        if _REFERRING.search(text[max(0, start - _REFERRING_LENGTH) : start]) or _ENUMERATING.match(text, start):
+            continue
+        if is_word and (_is_count(values[0], text, end) or _MAGNITUDE_ALONE.fullmatch(raw)):
             continue
         forms = (*values, DECADE) if _is_plural(raw, text[end : end + 2]) else values
         found = measure(text, start, end)
+        if found.units and _CONVERTED.search(text[max(0, start - _CONVERTED_LENGTH) : start]):
+            continue
         written = text[found.start : found.end] if found.units else ""
         yield Fact(start, end, "number", raw, forms, units=found.units, measure=written)
+
+
+def _is_count(value: str, text: str, end: int) -> bool:
+    """Return True for a small number in words that counts what the answer lists: "two types", "the two are"."""
+    return len(value) <= 2 and int(value) <= _MOST_COUNTED and _COUNTING.match(text, end) is not None
 
 
 def _is_plural(raw: str, following: str) -> bool:
@@ -294,6 +332,11 @@ def _is_english(key: str) -> bool:
 
 def _name(text: str, found: Words, run: Sequence[int]) -> Iterator[Fact]:
     keys = tuple(key for key in map(found.keys.__getitem__, run) if key not in TITLES and len(key) > 1)
-    if keys:
-        start, end = found.starts[run[0]], found.ends[run[-1]]
-        yield Fact(start, end, "name", text[start:end], keys)
+    if not keys:
+        return
+    start, end = found.starts[run[0]], found.ends[run[-1]]
+    if len(run) == 1 and fold(text[start:end]) in _NO_NAMES:
+        return
+    alias = _ALIAS.match(text, end)
+    letters = alias["letters"].casefold() if alias and keys[0][0] in alias["letters"].casefold() else ""
+    yield Fact(start, end, "name", text[start:end], keys, alias=letters)

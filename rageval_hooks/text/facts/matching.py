@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from decimal import ROUND_HALF_UP, Decimal
 from itertools import chain, product
 from typing import Final
 
@@ -12,6 +13,7 @@ from rageval_hooks.text.facts.extraction import DECADE, TITLES, Fact, find_value
 from rageval_hooks.text.facts.index import ANY, FactIndex, acronym_letters, month_key, ordinal_key
 from rageval_hooks.text.facts.place_names import same_place_found
 from rageval_hooks.text.numbers import find_numbers, is_ordinal, measure_key, numbers_apart
+from rageval_hooks.text.numerals import is_decimal
 from rageval_hooks.text.word_lists.month_names import MONTHS
 from rageval_hooks.text.words import STOP_WORDS, Blocked, fold, words_of
 
@@ -28,6 +30,10 @@ _DEMONYM_ENDINGS: Final = ("ian", "ean", "an", "es", "ish")
 # Letters of the shortest demonym, and of the shortest country without its ending.
 _SHORTEST_DEMONYM: Final = 5
 _SHORTEST_BASE: Final = 4
+
+_MOST_ROUNDED: Final = 2_000
+_LONGEST_ROUNDED: Final = 20
+"""Numbers of a text, and their digits, that are compared with a rounded one."""
 
 _SAY_NOTHING: Final = STOP_WORDS | TITLES
 # Labels of spaCy for entities that are compared by value, not by words.
@@ -78,7 +84,27 @@ def _number_supported(fact: Fact, index: FactIndex) -> bool:
         return True
     # "12 737" may be two numbers, and then both must be there.
     apart = numbers_apart(fact.text)
-    return bool(apart) and not any(map(index.numbers.isdisjoint, apart))
+    if apart and not any(map(index.numbers.isdisjoint, apart)):
+        return True
+    return len(index.numbers) <= _MOST_ROUNDED and _rounded_found(fact.forms, index.numbers)
+
+
+def _rounded_found(forms: Iterable[str], numbers: Iterable[str]) -> bool:
+    """Return True if a text has a number that rounds to one of some forms: "1.58 billion" for 1,577 million.
+
+    One digit that is left of a number says too little: every text has a number that rounds to 70.
+    """
+    wanted = [Decimal(form).normalize() for form in forms if is_decimal(form)]
+    # 2019 does not round to the year 2020.
+    wanted = [value for value in wanted if len(value.as_tuple().digits) > 1 and not 1000 <= value <= 2100]
+    if not wanted:
+        return False
+    exact = [Decimal(number) for number in numbers if is_decimal(number) and len(number) <= _LONGEST_ROUNDED]
+    return any(
+        value == number.quantize(Decimal((0, (1,), int(value.as_tuple().exponent))), ROUND_HALF_UP)
+        for value, number in product(wanted, exact)
+        if number.adjusted() - value.adjusted() in (-1, 0)
+    )
 
 
 def _has_other_unit(fact: Fact, index: FactIndex) -> bool:
@@ -120,6 +146,8 @@ def _quarter_found(code: str, index: FactIndex) -> bool:
 def _name_supported(fact: Fact, index: FactIndex) -> bool:
     # "European Central Bank" is found by "ECB" ...
     letters = "".join(form[0] for form in fact.forms).casefold()
+    if fact.alias and fact.alias in index.acronyms:
+        return True
     if len(letters) > 2 and letters in index.acronyms:
         return True
     # ... and the other way round.

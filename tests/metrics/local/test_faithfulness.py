@@ -1,4 +1,4 @@
-"""``faithfulness``: one number for support, which small edits lower."""
+"""``faithfulness``: one number for support, which wrong facts, reversed negations and the weakest sentence lower."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from rageval_hooks import Score
 from rageval_hooks.metrics.local.faithfulness import Faithfulness
-from rageval_hooks.metrics.support.faithfulness import Differences, Evidence, faithfulness_formula
-from tests.local import make_turn, run, why_not
+from rageval_hooks.metrics.local.groundedness import Groundedness
+from tests.local import label_of, make_turn, run, why_not
 
 PASSAGE = (
     "Acme acquired Beta Corp in 2019 for $5 million. The bridge opened on March 5, 1869. Sales rose by 12 percent in "
@@ -15,8 +15,8 @@ PASSAGE = (
 )
 
 
-def score_of(response: str) -> Score:
-    [score] = run(Faithfulness(), make_turn(response, [PASSAGE], "What happened?"))
+def score_of(response: str, passage: str = PASSAGE, query: str = "What happened?") -> Score:
+    [score] = run(Faithfulness(), make_turn(response, [passage], query))
     assert isinstance(score, Score), score
     return score
 
@@ -26,13 +26,12 @@ def score_of(response: str) -> Score:
     [
         ("Acme acquired Beta Corp in 2019.", "Acme acquired Beta Corp in 2018.", "missing: 2018"),
         ("Sales rose by 12 percent in Germany.", "Sales rose by 12 percent in Norway.", "missing: Norway"),
-        ("Acme acquired Beta Corp in 2019.", "Acme did not acquire Beta Corp in 2019.", "negated"),
-        ("Acme acquired Beta Corp in 2019.", "Acme didn't acquire Beta Corp in 2019.", "negated"),
-        ("Sales rose by 12 percent in Germany.", "Sales fell by 12 percent in Germany.", "says the opposite"),
+        ("Acme acquired Beta Corp in 2019.", "Acme did not acquire Beta Corp in 2019.", "the passage says: acquired"),
+        ("Acme acquired Beta Corp in 2019.", "Acme didn't acquire Beta Corp in 2019.", "the passage says: acquired"),
     ],
 )
 def test_small_edits_are_visible(supported: str, edited: str, reason: str) -> None:
-    """A name, number, negation or opposite that differs lowers the score, and the explanation names it."""
+    """A name, a number or a negation that differs lowers the score, and the explanation names it."""
     right, wrong = score_of(supported), score_of(edited)
 
     assert right.value > 0.8
@@ -40,24 +39,81 @@ def test_small_edits_are_visible(supported: str, edited: str, reason: str) -> No
     assert reason in (wrong.explanation or "")
 
 
-def test_a_negation_of_the_speaker_is_no_contradiction() -> None:
+PAIRS = [
+    ("Dogs are not allowed on the night boat.", "Dogs are allowed on the night boat."),
+    ("The museum does not open on Mondays.", "The museum opens on Mondays."),
+    ("Visitors can't take photographs in the archive.", "Visitors can take photographs in the archive."),
+    ("The bakery no longer sells rye bread.", "The bakery sells rye bread."),
+    ("There is no charge for children under six.", "There is a charge for children under six."),
+    ("The lighthouse was never open to the public.", "The lighthouse was open to the public."),
+    ("Membership cannot be cancelled by phone.", "Membership can be cancelled by phone."),
+    ("Neither the library nor the archive lends maps.", "The library and the archive lend maps."),
+    ("The permit isn't valid after sunset.", "The permit is valid after sunset."),
+]
+
+
+@pytest.mark.parametrize(("passage", "response"), PAIRS + [(plain, negated) for negated, plain in PAIRS])
+def test_a_negation_that_is_dropped_or_added_fails(passage: str, response: str) -> None:
+    """Though the passage has every other word."""
+    context = f"The island has two harbours. {passage} Trains run every hour."
+
+    wrong = score_of(f"The island has two harbours. {response}", context)
+    right = score_of(f"The island has two harbours. {passage}", context)
+
+    assert (label_of(Faithfulness(), wrong), label_of(Faithfulness(), right)) == ("fail", "pass")
+    assert "the passage says: " in (wrong.explanation or "")
+    assert "the passage says: " not in (right.explanation or "")
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "I am not sure but the tower was rebuilt in 1931.",
+        "The tower was rebuilt not only in 1931.",
+        "No, the tower was rebuilt in 1931.",
+        "Was the tower not rebuilt in 1931?",
+        "The tower was not rebuilt until 1931.",
+    ],
+)
+def test_a_negation_of_something_else_is_no_contradiction(response: str) -> None:
     """ "I am not sure, but …" negates nothing that the passages say."""
-    assert "negated" not in (score_of("I am not sure but the tower was rebuilt in 1931.").explanation or "")
+    assert "the passage says" not in (score_of(response).explanation or "")
 
 
-def test_further_evidence_against_never_raises_the_score() -> None:
-    """Every weight has the direction of its feature."""
-    formula = faithfulness_formula()
+def test_passages_that_say_both_contradict_nothing() -> None:
+    """One of them supports the answer."""
+    both = "Dogs are allowed on the night boat. Dogs are not allowed on the night boat."
 
-    def value(groundedness: float = 0.8, names: int = 0, facts: int = 0, **counts: float) -> float:
-        part = Differences(**{"words": 10, "pairs": 5, "copied": 4, **counts})
-        return formula.value(Evidence(groundedness=groundedness, names=names, facts=facts, differences=[part]))
+    assert score_of("Dogs are allowed on the night boat.", both).value > 0.8
 
-    assert all(weight >= 0 for weight in formula.weights.values())
-    assert value() >= max(value(names=1), value(facts=1), value(negated=1), value(opposites=1), value(numbers=1))
-    assert value(names=1) > value(names=2)
-    assert value(groundedness=0.9) > value()
-    assert value(copied=8) > value()
+
+def test_the_weakest_sentence_counts_half() -> None:
+    """One invented sentence among many supported ones lowers the score more than it lowers the mean."""
+    supported = "Acme acquired Beta Corp in 2019. The tower was rebuilt in 1931. The bridge opened on March 5, 1869. "
+    mixed = make_turn(supported + "Wolves guard seven crystal gardens nightly.", [PASSAGE], "What happened?")
+    [faithfulness], [groundedness] = run(Faithfulness(), mixed), run(Groundedness(), mixed)
+    assert isinstance(faithfulness, Score)
+    assert isinstance(groundedness, Score)
+
+    assert score_of(supported).value == pytest.approx(1)
+    assert faithfulness.value < groundedness.value - 0.1
+
+
+def test_a_short_sentence_counts_less_as_the_weakest() -> None:
+    """Small talk of two words does not decide."""
+    supported = "Acme acquired Beta Corp in 2019. The tower was rebuilt in 1931. "
+
+    short, long = score_of(supported + "Wonderful stuff."), score_of(supported + "Wolves guard seven crystal gardens.")
+
+    assert short.value > long.value + 0.2
+
+
+def test_each_wrong_fact_lowers_the_score() -> None:
+    """Two are worse than one."""
+    one = score_of("Acme acquired Beta Corp in 2018 for $5 million.")
+    two = score_of("Acme acquired Beta Corp in 2018 for $6 million.")
+
+    assert 0.9 > one.value > two.value + 0.1
 
 
 def test_sentences_have_scores_of_their_own() -> None:
@@ -65,9 +121,51 @@ def test_sentences_have_scores_of_their_own() -> None:
     score = score_of("The tower was rebuilt in 1931. Sales rose by 12 percent in France.")
 
     [first, second] = score.metadata["sentences"]
-    assert first["score"] > 0.8 > 0.5 > second["score"]
+    assert first["score"] > 0.8 > 0.75 > second["score"]
     assert first["text"] not in (score.explanation or "")
-    assert second["text"] in (score.explanation or "")
+    assert second["missing"] == ["France"]
+
+
+@pytest.mark.parametrize(
+    "aside",
+    [
+        "Based on the given passages, here are the key points:",
+        "Here is a summary of the events:",
+        "I hope this helps!",
+        "Let me know if you have any other questions.",
+        "The passages do not mention who designed the bridge.",
+        "Sure! Events:",
+    ],
+)
+def test_sentences_that_claim_nothing_are_not_scored(aside: str) -> None:
+    """Introductions, closings and refusals inside of an answer are no claims."""
+    plain = score_of("The tower was rebuilt in 1931.")
+
+    assert score_of(f"{aside}\nThe tower was rebuilt in 1931.").value == plain.value
+    assert score_of(f"The tower was rebuilt in 1931. {aside}").value == plain.value
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "According to passage 1, the tower was rebuilt in 1931.",
+        "The tower was rebuilt in 1931 (passage 1).",
+        "Passage 1 states that the tower was rebuilt in 1931.",
+        "As mentioned in the provided context, the tower was rebuilt in 1931.",
+    ],
+)
+def test_talk_about_passages_is_not_scored(response: str) -> None:
+    """Only what the sentence says about the subject counts, and "Passage 1" is neither a name nor a number."""
+    score = score_of(response)
+
+    assert score.value == pytest.approx(1)
+
+
+def test_an_answer_that_only_introduces_is_skipped() -> None:
+    """There is nothing to judge."""
+    skipped = run(Faithfulness(), make_turn("Sure! Here are the key points:", [PASSAGE], "What happened?"))
+
+    assert "claims nothing" in why_not(skipped)[1]
 
 
 def test_without_words_it_is_skipped() -> None:

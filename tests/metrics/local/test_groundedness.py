@@ -481,7 +481,7 @@ def test_a_long_response_keeps_a_bounded_number_of_sentences() -> None:
 @pytest.mark.parametrize(
     ("response", "count", "explanation"),
     [
-        ("It was opened in 2019 by Anna Berg, in 2019.", 0, "the passages have: 2019, Anna Berg"),
+        ("It was opened in 2019 by Anna Berg, in 2019.", 0, "the passages support: 2019, Anna Berg"),
         ("It was opened in 2017 by Anna Berg.", 1, "no passage has: 2017"),
         ("It was designed by Zaha Hadid, in 2017, in 2017.", 2, "no passage has: Zaha Hadid, 2017"),
         ("It is long.", 0, "the response states no numbers, dates or names"),

@@ -1,4 +1,4 @@
-"""``unsupported_facts``: what a response changes, though the passages have each of its words."""
+"""``unsupported_facts``: what a response states and no passage has, or what it negates."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.local import make_turn, run
 
 PASSAGE = (
     "In 2016, Microsoft acquired LinkedIn for $26 billion. Brazil beat Germany in the final. Tobacco is not allowed in "
-    "the park. The treaty was signed in 1920 by the king. The museum was opened by Anna Berg. Paris met Rome in May. "
-    "The seed is hard and dry inside. Ada said Tom left the company early. Tom told the press."
+    "the park. The treaty was signed in 1920 by the king. The Indian Premier League has 6.6 million viewers and 12,345 "
+    "players. Pay per hour is $23.70, says the BLS. It is 79 °F."
 )
 
 
-def count(response: str) -> Score:
-    [score] = run(UnsupportedFacts(), make_turn(response, [PASSAGE], "What happened?"))
+def score_of(response: str, passage: str = PASSAGE, query: str = "What happened?") -> Score:
+    [score] = run(UnsupportedFacts(), make_turn(response, [passage], query))
     assert isinstance(score, Score), score
     return score
 
@@ -24,19 +24,18 @@ def count(response: str) -> Score:
 @pytest.mark.parametrize(
     ("response", "text", "kind"),
     [
-        ("LinkedIn acquired Microsoft.", "LinkedIn acquired Microsoft", "role"),
-        ("Microsoft was acquired by LinkedIn.", "Microsoft was acquired by LinkedIn", "role"),
-        ("Germany beat Brazil in the final.", "Germany beat Brazil", "role"),
-        ("It beat Anna Berg. The final was won as Germany beat Brazil.", "Germany beat Brazil", "role"),
         ("The treaty was not signed in 1920 by the king.", "not signed", "negation"),
         ("The treaty wasn't signed in 1920 by the king.", "wasn't signed", "negation"),
         ("Tobacco is allowed in the park.", "allowed", "negation"),
         ("It cost €26 billion.", "€26 billion", "number"),
+        ("The treaty was signed in Oslo.", "Oslo", "name"),
+        ("It has 6.7 million viewers.", "6.7 million", "number"),
+        ("It has seven lakes.", "seven", "number"),
     ],
 )
 def test_what_is_changed_is_counted(response: str, text: str, kind: str) -> None:
-    """Names in swapped roles, a changed negation and another currency are listed like a fact that no passage has."""
-    score = count(response)
+    """A changed negation and another currency are listed like a fact that no passage has."""
+    score = score_of(response)
 
     assert score.value == 1
     assert score.metadata["missing"] == [{"text": text, "kind": kind}]
@@ -47,24 +46,46 @@ def test_what_is_changed_is_counted(response: str, text: str, kind: str) -> None
     "response",
     [
         "Microsoft acquired LinkedIn.",
-        "LinkedIn was acquired by Microsoft.",
-        "LinkedIn, which Microsoft acquired in 2016, is large.",
-        "The acquisition of LinkedIn by Microsoft cost $26 billion.",
-        "Germany was beaten by Brazil.",
-        "Anna Berg opened the museum.",
         "Tobacco is not allowed in the park.",
         "Tobacco isn't allowed in the park.",
-        "Rome met Paris in May.",
-        "No, the treaty was signed in 1920 by the king.",
         "Tobacco is n't allowed in the park.",
+        "No, the treaty was signed in 1920 by the king.",
         "I am not sure, but the treaty was signed in 1920 by the king.",
         "The treaty was signed in 1920 not only by the king.",
-        "Inside, the seed is dry and hard.",
-        "Tom left the company early, said Ada.",
+        # The same number or name in another form.
+        "It has 6.6\u00a0million viewers.",
+        "The IPL has 6.6 million viewers.",
+        "The Bureau of Labor Statistics (BLS) says so.",
+        "It has about 12,300 players.",
+        "It is 79 °F (26 °C).",
+        "It is 79 degrees Fahrenheit.",
+        # Labels and counts of the answer itself, and words with a capital that are no names.
+        "Step 6: Rest. Option 2 is 1) to pay and 2) to go.",
+        "There are two types of league, and the two are alike.",
+        "Millions of people watch it.",
+        "According to Passage 2, it was signed (Passage 3).",
+        "The king signed on Earth.",
     ],
 )
 def test_the_same_in_other_words_is_not_counted(response: str) -> None:
-    """Active and passive voice, symmetric verbs, and negations of something else change nothing."""
-    score = count(response)
+    """Neither are negations of something else."""
+    score = score_of(response)
 
     assert (score.value, score.metadata["missing"]) == (0, [])
+
+
+@pytest.mark.parametrize("caption", ["(in millions)", "($ millions)", "in millions of dollars", "Revenue (USD m)"])
+def test_a_unit_in_the_caption_of_a_table_counts_for_its_numbers(caption: str) -> None:
+    """A table of millions supports "411 million"."""
+    assert score_of("Revenue was $411 million.", f"Year 2020, {caption}\nRevenue | 411 | 398").value == 0
+    assert score_of("Revenue was $412 million.", f"Year 2020, {caption}\nRevenue | 411 | 398").value == 1
+
+
+def test_the_question_supports_nothing() -> None:
+    """To agree with a leading question is the commonest invention."""
+    score = score_of(
+        "Yes, the pier cost 500 million euros.", "The pier cost 41.2 million euros.", "Did it cost 500 million euros?"
+    )
+
+    assert score.value == 1
+    assert score.explanation == "no passage has: 500 million"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rageval_hooks.text.declining import declines
+from rageval_hooks.text.refusals import declines
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,6 @@ def test_a_response_that_declines(response: str) -> None:
         "The documents do not contain errors.",
         "The passages do not say that smoking is harmless.",
         "The passages cannot include commas.",
-        "None of the passages do not mention the price.",
         "I don't know how anyone could doubt that it was opened in 2019.",
         "No. I do not know.",
         "The cause of the fire could not be determined.",
@@ -103,6 +102,15 @@ def test_a_response_that_declines(response: str) -> None:
         "I could not find an exact figure and estimates range from 5 to 10 million.",
         "I don't know maybe 42.",
         "I don't know the answer\nthe pier was opened in 2019",
+        # A claim that follows in lower case, or without a space.
+        "I don't know. the price is 500 EUR.",
+        "I don't know... the price is 500 EUR.",
+        "I don't know…the price is 500 EUR.",
+        "No lo sé. el precio es 500 EUR.",
+        "No lo sé… cuesta 500 EUR.",
+        "Ich weiß es nicht. der Preis beträgt 500 EUR.",
+        "Je ne sais pas. le prix est de 500 EUR.",
+        "Non lo so. il prezzo è 500 EUR.",
         # A claim that begins like a courtesy.
         "I don't know the price. If you are over 65, you pay 9 euros.",
         "I don't know the day. Please note that it was opened in 2019.",
