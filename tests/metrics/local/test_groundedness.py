@@ -347,7 +347,7 @@ def test_a_weak_sentence_is_named(minilm: Models) -> None:
 
     assert isinstance(score, Score)
     assert score.explanation == (
-        "1 of 2 sentences below 0.74:\n0.30 “It was designed by Zaha Hadid.” best passage: p; missing: Zaha, Hadid"
+        "1 of 2 sentences below 0.50:\n0.30 “It was designed by Zaha Hadid.” best passage: p; missing: Zaha, Hadid"
     )
     assert score.model == "sentence-transformers/all-MiniLM-L6-v2"
     assert score.annotator == "CODE"
@@ -359,7 +359,7 @@ def test_sentences_that_cost_most_come_first() -> None:
 
     lines = (score_of(response, ["The pier has them."]).explanation or "").splitlines()
 
-    assert lines[0] == "9 of 9 sentences below 0.75:"
+    assert lines[0] == "9 of 9 sentences below 0.50:"
     assert "0.00 “Bananas.” no passage has any of it; missing: Bananas" not in lines  # short: it costs least
     assert lines[-1] == "and 4 more"
     assert len(lines) == 7
@@ -376,9 +376,9 @@ def test_a_passage_without_an_id_is_named_by_its_place() -> None:
 @pytest.mark.parametrize(
     ("response", "explanation"),
     [
-        ("The new pier was opened.", "reaches 0.75"),
-        ("The new pier was opened. It is long.", "all 2 sentences reach 0.75"),
-        ("The new pier was opened on one day of September 2019.", "reaches 0.75; words that no passage has: day"),
+        ("The new pier was opened.", "reaches 0.50"),
+        ("The new pier was opened. It is long.", "all 2 sentences reach 0.50"),
+        ("The new pier was opened on one day of September 2019.", "reaches 0.50; words that no passage has: day"),
     ],
 )
 def test_a_well_supported_response(response: str, explanation: str) -> None:
