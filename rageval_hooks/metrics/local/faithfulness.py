@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
@@ -71,54 +72,74 @@ class Faithfulness(LocalMetric):
         if analysis.grounding.value is None:
             return self.skip("the response or the passages have no words that could be compared")
         sentences = _sentences(analysis)
-        value = _value(sentences)
-        if fact_support(analysis).missing:
-            value *= _PER_FACT
-        if analysis.reversals:
-            value /= 2
+        value = _aggregate(sentences)
+        # A sentence by itself is a response of one sentence, so that its score and the label of the response agree.
+        shown = [sentence.shown for sentence in sentences]
         score = self.score(
-            value,
-            model=analysis.models.embedder(wait=analysis.wait).name,
-            metadata={"sentences": as_metadata(sentences)},
+            value, model=analysis.models.embedder(wait=analysis.wait).name, metadata={"sentences": as_metadata(shown)}
         )
         threshold = self.scores[0].default_threshold(score)
-        explanation = explain_sentences(sentences, _WEAK if threshold is None else threshold)
+        explanation = explain_sentences(shown, _WEAK if threshold is None else threshold)
         return score.model_copy(update={"explanation": explanation})
 
 
-def _sentences(analysis: TurnAnalysis) -> list[SentenceScore]:
+@dataclass(frozen=True)
+class _Sentence:
+    """A sentence with what lowers its score.
+
+    Attributes:
+        score: its groundedness, lowered for its wrong facts and its negation.
+        weight: its weight in groundedness.
+        has_wrong_fact: True if no passage has one of its facts.
+        is_reversed: True if it reverses a passage by a negation.
+        shown: the sentence as the explanation shows it.
+    """
+
+    score: float
+    weight: float
+    has_wrong_fact: bool
+    is_reversed: bool
+    shown: SentenceScore
+
+
+def _sentences(analysis: TurnAnalysis) -> list[_Sentence]:
     support = fact_support(analysis)
     found = []
     for sentence in analysis.grounding.sentences:
         start, end = sentence.span
         facts = [fact for fact in support.missing if start <= fact.start < end]
-        score = sentence.score * _PER_FACT ** len(facts)
-        notes = []
-        for reversal in analysis.reversals:
-            if start <= reversal.start < end:
-                score *= _REVERSED
-                text = analysis.inputs.prompt_passages[reversal.passage].text[slice(*reversal.evidence)]
-                notes.append(f"the passage says: {text}")
+        reversals = [change for change in analysis.reversals if start <= change.start < end]
+        score = sentence.score * _PER_FACT ** len(facts) * _REVERSED ** len(reversals)
+        evidence = (
+            analysis.inputs.prompt_passages[change.passage].text[slice(*change.evidence)] for change in reversals
+        )
         position = analysis.prompt_positions[sentence.passage]
         missing = [*(fact.text for fact in facts), *(word for word in sentence.missing if word not in support.stated)]
-        found.append(
-            SentenceScore(
-                text=analysis.turn.response[start:end],
-                score=score,
-                weight=sentence.weight,
-                passage=position,
-                passage_name=passage_name(analysis.turn, position),
-                missing=tuple(dict.fromkeys(missing)),
-                notes=tuple(notes),
-            )
+        shown = SentenceScore(
+            text=analysis.turn.response[start:end],
+            score=_lowered(score, bool(facts), bool(reversals)),
+            weight=sentence.weight,
+            passage=position,
+            passage_name=passage_name(analysis.turn, position),
+            missing=tuple(dict.fromkeys(missing)),
+            notes=tuple(f"the passage says: {text}" for text in evidence),
         )
+        found.append(_Sentence(score, sentence.weight, bool(facts), bool(reversals), shown))
     return found
 
 
-def _value(sentences: Sequence[SentenceScore]) -> float:
-    """Return half the mean over the sentences and half the weakest one."""
+def _aggregate(sentences: Sequence[_Sentence]) -> float:
+    """Return half the mean over the sentences and half the weakest one, less for errors anywhere."""
     whole = sum(sentence.weight for sentence in sentences)
     mean = sum(sentence.score * sentence.weight for sentence in sentences) / whole
     distances = ((sentence.score - mean) * sentence.weight / (sentence.weight + _SHORT) for sentence in sentences)
-    weakest = mean + min(0.0, *distances) if len(sentences) > 1 else mean
-    return (mean + weakest) / 2
+    weakest = mean + min(distances)
+    return _lowered(
+        (mean + weakest) / 2,
+        any(sentence.has_wrong_fact for sentence in sentences),
+        any(sentence.is_reversed for sentence in sentences),
+    )
+
+
+def _lowered(value: float, has_wrong_fact: bool, is_reversed: bool) -> float:
+    return value * (_PER_FACT if has_wrong_fact else 1.0) * (0.5 if is_reversed else 1.0)
