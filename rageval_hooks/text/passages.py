@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rageval_hooks.text.facts import FactIndex, index_facts
+from rageval_hooks.text.fact_index import FactIndex, index_facts
 from rageval_hooks.text.words import words_of
 
 __all__ = ["CHUNK_WORDS", "MAX_CHUNKS", "PassageIndex", "has_words", "index_passage"]

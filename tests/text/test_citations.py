@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rageval_hooks import Passage
-from rageval_hooks.text.citations import Citations, find_citations
-from rageval_hooks.text.citations.annotations import annotations_from_blocks
+from rageval_hooks.text.citations import Citations, annotations_from_blocks, find_citations
 from rageval_hooks.text.keys import key_response
 from tests.text.test_junk import calls
 

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rageval_hooks.text.facts import entity_supported, find_facts, index, index_facts, merge_indexes, unsupported_facts
+from rageval_hooks.text import fact_index
+from rageval_hooks.text.fact_index import entity_supported, index_facts, merge_indexes, unsupported_facts
+from rageval_hooks.text.facts import find_facts
 
 
 def missing(response: str, *passages: str) -> list[str]:
@@ -238,7 +240,7 @@ def test_names_of_many_passages_are_read_once(monkeypatch: pytest.MonkeyPatch) -
         read.append(text)
         return iter(())
 
-    monkeypatch.setattr(index, "_initials", read_initials)
+    monkeypatch.setattr(fact_index, "_initials", read_initials)
     passages = [f"The World Health Organization has lamp {number}." for number in range(300)]
     acronyms = [f"B{letter}X" for letter in "CDFGHJ"]
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rageval_hooks.metrics.support.unseen import passage_name
-from rageval_hooks.text.facts import Fact, merge_indexes, unsupported_facts
+from rageval_hooks.text.fact_index import merge_indexes, unsupported_facts
+from rageval_hooks.text.facts import Fact
 from rageval_hooks.text.negation import negates
 from rageval_hooks.text.words import words_of
 

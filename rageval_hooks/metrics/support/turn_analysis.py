@@ -20,7 +20,8 @@ from rageval_hooks.models.nlp import Entity
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.settings import LEXICAL
-from rageval_hooks.text.facts import Fact, FactIndex, entity_supported, index_facts, merge_indexes, unsupported_facts
+from rageval_hooks.text.fact_index import FactIndex, entity_supported, index_facts, merge_indexes, unsupported_facts
+from rageval_hooks.text.facts import Fact
 from rageval_hooks.text.language import other_language, prepare_language_detection
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS
 from rageval_hooks.text.negation import Reversal, Statements, find_reversals

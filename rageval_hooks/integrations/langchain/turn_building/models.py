@@ -17,7 +17,7 @@ from rageval_hooks.integrations.langchain.copies import MessageSnapshot, ResultS
 from rageval_hooks.integrations.langchain.payloads import as_json, as_text, message_text, role_of
 from rageval_hooks.messages import PromptTemplate, ToolCall
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_none
-from rageval_hooks.text.citations.annotations import annotations_from_blocks
+from rageval_hooks.text.citations import annotations_from_blocks
 from rageval_hooks.turn import Message, Usage
 
 __all__ = [
