@@ -102,6 +102,22 @@ def test_a_message_keeps_its_id_and_has_the_decision() -> None:
     assert message.content == UNSUPPORTED
 
 
+def test_an_answer_that_passes_keeps_its_blocks() -> None:
+    """Only a blocked answer gets another text."""
+    blocks = [{"type": "reasoning", "reasoning": "…"}, {"type": "text", "text": SUPPORTED}]
+    for value in (
+        {"context": PASSAGE, "answer": AIMessage(blocks)},
+        {"context": PASSAGE, "messages": [AIMessage(blocks)]},
+    ):
+        passed = make_guard().invoke(value)
+        message = passed.get("answer") or passed["messages"][-1]
+        assert message.content == blocks
+        blocked = make_guard().invoke(
+            {"context": PASSAGE, "answer": AIMessage([{"type": "text", "text": UNSUPPORTED}])}
+        )
+        assert blocked["answer"].content == FALLBACK
+
+
 def test_an_output_without_an_answer_passes() -> None:
     """A guard never breaks a chain."""
     for value in (7, {"documents": [PASSAGE]}, AIMessage("", tool_calls=[{"name": "t", "args": {}, "id": "1"}])):

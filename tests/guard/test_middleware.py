@@ -98,6 +98,15 @@ def test_a_blocked_answer_can_raise() -> None:
         invoke(agent(make_guard(on_fail="raise"), Script(UNSUPPORTED)))
 
 
+def test_a_conversation_without_a_question_uses_what_tools_returned() -> None:
+    """An agent may be started by another one, with the result of a search."""
+    call = AIMessage("", tool_calls=[{"name": "search", "args": {"query": "pier"}, "id": "call-1"}])
+    given = {"messages": [call, ToolMessage(PASSAGE, tool_call_id="call-1", name="search")]}
+    for answer, shown in ((SUPPORTED, SUPPORTED), (UNSUPPORTED, FALLBACK)):
+        graph = agent(make_guard(on_error="closed"), Script(answer))
+        assert graph.invoke(given)["messages"][-1].content == shown
+
+
 def test_tokens_are_not_streamed_before_the_check() -> None:
     """The message is shown as a whole once it is checked."""
     graph = agent(make_guard(), Script(UNSUPPORTED))
