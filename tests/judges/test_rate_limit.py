@@ -104,3 +104,12 @@ def test_a_judge_estimates_its_tokens_and_corrects_them(server: JudgeServer, clo
     assert clock.slept == []
     ask(judge, [("user", "x" * 2000)])
     assert clock.slept == [pytest.approx(60)]
+
+
+def test_a_judge_learns_how_long_its_answers_are(server: JudgeServer, clock: StillClock) -> None:
+    """The first is expected to have 500 tokens; after some short ones, more requests fit into a minute."""
+    server.otherwise(answer(GOOD))  # 120 tokens, 20 of them written
+    judge = judge_of(server, clock=clock, tokens_per_minute=1000)
+    for _ in range(6):
+        ask(judge)
+    assert clock.slept == []
