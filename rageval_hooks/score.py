@@ -217,6 +217,11 @@ class Evaluation(Data):
         names = sorted({score.name for score in self.scores})
         return f"no score named {name!r}; there are: {', '.join(names) or '(none)'}"
 
+    def __repr__(self) -> str:
+        """Return one line: notebooks print a list of evaluations with it."""
+        scores = ", ".join(f"{score.name}={score.value:.3g}" for score in self.turn_scores())
+        return f"Evaluation({self.turn.query[:60]!r}: {scores or 'no scores'})"
+
     def _repr_html_(self) -> str:
         """Show the turn in a notebook, with the unsupported parts of its answer marked."""
         rows = [_html_row(result) for result in self.results if is_about_turn(result)]

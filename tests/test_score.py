@@ -131,3 +131,11 @@ def test_a_score_of_a_metric_that_was_skipped_says_why() -> None:
 
     with pytest.raises(KeyError, match=r"reference\.completeness was skipped: no reference answer"):
         evaluation["reference.completeness"]
+
+
+def test_a_list_of_evaluations_prints_a_line_each() -> None:
+    """A notebook would show 100 lines."""
+    results = (Score(name="a", value=0.5), Skipped(name="b", reason="c"))
+    evaluation = Evaluation(turn=Turn(query="When?"), results=results)
+
+    assert repr([evaluation]) == "[Evaluation('When?': a=0.5)]"

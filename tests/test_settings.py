@@ -137,7 +137,7 @@ ERRORS = [
     ({"models": "fast"}, "models: unknown tier of models 'fast'.", "Valid: default, lexical."),
     ({"models": "lexicall"}, "models: ", "Did you mean 'lexical'?"),
     ({"models": 3}, "models: ", "'default', 'lexical', or a mapping"),
-    ({"models": {"embeder": "x"}}, "models.embeder: there is no such setting", "Valid: embedder, cross_encoder, nlp"),
+    ({"models": {"embeder": "x"}}, "models.embeder: there is no such setting", "Did you mean 'embedder'?"),
     ({"models": {"nlp": " "}}, "models.nlp: is empty", "a model's name, an existing path, or 'lexical'"),
     ({"models": {"nlp": "/no/where"}}, "models.nlp: no such path: /no/where", "an existing path"),
     ({"models": {"embedder": "./no/where"}}, "models.embedder: no such path", "an existing path"),
@@ -335,3 +335,11 @@ def test_an_existing_path_is_accepted(tmp_path: Path) -> None:
     """Also one in the home folder."""
     assert ModelSettings(nlp=str(tmp_path)).nlp == str(tmp_path)
     assert ModelSettings(nlp="~").nlp == "~"
+
+
+def test_a_misspelt_setting_is_recognised() -> None:
+    """One name in place of a list of all."""
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.build(model="lexical")
+
+    assert str(caught.value) == "model: there is no such setting. Did you mean 'models'?"

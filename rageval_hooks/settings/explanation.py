@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings
@@ -22,8 +24,10 @@ def explain(error: ValidationError, settings: type[BaseSettings]) -> str:
         # The tags of a union are pydantic's, and no names that a user knows.
         field = ".".join(str(part) for part in item["loc"] if part not in RATE_TAGS) or "settings"
         if item["type"] == "extra_forbidden":
-            valid = ", ".join(ModelSettings.model_fields if item["loc"][0] == "models" else settings.model_fields)
-            lines.append(f"{field}: there is no such setting. Valid: {valid}")
+            valid = list(ModelSettings.model_fields if item["loc"][0] == "models" else settings.model_fields)
+            close = get_close_matches(str(item["loc"][-1]), valid, n=1)
+            meant = f"Did you mean {close[0]!r}?" if close else f"Valid: {', '.join(valid)}"
+            lines.append(f"{field}: there is no such setting. {meant}")
             continue
         message = f"{field}: {item['msg'].removeprefix('Value error, ').rstrip('.')}{_given(item)}"
         if not isinstance(item.get("ctx", {}).get("error"), UnknownNameError):  # its message lists what is valid

@@ -252,11 +252,25 @@ class SpoolDispatcher:
             return []
         jobs = file.claim(free, waiting=False, max_bytes=free_bytes)
         if not self._evaluator.can_judge:
+            self._note_unreadable(file)
             return jobs
         # After a pause, one job finds out whether the judge works again.
         free = 1 if self._evaluator.judge_pause.is_trial else free - len(jobs)
         free_bytes -= sum(len(job.text) for job in jobs)
-        return jobs + file.claim(max(0, free), waiting=True, max_bytes=free_bytes)
+        jobs += file.claim(max(0, free), waiting=True, max_bytes=free_bytes)
+        self._note_unreadable(file)
+        return jobs
+
+    def _note_unreadable(self, file: SpoolFile) -> None:
+        numbers, file.unreadable = file.unreadable, []
+        for number in numbers:
+            self._note_set_aside(number, "the file is damaged")
+
+    def _note_set_aside(self, number: int, why: str) -> None:
+        self._tally.add(unreadable=1)
+        self._log.warn(
+            "unreadable", "the job %d of the spool cannot be read, and is set aside: %s [RAGEVAL-406]", number, why
+        )
 
     def take(self, jobs: list[StoredJob]) -> None:
         """Start to evaluate jobs."""
@@ -327,13 +341,9 @@ class SpoolDispatcher:
             return
         except Exception as error:
             # Without the message: it may quote the turn.
-            kind = type(error).__name__
-            self._log.warn(
-                "attempt", "the job %s of the spool cannot be read, and is removed: %s [RAGEVAL-406]", stored.key, kind
-            )
-            self._tally.add(unreadable=1)
+            self._note_set_aside(stored.id, type(error).__name__)
             self._in_flight.pop(stored.id, None)
-            self._thread.post(Command(lambda file: file.finish([stored.id]), is_kept=True))
+            self._thread.post(Command(lambda file: file.set_aside(stored.id), is_kept=True))
             return
         if attempt.is_lost or not attempt.has_exported:
             self._give_back(stored, waiting=attempt.waits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import sqlite3
@@ -138,6 +139,7 @@ class SpoolFile:
         process: identifies this process in the file.
         is_open: True inside of a session.
         has_written: True if the latest session has changed something on the disk.
+        unreadable: numbers of jobs that were set aside since this list was emptied.
     """
 
     def __init__(self, path: Path, max_bytes: int, lease: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -145,6 +147,7 @@ class SpoolFile:
         self.max_bytes = max_bytes
         self.lease = lease
         self.process = uuid.uuid4().hex
+        self.unreadable: list[int] = []
         self.is_open = False
         self.has_written = False
         self._clock = clock
@@ -195,6 +198,9 @@ class SpoolFile:
 
     def _create(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Whoever may write to the directory could have us change the permissions of any file of ours.
+        if self.path.is_symlink():
+            raise OSError(errno.ELOOP, "it is a symbolic link", str(self.path))
         # Created here and not by SQLite, which would use the umask. Its log files have the permissions of this one.
         descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
@@ -269,22 +275,40 @@ class SpoolFile:
         for (job_id,) in ids:
             if sum(len(job.text) for job in claimed) >= max_bytes:
                 break
-            claimed.append(self._claim_one(job_id, values["now"]))
+            job = self._claim_one(job_id, values["now"])
+            if job is None:
+                self.set_aside(job_id)
+                self.unreadable.append(job_id)
+            else:
+                claimed.append(job)
         return claimed
 
-    def _claim_one(self, job_id: int, now: object) -> StoredJob:
+    def _claim_one(self, job_id: int, now: object) -> StoredJob | None:
+        """Claim a job. Returns None if it has no text, or one that is not UTF-8: the file was damaged."""
         # An owner that is still there has not released the job: its process died, or stood still for a whole lease.
         self._run(
             "UPDATE jobs SET takeovers = takeovers + (owner IS NOT NULL), owner = ?, lease = ? + ?, lease_seconds = ? "
             "WHERE id = ?",
             (self.process, now, self.lease, self.lease, job_id),
         )
+        # As bytes: SQLite's own message about text that is not UTF-8 would quote it, and end the whole transaction.
         key, text, takeovers, deliveries = self._run(
-            "SELECT key, job, takeovers, deliveries FROM jobs JOIN texts USING (id) WHERE id = ?", (job_id,)
+            "SELECT CAST(key AS BLOB), CAST(job AS BLOB), takeovers, deliveries FROM jobs LEFT JOIN texts USING (id) "
+            "WHERE id = ?",
+            (job_id,),
         ).fetchone()
-        rows = self._run("SELECT result, delivered FROM results WHERE id = ?", (job_id,)).fetchall()
-        results = tuple(StoredResult(result, bool(delivered)) for result, delivered in rows)
-        return StoredJob(job_id, key, text, results, takeovers, deliveries)
+        rows = self._run("SELECT CAST(result AS BLOB), delivered FROM results WHERE id = ?", (job_id,)).fetchall()
+        if text is None:
+            return None
+        try:
+            results = tuple(StoredResult(result.decode(), bool(delivered)) for result, delivered in rows)
+            return StoredJob(job_id, key.decode(), text.decode(), results, takeovers, deliveries)
+        except UnicodeDecodeError:
+            return None
+
+    def set_aside(self, job_id: int) -> None:
+        """Keep a job that cannot be read, for inspection, and claim it no more."""
+        self._run("UPDATE jobs SET owner = NULL, lease = NULL, waiting = -1 WHERE id = ?", (job_id,))
 
     def renew(self) -> None:
         """Renew the leases of this process, if that is due."""
@@ -352,12 +376,12 @@ class SpoolFile:
         return int((pages - free) * size)
 
     def count(self, *, own: bool = False) -> tuple[int, int]:
-        """Return the number of jobs, and how many of them wait for the judge.
+        """Return the number of jobs, and how many of them wait for the judge; without those that were set aside.
 
         Args:
             own: count only those that this process has stored.
         """
-        where = "WHERE origin = ?" if own else ""
+        where = "WHERE waiting >= 0" + (" AND origin = ?" if own else "")
         values = (self.process,) if own else ()
         found = self._run(f"SELECT COUNT(*), COALESCE(SUM(waiting), 0) FROM jobs {where}", values)  # noqa: S608
         total, waiting = found.fetchone()

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import sqlite3
 import stat
 import threading
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from rageval_hooks.errors import JudgeUnavailableError
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.metrics import JudgeMetric, ScoreDefinition
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.testing import InMemoryExporter
 from tests.disk import limited_file_size
 from tests.local import make_turn
@@ -71,6 +73,56 @@ def turns(count: int) -> list[Turn]:
 
 def late(exporter: InMemoryExporter) -> list[Evaluation]:
     return [evaluation for evaluation in exporter.evaluations if evaluation.stage == "background"]
+
+
+def test_damaged_jobs_are_set_aside_and_the_others_are_judged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A flipped bit, a missing text, half a text. They are counted and named without their content, once."""
+    path = tmp_path / "spool.db"
+    first = make_pipeline(path, unreachable, InMemoryExporter())
+    for turn in turns(5):
+        first.submit(turn)
+    first.flush(10)
+    first.shutdown(10)
+    with sqlite3.connect(path) as database:
+        numbers = [number for (number,) in database.execute("SELECT id FROM jobs ORDER BY id")]
+        database.execute("UPDATE texts SET job = CAST(X'7b226bff' || job AS TEXT) WHERE id = ?", numbers[:1])
+        database.execute("DELETE FROM texts WHERE id = ?", numbers[1:2])
+        database.execute("UPDATE texts SET job = substr(job, 1, 40) WHERE id = ?", numbers[2:3])
+    database.close()
+    caplog.clear()
+    counts = []
+    judged: list[str] = []
+    for damaged, intact in ((3, 2), (0, 0)):
+        exporter = InMemoryExporter()
+        pipeline = make_pipeline(path, lambda _: {"value": 1}, exporter)
+        assert wait_until(lambda p=pipeline, n=damaged: p.stats()["spool"]["unreadable"] == n, 10)  # type: ignore[misc]
+        assert wait_until(lambda e=exporter, n=intact: len(late(e)) == n, 10)  # type: ignore[misc]
+        pipeline.flush(10)
+        counts.append(pipeline.stats()["spool"]["unreadable"])
+        pipeline.shutdown(10)
+        judged += [evaluation.turn.query for evaluation in late(exporter)]
+
+    assert len(judged) == len(set(judged)) == 2
+    assert counts == [3, 0]
+    assert "is set aside" in caplog.text
+    assert "2019" not in caplog.text
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
+def test_a_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its target keeps its permissions; jobs are evaluated from memory."""
+    target, path = tmp_path / "target", tmp_path / "spool.db"
+    target.touch(0o644)
+    path.symlink_to(target)
+    exporter = InMemoryExporter()
+    pipeline = make_pipeline(path, lambda _: {"value": 1}, exporter)
+    pipeline.submit(turns(1)[0])
+    assert pipeline.flush(10)
+    pipeline.shutdown(10)
+
+    assert [evaluation.turn.query for evaluation in late(exporter)] == ["question 0"]
+    assert stat.S_IMODE(target.stat().st_mode) == 0o644
+    assert "it is a symbolic link" in caplog.text
 
 
 def test_turns_wait_for_a_judge_that_cannot_be_reached(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
