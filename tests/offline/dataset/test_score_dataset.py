@@ -163,6 +163,15 @@ def test_a_notebook_shows_the_worst_answer_first() -> None:
     assert type(frame.head(1)) is pandas.DataFrame
 
 
+def test_of_answers_without_labels_the_lowest_score_is_the_worst() -> None:
+    """In either order of the rows."""
+    off_topic = {**ROWS[0], "question": "Who sells ferry tickets?", "answer": "A bakery is near the old lighthouse."}
+    for rows in ([ROWS[0], off_topic], [off_topic, ROWS[0]]):
+        frame = score(rows, metrics="answer_relevance")
+        assert frame["answer_relevance"][rows.index(off_topic)] < 1
+        assert off_topic["question"] in frame._repr_html_().partition("</summary>")[0]
+
+
 def test_a_dict_is_evaluated() -> None:
     """Under any of the names that `score` accepts; what is missing is said."""
     evaluation = rageval_hooks.evaluate(ROWS[1], metrics="unsupported_facts", models="lexical")

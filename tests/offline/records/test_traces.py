@@ -192,6 +192,23 @@ class TestTraces:
         assert [passage.text for passage in record.turn.passages] == ["The pier."]
         assert not bad
 
+    def test_the_output_of_a_reranker_is_the_context(self, tmp_path: Path) -> None:
+        """The prompt has what the reranker returned, not what the retriever found."""
+
+        def documents(name: str, *texts: str) -> dict[str, Any]:
+            group, _, names = name.partition(".")
+            return {group: {names: [{"document": {"content": text}} for text in texts]}}
+
+        rows = [
+            phoenix_row(1, 0, "CHAIN", {"input": {"value": QUERY}, "output": {"value": "In 2019."}}),
+            phoenix_row(2, 1, "RETRIEVER", documents("retrieval.documents", "The ferry.", "The pier.")),
+            phoenix_row(3, 1, "RERANKER", documents("reranker.output_documents", "The pier.")),
+        ]
+        [record], bad = read(write_lines(tmp_path / "a.jsonl", rows))
+
+        assert [passage.text for passage in record.turn.passages] == ["The pier."]
+        assert not bad
+
     def test_a_trace_without_retrieval_is_no_turn(self, tmp_path: Path) -> None:
         """It is passed over, not reported."""
         rows = [row for row in phoenix(theirs()) if row["span_kind"] != "RETRIEVER"]

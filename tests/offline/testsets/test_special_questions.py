@@ -17,7 +17,7 @@ from rageval_hooks.offline.records.files import read_records
 from rageval_hooks.offline.report import build_report
 from rageval_hooks.offline.report.render import to_plain_text
 from rageval_hooks.offline.scoring import score_file
-from rageval_hooks.offline.testsets import read_questions
+from rageval_hooks.offline.testsets import Chunk, ChunkIndex, read_questions
 from tests.judges.server import Received, Reply, answer, error
 from tests.offline.scoring.test_scoring import pipeline
 from tests.offline.testsets.test_generation import Bench, asked, bench, is_draft, writer
@@ -281,3 +281,14 @@ def test_metrics_that_need_an_answer() -> None:
         "trace",
         "umbrela",
     }
+
+
+def test_a_word_that_many_chunks_have_links_none_of_them() -> None:
+    """Only rare words say that two chunks belong together."""
+    texts = [f"The harbour is near Place{number}." if number < 9 else f"Name{number} is here." for number in range(30)]
+    texts += ["The lighthouse stands on Skerry.", "Skerry has a lighthouse."]
+    chunks = [Chunk(id=str(number), text=text, document=str(number)) for number, text in enumerate(texts)]
+    index = ChunkIndex(chunks)
+
+    assert index.linked(chunks[0]) == []
+    assert index.linked(chunks[30]) == [chunks[31]]
