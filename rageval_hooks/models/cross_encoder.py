@@ -13,7 +13,8 @@ from rageval_hooks.models.onnx import Graph, onnx_is_wanted, open_graph
 from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
 from rageval_hooks.models.sources import find_model, read_json, reading
 from rageval_hooks.models.tokenizing import load_tokenizer, most_tokens
-from rageval_hooks.runtime.executors import ForkSafeLock, model_executor
+from rageval_hooks.runtime.fork import ForkSafeLock
+from rageval_hooks.runtime.pool import running_pass
 from rageval_hooks.settings import ONNX_FILE, ModelSettings
 
 __all__ = ["CrossEncoder", "Relevance", "load_cross_encoder"]
@@ -54,7 +55,8 @@ class CrossEncoder:
 
     def relevance(self, query: str, response: str) -> Relevance:
         """Return the sigmoid of the model's logit for the pair. Of longer pairs the model reads the beginning."""
-        logit, truncated = model_executor().submit(self._predict, query[:_LONGEST], response[:_LONGEST]).result()
+        with running_pass():
+            logit, truncated = self._predict(query[:_LONGEST], response[:_LONGEST])
         # tanh does not overflow, whatever the logit is.
         return Relevance((1 + math.tanh(logit / 2)) / 2, truncated)
 

@@ -14,7 +14,7 @@ from rageval_hooks.models.onnx import Graph, onnx_is_wanted, open_graph
 from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
 from rageval_hooks.models.sources import find_model, read_json, reading
 from rageval_hooks.models.tokenizing import LONGEST_WORD, load_tokenizer, most_tokens, word_start
-from rageval_hooks.runtime.executors import model_executor
+from rageval_hooks.runtime.pool import running_pass
 from rageval_hooks.settings import ONNX_FILE, ModelSettings
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ class Embedder:
         for start in range(0, len(windows), self._batch):
             places = by_length[start : start + self._batch]
             pause()
-            done = model_executor().submit(self._pass, [windows[place] for place in places]).result()
+            with running_pass():
+                done = self._pass([windows[place] for place in places])
             found.update(zip(places, done, strict=True))
         of_text: list[list[tuple[FloatArray, TokenVectors]]] = [[] for _ in texts]
         for place, window in enumerate(windows):

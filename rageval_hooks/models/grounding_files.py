@@ -27,7 +27,7 @@ from rageval_hooks.models.onnx import Graph, onnx_is_wanted, open_graph
 from rageval_hooks.models.pytorch import input_names, limit_threads, quiet_transformers
 from rageval_hooks.models.sources import find_model, read_json, reading
 from rageval_hooks.models.tokenizing import load_tokenizer, position_limit
-from rageval_hooks.runtime.executors import slow_model_executor
+from rageval_hooks.runtime.pool import running_pass
 from rageval_hooks.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -307,7 +307,8 @@ def _by_graph(graph: Graph) -> Logits:
         ids = np.asarray([encoding.ids], dtype=np.int64)
         types = np.asarray([encoding.type_ids], dtype=np.int64)
         inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
-        found: FloatArray = slow_model_executor().submit(graph.run, inputs).result()[0]
+        with running_pass():
+            found: FloatArray = graph.run(inputs)[0]
         return found
 
     return logits
@@ -338,7 +339,7 @@ def _by_torch(folder: Path, family: Family, device: str) -> Logits:
 
     def compute(encoding: Encoding) -> FloatArray:
         limit_threads(_CORES)
-        with torch.inference_mode():
+        with running_pass(), torch.inference_mode():
             ids = torch.tensor([encoding.ids], device=device)
             inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
             if "token_type_ids" in names:
@@ -352,4 +353,4 @@ def _by_torch(folder: Path, family: Family, device: str) -> Logits:
             array: FloatArray = found.float().cpu().numpy()
             return array
 
-    return lambda encoding: slow_model_executor().submit(compute, encoding).result()
+    return compute

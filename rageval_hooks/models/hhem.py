@@ -35,7 +35,7 @@ from rageval_hooks.errors import ModelUnavailableError, model_requires
 from rageval_hooks.models.pytorch import limit_threads
 from rageval_hooks.models.sources import find_model, hub_file, reading
 from rageval_hooks.models.tokenizing import LONGEST_WORD, load_tokenizer, word_start
-from rageval_hooks.runtime.executors import slow_model_executor
+from rageval_hooks.runtime.pool import running_pass
 from rageval_hooks.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class Hhem:
 
     def support(self, source: str, response: str) -> float:
         """Return the probability that the source supports the response, in one pass over both."""
-        return slow_model_executor().submit(self._support, source, response).result()
+        with running_pass():
+            return self._support(source, response)
 
     def source_windows(self, source: str) -> list[str]:
         """Return the windows in which a source is read; the source itself if it fits one."""

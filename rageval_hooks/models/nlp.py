@@ -9,7 +9,7 @@ from itertools import dropwhile, filterfalse
 from typing import Any, TypeVar
 
 from rageval_hooks.errors import ModelUnavailableError, model_requires
-from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.settings import ModelSettings, looks_like_path
 
 __all__ = ["Entity", "Nlp", "load_nlp"]
