@@ -110,7 +110,7 @@ def test_the_pages_show_the_scores_the_documents_and_the_conversation(mlflow: st
         assessed = page.inner_text("body")
         page.screenshot(path=str(out / "mlflow.png"))
         page.get_by_text("retrieval HandbookRetriever").first.click()
-        page.get_by_text("score: 1").first.wait_for()
+        page.get_by_text("score: 0.4").first.wait_for()
         retrieval = page.inner_text("body")
         page.get_by_text("chat extractive-demo").first.click()
         page.get_by_text("Assistant", exact=True).first.wait_for()
