@@ -69,6 +69,43 @@ def test_claims_are_no_refusals() -> None:
     assert passed == []
 
 
+COST = "The new pier cost 41.2 million euros and was opened in 2019."
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "verdict"),
+    [
+        ("Did the pier cost 500 million euros?", "Yes, the pier cost 500 million euros.", "unsupported"),
+        ("Did the pier cost 500 million euros?", "No, it cost 41.2 million euros.", "supported"),
+        ("Was the pier opened in 2016?", "Yes, the new pier was opened in 2016.", "unsupported"),
+        ("What did the pier cost?", "The new pier cost 41.2 million euros.", "supported"),
+    ],
+)
+def test_the_question_supports_nothing(question: str, answer: str, verdict: str) -> None:
+    """An agreeable model and a leading question make the commonest wrong answer."""
+    assert make_guard().check(answer, [COST], question=question).verdict == verdict
+
+
+REFUSED_AND_CLAIMED = [
+    "I don't know. the price is 500 EUR.",
+    "I don't know… the price is 500 EUR.",
+    "I don't know ... the price is 500 EUR.",
+    "I could not find that in the documents. the pier was opened in 2016.",
+    "No lo sé. el precio es de 500 euros.",
+    "No tengo información. el muelle se abrió en 2016.",
+    "Ich weiß es nicht. der Preis beträgt 500 Euro.",
+    "Je ne sais pas. le prix est de 500 euros.",
+    "I don't know, but the price is 500 EUR.",
+]
+
+
+@pytest.mark.parametrize("answer", REFUSED_AND_CLAIMED)
+def test_a_refusal_followed_by_a_claim_is_blocked(answer: str) -> None:
+    """An answer is a refusal only if nothing else is claimed, also in lower case and after an ellipsis."""
+    decision = make_guard().check(answer, [COST], question="What is the price?")
+    assert (decision.verdict, decision.answer) == ("unsupported", FALLBACK)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -234,6 +234,15 @@ def test_a_streamed_refusal_passes_sentence_by_sentence() -> None:
     assert "".join(chunk.get("answer", "") for chunk in chunks).strip() == answer
 
 
+@pytest.mark.parametrize("answer", ["I don't know. the price is 500 EUR.", "No lo sé… el precio es de 500 euros."])
+def test_a_claim_after_a_streamed_refusal_is_not_shown(answer: str) -> None:
+    """Also in lower case, after an ellipsis and in Spanish."""
+    chain = streaming({"context": [PASSAGE]}, *({"answer": word + " "} for word in answer.split()))
+    shown = "".join(chunk.get("answer", "") for chunk in (chain | make_guard()).stream("?"))
+    assert "500" not in shown
+    assert FALLBACK in shown
+
+
 def test_a_line_that_leads_to_the_next_is_shown_with_it() -> None:
     """The passages do not support it by itself."""
     answer = f"Here is what I found:\n{SUPPORTED}"
