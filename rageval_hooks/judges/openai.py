@@ -1,7 +1,7 @@
 """A judge over the chat completions API of OpenAI or of a compatible server.
 
-Requests are sent with httpx alone. Of the package ``openai``, a judge would use one call and work around its retries,
-its redirects, and bodies of errors that it reads to their end.
+Requests are sent with the asynchronous client of the package ``openai``, one per event loop. Retries and the deadline
+are those of :class:`rageval_hooks.judges.remote.RemoteJudge`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import asyncio
 import json
 import os
 import ssl
+import sys
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
+from copy import copy
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
@@ -53,19 +55,25 @@ from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage
 
 if TYPE_CHECKING:
-    import httpx
+    from openai import AsyncOpenAI
 
 __all__ = ["HttpClient", "OpenAIJudge", "usage_from"]
 
 HttpClient = Callable[[], Any] | Any
-"""A function that makes an ``httpx.AsyncClient`` or ``httpx2.AsyncClient``, or such a client."""
+"""A function that makes an ``httpx2.AsyncClient`` or ``httpx.AsyncClient``, or such a client."""
 
 _DEFAULT_URL = "https://api.openai.com/v1"
 _OURS = frozenset({"model", "messages", "response_format", "stream", "stream_options", "n", "tools", "tool_choice"})
 _MAX_ERROR_BYTES = 64 * 1024
 _CLOSE_SECONDS = 5.0
-# What httpx imports with its first request. A child that is forked during an import would wait for it forever.
-_IMPORTED_BY_REQUESTS = ("anyio._backends._asyncio", "anyio.streams.tls", "httpcore", "h11", "genai_prices.data")
+# What the client imports with its first request; which ones exist depends on its version. A child that is forked during
+# an import would wait for it forever.
+_IMPORTED_BY_REQUESTS = (
+    *("openai.pagination", "openai.resources.chat.chat", "openai.resources.chat.completions.completions"),
+    *("openai.lib._chat_completion_resources", "openai.lib.streaming.chat"),
+    *("anyio._backends._asyncio", "anyio.streams.tls", "httpcore", "httpcore2", "h11", "h2.connection", "truststore"),
+    "genai_prices.data",
+)
 
 
 class OpenAIJudge(RemoteJudge):
@@ -85,9 +93,9 @@ class OpenAIJudge(RemoteJudge):
         headers: additional headers. Their values are treated as secrets.
         ca_bundle: a file with the certificates to trust instead of the system's, for example the server's self-signed
             certificate. ``SSL_CERT_FILE`` has the same effect on the whole process.
-        http_client: for proxies and client certificates: a function that returns an ``httpx.AsyncClient`` (or
-            ``httpx2``), called once per event loop; or such a client, which then serves one event loop and is not
-            closed by the judge.
+        http_client: for proxies and client certificates: a function that returns an ``httpx2.AsyncClient`` or
+            ``httpx.AsyncClient`` (before openai 3, only ``httpx``), called once per event loop; or such a client, which
+            then serves one event loop and is not closed by the judge.
         structured: the first mode to try. A provider may put the JSON schema before the prompt, as OpenAI does. Then
             questions with different schemas share no prompt cache; with ``"json_object"`` they do.
         cache: an answer cache: a path or a :class:`rageval_hooks.judges.cache.JudgeCache`; None for no cache.
@@ -96,7 +104,7 @@ class OpenAIJudge(RemoteJudge):
 
     Raises:
         ConfigurationError: a setting is wrong, or the key for OpenAI is missing.
-        MissingDependencyError: the package ``httpx`` is not installed.
+        MissingDependencyError: the package ``openai`` is not installed.
 
     Example:
         >>> judge = OpenAIJudge("qwen3", base_url="http://localhost:8000/v1", max_concurrency=2)  # doctest: +SKIP
@@ -136,9 +144,8 @@ class OpenAIJudge(RemoteJudge):
         body = {name: value for name, value in wanted.items() if value is not None} | dict(parameters or {})
         if wrong := sorted(_OURS & body.keys()):
             raise ConfigurationError(f"parameters must not have {', '.join(wrong)}: the judge sets these itself")
-        backend = _ChatCompletions(
-            model, url, _key(api_key, own), {**_account_headers(own), **(headers or {})}, ca_bundle, http_client
-        )
+        all_headers = {**_account_headers(own), **(headers or {})}
+        backend = _ChatCompletions(model, url, _key(api_key, own), all_headers, ca_bundle, http_client)
         super().__init__(
             self.name,
             model,
@@ -180,7 +187,7 @@ def _account_headers(own: bool) -> dict[str, str]:
 
 
 class _ChatCompletions(Backend):
-    """Sends requests with one HTTP client per event loop."""
+    """Sends requests with one client per event loop."""
 
     modes: ClassVar[tuple[Mode, ...]] = ("json_schema", "json_object", "text")
 
@@ -193,29 +200,28 @@ class _ChatCompletions(Backend):
         ca_bundle: str | os.PathLike[str] | None,
         http_client: HttpClient | None,
     ) -> None:
-        with requires("httpx", "openai", "OpenAIJudge"):
-            import httpx
+        with requires("openai", "openai", "OpenAIJudge"):
+            import openai
         for module in _IMPORTED_BY_REQUESTS:
             with suppress(ImportError):
                 import_module(module)
-        self._httpx = httpx
+        self._openai = openai
         self._model = model
-        parts = _checked_url(base_url)
         # It may contain a password.
-        self._url = SecretStr(urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/chat/completions")))
+        self._url = SecretStr(urlunsplit(_checked_url(base_url)))
         self._shown_url = safe_url(base_url)
         self._api_key = api_key
         self._headers = {name: SecretStr(value) for name, value in headers.items()}
         # One context for all clients, made now. OpenSSL holds locks meanwhile, which a child that is forked at that
         # moment, by another thread, would wait for forever.
+        # The HTTP library is httpx2, or httpx before openai 3.
+        http = sys.modules[openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0]]
         try:
-            self._tls = (
-                httpx.create_ssl_context() if ca_bundle is None else ssl.create_default_context(cafile=ca_bundle)
-            )
+            self._tls = http.create_ssl_context() if ca_bundle is None else ssl.create_default_context(cafile=ca_bundle)
         except (OSError, ssl.SSLError) as error:
             raise ConfigurationError(f"ca_bundle {os.fspath(ca_bundle or '')!r} cannot be read: {error}") from error
         self._http_client = http_client
-        self._clients: PerLoop[httpx.AsyncClient] = PerLoop(self._client, self._close)
+        self._clients: PerLoop[AsyncOpenAI] = PerLoop(self._client, self._close)
         self._loop_of_client: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -243,52 +249,34 @@ class _ChatCompletions(Backend):
     async def send(self, request: JudgeRequest) -> JudgeReply:
         """Send one request."""
         client = await self._clients.get()
-        body: dict[str, Any] = {
-            "model": self._model,
-            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
-            **request.parameters,
-        }
+        body: dict[str, Any] = {**request.parameters}
         if request.mode == "json_schema":
             schema = {"name": schema_name(request.schema), "strict": True, "schema": strict_schema(request.schema)}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         elif request.mode == "json_object":
             body["response_format"] = {"type": "json_object"}
-        # Not every server keeps to it.
-        headers = {"Accept-Encoding": "identity"}
-        if self._api_key is not None:
-            headers["Authorization"] = f"Bearer {self._api_key.get_secret_value()}"
+        # Not every server keeps to the encoding.
+        headers: dict[str, Any] = {"Accept-Encoding": "identity"}
         headers.update({name: value.get_secret_value() for name, value in self._headers.items()})
-        # A redirect to another host would receive the key and the prompt.
-        call = client.stream(
-            "POST",
-            self._url.get_secret_value(),
-            json=body,
-            headers=headers,
-            timeout=request.timeout,
-            follow_redirects=False,
+        if self._api_key is None:
+            headers.setdefault("Authorization", self._openai.Omit())
+        messages: list[Any] = [{"role": message.role, "content": message.content} for message in request.messages]
+        # Sent as `extra_body`: the client's own signature would reject the fields of other servers.
+        call = client.chat.completions.with_streaming_response.create(
+            model=self._model, messages=messages, extra_body=body, extra_headers=headers, timeout=request.timeout
         )
-        content = b""
-        async with call as response:
-            status: int = response.status_code
-            limit = request.max_answer_bytes if status < 300 else _MAX_ERROR_BYTES
-            # A transport of the user, such as one of a test, may have read the response.
-            is_read = response.is_stream_consumed
-            chunks: Any = response.aiter_bytes() if is_read else response.aiter_raw()
-            async with aclosing(chunks):
-                async for chunk in chunks:
-                    content += chunk
-                    if len(content) > limit:
-                        break
-            response_headers = {name.lower(): value for name, value in response.headers.items()}
-        if not is_read and response_headers.get("content-encoding", "identity") != "identity":
-            with suppress(zlib.error):
-                # 32: the header says whether it is gzip or zlib. 200 kB of gzip can be 200 MB.
-                content = zlib.decompressobj(32 + zlib.MAX_WBITS).decompress(content, limit + 1)
-        if status >= 300:
-            raise StatusError(status, content[:limit].decode("utf-8", "replace"), response_headers)
-        if len(content) > limit:
-            raise JudgeTooLargeError(f"the answer is larger than {limit} bytes")
-        return _reply(content, response_headers.get("content-type", ""), self.where)
+        try:
+            async with call as response:
+                content = await _read(response.http_response, request.max_answer_bytes)
+                content_type = response.headers.get("content-type", "")
+        except self._openai.APIConnectionError as error:
+            # openai 2 wraps what `_raise_errors` raises.
+            if isinstance(error.__cause__, StatusError):
+                raise error.__cause__ from None
+            raise
+        if len(content) > request.max_answer_bytes:
+            raise JudgeTooLargeError(f"the answer is larger than {request.max_answer_bytes} bytes")
+        return _reply(content, content_type, self.where)
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
@@ -298,24 +286,73 @@ class _ChatCompletions(Backend):
         """Close the connections of event loops on other threads."""
         self._clients.close(timeout)
 
-    def _client(self) -> Any:
+    def _client(self) -> AsyncOpenAI:
+        parts = urlsplit(self._url.get_secret_value())
+        client = self._openai.AsyncOpenAI(
+            # The client insists on a key, also for servers that need none.
+            api_key=self._api_key.get_secret_value() if self._api_key else "none",
+            base_url=urlunsplit(parts._replace(query="")),
+            default_query=dict(parse_qsl(parts.query)),
+            http_client=self._http(),
+            max_retries=0,
+        )
+        # It reads them from the environment for every server; ours are among the headers.
+        client.organization = client.project = None
+        # The client determines the platform in a new thread, and no thread can be started while the interpreter exits.
+        with suppress(Exception):
+            client._platform = import_module("openai._base_client").get_platform()
+        return client
+
+    def _http(self) -> Any:
         given = self._http_client
         if given is None:
-            # `max_concurrency` is the limit.
-            limits = self._httpx.Limits(max_connections=None, max_keepalive_connections=20)
-            return self._httpx.AsyncClient(verify=self._tls, limits=limits)
-        if callable(given):
-            return given()
-        loop = asyncio.get_running_loop()
-        if self._loop_of_client not in (None, loop):
-            problem = "the http_client belongs to another event loop: pass a function that creates one"
-            raise CallFailedError(CallFailure(JudgeRejectedError(problem)))
-        self._loop_of_client = loop
-        return given
+            client = self._openai.DefaultAsyncHttpxClient(verify=self._tls)
+        elif callable(given):
+            client = given()
+        else:
+            loop = asyncio.get_running_loop()
+            if self._loop_of_client not in (None, loop):
+                problem = "the http_client belongs to another event loop: pass a function that creates one"
+                raise CallFailedError(CallFailure(JudgeRejectedError(problem)))
+            self._loop_of_client = loop
+            # A copy with the same connections: the application's own requests go on as before.
+            client = copy(given)
+        hooks = client.event_hooks
+        client.event_hooks = {**hooks, "response": [*hooks["response"], _raise_errors]}
+        return client
 
-    async def _close(self, client: httpx.AsyncClient) -> None:
+    async def _close(self, client: AsyncOpenAI) -> None:
         if self._http_client is None or callable(self._http_client):
-            await quietly(client.aclose(), _CLOSE_SECONDS)
+            await quietly(client.close(), _CLOSE_SECONDS)
+
+
+async def _raise_errors(response: Any) -> None:
+    """Raise a :class:`StatusError` for an error or a redirect.
+
+    The client would read the whole body of an error, and follow a redirect, whose host would receive the key and the
+    prompt.
+    """
+    if response.status_code >= 300:
+        content = await _read(response, _MAX_ERROR_BYTES)
+        text = content[:_MAX_ERROR_BYTES].decode("utf-8", "replace")
+        raise StatusError(response.status_code, text, {k.lower(): value for k, value in response.headers.items()})
+
+
+async def _read(response: Any, limit: int) -> bytes:
+    """Return the body of a response. Reading ends once it is longer than the limit in bytes."""
+    content = b""
+    # A transport of the user, such as one of a test, may have read the response.
+    is_read = response.is_stream_consumed
+    async with aclosing(response.aiter_bytes() if is_read else response.aiter_raw()) as chunks:
+        async for chunk in chunks:
+            content += chunk
+            if len(content) > limit:
+                break
+    if not is_read and response.headers.get("content-encoding", "identity").lower() != "identity":
+        with suppress(zlib.error):
+            # 32: the header says whether it is gzip or zlib. 200 kB of gzip can be 200 MB.
+            content = zlib.decompressobj(32 + zlib.MAX_WBITS).decompress(content, limit + 1)
+    return content
 
 
 def _checked_url(url: str) -> Any:

@@ -554,6 +554,6 @@ def test_a_wrong_setting_is_found_at_construction(options: dict[str, Any], messa
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message has the ``pip install`` command with the extra."""
-    monkeypatch.setitem(sys.modules, "httpx", None)
+    monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(MissingDependencyError, match=r"rageval-hooks\[openai\]"):
         OpenAIJudge("m", api_key=KEY)

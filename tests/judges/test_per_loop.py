@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx2
+import openai
 import pytest
 
 from rageval_hooks import Turn, evaluate
@@ -17,7 +17,7 @@ from rageval_hooks.errors import JudgeRejectedError
 from rageval_hooks.judges.concurrency import PerLoop
 from tests.interpreter import run_script
 from tests.judges.helpers import GOOD, PROMPT, Grade, ask, failure, judge_of, until
-from tests.judges.server import Gate, JudgeServer, answer, held
+from tests.judges.server import Gate, JudgeServer, answer, held, raw
 
 
 def test_a_judge_serves_one_loop_after_the_other(server: JudgeServer) -> None:
@@ -42,8 +42,8 @@ def test_connections_are_used_again_until_they_are_closed(server: JudgeServer) -
     server.otherwise(answer(GOOD))
     made = []
 
-    def client() -> httpx2.AsyncClient:
-        made.append(httpx2.AsyncClient())
+    def client() -> openai.DefaultAsyncHttpxClient:
+        made.append(openai.DefaultAsyncHttpxClient())
         return made[-1]
 
     async def main() -> None:
@@ -65,8 +65,8 @@ def test_a_judge_that_is_passed_in_keeps_its_connections_until_it_is_closed(serv
     server.otherwise(answer({"explanation": "", "attempted": True}))
     made = []
 
-    def client() -> httpx2.AsyncClient:
-        made.append(httpx2.AsyncClient())
+    def client() -> openai.DefaultAsyncHttpxClient:
+        made.append(openai.DefaultAsyncHttpxClient())
         return made[-1]
 
     judge = judge_of(server, http_client=client)
@@ -118,15 +118,19 @@ def test_a_client_that_is_given_serves_its_loop_and_stays_open(server: JudgeServ
     server.otherwise(answer(GOOD))
 
     async def main() -> Any:
-        async with httpx2.AsyncClient(headers={"X-Ours": "yes"}) as client:
+        async with openai.DefaultAsyncHttpxClient(headers={"X-Ours": "yes"}) as client:
             judge = judge_of(server, http_client=client)
             await judge.complete(PROMPT, Grade)
+            # An error is a response to the caller's own requests, as before.
+            server.then(raw("no", status=401))
+            assert (await client.post(f"{server.url}/chat/completions", json={})).status_code == 401
             await judge.aclose()
             assert not client.is_closed
             return judge
 
     judge = asyncio.run(main())
     assert server.requests[0].headers["x-ours"] == "yes"
+    assert server.requests[0].headers["user-agent"].startswith("AsyncOpenAI")
     assert "pass a function" in failure(judge, JudgeRejectedError).message
 
 

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
+import openai
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -79,7 +79,7 @@ def test_the_environments_bundle_makes_it_trusted(
 def test_a_custom_http_client_can_trust_the_certificate(secure: JudgeServer, certificate: Path) -> None:
     """A custom client covers every other TLS setting."""
     context = ssl.create_default_context(cafile=certificate)
-    assert ask(judge_of(secure, http_client=lambda: httpx2.AsyncClient(verify=context))).value.grade == 3
+    assert ask(judge_of(secure, http_client=lambda: openai.DefaultAsyncHttpxClient(verify=context))).value.grade == 3
 
 
 def test_https_to_a_plain_server_is_a_connection_error(server: JudgeServer, clock: StillClock) -> None:
