@@ -28,7 +28,7 @@ _SEEN_SHARE = 0.5
 
 
 # The beginning of an image: a data URL, or base64 of JPEG, PNG, GIF or WebP, for example "/9j/4AAQSkZJRgABAQ…".
-_IMAGE = re.compile(r"\s*(data:image/|(/9j/|iVBORw0KGgo|R0lGOD|UklGR)[A-Za-z0-9+/]{40})")
+_IMAGE = re.compile(r"\s{0,20}(data:image/|(/9j/|iVBORw0KGgo|R0lGOD|UklGR)[A-Za-z0-9+/]{40})")
 
 
 class _LiveContext:

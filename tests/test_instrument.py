@@ -260,7 +260,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "exporters that are no list": ({"exporters": 3}, "exporters must be a list of names"),
     "a rate for no judge": ({"judge_sample_rate": 0.1}, "need a judge: pass judge="),
     "options for no judge": ({"judge_options": {"timeout": 3}}, "need a judge: pass judge="),
-    "unknown setting": ({"sampling": 0.5}, "there is no such setting. Valid: enabled, metrics"),
+    "unknown setting": ({"sampling": 0.5}, "there is no such setting. Did you mean"),
 }
 
 

@@ -185,7 +185,7 @@ def test_the_program_measures_sets_and_goes_on_from_its_cache(validity: Validity
         ('{"id": 1}', [], "a.jsonl, line 1: not a labelled row (KeyError: 'query')"),
         ("not JSON", [], "a.jsonl, line 1: not a labelled row (JSONDecodeError"),
         ("", [], "a.jsonl has no rows"),
-        ("", ["--tiers", "large"], "--tiers takes minilm, lexical, or both"),
+        ("", ["--tiers", "large"], "--tiers takes minilm, fp32 and lexical"),
         ("", ["--limit", "0"], "--limit takes a number of rows, 1 or more"),
         ("", ["--scores", "groundednes"], "unknown metric 'groundednes'. Did you mean 'groundedness'?"),
         ("", ["--scores", "trace"], "trace: --scores takes local metrics, and a judge is needed for this"),

@@ -27,7 +27,7 @@ _NEGATION: Final = re.compile(
     re.IGNORECASE,
 )
 # "No, it did"
-_NO: Final = re.compile(r"\W*no\b", re.IGNORECASE)
+_NO: Final = re.compile(r"\W{0,5}no\b", re.IGNORECASE)
 # "not only", "no more than", "no doubt": nothing is denied. "no longer" denies what follows.
 _HARMLESS: Final = frozenset(
     map(stem, "only just merely necessarily doubt least matter more less fewer later earlier sooner other".split())

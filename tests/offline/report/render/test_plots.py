@@ -84,7 +84,7 @@ def test_a_threshold_is_dashed(tmp_path: Path) -> None:
     records = [record(f"q{k}", 1, Score(name="groundedness", value=k / 9, model="lexical")) for k in range(9)]
     report = build_report([write(tmp_path / "a.jsonl", records)])
 
-    assert "dashed: at least 0.75" in texts(to_svg(draw(panels(report), 0.95)))
+    assert "dashed: at least 0.5 " in texts(to_svg(draw(panels(report), 0.95)))
     assert "dashed: at least 0.6" in texts(to_svg(draw(panels(report, bounds={"groundedness": 0.6}), 0.95)))
 
 
