@@ -93,4 +93,6 @@ def test_words_that_are_repeated_thousands_of_times_are_scored_in_time(part: str
 
     found = evaluate_in_time(f"{text} x.", [f"{text.replace(' not', '')} x.", text])
 
-    assert 0 <= found["faithfulness"] <= 1
+    assert found.score("faithfulness") is not None or reasons(found)["faithfulness"].endswith(
+        "no words that could be compared"
+    )

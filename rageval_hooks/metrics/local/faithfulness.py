@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
-from rageval_hooks.metrics.support.fact_support import fact_support
 from rageval_hooks.metrics.support.sentence_scores import SentenceScore, as_metadata, explain_sentences
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.metrics.support.unseen import passage_name
@@ -103,7 +102,7 @@ class _Sentence:
 
 
 def _sentences(analysis: TurnAnalysis) -> list[_Sentence]:
-    support = fact_support(analysis)
+    support = analysis.fact_support
     found = []
     for sentence in analysis.grounding.sentences:
         start, end = sentence.span

@@ -9,7 +9,6 @@ from typing import ClassVar, Final
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.definition import MODEL_DETAILS
-from rageval_hooks.metrics.support.fact_support import fact_support
 from rageval_hooks.metrics.support.grounding import SentenceGrounding, groundedness
 from rageval_hooks.metrics.support.sentence_scores import (
     SentenceScore,
@@ -177,7 +176,7 @@ def _sentence_score(
 ) -> SentenceScore:
     start, end = sentence.span
     passage = analysis.prompt_positions[sentence.passage]
-    support = fact_support(analysis)
+    support = analysis.fact_support
     return SentenceScore(
         text=analysis.turn.response[start:end],
         score=sentence.score,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
-from rageval_hooks.metrics.support.fact_support import FactSupport, fact_support, facts_in_unseen
+from rageval_hooks.metrics.support.fact_support import FactSupport, facts_in_unseen
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.score import Result
 from rageval_hooks.text.facts import Fact
@@ -51,7 +51,7 @@ class UnsupportedFacts(LocalMetric):
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the count."""
-        support = fact_support(analysis)
+        support = analysis.fact_support
         # A fact of an unseen passage is counted: the model cannot have read it there. The explanation says where it is.
         unseen = facts_in_unseen(support.missing, analysis)
         lines = [_explain(support, analysis.facts)]

@@ -56,7 +56,8 @@ def fact_support(analysis: TurnAnalysis) -> FactSupport:
     # Most responses deny nothing, and then the question need not be read.
     stated = set(unsupported_facts(denied, analysis.query_facts)) if denied else set()
     in_question = tuple(fact for fact in denied if fact not in stated)
-    missing = (fact for fact in not_in_passages if fact not in in_question)
+    known = set(in_question)
+    missing = (fact for fact in not_in_passages if fact not in known)
     contradicted = (
         Fact(change.start, change.end, "negation", response[change.start : change.end], ())
         for change in analysis.reversals

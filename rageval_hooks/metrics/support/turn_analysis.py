@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from rageval_hooks.errors import InputTooLargeError, OverBudgetError
+from rageval_hooks.metrics.support.fact_support import FactSupport, fact_support
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
 from rageval_hooks.metrics.support.index_cache import cached_index, cached_statements
 from rageval_hooks.metrics.support.response_text import ResponseText
@@ -175,6 +176,11 @@ class TurnAnalysis:
         return merge_indexes(index.facts for index in self.prompt_indexes)
 
     @cached_property
+    def fact_support(self) -> FactSupport:
+        """Which facts of the response the passages of the prompt have."""
+        return fact_support(self)
+
+    @cached_property
     def query_facts(self) -> FactIndex:
         """The facts that the query states."""
         return index_facts(self.turn.query)
@@ -240,15 +246,23 @@ class TurnAnalysis:
             ModelUnavailableError: the embedder cannot be loaded, or is not loaded yet.
             OverBudgetError: the time is used up.
         """
-        _check_size(self.turn.texts(), MAX_EMBEDDED_CHARACTERS)
+        self._check_embedded_size()
         self._check_unprepared()
         return [self._passage_embedding(passage) for passage in self.turn.passages]
 
     def embed_passage(self, passage: Passage) -> None:
         """Embed one passage ahead of :attr:`passage_embeddings`, which raises the same; several threads may do so."""
-        _check_size(self.turn.texts(), MAX_EMBEDDED_CHARACTERS)
+        self._check_embedded_size()
         self.pause()
         self._passage_embedding(passage)
+
+    def _check_embedded_size(self) -> None:
+        # The size is counted once: each of ten thousand passages asks for it.
+        _check_number(self._characters, MAX_EMBEDDED_CHARACTERS)
+
+    @cached_property
+    def _characters(self) -> int:
+        return sum(map(len, self.turn.texts()))
 
     def _check_unprepared(self) -> None:
         """Stop if a caller waits and many passages are not embedded yet: it would wait in vain.
@@ -418,6 +432,9 @@ class TurnAnalysis:
 
 
 def _check_size(texts: Iterable[str], limit: int) -> None:
-    size = sum(map(len, texts))
+    _check_number(sum(map(len, texts)), limit)
+
+
+def _check_number(size: int, limit: int) -> None:
     if size > limit:
         raise InputTooLargeError(f"{size:,} characters to read; the limit is {limit:,}")

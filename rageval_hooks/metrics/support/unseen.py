@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rageval_hooks.metrics.support.grounding import groundedness
 from rageval_hooks.metrics.support.index_cache import cached_index
 from rageval_hooks.metrics.support.response_text import ResponseText
-from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.text.fact_index import entity_supported
 from rageval_hooks.text.sentences import Span
 from rageval_hooks.turn import Passage, Turn
+
+if TYPE_CHECKING:
+    from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 
 __all__ = ["missing_entities", "not_in_prompt", "passage_name", "unseen_support"]
 
