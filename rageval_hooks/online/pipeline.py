@@ -8,6 +8,8 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from opentelemetry.context import Context
@@ -36,7 +38,7 @@ from rageval_hooks.runtime.pool import local_pool
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import Worker, shared_worker
 from rageval_hooks.score import Evaluation
-from rageval_hooks.settings import Settings
+from rageval_hooks.settings import LEXICAL, Settings
 from rageval_hooks.turn import Turn
 
 __all__ = ["OnEvaluation", "Pipeline"]
@@ -164,6 +166,12 @@ class Pipeline:
             ConfigurationError: something is wrong or contradictory; the message says what is valid.
         """
         parts = resolve_parts(metrics, exporters, judge, tracer_provider, on_evaluation, plain, redact)
+        # Models and the language detector load in the background, and import numpy. A child that is forked at that
+        # moment could not import it again, not even for the application.
+        models = parts.settings.models
+        if {models.embedder, models.cross_encoder, models.nlp} != {LEXICAL} or find_spec("py3langid") is not None:
+            with suppress(ImportError):
+                import_module("numpy")
         pipeline = cls(
             parts.settings,
             parts.metrics,

@@ -170,7 +170,7 @@ class BackgroundValue(Generic[T]):
         was_loading = id(self) in _loading
         self._reset()
         _loading.pop(id(self), None)
-        if was_loading and _has_half_imports:
+        if was_loading and _has_half_imports and self._is_model:
             self._started_at = time.monotonic()
             self._fail(_FORKED)
 

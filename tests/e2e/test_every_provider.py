@@ -150,11 +150,12 @@ def test_the_scores_arrive_in_the_turns_trace(trace: Trace) -> None:
     assert found["rageval.score.strict"] == 0.5
 
 
-def test_every_result_is_an_event(trace: Trace) -> None:
-    """Named by the GenAI conventions."""
-    events = {values(event)["gen_ai.evaluation.name"] for event in trace.evaluation.events}
+def test_every_result_is_on_the_span(trace: Trace) -> None:
+    """Each once, as attributes."""
+    scores = {name.removeprefix("rageval.score.") for name in values(trace.evaluation) if "rageval.score." in name}
 
-    assert events == {"groundedness", "context_relevance", "strict"}
+    assert scores == {"groundedness", "context_relevance", "strict"}
+    assert not trace.evaluation.events
 
 
 def test_what_failed_can_be_searched_for(trace: Trace) -> None:
@@ -163,12 +164,3 @@ def test_what_failed_can_be_searched_for(trace: Trace) -> None:
     found = values(trace.evaluation if external else trace.root)
 
     assert found["rageval.label.strict"] == "fail"
-
-
-def test_scores_of_passages_name_the_span_that_lists_them(trace: Trace) -> None:
-    """The retriever's span, and the passage's position there."""
-    retrievers = [span for span in trace.spans.values() if values(span).get("openinference.span.kind") == "RETRIEVER"]
-    passages = [values(event) for event in trace.evaluation.events if "rageval.target.kind" in values(event)]
-
-    assert {event["rageval.target.span_id"] for event in passages} == {span.span_id.hex() for span in retrievers}
-    assert [event["rageval.target.document_position"] for event in passages] == [0, 1]

@@ -39,4 +39,4 @@ def test_the_scores_are_annotations_in_phoenix(way: str, phoenix: Phoenix) -> No
     found = {annotation["name"]: annotation["result"] for annotation in annotations}
     assert (found["unsupported_facts"]["score"], found["unsupported_facts"]["label"]) == (1, "fail")
     assert "September 2018" in found["unsupported_facts"]["explanation"]
-    assert 0 < found["groundedness"]["score"] < 1
+    assert 0 < found["faithfulness"]["score"] < 1
