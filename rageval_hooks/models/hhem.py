@@ -47,7 +47,7 @@ FOUNDATION = "google/flan-t5-base"
 PROMPT = "<pad> Determine if the hypothesis is true given the premise?\n\nPremise: {text1}\n\nHypothesis: {text2}"
 
 WINDOW_TOKENS = 2048
-"""Tokens of a source that are read at once: about the 8,192 characters at which seed 004 cuts. T5 has no limit, but
+"""Tokens of a source that are read at once: about the 8,192 characters of Open RAG Eval. T5 has no limit, but
 time and memory grow with the square."""
 
 OVERLAP_TOKENS = 256

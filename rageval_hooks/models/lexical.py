@@ -108,6 +108,10 @@ class LexicalNlp:
         pause()
         return [Entity(fact.text, _KINDS[fact.kind]) for fact in find_facts(text)]
 
+    def lemmas(self, text: str, pause: Callable[[], None] = lambda: None) -> frozenset[str]:
+        """Return nothing: rules know no lemmas."""
+        return frozenset()
+
     def concepts(self, query: str, pause: Callable[[], None] = lambda: None) -> list[str]:
         """Return the runs of content words of a query."""
         pause()

@@ -82,6 +82,12 @@ class Nlp:
             found.setdefault(concept.casefold(), concept)
         return list(found.values())
 
+    def lemmas(self, text: str, pause: Callable[[], None] = lambda: None) -> frozenset[str]:
+        """Return the lemmas of a text's words in lower case: "wake" for "woken". Empty without a lemmatizer."""
+        if "lemmatizer" not in self._pipeline.pipe_names:
+            return frozenset()
+        return frozenset(self._read(text, pause, _lemmas))
+
     def _need(self, what: str, *components: str) -> None:
         if not set(components).intersection(self._pipeline.pipe_names):
             raise ModelUnavailableError("nlp", f"{self.name} has no {what}")
@@ -113,6 +119,10 @@ def _concepts(doc: Any) -> Iterator[str]:
         # A verb inside a noun chunk is part of that concept: "the opened pier".
         if verb.i not in chunked:
             yield verb.text
+
+
+def _lemmas(doc: Any) -> Iterator[str]:
+    return (token.lemma_.lower() for token in doc if token.is_alpha)
 
 
 def _is_blank(token: Any) -> bool:

@@ -103,7 +103,7 @@ class TestFiles:
         assert float(row["groundedness"]) == values(outputs[1])[0]["groundedness"]
 
     def test_a_conversation_and_its_context(self, tmp_path: Path) -> None:
-        """Chat messages, and the passages in a second file (seed 001)."""
+        """Chat messages, and the passages in a second file (RAG Evaluation Pipeline (Lite))."""
         chat, context = tmp_path / "chat.txt", tmp_path / "context.json"  # a conversation may have any name
         turns = [
             {"turn": 1, "role": "User", "message": "When was the pier opened?"},

@@ -1,6 +1,6 @@
 """``citation``: do the cited passages support what they are cited for, and is every sentence cited?
 
-One judge call for all pairs. Source: seed 004 (TREC 2024 RAG track).
+One judge call for all pairs. Source: Open RAG Eval (TREC 2024 RAG track).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Citation(JudgeMetric):
     requires: ClassVar[tuple[Field, ...]] = ("query", "passages", "response")
     passages: ClassVar[PassageScope] = "prompt"
     family: ClassVar[str] = "generation"
-    source: ClassVar[str] = "seed 004 (TREC 2024 RAG track)"
+    source: ClassVar[str] = "Open RAG Eval (TREC 2024 RAG track)"
     calls: ClassVar[str] = "1 per 40 pairs of sentence and cited passage; 0 without citations"
 
     def __init__(self, *, batch: int = 40) -> None:

@@ -47,14 +47,14 @@ class NoAnswer(JudgeMetric):
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
             name="no_answer",
-            description="1 if the response attempts an answer, even a wrong one; 0 if it declines to answer",
+            description="1 if the response attempts an answer, even a wrong one; 0 for a refusal, despite the name",
             labels=("answered", "declined"),
             binary=True,
         ),
     )
     requires: ClassVar[tuple[Field, ...]] = ("query", "response")
     family: ClassVar[str] = "generation"
-    source: ClassVar[str] = "seed 004"
+    source: ClassVar[str] = "Open RAG Eval"
     calls: ClassVar[str] = "1"
 
     def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:

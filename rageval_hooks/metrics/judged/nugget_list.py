@@ -1,6 +1,6 @@
 """The steps of ``nuggets``: find them in the passages round by round, weigh them, and look for them in the response.
 
-Source: AutoNuggetizer (arXiv 2411.09607); seed 004.
+Source: AutoNuggetizer (arXiv 2411.09607); Open RAG Eval.
 """
 
 from __future__ import annotations

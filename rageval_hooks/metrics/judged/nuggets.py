@@ -1,6 +1,6 @@
 """``nuggets``: which of the facts that an answer could have, by the passages, the response has.
 
-Source: AutoNuggetizer (arXiv 2411.09607); seed 004.
+Source: AutoNuggetizer (arXiv 2411.09607); Open RAG Eval.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Nuggets(JudgeMetric):
     passages: ClassVar[PassageScope] = "prompt"
     family: ClassVar[str] = "generation"
     answerable_only: ClassVar[bool] = True
-    source: ClassVar[str] = "AutoNuggetizer (arXiv 2411.09607); seed 004"
+    source: ClassVar[str] = "AutoNuggetizer (arXiv 2411.09607); Open RAG Eval"
     calls: ClassVar[str] = "2 to 10, and those of umbrela, shared"
 
     def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:

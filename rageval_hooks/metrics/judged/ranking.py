@@ -1,6 +1,6 @@
 """precision@k, ap@k and mrr of the retrieved passages, from their UMBRELA grades.
 
-Source: seed 004.
+Source: Open RAG Eval.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Ranking(JudgeMetric):
     requires: ClassVar[tuple[Field, ...]] = ("query", "passages")
     family: ClassVar[str] = "retrieval"
     answerable_only: ClassVar[bool] = True
-    source: ClassVar[str] = "seed 004; arXiv 2406.06519 for the grades"
+    source: ClassVar[str] = "Open RAG Eval; arXiv 2406.06519 for the grades"
     calls: ClassVar[str] = "those of umbrela, shared"
 
     def __init__(self, relevant: int = 2, *, ks: Sequence[int] = (1, 3, 5)) -> None:

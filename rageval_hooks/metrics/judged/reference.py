@@ -1,6 +1,6 @@
 """``reference``: how much of a reference answer is in the response, and how much of the response is in it.
 
-One judge call. Source: seed 003.
+One judge call. Source: “Test procedure and metrics for RAG in 5 minutes”.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Reference(JudgeMetric):
     )
     requires: ClassVar[tuple[Field, ...]] = ("query", "response", "reference")
     family: ClassVar[str] = "reference"
-    source: ClassVar[str] = "seed 003"
+    source: ClassVar[str] = "“Test procedure and metrics for RAG in 5 minutes”"
     calls: ClassVar[str] = "1"
 
     def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:

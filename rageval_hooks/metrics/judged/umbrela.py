@@ -1,6 +1,6 @@
 """UMBRELA: how well each passage answers the query, as a grade from 0 to 3.
 
-One call for all passages of a turn, or one per passage. Source: UMBRELA (arXiv 2406.06519); seed 004.
+One call for all passages of a turn, or one per passage. Source: UMBRELA (arXiv 2406.06519); Open RAG Eval.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Umbrela(JudgeMetric):
     requires: ClassVar[tuple[Field, ...]] = ("query", "passages")
     family: ClassVar[str] = "retrieval"
     answerable_only: ClassVar[bool] = True
-    source: ClassVar[str] = "UMBRELA (arXiv 2406.06519); seed 004"
+    source: ClassVar[str] = "UMBRELA (arXiv 2406.06519); Open RAG Eval"
     calls: ClassVar[str] = "1 per 20 passages; per_passage=True: 1 each"
 
     def __init__(self, per_passage: bool = False, *, batch: int = 20) -> None:

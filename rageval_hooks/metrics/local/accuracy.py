@@ -70,7 +70,7 @@ class AccuracyMetric(LocalMetric):
     passages: ClassVar[PassageScope] = "prompt"
     models: ClassVar[tuple[Role, ...]] = ("embedder", "nlp")
     family: ClassVar[str] = "local"
-    source: ClassVar[str] = "seed 001; en_core_web_sm, all-MiniLM-L6-v2"
+    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite); en_core_web_sm, all-MiniLM-L6-v2"
     default: ClassVar[bool] = True
     about_claims: ClassVar[bool] = True
 

@@ -27,7 +27,7 @@ class AnswerRelevance(LocalMetric):
     models: ClassVar[tuple[Role, ...]] = ("cross_encoder",)
     family: ClassVar[str] = "local"
     answerable_only: ClassVar[bool] = True
-    source: ClassVar[str] = "seed 001; cross-encoder/ms-marco-MiniLM-L-6-v2"
+    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite); cross-encoder/ms-marco-MiniLM-L-6-v2"
     default: ClassVar[bool] = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:

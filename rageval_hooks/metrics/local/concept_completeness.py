@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+import snowballstemmer
+
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, LocalMetric, ScoreDefinition
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import AnyEmbedding, Role
 from rageval_hooks.score import Result
-from rageval_hooks.text.words import weighed_words, words_of
+from rageval_hooks.text.words import fold, weighed_words
 
 __all__ = ["ConceptCompleteness"]
 
@@ -29,7 +31,7 @@ class ConceptCompleteness(LocalMetric):
     """
 
     name: ClassVar[str] = "concept_completeness"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(name="concept_completeness", description="share of the query's concepts in the response"),
     )
@@ -37,7 +39,7 @@ class ConceptCompleteness(LocalMetric):
     models: ClassVar[tuple[Role, ...]] = ("embedder", "nlp")
     family: ClassVar[str] = "local"
     answerable_only: ClassVar[bool] = True
-    source: ClassVar[str] = "seed 001; en_core_web_sm, all-MiniLM-L6-v2"
+    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite); en_core_web_sm, all-MiniLM-L6-v2"
     default: ClassVar[bool] = True
     about_claims: ClassVar[bool] = True
 
@@ -69,8 +71,11 @@ class ConceptCompleteness(LocalMetric):
     def _missed(self, best: Mapping[str, float], analysis: TurnAnalysis) -> list[str]:
         """Return the concepts that the response takes up neither by their meaning nor by their words."""
         distant = [concept for concept, cosine in best.items() if cosine <= self.threshold]
-        said = frozenset(words_of(analysis.response.stated).keys) if distant else frozenset()
-        return [concept for concept in distant if not _is_said(concept, said)]
+        if not distant:
+            return []
+        nlp, response = analysis.models.nlp(wait=analysis.wait), analysis.response.stated
+        said = _Words(response, nlp.lemmas(response, analysis.pause))
+        return [concept for concept in distant if not said.have(_Words(concept, nlp.lemmas(concept)))]
 
 
 def _models(analysis: TurnAnalysis) -> str:
@@ -84,10 +89,28 @@ def _best_cosine(concept: AnyEmbedding, sentences: Sequence[AnyEmbedding]) -> fl
     return max(sentence.best_cosine(concept) for sentence in sentences)  # type: ignore[arg-type]  # of one model
 
 
-def _is_said(concept: str, said: frozenset[str]) -> bool:
-    """Return True if a response with these words has all content words of a concept.
+class _Words:
+    """The content words of a text in the forms in which they are compared.
 
     MiniLM puts a single word such as "opened" far from a whole sentence that has it, so the cosine alone misses it.
+
+    Args:
+        text: the text.
+        lemmas: the lemmas of its words; empty if they are not known.
     """
-    content = [word.key for word in weighed_words(concept) if word.is_content]
-    return bool(content) and said.issuperset(content)
+
+    def __init__(self, text: str, lemmas: frozenset[str]) -> None:
+        stemmer = snowballstemmer.stemmer("english")
+        content = [word for word in weighed_words(text) if word.is_content]
+        self._keys = frozenset(word.key for word in content)
+        # "regulated" and "regulation" have one stem, "wake" and "woken" one lemma.
+        self._stems = frozenset(stemmer.stemWord(fold(text[word.start : word.end])) for word in content)
+        self._lemmas = lemmas
+
+    def have(self, concept: _Words) -> bool:
+        """Return True if these words have all words of a concept, in any form."""
+        if not concept._keys:
+            return False
+        if self._keys >= concept._keys or self._stems >= concept._stems:
+            return True
+        return bool(concept._lemmas) and self._lemmas >= concept._lemmas

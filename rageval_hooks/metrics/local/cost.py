@@ -51,7 +51,7 @@ class Cost(LocalMetric):
         ScoreDefinition(name="cost", description="price of the tokens", direction="lower", high=None, unit="USD"),
     )
     family: ClassVar[str] = "usage"
-    source: ClassVar[str] = "genai-prices; the fixed rate: seed 001"
+    source: ClassVar[str] = "genai-prices; the fixed rate: RAG Evaluation Pipeline (Lite)"
     default: ClassVar[bool] = True
 
     def __init__(self, rate_per_1k: float | None = None) -> None:

@@ -25,7 +25,7 @@ class EntityConsistency(LocalMetric):
     passages: ClassVar[PassageScope] = "prompt"
     models: ClassVar[tuple[Role, ...]] = ("nlp",)
     family: ClassVar[str] = "local"
-    source: ClassVar[str] = "seed 001; en_core_web_sm"
+    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite); en_core_web_sm"
     default: ClassVar[bool] = True
     about_claims: ClassVar[bool] = True
 

@@ -55,7 +55,7 @@ class HallucinationEvaluation(LocalMetric):
     passages: ClassVar[PassageScope] = "prompt"
     models: ClassVar[tuple[Role, ...]] = ("hhem",)
     family: ClassVar[str] = "local"
-    source: ClassVar[str] = "seed 004; vectara/hallucination_evaluation_model"
+    source: ClassVar[str] = "Open RAG Eval; vectara/hallucination_evaluation_model"
     about_claims: ClassVar[bool] = True
 
     def __init__(self, *, max_passes: int = 64) -> None:

@@ -28,7 +28,7 @@ class Latency(LocalMetric):
     )
     requires: ClassVar[tuple[Field, ...]] = ("timing",)
     family: ClassVar[str] = "usage"
-    source: ClassVar[str] = "seed 001"
+    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite)"
     default: ClassVar[bool] = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:

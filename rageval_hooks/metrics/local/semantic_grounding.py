@@ -28,7 +28,7 @@ class SemanticGrounding(LocalMetric):
     passages: ClassVar[PassageScope] = "prompt"
     models: ClassVar[tuple[Role, ...]] = ("embedder",)
     family: ClassVar[str] = "local"
-    source: ClassVar[str] = "seed 001; all-MiniLM-L6-v2"
+    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite); all-MiniLM-L6-v2"
     default: ClassVar[bool] = True
     about_claims: ClassVar[bool] = True
 

@@ -40,7 +40,7 @@ class Tokens(LocalMetric):
         _definition("tokens.output", "tokens written"),
     )
     family: ClassVar[str] = "usage"
-    source: ClassVar[str] = "seed 001"
+    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite)"
     default: ClassVar[bool] = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:

@@ -81,6 +81,13 @@ def test_concepts_in_the_lexical_tier(response: str, value: float) -> None:
     assert (score.value, score.model) == (value, "lexical")
 
 
+def test_a_word_in_another_form_is_taken_up() -> None:
+    """ "regulated" and "regulation" have one stem."""
+    score = score_of("How are the exports regulated?", "The regulation of exports is strict, as many people say often.")
+
+    assert (score.value, score.explanation) == (1.0, "taken up: exports regulated")
+
+
 @pytest.mark.parametrize(("threshold", "value"), [(0.0, 1.0), (0.25, 0.5), (0.45, 0.0), (1.0, 0.0)])
 def test_the_threshold_is_a_setting(threshold: float, value: float, real_models: Models) -> None:
     """The cosine must be above it."""

@@ -50,7 +50,7 @@ ANSWER = "Anna Berg designed the pier. It was opened in 2019."
 
 
 def test_what_fits_is_read_in_one_pass(models: Models, hhem: Hhem) -> None:
-    """The passages as one source, in their order, and the whole response, as seed 004 has it."""
+    """The passages as one source, in their order, and the whole response, as Open RAG Eval has it."""
     score = score_of(run(HallucinationEvaluation(), make_turn(ANSWER, [PIER, "  ", MUSEUM]), models))
 
     assert score.value == hhem.support(f"{PIER}\n{MUSEUM}", ANSWER)

@@ -211,7 +211,7 @@ class TestNative:
 
 class TestOpenRagEval:
     def test_a_row_per_question(self, tmp_path: Path) -> None:
-        """With the columns that seed 004 lists."""
+        """With the columns that Open RAG Eval lists."""
         path = tmp_path / "a.csv"
         write_output(path, listed([record(results=RESULTS)]), "open-rag-eval")
         [row] = table(path)
