@@ -193,7 +193,3 @@ class Signal:
                 self._callbacks.append(call)
                 return
         call()
-
-
-def give_way() -> None:
-    """Do nothing."""

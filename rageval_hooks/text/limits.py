@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from rageval_hooks.runtime.threads import give_way
-
 __all__ = [
     "MAX_COUNTED_CHARACTERS",
     "MAX_EMBEDDED_CHARACTERS",
@@ -86,7 +84,6 @@ def scan(pattern: re.Pattern[str], text: str, start: int = 0, end: int | None = 
     A match never crosses the border of two pieces. Positions are those of the whole text.
     """
     end = len(text) if end is None else end
-    give_way()
     # Most texts are one piece. Without a generator around it, a match costs half as much.
     if end - start <= PIECE_CHARACTERS:
         return pattern.finditer(text, start, end)
@@ -95,7 +92,6 @@ def scan(pattern: re.Pattern[str], text: str, start: int = 0, end: int | None = 
 
 def _scan_pieces(pattern: re.Pattern[str], text: str, start: int, end: int) -> Iterator[re.Match[str]]:
     for piece in pieces(text, start, end):
-        give_way()
         yield from pattern.finditer(text, *piece)
 
 
@@ -110,13 +106,11 @@ def scan_at(pattern: re.Pattern[str], text: str, positions: Iterable[int]) -> It
         positions: where matches may begin, in order; there may be more of them than matches.
     """
     borders = pieces(text)
-    give_way()
     # Most texts are one piece.
     end = len(text) if len(text) <= PIECE_CHARACTERS else next(borders)[1]
     done = 0
     for position in positions:
         while position >= end and end < len(text):
-            give_way()
             _, end = next(borders)
         found = pattern.match(text, position, end) if position >= done else None
         if found:

@@ -12,7 +12,6 @@ from operator import itemgetter
 from typing import Final, Literal, NamedTuple
 
 from rageval_hooks.runtime.lazy import cached_property
-from rageval_hooks.runtime.threads import give_way
 from rageval_hooks.text.limits import PIECE_CHARACTERS, pieces, scan, scan_at, substitute
 from rageval_hooks.text.numerals import CARDINALS, NUMBER_WORD, number_readings
 from rageval_hooks.text.sentences import Span, sentence_spans
@@ -387,7 +386,6 @@ def words(text: str, start: int = 0, end: int | None = None) -> Words:
     starts: list[int] = []
     ends: list[int] = []
     for first, last in pieces(text, start, end):
-        give_way()
         tokens = _tokens(text[first:last], first)
         raws += tokens[0]
         starts += tokens[1]
