@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterator
@@ -44,8 +45,13 @@ class JsonlExporter(Exporter):
     def __init__(self, path: str | os.PathLike[str] = "rageval.jsonl", *, policy: ContentPolicy | None = None) -> None:
         self.path = Path(path)
         self._policy = policy or ContentPolicy()
-        # Opened once at the start: a path that cannot be written is an error now, not in the background.
-        self._open().close()
+        # A path that cannot be written is an error now, not in the background. The file comes with the first line.
+        folder = self.path.parent
+        if self.path.exists():
+            self._open().close()
+        elif not folder.is_dir() or not os.access(folder, os.W_OK):
+            code = errno.EACCES if folder.is_dir() else errno.ENOENT
+            raise OSError(code, os.strerror(code), str(self.path))
         self._lost = 0
         self._reason = ""
 

@@ -7,8 +7,9 @@ https://github.com/Arize-ai/openinference/tree/main/spec.
 
 from __future__ import annotations
 
-SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai/0.1.0"
-"""The version of the GenAI conventions that the names below follow; they have a repository of their own."""
+SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
+"""The version of the GenAI conventions that the names below follow. They have a repository of their own, whose manifest
+declares this URL; there is no stable release yet."""
 
 # --- ours
 TURN_ID = "rageval.turn.id"

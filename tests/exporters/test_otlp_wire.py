@@ -132,7 +132,7 @@ def test_the_scope_has_a_schema(received: Received) -> None:
         for scope in resource.scope_spans
     }
 
-    assert scope.startswith("https://opentelemetry.io/schemas/gen-ai/")
+    assert scope == "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 
 
 def test_times(received: Received) -> None:
