@@ -9,12 +9,12 @@ from typing import Any, Final
 from rageval_hooks.guard.options import GuardDecision
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
 
-__all__ = ["DECISION_KEY", "answer_in", "bare_chunk", "question_in", "split_chunk", "text_in", "with_answer"]
+__all__ = ["DECISION_KEY", "answer_in", "bare_chunk", "question_in", "split_chunk", "text_in", "with_decision"]
 
 DECISION_KEY: Final = "rageval_guard"
 """The key of the decision in a message's ``response_metadata`` and in a mapping."""
 
-_MESSAGES = "messages"
+_MESSAGES: Final = "messages"
 """The key of the conversation in the state of an agent; its last message is the answer."""
 
 
@@ -25,23 +25,15 @@ def text_in(value: Any) -> str | None:
     content = getattr(value, "content", None)
     if isinstance(content, str):
         return content
-    if isinstance(content, list):
-        return "".join(map(_block_text, content))
-    return None
+    return "".join(map(_block_text, content)) if isinstance(content, list) else None
 
 
 def _block_text(block: object) -> str:
-    # "text", or {"type": "text", "text": "…"}; other blocks are reasoning, images, calls of tools.
+    # "text", or {"type": "text", "text": "…"}; other blocks are reasoning, images and tool calls.
     if isinstance(block, str):
         return block
     fields = mapping_or_empty(block)
-    if fields.get("type") != "text":
-        return ""
-    return text_or_empty(fields.get("text"))
-
-
-def _answer_key(value: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    return next((key for key in keys if text_in(value.get(key)) is not None), None)
+    return text_or_empty(fields.get("text")) if fields.get("type") == "text" else ""
 
 
 def answer_in(value: Any, keys: Sequence[str]) -> str | None:
@@ -51,15 +43,7 @@ def answer_in(value: Any, keys: Sequence[str]) -> str | None:
         value: a string, a message, a mapping with one of the keys, or the state of an agent with ``messages``.
         keys: the keys of an answer, in order.
     """
-    if not isinstance(value, Mapping):
-        return text_in(value)
-    key = _answer_key(value, keys)
-    if key is not None:
-        return text_in(value[key])
-    messages = value.get(_MESSAGES)
-    if not isinstance(messages, list) or not messages:
-        return None
-    return text_in(messages[-1])
+    return text_in(_part(value, keys))
 
 
 def question_in(value: Any, keys: Sequence[str]) -> str:
@@ -67,103 +51,98 @@ def question_in(value: Any, keys: Sequence[str]) -> str:
     if isinstance(value, str):
         return value
     fields = mapping_or_empty(value)
-    key = _answer_key(fields, keys)
-    if key is None:
-        return ""
-    return text_in(fields[key]) or ""
+    return next((text for key in keys if (text := text_in(fields.get(key))) is not None), "")
 
 
-def with_answer(value: Any, keys: Sequence[str], decision: GuardDecision) -> Any:
+def _place(value: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+    """Return the key under which a mapping has its answer."""
+    for key in keys:
+        if text_in(value.get(key)) is not None:
+            return key
+    messages = value.get(_MESSAGES)
+    return _MESSAGES if isinstance(messages, list) and messages else None
+
+
+def _part(value: Any, keys: Sequence[str]) -> Any:
+    """Return the string or message with the answer: the value itself, or a part of a mapping."""
+    if not isinstance(value, Mapping):
+        return value
+    place = _place(value, keys)
+    if place is None:
+        return None
+    return value[place][-1] if place == _MESSAGES else value[place]
+
+
+def _with_part(value: Any, keys: Sequence[str], part: Any, *, bare: bool = False) -> Any:
+    """Return a copy of the output of a chain with another string or message as its answer.
+
+    Args:
+        value: the output, which has an answer.
+        keys: the keys of an answer, in order.
+        part: the new answer.
+        bare: True for a mapping with the answer and nothing else.
+    """
+    if not isinstance(value, Mapping):
+        return part
+    place = _place(value, keys)
+    changed: Any = copy(value)  # of the same class: LangChain adds up chunks of AddableDict
+    if bare:
+        changed.clear()
+    changed[place] = [*([] if bare else value[_MESSAGES][:-1]), part] if place == _MESSAGES else part
+    return changed
+
+
+def _with_text(part: Any, text: str) -> Any:
+    """Return a string or a message with another text. A message keeps its id, its usage and everything else."""
+    return text if isinstance(part, str) else part.model_copy(update={"content": text})
+
+
+def with_decision(value: Any, keys: Sequence[str], decision: GuardDecision) -> Any:
     """Return the output of a chain with what the guard hands on. The value itself is not changed.
 
     A string is a string afterwards. A message has the decision in ``response_metadata``, and a mapping has it under
     ``rageval_guard``.
     """
-    if isinstance(value, str):
-        return decision.answer
-    if not isinstance(value, Mapping):
-        return _message_with_decision(value, decision)
-    changed: Any = copy(value)  # of the same class: LangChain adds up chunks of AddableDict
-    changed[DECISION_KEY] = decision.summary()
-    key = _answer_key(value, keys)
-    if key is not None:
-        if decision.blocked:
-            changed[key] = _with_text(value[key], decision.answer)
-        return changed
-    *earlier, last = value[_MESSAGES]
-    changed[_MESSAGES] = [*earlier, _message_with_decision(last, decision)]
+    part = _part(value, keys)
+    # An answer that passes keeps its blocks.
+    changed = _with_text(part, decision.answer) if decision.blocked else part
+    if not isinstance(changed, str):
+        metadata = {**getattr(changed, "response_metadata", {}), DECISION_KEY: decision.summary()}
+        changed = changed.model_copy(update={"response_metadata": metadata})
+    changed = _with_part(value, keys, changed)
+    if isinstance(value, Mapping):
+        changed[DECISION_KEY] = decision.summary()
     return changed
-
-
-def _message_with_decision(message: Any, decision: GuardDecision) -> Any:
-    changed = _with_text(message, decision.answer) if decision.blocked else message
-    metadata = {**getattr(message, "response_metadata", {}), DECISION_KEY: decision.summary()}
-    return changed.model_copy(update={"response_metadata": metadata})
-
-
-def _with_text(value: Any, text: str) -> Any:
-    """Return a string or a message with another text. A message keeps its id, its usage and everything else."""
-    return text if isinstance(value, str) else value.model_copy(update={"content": text})
 
 
 # --------------------------------------------------------------------------- chunks of a stream
 
-_ONCE: Final[Mapping[str, Any]] = {
-    "usage_metadata": None,
-    "response_metadata": {},
-    "additional_kwargs": {},
-    "tool_call_chunks": [],
-    "tool_calls": [],
-    "invalid_tool_calls": [],
-    "chunk_position": None,
-}
-"""The fields of a message's chunk besides its text. Chunks are added up, so only one of two parts may have it."""
-
 
 def split_chunk(chunk: Any, keys: Sequence[str], at: int) -> tuple[list[Any], Any]:
-    """Split a chunk behind some characters of its text.
+    """Split a chunk after some characters of its text.
 
     Returns:
         The first part, in a list, and the rest. The list is empty if nothing is before the position, or if the chunk
         cannot be split: then the rest is the whole chunk.
     """
-    text = answer_in(chunk, keys)
-    if not at or text is None or not _can_split(chunk, keys):
+    part = _part(chunk, keys)
+    # Whole messages, unlike their chunks, cannot be added up again.
+    can_split = isinstance(part, str) or (
+        type(part).__name__.endswith("MessageChunk") and isinstance(part.content, str)
+    )
+    text = text_in(part)
+    if not at or text is None or not can_split:
         return [], chunk
-    return [bare_chunk(chunk, keys, text[:at])], _rest_of_chunk(chunk, keys, text[at:])
-
-
-def _can_split(chunk: Any, keys: Sequence[str]) -> bool:
-    if isinstance(chunk, Mapping):
-        key = _answer_key(chunk, keys)
-        return key is not None and _can_split(chunk[key], keys)
-    if isinstance(chunk, str):
-        return True
-    # Whole messages cannot be added up again.
-    return type(chunk).__name__.endswith("MessageChunk") and isinstance(chunk.content, str)
-
-
-def _rest_of_chunk(chunk: Any, keys: Sequence[str], text: str) -> Any:
-    key = _answer_key(chunk, keys) if isinstance(chunk, Mapping) else None
-    if key is None:
-        return _with_text(chunk, text)
-    changed: Any = copy(chunk)
-    changed[key] = _with_text(chunk[key], text)
-    return changed
+    return [bare_chunk(chunk, keys, text[:at])], _with_part(chunk, keys, _with_text(part, text[at:]))
 
 
 def bare_chunk(chunk: Any, keys: Sequence[str], text: str) -> Any:
-    """Return a chunk of the same form with another text and nothing else."""
-    if isinstance(chunk, str):
-        return text
-    if not isinstance(chunk, Mapping):
-        known = {name: value for name, value in _ONCE.items() if name in type(chunk).model_fields}
-        return chunk.model_copy(update={**known, "content": text})
-    bare: Any = copy(chunk)
-    bare.clear()
-    key = _answer_key(chunk, keys)
-    if key is not None:
-        bare[key] = bare_chunk(chunk[key], keys, text)
-    else:
-        bare[_MESSAGES] = [bare_chunk(chunk[_MESSAGES][-1], keys, text)]
-    return bare
+    """Return a chunk of the same form with another text and nothing else but its id.
+
+    Chunks are added up: of two parts of a message, only one may have its usage and its metadata.
+    """
+    part = _part(chunk, keys)
+    if isinstance(part, str):
+        return _with_part(chunk, keys, text, bare=True)
+    role = {"role": part.role} if hasattr(part, "role") else {}
+    return _with_part(chunk, keys, type(part)(content=text, id=part.id, **role), bare=True)

@@ -8,21 +8,26 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Final, get_args
+from typing import Any, Final, get_args
+
+from opentelemetry import context as otel_context
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.guard.evidence import GuardEvidence
 from rageval_hooks.guard.options import AnswerBlockedError, GuardAction, GuardDecision, GuardOptions, GuardVerdict
-from rageval_hooks.guard.span import GuardSpans, SpanPlace
+from rageval_hooks.guard.span import GuardSpans
+from rageval_hooks.guard.steps import Step, Steps
+from rageval_hooks.integrations.capture.merging import turn_of
+from rageval_hooks.integrations.capture.passages import passage_of
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.metrics.support.running import MISSING
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.pending import PendingTurn
-from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.fork import ForkSafeLock, run_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import DaemonPool, local_pool
@@ -30,15 +35,13 @@ from rageval_hooks.runtime.worker import shared_worker
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
 from rageval_hooks.text.refusals import says_nothing
 from rageval_hooks.text.words import weighed_words
-from rageval_hooks.turn import Turn
+from rageval_hooks.turn import Passage, Turn
 
-__all__ = ["Decider"]
+__all__ = ["Decider", "GuardEvidence", "passages_under", "read_passages"]
 
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 
 _THREADS: Final = 4
-_MOST_WAITING: Final = 1_000
-"""Checks that may wait for a thread. More cannot be done within any usual timeout."""
 
 _RESERVE: Final = 0.35
 _MOST_RESERVED: Final = 0.025
@@ -49,10 +52,85 @@ _SHORT: Final = 200
 """Characters up to which an answer may have no content words, such as "Yes, it is."."""
 
 _POLL_SECONDS: Final = 0.002
-_NO_PASSAGES: Final = MISSING["passages"]
 
 # A citation after a refusal: "[1]", "[^2]". Without the passages it is not certain, but it never is a claim.
 _CITED: Final = re.compile(r" ?\[\^?\d{1,3}\]")
+
+
+# --------------------------------------------------------------------------- what an answer is checked against
+
+
+def _captured_recording() -> Recording | None:
+    """Return the recording of the turn that the calling code is in; None if no turn is being captured."""
+    # The guard is no framework, so the run around it may be of any.
+    entry = shared_recorder().surrounding(None)
+    return None if entry is None else entry[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardEvidence:
+    """What is known about an answer when it is checked.
+
+    Attributes:
+        question: the user's question, if the caller knows it.
+        passages: the passages that the caller names.
+        recording: the turn that is being captured around the check; None outside of a captured turn.
+        named_only: True if only the caller's passages count, and not those of the captured turn.
+    """
+
+    question: str = ""
+    passages: Sequence[Passage] = ()
+    recording: Recording | None = field(default_factory=_captured_recording)
+    named_only: bool = False
+
+    def with_passages(self, passages: Iterable[Passage]) -> GuardEvidence:
+        """Return the evidence with further passages that the caller names."""
+        return replace(self, passages=(*self.passages, *passages))
+
+    def turn(self, answer: str) -> Turn:
+        """Return the turn so far, with an answer. Not for event loops: the captured turn is built here."""
+        named = Turn(query=self.question, passages=tuple(self.passages), response=answer)
+        if self.recording is None or self.named_only:
+            return named
+        try:
+            captured = turn_of(self.recording)
+        except Exception as error:
+            self.recording.owner.failed("a guard could not read the turn that is being captured", error)
+            return named
+        # Passages may also come from code that nothing captures.
+        passages = captured.passages if captured.prompt_passages else (named.passages or captured.passages)
+        changes = {"query": self.question or captured.query, "passages": passages, "response": answer}
+        # The turn has not ended, and the part of the answer that is there is what is checked.
+        return captured.model_copy(update={**changes, "status": "ok", "complete": True, "error": None})
+
+
+def read_passages(value: object) -> list[Passage]:
+    """Return the passages in a value that an application keeps under a key.
+
+    Args:
+        value: a text, a mapping with ``text``, a document, a node, or several of these. Anything else has no passages.
+    """
+    single = passage_of(value)
+    found: list[Passage | None] = [single]
+    if single is None:
+        is_list = isinstance(value, Iterable) and not isinstance(value, (Mapping, bytes))
+        found = list(map(passage_of, value)) if is_list else []  # type: ignore[call-overload]
+    # A blank passage supports nothing.
+    return [passage for passage in found if passage is not None and passage.text.strip()]
+
+
+def passages_under(values: Mapping[str, Any], keys: Iterable[str]) -> list[Passage]:
+    """Return the passages under the first key that has some."""
+    return next((passages for key in keys if (passages := read_passages(values.get(key)))), [])
+
+
+# --------------------------------------------------------------------------- checks and decisions
+
+
+@cache
+def _pool() -> DaemonPool:
+    """Return the threads of all guards of the process."""
+    return DaemonPool(_THREADS, "rageval-guard")
 
 
 class _Check:
@@ -64,7 +142,7 @@ class _Check:
         timeout: seconds until callers stop waiting.
 
     Attributes:
-        arrival: is done when the check is. Callers wait for it, or await it, until the timeout.
+        done: callers wait for it, or await it, until the timeout.
         verdict: the verdict, if it needs no metrics.
         reason: why the check was not started.
         turn: the turn that was checked; None until it is built.
@@ -75,24 +153,25 @@ class _Check:
     def __init__(self, answer: str, evidence: GuardEvidence, timeout: float) -> None:
         self.answer = answer
         self.evidence = evidence
-        self.place = SpanPlace(evidence.recording)
+        self.started_at = time.time_ns()
+        self.context = otel_context.get_current()
         self.started = time.perf_counter()
         self.deadline = self.started + timeout - min(_RESERVE * timeout, _MOST_RESERVED)
-        self.arrival = PendingTurn(self.deadline)
+        self.done = PendingTurn(self.deadline)
         self.verdict: GuardVerdict | None = None
         self.reason = ""
         self.turn: Turn | None = None
         self.results: Sequence[Result] = ()
         self.error: BaseException | None = None
         self.analysis: TurnAnalysis | None = None
-        self.future: Future[None] | None = None
+        self.working: Future[None] | None = None
         self.judging: Future[Evaluation] | None = None
         self.given_up = False
 
     def give_up(self) -> None:
         """Stop the work as far as that is possible. Its results are not used."""
         self.given_up = True
-        for future in (self.future, self.judging):
+        for future in (self.working, self.judging):
             if future is not None:
                 future.cancel()
         if self.analysis is not None:
@@ -100,52 +179,10 @@ class _Check:
             self.analysis.deadline = float("-inf")
 
 
-class _Pool:
-    """The threads of all guards of the process, and what is on them.
+_running: set[_Check] = set()
+"""The checks that are on a thread now. Sets change by single, atomic operations."""
 
-    A model that hangs keeps its thread. Once all threads are kept, further checks fail at once instead of waiting for
-    the timeout one by one.
-    """
-
-    def __init__(self) -> None:
-        self._executor = DaemonPool(_THREADS, "rageval-guard")
-        # Sets change by single, atomic operations.
-        self._open: set[_Check] = set()
-        self._running: set[_Check] = set()
-
-    def start(self, check: _Check, run: Callable[[_Check], None]) -> None:
-        """Run a check on one of the threads, or note on it why none is free. Never blocks."""
-        stuck = sum(other.given_up for other in list(self._running))
-        if stuck >= _THREADS:
-            check.reason = f"{stuck} earlier checks are still running after their timeout"
-        elif len(self._open) >= _MOST_WAITING + _THREADS:
-            check.reason = f"{len(self._open)} checks are waiting already"
-        if check.reason:
-            check.arrival.finish()
-            return
-        self._open.add(check)
-        check.future = self._executor.submit(self._run, check, run)
-        check.future.add_done_callback(lambda _: self._done(check))
-
-    def _run(self, check: _Check, run: Callable[[_Check], None]) -> None:
-        self._running.add(check)
-        try:
-            run(check)
-        finally:
-            self._running.discard(check)
-
-    def _done(self, check: _Check) -> None:
-        """Called when a check has run, and when it was cancelled in the queue."""
-        self._open.discard(check)
-        check.arrival.finish()
-
-
-@cache
-def _pool() -> _Pool:
-    return _Pool()
-
-
-run_in_child(_pool.cache_clear)
+run_in_child(_running.clear)
 
 
 class Decider:
@@ -155,23 +192,16 @@ class Decider:
         options: what happens to an answer.
         engine: runs the metrics.
         thresholds: the thresholds of the scores that count.
-        spans: writes the spans of decisions.
-        privacy_of: returns what a judge may see of a captured turn.
+        spans: writes the spans of decisions, and knows what may leave.
     """
 
     def __init__(
-        self,
-        options: GuardOptions,
-        engine: Engine,
-        thresholds: Mapping[str, float | None],
-        spans: GuardSpans,
-        privacy_of: Callable[[Recording | None], PrivacyPolicy],
+        self, options: GuardOptions, engine: Engine, thresholds: Mapping[str, float | None], spans: GuardSpans
     ) -> None:
         self.options = options
         self._engine = engine
         self._thresholds = thresholds
         self._spans = spans
-        self._privacy_of = privacy_of
         self._asks_judge = any(metric.asks_judge for metric in engine.metrics)
         self._counts: Counter[str] = Counter()
         self._counting = ForkSafeLock()
@@ -191,7 +221,7 @@ class Decider:
         attempt: int = 1,
         may_regenerate: bool = False,
         final: bool = True,
-    ) -> GuardDecision:
+    ) -> Steps[GuardDecision]:
         """Check an answer and decide.
 
         Args:
@@ -206,67 +236,53 @@ class Decider:
             AnswerBlockedError: the answer is blocked and ``on_fail`` is "raise".
         """
         check = self._begin(answer, evidence)
-        # Returns at the timeout too; the verdict then is "unchecked".
-        check.arrival.wait()
-        decision = self._decision(check, attempt, may_regenerate)
-        if _is_reported(decision, final):
-            self._spans.write(decision, check.turn, check.place)
-            self._report(decision)
-        return _unless_raised(decision)
-
-    async def adecide(
-        self,
-        answer: str,
-        evidence: GuardEvidence,
-        *,
-        attempt: int = 1,
-        may_regenerate: bool = False,
-        final: bool = True,
-    ) -> GuardDecision:
-        """Check an answer and decide, without blocking the event loop, asyncio's or trio's; see :meth:`decide`."""
-        check = self._begin(answer, evidence)
         try:
-            await _arrived(check.arrival)
-        except BaseException:  # the caller was cancelled and does not wait any longer
+            # Ends at the timeout too; the verdict then is "unchecked".
+            yield _until(check.done)
+        except GeneratorExit:  # the caller was cancelled
             check.give_up()
             raise
-        decision = self._decision(check, attempt, may_regenerate)
-        if _is_reported(decision, final):
-            written = PendingTurn(time.perf_counter() + self.options.timeout)
-
-            def write() -> None:
-                self._spans.write(decision, check.turn, check.place)
-                written.finish()
-
-            # Redacting texts may take a while.
-            is_slow = self._privacy_of(check.evidence.recording).active
-            if is_slow:
-                local_pool().submit(write)
-                await _arrived(written)
-            else:
-                write()
+        verdict, reason = self._verdict(check)
+        action = self._action(verdict, may_regenerate)
+        decision = GuardDecision(
+            verdict=verdict,
+            action=action,
+            answer=answer if action in ("passed", "flagged") else self.options.fallback,
+            checked=answer,
+            reason=reason,
+            results=tuple(check.results),
+            seconds=time.perf_counter() - check.started,
+            attempt=attempt,
+        )
+        if final or verdict in ("unsupported", "unchecked"):
+            yield from self._write_span(decision, check)
             self._report(decision)
-        return _unless_raised(decision)
-
-    # -- the steps of a decision
+        if action == "raised":
+            raise AnswerBlockedError(f"the guard blocked the answer: {reason}", decision)
+        return decision
 
     def _begin(self, answer: str, evidence: GuardEvidence) -> _Check:
         check = _Check(answer, evidence, self.options.timeout)
         said = _CITED.sub("", answer).strip()
+        # A model that hangs keeps its thread. Further checks then fail at once instead of waiting for their timeouts.
+        stuck = sum(other.given_up for other in list(_running))
         # A refusal passes even where every model hangs.
         if said == self.options.fallback.strip() or says_nothing(said):
             check.verdict = "refusal"
         # A judge can tell whether "Yes." is right. Words cannot.
         elif not self._asks_judge and len(said) <= _SHORT and not any(w.is_content for w in weighed_words(said)):
             check.verdict = "no_claims"
-        if check.verdict is not None:
-            check.arrival.finish()
+        elif stuck >= _THREADS:
+            check.reason = f"{stuck} earlier checks are still running after their timeout"
         else:
-            _pool().start(check, self._run)
+            check.working = _pool().submit(self._run, check)
+            return check
+        check.done.finish()
         return check
 
     def _run(self, check: _Check) -> None:
         """Do a check on this thread; what happens is kept in it."""
+        _running.add(check)
         engine = self._engine
         try:
             turn = check.turn = check.evidence.turn(check.answer)
@@ -274,7 +290,7 @@ class Decider:
             local, judged = engine.split(engine.job(turn))
             if judged.metrics:
                 # The judge sees the redacted turn, local metrics the original one.
-                shown = self._privacy_of(check.evidence.recording).turn(turn, for_judge=True)
+                shown = self._spans.privacy_of(check.evidence.recording).turn(turn, for_judge=True)
                 job = judged.model_copy(update={"turn": shown})
                 check.judging = shared_worker().call(lambda: engine.evaluate(job))
             # They wait for models that are loading, but not longer than the caller waits.
@@ -286,20 +302,9 @@ class Decider:
                 check.results = (*check.results, *check.judging.result(left).results)
         except BaseException as error:  # also what libraries raise to exit: it must not end the thread
             check.error = error
-
-    def _decision(self, check: _Check, attempt: int, may_regenerate: bool) -> GuardDecision:
-        verdict, reason = self._verdict(check)
-        action = self._action(verdict, may_regenerate)
-        return GuardDecision(
-            verdict=verdict,
-            action=action,
-            answer=check.answer if action in ("passed", "flagged") else self.options.fallback,
-            checked=check.answer,
-            reason=reason,
-            results=tuple(check.results),
-            seconds=time.perf_counter() - check.started,
-            attempt=attempt,
-        )
+        finally:
+            _running.discard(check)
+            check.done.finish()
 
     def _verdict(self, check: _Check) -> tuple[GuardVerdict, str]:
         """Return the verdict of a check that has ended or used up its time, and the reason."""
@@ -307,7 +312,7 @@ class Decider:
             return check.verdict, ""
         if check.reason:
             return "unchecked", check.reason
-        if not check.arrival.done:
+        if not check.done.done:
             check.give_up()
             return "unchecked", f"no result within {self.options.timeout_ms:g} ms"
         if check.error is not None:
@@ -352,13 +357,27 @@ class Decider:
             case _:
                 return "replaced"
 
+    def _write_span(self, decision: GuardDecision, check: _Check) -> Steps[None]:
+        recording = check.evidence.recording
+
+        def write() -> None:
+            self._spans.write(decision, check.turn or Turn(), recording, check.context, check.started_at)
+
+        if not self._spans.privacy_of(recording).active:
+            write()
+            return
+        # Redacting long texts would block an event loop.
+        written = PendingTurn(time.perf_counter() + self.options.timeout)
+        local_pool().submit(write).add_done_callback(lambda _: written.finish())
+        yield _until(written)
+
     def _report(self, decision: GuardDecision) -> None:
         with self._counting:
             self._counts.update(("decisions", decision.verdict, decision.action))
         if decision.verdict == "unchecked":
             effect = "blocked" if decision.blocked else "passed"
             reason = decision.reason
-            if _NO_PASSAGES in reason:
+            if MISSING["passages"] in reason:
                 reason += "; call instrument(), or give the guard the passages: docs/guides/guard.md says how"
             _limited_log.warn(
                 decision.reason, "a guard could not check an answer, which is %s: %s [RAGEVAL-701]", effect, reason
@@ -372,22 +391,23 @@ class Decider:
             _limited_log.warn("on_decision", "on_decision of a guard raised %s [RAGEVAL-702]", kind, error=error)
 
 
-async def _arrived(arrival: PendingTurn) -> None:
-    """Wait until the end or the deadline, in an event loop of asyncio or trio.
+def _until(pending: PendingTurn) -> Step:
+    """Return a step that ends when some work on another thread is done, or at its deadline."""
 
-    Raises:
-        ConfigurationError: the event loop is another one.
-    """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        trio = sys.modules.get("trio")
-        if trio is None:
-            raise ConfigurationError("a guard works in event loops of asyncio and trio: use check() here") from None
-        while not arrival.done and time.perf_counter() < arrival.deadline:
-            await trio.sleep(_POLL_SECONDS)
-        return
-    await arrival
+    async def arrived() -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            trio = sys.modules.get("trio")
+            if trio is None:
+                message = "a guard works in event loops of asyncio and trio: use check() here"
+                raise ConfigurationError(message) from None
+            while not pending.done and time.perf_counter() < pending.deadline:
+                await trio.sleep(_POLL_SECONDS)
+            return
+        await pending
+
+    return Step(pending.wait, arrived)
 
 
 def _why_missing(name: str, results: Sequence[Result]) -> str:
@@ -401,14 +421,3 @@ def _why_missing(name: str, results: Sequence[Result]) -> str:
         if is_about and isinstance(result, Failed):
             return f"failed with {result.error_type}"
     return "no result"
-
-
-def _is_reported(decision: GuardDecision, final: bool) -> bool:
-    """Return True unless the decision is about the beginning of a stream that passes."""
-    return final or decision.verdict in ("unsupported", "unchecked")
-
-
-def _unless_raised(decision: GuardDecision) -> GuardDecision:
-    if decision.action == "raised":
-        raise AnswerBlockedError(f"the guard blocked the answer: {decision.reason}", decision)
-    return decision

@@ -1,12 +1,14 @@
-"""The guard without any framework: it checks an answer and decides what the user gets."""
+"""The guard: what users make and call. It is a runnable wherever LangChain is installed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rageval_hooks.guard.checking import Decider
-from rageval_hooks.guard.evidence import GuardEvidence, read_passages
+from rageval_hooks.errors import requires
+from rageval_hooks.guard.answers import answer_in, question_in, with_decision
+from rageval_hooks.guard.checking import Decider, GuardEvidence, passages_under, read_passages
 from rageval_hooks.guard.options import (
     ANSWER_KEYS,
     DEFAULT_FALLBACK,
@@ -19,33 +21,97 @@ from rageval_hooks.guard.options import (
     guard_thresholds,
 )
 from rageval_hooks.guard.span import GuardSpans
+from rageval_hooks.guard.steps import Steps, adrive, drive
+from rageval_hooks.guard.streams import GuardedStream
 from rageval_hooks.integrations.capture.passages import PassageLike
 from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.judges.base import resolve_judge
 from rageval_hooks.metrics.base import AnyMetric
 from rageval_hooks.models import Models
 from rageval_hooks.online.build import resolve_metrics, within_budget
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.thresholds import Thresholds
-from rageval_hooks.privacy import PrivacyPolicy, Redact
+from rageval_hooks.privacy import Redact
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.settings import FORMULA, ModelSettings, Settings
 
 if TYPE_CHECKING:
+    from langchain_core.runnables import Runnable, RunnableConfig
     from llama_index.core.base.base_query_engine import BaseQueryEngine
     from opentelemetry.trace import TracerProvider
 
+    from rageval_hooks.guard.langchain import GuardedChain
     from rageval_hooks.guard.llama_index import GuardedQueryEngine
+    from rageval_hooks.guard.middleware import GuardMiddleware
 
-__all__ = ["Guard"]
+    _Base = Runnable[Any, Any]
+else:
+    try:
+        # `chain | guard` accepts nothing but a runnable.
+        from langchain_core.runnables import Runnable
+
+        _Base = Runnable[Any, Any]
+    except ImportError:
+        _Base = object
+
+__all__ = ["GroundingGuard"]
+
+_limited_log = RateLimitedLogger(logging.getLogger(__name__))
 
 _METRICS: Final = ("faithfulness", "unsupported_facts")
 _WITH_GROUNDING_MODEL: Final = ("groundedness", "unsupported_facts")
 """A grounding model gives `groundedness`, and was trained to decide."""
 
+_BEHIND: Final = "chain | guard"
 
-class Guard:
-    """Checks answers against their passages before the user sees them; see :class:`rageval_hooks.GroundingGuard`."""
+
+class GroundingGuard(_Base):
+    """Checks answers against their passages, and decides what the user gets.
+
+    As a plain function: ``guard(answer, passages)`` or ``guard.check(…)``. With LangChain: ``chain | guard``,
+    ``guard.wrap(chain)``, ``create_agent(…, middleware=[guard.middleware()])``. With LlamaIndex:
+    ``guard.wrap_query_engine(engine)``. Works with and without :func:`rageval_hooks.instrument`.
+
+    The passages are those of the turn that is being captured, else those that the caller or a key of the chain's output
+    names. A refusal always passes. Each decision is a span of kind GUARDRAIL below the current span.
+
+    Args:
+        metrics: names, classes or instances; ``faithfulness`` and ``unsupported_facts`` by default, with a grounding
+            model ``groundedness`` in place of ``faithfulness``.
+        threshold: the answer is blocked if any score is worse: one number for all scores from 0 to 1, or numbers by
+            score name. By default what was chosen on labelled answers; docs/guides/guard.md has the figures.
+        on_fail: what happens to an unsupported answer. ``"flag"``: it passes, and the decision is recorded.
+            ``"replace"``: the user gets ``fallback``. ``"raise"``: :class:`AnswerBlockedError`. ``"regenerate"``: the
+            model answers again, at most ``max_regenerations`` times, then ``fallback``; in ``wrap()`` and
+            ``middleware()`` only.
+        fallback: the text that replaces a blocked answer.
+        on_error: what happens if the check fails, takes too long or has no passages. ``"open"``: the answer passes.
+            ``"closed"``: it is treated like an unsupported one.
+        timeout_ms: the longest that a check may add.
+        max_regenerations: how often an answer may be written again, 1 to 5.
+        passage_keys: keys of a mapping that may hold passages, in order.
+        answer_keys: keys of a mapping that may hold the answer, in order.
+        question_keys: keys of a mapping that may hold the question, in order.
+        models: see :func:`rageval_hooks.instrument`.
+        judge: for metrics that ask a judge; see :func:`rageval_hooks.instrument`.
+        judge_options: keyword arguments of the judge, if ``judge`` is a name.
+        tracer_provider: where the spans go; None for where the captured turn goes, else the global one.
+        capture_content: False keeps texts off the spans; None for the setting of the captured turn, else that of the
+            environment.
+        redact: what is removed from texts before they reach a span or a judge; see :func:`rageval_hooks.instrument`.
+            None for the setting of the captured turn, else that of the environment.
+        on_decision: called with every :class:`GuardDecision`.
+
+    Raises:
+        ConfigurationError: a value is wrong; the message says what is valid.
+
+    Example:
+        >>> guard = GroundingGuard(models="lexical", on_fail="replace", fallback="I do not know.")
+        >>> guard("The pier was opened in 2019.", ["The new pier was opened in September 2019."])
+        'The pier was opened in 2019.'
+    """
+
+    name: str | None = "GroundingGuard"
 
     def __init__(
         self,
@@ -68,7 +134,7 @@ class Guard:
         redact: Redact | bool | None = None,
         on_decision: Callable[[GuardDecision], object] | None = None,
     ) -> None:
-        self.options = GuardOptions(
+        self.options = GuardOptions.build(
             on_fail=on_fail,
             fallback=fallback,
             on_error=on_error,
@@ -89,12 +155,8 @@ class Guard:
         self._models = Models(settings.models)
         given = {name: threshold for name, threshold in self.thresholds.items() if threshold is not None}
         engine = Engine(self.metrics, self._models, asked, thresholds=Thresholds(given))
-        self._own_privacy = None if redact is None else PrivacyPolicy.of(settings, redact)
-        self._usual_privacy = PrivacyPolicy.of(settings)
-        spans = GuardSpans(
-            self.options, self.thresholds, tracer_provider, capture_content, settings.capture_content, self._privacy_of
-        )
-        self.decider = Decider(self.options, engine, self.thresholds, spans, self._privacy_of)
+        spans = GuardSpans(self.options, self.thresholds, settings, tracer_provider, capture_content, redact)
+        self.decider = Decider(self.options, engine, self.thresholds, spans)
         # The passages of a turn that is sampled out are needed all the same.
         shared_recorder().guards.add(self)
         self._models.load(self._roles)
@@ -102,10 +164,6 @@ class Guard:
     @property
     def _roles(self) -> list[Any]:
         return sorted(self._models.needed(role for metric in self.metrics for role in metric.models))
-
-    def _privacy_of(self, recording: Recording | None) -> PrivacyPolicy:
-        """Return what may leave the process: the guard's own policy, the captured turn's, or the environment's."""
-        return self._own_privacy or (self._usual_privacy if recording is None else recording.owner.privacy)
 
     def warm_up(self) -> None:
         """Wait until the local models are loaded, so that the first check is not the one that waits for them.
@@ -120,23 +178,7 @@ class Guard:
         """Return how many decisions there were, in all, by verdict and by action."""
         return self.decider.stats()
 
-    # -- frameworks
-
-    def wrap_query_engine(self, engine: BaseQueryEngine) -> GuardedQueryEngine:
-        """Return a query engine of LlamaIndex whose answers are checked.
-
-        Args:
-            engine: the query engine, with or without streaming.
-
-        Raises:
-            ConfigurationError: ``on_fail`` is "regenerate".
-            MissingDependencyError: LlamaIndex is not installed.
-        """
-        from rageval_hooks.guard.llama_index import GuardedQueryEngine
-
-        return GuardedQueryEngine(self, engine)
-
-    # -- plain functions
+    # -- as a function
 
     def __call__(
         self, answer: str, passages: Iterable[PassageLike] | PassageLike | None = None, *, question: str = ""
@@ -164,14 +206,125 @@ class Guard:
             TypeError: the answer is not a text, or something is not a passage.
         """
         self.options.without_regenerate("check()")
-        return self.decider.decide(answer, _named_evidence(answer, passages, question))
+        return drive(self.decider.decide(answer, _named_evidence(answer, passages, question)))
 
     async def acheck(
         self, answer: str, passages: Iterable[PassageLike] | PassageLike | None = None, *, question: str = ""
     ) -> GuardDecision:
         """Check an answer without blocking the event loop, asyncio's or trio's; see :meth:`check`."""
         self.options.without_regenerate("acheck()")
-        return await self.decider.adecide(answer, _named_evidence(answer, passages, question))
+        return await adrive(self.decider.decide(answer, _named_evidence(answer, passages, question)))
+
+    # -- around an application
+
+    def wrap(self, chain: Runnable[Any, Any], *, feedback_key: str | None = None) -> GuardedChain:
+        """Return a chain whose answers are checked, and asked for again with ``on_fail="regenerate"``.
+
+        Args:
+            chain: the chain. It runs at most ``1 + max_regenerations`` times for one input.
+            feedback_key: a key of the chain's input, a mapping, that gets the reason why an answer was blocked before
+                the chain runs again; empty in the first run. None to run the chain with the same input.
+
+        Raises:
+            ConfigurationError: it is not a runnable.
+            MissingDependencyError: LangChain is not installed.
+        """
+        with requires("langchain-core", "langchain", "a guard around a chain"):
+            from rageval_hooks.guard.langchain import GuardedChain
+
+        return GuardedChain(self, chain, feedback_key)
+
+    def middleware(self) -> GuardMiddleware:
+        """Return the middleware for ``create_agent(…, middleware=[guard.middleware()])``.
+
+        Raises:
+            MissingDependencyError: LangChain is not installed.
+        """
+        with requires("langchain", "langchain", "the middleware of a guard"):
+            from rageval_hooks.guard.middleware import GuardMiddleware
+
+        return GuardMiddleware(self)
+
+    def wrap_query_engine(self, engine: BaseQueryEngine) -> GuardedQueryEngine:
+        """Return a query engine of LlamaIndex whose answers are checked.
+
+        Args:
+            engine: the query engine, with or without streaming.
+
+        Raises:
+            ConfigurationError: ``on_fail`` is "regenerate".
+            MissingDependencyError: LlamaIndex is not installed.
+        """
+        with requires("llama-index-core", "llama-index", "a guard around a query engine"):
+            from rageval_hooks.guard.llama_index import GuardedQueryEngine
+
+        return GuardedQueryEngine(self, engine)
+
+    # -- behind a chain of LangChain: chain | guard
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Check the output of a chain, and return what the user gets.
+
+        Args:
+            input: a string, a message, a mapping with an answer, or the state of an agent.
+            config: the configuration of the run.
+            kwargs: not used.
+
+        Raises:
+            AnswerBlockedError: the answer is blocked and ``on_fail`` is "raise".
+            ConfigurationError: ``on_fail`` is "regenerate".
+        """
+        self.options.without_regenerate(_BEHIND)
+        return self._call_with_config(lambda value: drive(self._guarded(value)), input, config)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Check the output of a chain without blocking the event loop; see :meth:`invoke`."""
+        self.options.without_regenerate(_BEHIND)
+        return await self._acall_with_config(lambda value: adrive(self._guarded(value)), input, config)
+
+    def transform(self, input: Iterator[Any], config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[Any]:
+        """Check a stream: each sentence is held back until it is checked."""
+        self.options.without_regenerate(_BEHIND)
+        yield from self._transform_stream_with_config(input, GuardedStream(self.decider).run, config)
+
+    async def atransform(
+        self, input: AsyncIterator[Any], config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        """Check a stream without blocking the event loop; see :meth:`transform`."""
+        self.options.without_regenerate(_BEHIND)
+        async for chunk in self._atransform_stream_with_config(input, GuardedStream(self.decider).arun, config):
+            yield chunk
+
+    def _guarded(self, value: Any) -> Steps[Any]:
+        answer = self.answer_of(value)
+        if answer is None:
+            return value
+        decision = yield from self.decider.decide(answer, self.evidence_in(value))
+        return with_decision(value, self.options.answer_keys, decision)
+
+    def answer_of(self, value: Any) -> str | None:
+        """Return the answer in the output of a chain; None if there is nothing to check."""
+        # An agent that calls a tool is not done yet.
+        if getattr(value, "tool_calls", None):
+            return None
+        answer = answer_in(value, self.options.answer_keys)
+        if answer is None:
+            kind = f"a mapping with {sorted(map(str, value))}" if isinstance(value, Mapping) else type(value).__name__
+            _limited_log.warn(
+                "no answer",
+                "a guard found no answer in %s, which passes unchecked: set answer_keys [RAGEVAL-703]",
+                kind,
+            )
+        return answer
+
+    def evidence_in(self, value: Any, question: str = "") -> GuardEvidence:
+        """Return the evidence in the output of a chain, in addition to the turn that is being captured."""
+        if not isinstance(value, Mapping):
+            return GuardEvidence(question=question)
+        return GuardEvidence(
+            question=question or question_in(value, self.options.question_keys),
+            passages=tuple(passages_under(value, self.options.passage_keys)),
+        )
 
 
 def _named_evidence(answer: object, passages: Any, question: str) -> GuardEvidence:

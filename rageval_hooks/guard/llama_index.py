@@ -6,19 +6,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rageval_hooks.errors import requires
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, Response, StreamingResponse
+from llama_index.core.schema import NodeWithScore, QueryBundle
+
 from rageval_hooks.guard.answers import DECISION_KEY
-from rageval_hooks.guard.evidence import GuardEvidence, read_passages
-from rageval_hooks.guard.options import GuardDecision
+from rageval_hooks.guard.checking import GuardEvidence, read_passages
+from rageval_hooks.guard.steps import Steps, adrive, drive
 from rageval_hooks.guard.streams import GuardedStream
 
-with requires("llama-index-core", "llama-index", "a guard around a query engine"):
-    from llama_index.core.base.base_query_engine import BaseQueryEngine
-    from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, Response, StreamingResponse
-    from llama_index.core.schema import NodeWithScore, QueryBundle
-
 if TYPE_CHECKING:
-    from rageval_hooks.guard.guard import Guard
+    from rageval_hooks.guard.guard import GroundingGuard
 
 __all__ = ["GuardedQueryEngine"]
 
@@ -37,7 +35,7 @@ class GuardedQueryEngine(BaseQueryEngine):
         ConfigurationError: the guard's ``on_fail`` is "regenerate".
     """
 
-    def __init__(self, guard: Guard, engine: BaseQueryEngine) -> None:
+    def __init__(self, guard: GroundingGuard, engine: BaseQueryEngine) -> None:
         guard.options.without_regenerate("wrap_query_engine()")
         super().__init__(getattr(engine, "callback_manager", None))
         self._guard = guard
@@ -57,8 +55,7 @@ class GuardedQueryEngine(BaseQueryEngine):
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
     ) -> RESPONSE_TYPE:
         """Write an answer from nodes with the engine inside, and check it."""
-        response = self._engine.synthesize(query_bundle, nodes, additional_source_nodes)
-        return self._guarded(query_bundle, response)
+        return drive(self._guarded(query_bundle, self._engine.synthesize(query_bundle, nodes, additional_source_nodes)))
 
     async def asynthesize(
         self,
@@ -68,40 +65,29 @@ class GuardedQueryEngine(BaseQueryEngine):
     ) -> RESPONSE_TYPE:
         """Write an answer from nodes with the engine inside, and check it without blocking the event loop."""
         response = await self._engine.asynthesize(query_bundle, nodes, additional_source_nodes)
-        return await self._aguarded(query_bundle, response)
+        return await adrive(self._guarded(query_bundle, response))
 
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        return self._guarded(query_bundle, self._engine.query(query_bundle))
+        return drive(self._guarded(query_bundle, self._engine.query(query_bundle)))
 
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        return await self._aguarded(query_bundle, await self._engine.aquery(query_bundle))
+        return await adrive(self._guarded(query_bundle, await self._engine.aquery(query_bundle)))
 
-    def _guarded(self, query: QueryBundle, response: RESPONSE_TYPE) -> RESPONSE_TYPE:
-        evidence = _evidence(query, response)
-        if isinstance(response, (StreamingResponse, AsyncStreamingResponse)):
-            return self._guarded_stream(evidence, response)
-        # A structured response has no text.
-        if not isinstance(response, Response) or response.response is None:
-            return response
-        return _with_answer(response, self._guard.decider.decide(response.response, evidence))
-
-    async def _aguarded(self, query: QueryBundle, response: RESPONSE_TYPE) -> RESPONSE_TYPE:
-        evidence = _evidence(query, response)
-        if isinstance(response, (StreamingResponse, AsyncStreamingResponse)):
-            return self._guarded_stream(evidence, response)
-        # A structured response has no text.
-        if not isinstance(response, Response) or response.response is None:
-            return response
-        return _with_answer(response, await self._guard.decider.adecide(response.response, evidence))
-
-    def _guarded_stream(
-        self, evidence: GuardEvidence, response: StreamingResponse | AsyncStreamingResponse
-    ) -> RESPONSE_TYPE:
-        """Return a streamed response of the same class. It is checked when it is read, in whatever context that is."""
+    def _guarded(self, query: QueryBundle, response: RESPONSE_TYPE) -> Steps[RESPONSE_TYPE]:
+        nodes = getattr(response, "source_nodes", None)
+        evidence = GuardEvidence(question=query.query_str, passages=tuple(read_passages(nodes)))
+        # A stream is checked when it is read, in whatever context that is.
         stream = GuardedStream(self._guard.decider, evidence)
         if isinstance(response, AsyncStreamingResponse):
             return replace(response, response_gen=_arun(stream, response.response_gen), response_txt=None)
-        return replace(response, response_gen=_run(stream, response.response_gen), response_txt=None)
+        if isinstance(response, StreamingResponse):
+            return replace(response, response_gen=_run(stream, response.response_gen), response_txt=None)
+        # A structured response has no text.
+        if not isinstance(response, Response) or response.response is None:
+            return response
+        decision = yield from self._guard.decider.decide(response.response, evidence)
+        metadata = {**(response.metadata or {}), DECISION_KEY: decision.summary()}
+        return replace(response, response=decision.answer, metadata=metadata)
 
 
 def _run(stream: GuardedStream, chunks: Iterator[str]) -> Generator[str, None, None]:
@@ -111,13 +97,3 @@ def _run(stream: GuardedStream, chunks: Iterator[str]) -> Generator[str, None, N
 async def _arun(stream: GuardedStream, chunks: AsyncIterator[str]) -> AsyncGenerator[str, None]:
     async for chunk in stream.arun(chunks):
         yield chunk
-
-
-def _evidence(query: QueryBundle, response: Any) -> GuardEvidence:
-    nodes = getattr(response, "source_nodes", None)
-    return GuardEvidence(question=query.query_str, passages=tuple(read_passages(nodes)))
-
-
-def _with_answer(response: Response, decision: GuardDecision) -> Response:
-    metadata = {**(response.metadata or {}), DECISION_KEY: decision.summary()}
-    return replace(response, response=decision.answer, metadata=metadata)

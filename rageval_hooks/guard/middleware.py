@@ -6,20 +6,16 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables.config import var_child_runnable_config
 
-from rageval_hooks.errors import requires
-from rageval_hooks.guard.answers import text_in, with_answer
-from rageval_hooks.guard.evidence import GuardEvidence, passages_under, read_passages
-from rageval_hooks.guard.options import GuardDecision
-from rageval_hooks.turn import Passage
-
-with requires("langchain", "langchain", "the middleware of a guard"):
-    from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from rageval_hooks.guard.answers import text_in, with_decision
+from rageval_hooks.guard.checking import GuardEvidence, passages_under, read_passages
+from rageval_hooks.guard.steps import Step, Steps, adrive, drive
 
 if TYPE_CHECKING:
-    from rageval_hooks.guard.langchain import RunnableGuard
+    from rageval_hooks.guard.guard import GroundingGuard
 
 __all__ = ["GuardMiddleware"]
 
@@ -43,10 +39,9 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         guard: checks the answers.
     """
 
-    def __init__(self, guard: RunnableGuard) -> None:
+    def __init__(self, guard: GroundingGuard) -> None:
         super().__init__()
         self._guard = guard
-        self._attempts = guard.options.attempts
 
     @property
     def name(self) -> str:
@@ -57,44 +52,47 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Call the model, and check what it writes if that is the answer."""
-        # A counted loop inside one model call: the graph sees one answer, and its recursion limit is not used up.
-        for attempt in range(1, self._attempts + 1):
+
+        def call(request: ModelRequest[Any]) -> ModelResponse[Any]:
             with self._tokens_held():
-                response = handler(request)
-            message = _final_answer(response)
-            if message is None:
-                return response
-            decision = self._guard.decider.decide(
-                text_in(message) or "",
-                self._evidence(request),
-                attempt=attempt,
-                may_regenerate=attempt < self._attempts,
-            )
-            if decision.action != "regenerated":
-                return _with_decision(response, message, decision)
-            request = _asked_again(request, message, decision)
-        raise AssertionError("the last attempt is never regenerated")
+                return handler(request)
+
+        return drive(self._guarded(request, lambda asked: Step(lambda: call(asked), _not_here)))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         """Call the model, and check its answer without blocking the event loop."""
-        for attempt in range(1, self._attempts + 1):
+
+        async def call(request: ModelRequest[Any]) -> ModelResponse[Any]:
             with self._tokens_held():
-                response = await handler(request)
+                return await handler(request)
+
+        return await adrive(self._guarded(request, lambda asked: Step(_not_here, lambda: call(asked))))
+
+    def _guarded(
+        self, request: ModelRequest[Any], call: Callable[[ModelRequest[Any]], Step]
+    ) -> Steps[ModelResponse[Any]]:
+        attempt = 1
+        # A counted loop inside one model call: the graph sees one answer, and its recursion limit is not used up.
+        while True:
+            response: ModelResponse[Any] = yield call(request)
             message = _final_answer(response)
             if message is None:
                 return response
-            decision = await self._guard.decider.adecide(
+            decision = yield from self._guard.decider.decide(
                 text_in(message) or "",
                 self._evidence(request),
                 attempt=attempt,
-                may_regenerate=attempt < self._attempts,
+                may_regenerate=attempt < self._guard.options.attempts,
             )
             if decision.action != "regenerated":
-                return _with_decision(response, message, decision)
-            request = _asked_again(request, message, decision)
-        raise AssertionError("the last attempt is never regenerated")
+                checked = with_decision(message, (), decision)
+                result = [checked if other is message else other for other in response.result]
+                return ModelResponse(result=result, structured_response=response.structured_response)
+            attempt += 1
+            feedback = HumanMessage(_FEEDBACK.format(reason=decision.reason))
+            request = request.override(messages=[*request.messages, message, feedback])
 
     @contextmanager
     def _tokens_held(self) -> Iterator[None]:
@@ -116,8 +114,19 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
     def _evidence(self, request: ModelRequest[Any]) -> GuardEvidence:
         state: Mapping[str, Any] = request.state
         messages: Sequence[BaseMessage] = state.get("messages") or request.messages
+        # The last message of the user, and what follows it.
+        asked = [place for place, message in enumerate(messages) if isinstance(message, HumanMessage)]
+        question = text_in(messages[asked[-1]]) if asked else None
         passages = passages_under(state, self._guard.options.passage_keys)
-        return GuardEvidence(question=_question_in(messages), passages=tuple(passages or _found_by_tools(messages)))
+        for message in messages[asked[-1] if asked else 0 :] if not passages else ():
+            # What tools returned: the documents of an artifact, else the text for the model.
+            if isinstance(message, ToolMessage):
+                passages += read_passages(message.artifact) or read_passages(text_in(message))
+        return GuardEvidence(question=question or "", passages=tuple(passages))
+
+
+def _not_here() -> Any:
+    raise AssertionError("a step is driven in one way only")
 
 
 def _final_answer(response: ModelResponse[Any]) -> AIMessage | None:
@@ -131,36 +140,3 @@ def _final_answer(response: ModelResponse[Any]) -> AIMessage | None:
         return None
     text = text_in(messages[-1]) or ""
     return messages[-1] if text.strip() else None
-
-
-def _with_decision(response: ModelResponse[Any], message: AIMessage, decision: GuardDecision) -> ModelResponse[Any]:
-    checked = with_answer(message, (), decision)
-    result = [checked if other is message else other for other in response.result]
-    return ModelResponse(result=result, structured_response=response.structured_response)
-
-
-def _asked_again(request: ModelRequest[Any], message: AIMessage, decision: GuardDecision) -> ModelRequest[Any]:
-    feedback = HumanMessage(_FEEDBACK.format(reason=decision.reason))
-    return request.override(messages=[*request.messages, message, feedback])
-
-
-def _since_question(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
-    """Return the last message of the user and what follows it."""
-    for position in range(len(messages) - 1, -1, -1):
-        if isinstance(messages[position], HumanMessage):
-            return messages[position:]
-    return messages
-
-
-def _question_in(messages: Sequence[BaseMessage]) -> str:
-    since = _since_question(messages)
-    return (text_in(since[0]) or "") if since and isinstance(since[0], HumanMessage) else ""
-
-
-def _found_by_tools(messages: Sequence[BaseMessage]) -> list[Passage]:
-    """Return what tools returned for the question: the documents of an artifact, else the text for the model."""
-    found: list[Passage] = []
-    for message in _since_question(messages):
-        if isinstance(message, ToolMessage):
-            found += read_passages(message.artifact) or read_passages(text_in(message))
-    return found

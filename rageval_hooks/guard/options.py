@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rageval_hooks.errors import ConfigurationError, RagevalError
 from rageval_hooks.metrics.base import Metric, ScoreDefinition
@@ -42,16 +40,11 @@ ANSWER_KEYS: Final = ("answer", "result", "output", "response", "text")
 QUESTION_KEYS: Final = ("question", "query", "input")
 """Keys under which chains and their tutorials keep passages, answers and questions, in the order of the search."""
 
-_MOST_REGENERATIONS: Final = 5
-
 # Chosen on the dev sets with benchmarks/guard.py; docs/guides/guard.md has the shares of answers blocked per threshold.
 _MEASURED: Final[Mapping[str, Mapping[str, float]]] = {
     name: {**dict.fromkeys(MINILM, 0.4), LEXICAL: 0.4} for name in ("faithfulness", "groundedness")
 }
 """Default thresholds by score and embedder."""
-
-_BY_GROUNDING_MODEL: Final = "groundedness"
-"""The score that a grounding model may compute. Such a model was trained to decide, and has its own threshold."""
 
 
 class GuardDecision(Data):
@@ -103,44 +96,36 @@ class AnswerBlockedError(RagevalError):
         self.decision = decision
 
 
-@dataclass(frozen=True, kw_only=True)
-class GuardOptions:
+_Keys = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class GuardOptions(BaseModel):
     """The options of a guard; see :class:`rageval_hooks.GroundingGuard`."""
 
-    on_fail: OnFail = "flag"
-    fallback: str = DEFAULT_FALLBACK
-    on_error: OnError = "open"
-    timeout_ms: float = 1000.0
-    max_regenerations: int = 1
-    passage_keys: Sequence[str] = PASSAGE_KEYS
-    answer_keys: Sequence[str] = ANSWER_KEYS
-    question_keys: Sequence[str] = QUESTION_KEYS
-    on_decision: Callable[[GuardDecision], object] | None = None
+    model_config = ConfigDict(frozen=True)
 
-    def __post_init__(self) -> None:
-        """Check the values.
+    on_fail: OnFail
+    fallback: str = Field(pattern=r"\S")
+    on_error: OnError
+    timeout_ms: float = Field(gt=0, allow_inf_nan=False)
+    max_regenerations: int = Field(ge=1, le=5)
+    passage_keys: _Keys
+    answer_keys: _Keys
+    question_keys: _Keys
+    on_decision: Callable[[GuardDecision], object] | None
+
+    @classmethod
+    def build(cls, **given: Any) -> GuardOptions:
+        """Check the options.
 
         Raises:
             ConfigurationError: a value is wrong; the message says what is valid.
         """
-        for name, valid in (("on_fail", get_args(OnFail)), ("on_error", get_args(OnError))):
-            if getattr(self, name) not in valid:
-                given = getattr(self, name)
-                raise ConfigurationError(f"{name} must be one of {', '.join(map(repr, valid))}, not {given!r}")
-        if not str(self.fallback or "").strip() or not isinstance(self.fallback, str):
-            raise ConfigurationError(f"fallback must be a text for the user, not {self.fallback!r}")
-        if not _is_number(self.timeout_ms) or not 0 < self.timeout_ms < math.inf:
-            raise ConfigurationError(f"timeout_ms must be a number of milliseconds above 0, not {self.timeout_ms!r}")
-        limit = self.max_regenerations
-        if not _is_number(limit) or limit not in range(1, _MOST_REGENERATIONS + 1):
-            raise ConfigurationError(f"max_regenerations must be from 1 to {_MOST_REGENERATIONS}, not {limit!r}")
-        if self.on_decision is not None and not callable(self.on_decision):
-            raise ConfigurationError(f"on_decision must be a function of a GuardDecision, not {self.on_decision!r}")
-        for name in ("passage_keys", "answer_keys", "question_keys"):
-            keys = getattr(self, name)
-            # A text is a sequence of letters: ("context") without its comma.
-            if not isinstance(keys, list | tuple) or not keys or not all(isinstance(key, str) for key in keys):
-                raise ConfigurationError(f"{name} must be a list of keys, such as ['context'], not {keys!r}")
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            lines = [f"{item['loc'][0]}: {item['msg']}, not {item['input']!r}" for item in error.errors()]
+            raise ConfigurationError("; ".join(lines)) from None
 
     @property
     def timeout(self) -> float:
@@ -165,17 +150,13 @@ class GuardOptions:
             )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def guard_thresholds(
     given: float | Mapping[str, float] | None, metrics: Sequence[Metric], models: ModelSettings
 ) -> dict[str, float | None]:
-    """Return the threshold of each score that the guard looks at; None for the threshold of a grounding model's own.
+    """Return the threshold of each score that the guard looks at; None for a grounding model's own threshold.
 
     Args:
-        given: one threshold for all scores from 0 to 1; thresholds by score name; None for those measured.
+        given: one threshold for all scores from 0 to 1; thresholds by score name; None for the measured ones.
         metrics: the metrics of the guard.
         models: the models, which the measured thresholds depend on.
 
@@ -183,38 +164,43 @@ def guard_thresholds(
         ConfigurationError: a threshold is missing, for an unknown score, or outside the score's range.
     """
     definitions = {definition.name: definition for metric in metrics for definition in metric.scores}
-    thresholds: dict[str, float | None]
+    thresholds: dict[str, float | None] = {}
     if isinstance(given, Mapping):
-        thresholds = dict(given)
+        thresholds.update(given)
     else:
-        thresholds = {}
-        for definition in definitions.values():
-            if definition.name == _BY_GROUNDING_MODEL and models.grounding != FORMULA:
-                thresholds[definition.name] = None
-            elif (measured := _measured(definition, models.embedder)) is not None:
-                thresholds[definition.name] = measured
+        for name, definition in definitions.items():
+            measured = _measured(definition, models.embedder)
+            if name == "groundedness" and models.grounding != FORMULA:
+                thresholds[name] = None  # such a model was trained to decide
+            elif measured is not None:
+                thresholds[name] = measured
         if given is not None:
-            thresholds.update(_one_for_all(given, definitions))
+            # One threshold is for every share. Counts, such as unsupported_facts, keep their own.
+            shares = [name for name, definition in definitions.items() if definition.high == 1]
+            if len({definitions[name].direction for name in shares}) > 1:
+                names = ", ".join(shares)
+                raise ConfigurationError(f"of {names}, some are better high and some low: give thresholds by name")
+            # A guard with one score, which is a count, can only mean that one.
+            thresholds.update(dict.fromkeys(shares or (definitions if len(definitions) == 1 else ()), given))
     for name, threshold in thresholds.items():
-        if threshold is not None or name != _BY_GROUNDING_MODEL:
-            _check_threshold(name, threshold, definitions)
+        if name not in definitions:
+            valid = ", ".join(definitions) or "(none)"
+            raise ConfigurationError(f"threshold names the score {name!r}, but the guard's metrics compute: {valid}")
+        if threshold is not None and not (_is_number(threshold) and definitions[name].contains(threshold)):
+            low, high = definitions[name].low, definitions[name].high
+            bound = "and above" if high is None else f"to {high:g}"
+            raise ConfigurationError(f"the threshold of {name} must be {low:g} {bound}, not {threshold!r}")
     for metric in metrics:
-        names = [definition.name for definition in metric.scores]
-        if thresholds.keys().isdisjoint(names):
-            # A metric without scores is known by its own name.
-            example = names[0] if names else metric.name
-            raise ConfigurationError(f"the guard has no threshold for {metric.name}: give threshold={{{example!r}: …}}")
+        # A metric without definitions has one score with its name.
+        scores = [definition.name for definition in metric.scores] or [metric.name]
+        if thresholds.keys().isdisjoint(scores):
+            example = f"threshold={{{scores[0]!r}: …}}"
+            raise ConfigurationError(f"the guard has no threshold for {metric.name}: give {example}")
     return thresholds
 
 
-def _one_for_all(given: float, definitions: Mapping[str, ScoreDefinition]) -> dict[str, float]:
-    """Return one threshold for every share; counts, such as unsupported_facts, keep their own."""
-    shares = [name for name, definition in definitions.items() if definition.high == 1]
-    if len({definitions[name].direction for name in shares}) > 1:
-        names = ", ".join(shares)
-        raise ConfigurationError(f"of {names}, some are better high and some low: give thresholds by name")
-    # A guard with one score, which is a count, can only mean that one.
-    return dict.fromkeys(shares or (definitions if len(definitions) == 1 else ()), given)
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _measured(definition: ScoreDefinition, embedder: str) -> float | None:
@@ -226,13 +212,3 @@ def _measured(definition: ScoreDefinition, embedder: str) -> float | None:
         if threshold.target == "turn" and {None, embedder} & set(threshold.models):
             return threshold.value
     return None
-
-
-def _check_threshold(name: str, threshold: Any, definitions: Mapping[str, ScoreDefinition]) -> None:
-    definition = definitions.get(name)
-    if definition is None:
-        valid = ", ".join(definitions) or "(none)"
-        raise ConfigurationError(f"threshold names the score {name!r}, but the guard's metrics compute: {valid}")
-    if not _is_number(threshold) or not definition.contains(threshold):
-        bound = "and above" if definition.high is None else f"to {definition.high:g}"
-        raise ConfigurationError(f"the threshold of {name} must be {definition.low:g} {bound}, not {threshold!r}")

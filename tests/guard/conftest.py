@@ -11,7 +11,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from rageval_hooks import GroundingGuard, metric
-from rageval_hooks.guard import checking
 
 PASSAGE = "The new pier was opened in September 2019. It is 200 metres long."
 SUPPORTED = "The new pier was opened in September 2019."
@@ -62,7 +61,8 @@ def hanging() -> Iterator[Any]:
         released.wait()
         return 1.0
 
-    checking._pool.cache_clear()
     yield hanging_model
     released.set()
-    checking._pool.cache_clear()
+    # Until the threads are free again, other checks fail at once.
+    while make_guard().check(SUPPORTED, [PASSAGE]).verdict != "supported":
+        pass
