@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from asyncio import AbstractEventLoop
 from asyncio.events import _get_running_loop
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -24,8 +23,8 @@ __all__ = [
     "closes_generator",
     "flush",
     "hand_over",
+    "in_event_loop",
     "prepare",
-    "running_loop",
     "settle",
     "submit",
 ]
@@ -37,11 +36,20 @@ _pending: dict[Future[Any], int] = {}
 """Futures of work that has not finished, with its size in bytes. Only added to and removed from, which is atomic:
 :func:`hand_over` may be called by the garbage collector, when this very thread could hold a lock."""
 
-running_loop: Callable[[], AbstractEventLoop | None] = _get_running_loop
-"""Return the event loop that runs on the calling thread; None without a running loop.
 
-``asyncio.get_running_loop`` raises without a running loop, which takes ten times as long.
-"""
+def in_event_loop() -> bool:
+    """Return True if the calling thread runs an event loop, of asyncio or trio, which must not be blocked."""
+    # Not ``asyncio.get_running_loop``: it raises without a running loop, which takes ten times as long.
+    if _get_running_loop() is not None:
+        return True
+    trio = sys.modules.get("trio")
+    if trio is None:
+        return False
+    try:
+        trio.lowlevel.current_trio_token()
+    except RuntimeError:
+        return False
+    return True
 
 
 def closes_generator() -> bool:
@@ -61,16 +69,24 @@ def prepare() -> None:
     EXIT_DRAIN.register()
 
 
-def submit(pipeline: Pipeline, turn: Turn, context: TurnContext) -> PendingTurn:
+def submit(
+    pipeline: Pipeline, turn: Turn | Callable[[], Turn], context: TurnContext, *, computes_inline: bool = True
+) -> PendingTurn:
     """Submit a turn, and wait for its inline scores within the budget unless this thread runs an event loop.
+
+    Args:
+        pipeline: receives the turn.
+        turn: the turn, or a function that builds it on another thread.
+        context: its sampling decision and its position in the trace.
+        computes_inline: False if the turn certainly has no local scores.
 
     Returns:
         What a coroutine may await, for the rest of the budget.
     """
-    pending = pipeline.submit(turn, context)
+    pending = pipeline.submit(turn, context, computes_inline=computes_inline)
     if on_pool_thread():  # it must not wait for the pool; who has handed over the work may
         _this_thread.pending = pending
-    elif running_loop() is None:
+    elif computes_inline and not in_event_loop():
         pending.wait()
     return pending
 

@@ -16,11 +16,7 @@ __all__ = ["turn_of"]
 
 
 def turn_of(recording: Recording) -> Turn:
-    """Build the turn of a recording.
-
-    Raises:
-        ValueError: a run was recorded without its framework.
-    """
+    """Build the turn of a recording."""
     every_step = recording.owner.settings.spans == "all"
     # The root is the first run, so its family is the first too.
     outer, *inner = _families(recording.runs)
@@ -31,7 +27,7 @@ def turn_of(recording: Recording) -> Turn:
         attributes=context_attributes(recording.selection.context),
     )
     root = outer[0]
-    join = None if root.framework is None else root.framework.join
+    join = root.framework.join
     if join is None:
         return _in_order(_with_inner(turn, inner, every_step))
 
@@ -78,10 +74,7 @@ def _families(runs: Sequence[Run]) -> list[list[Run]]:
 
 def _build(family: Sequence[Run], every_step: bool, **about: Any) -> Turn:
     """Build the turn that the runs of one framework make by themselves."""
-    framework = family[0].framework
-    if framework is None:
-        raise ValueError(f"the run {family[0].name!r} was recorded without its framework")
-    return framework.turn_of(family, every_step=every_step, **about)
+    return family[0].framework.turn_of(family, every_step=every_step, **about)
 
 
 def _merge(turn: Turn, inner: Turn, border: Run) -> Turn:

@@ -129,9 +129,9 @@ class Recorder:
         kind: str,
         name: str,
         input: Any,
+        framework: Framework,
         *,
         explicit: bool = False,
-        framework: Framework | None = None,
         standalone: bool = True,
         selection: TurnContext | None = None,
         context: Context | None = None,
@@ -146,8 +146,8 @@ class Recorder:
             kind: the framework's kind.
             name: the component's name.
             input: the component's input.
-            explicit: True if the handler was attached to this chain; its pipeline then receives the turn.
             framework: the framework that reports the run. A run of another framework may enclose it more closely.
+            explicit: True if the handler was attached to this chain; its pipeline then receives the turn.
             standalone: False if the run cannot be a turn by itself. As a root it counts as sampled out.
             selection: the sampling decision if the run is a root; None to ask ``owner``.
             context: the OpenTelemetry context of the turn if the run is a root; None for the current one.
@@ -164,10 +164,11 @@ class Recorder:
             if placed is None:
                 return None
             if placed == "root":
-                root = Run(run_id, None, framework, kind, name, input, self.wall_clock())
-                root.details = details
+                root = Run(run_id, None, framework, kind, name, input, self.wall_clock(), details=details or {})
                 if selection is None:
-                    may_be_turn = standalone and (explicit or not self._continues_unsampled(framework))
+                    # Code inside a sampled-out turn of another framework whose streamed answer is still being read.
+                    is_unsampled = any(one.continues_unsampled() for one in self.frameworks if one is not framework)
+                    may_be_turn = standalone and (explicit or not is_unsampled)
                     context = otel_context.get_current() if context is None else context
                     selection = owner.begin(context) if may_be_turn else _SAMPLED_OUT
                 return self._start_root(owner, root, selection)
@@ -176,11 +177,17 @@ class Recorder:
         recording, parent = around
         run = None
         if parent is not None and len(recording.runs) < self.max_runs:
-            run = Run(run_id, parent, framework, kind, name, input, self.clock() + recording.clock_offset)
-            run.details = details
+            started_at = self.clock() + recording.clock_offset
+            run = Run(run_id, parent, framework, kind, name, input, started_at, details=details or {})
             recording.runs.append(run)
         elif recording.selection.selected:
-            self._count_dropped(recording)
+            recording.dropped += 1
+            if recording.dropped == 1:
+                self._limited_log.warn(
+                    "dropped runs",
+                    "a turn has more than %d runs; the later ones are not recorded [RAGEVAL-210]",
+                    self.max_runs,
+                )
 
         recording.ids[run_id] = None
         self._table[run_id] = (recording, run)
@@ -196,7 +203,7 @@ class Recorder:
         run_id: Hashable,
         parent_id: Hashable | None,
         explicit: bool,
-        framework: Framework | None,
+        framework: Framework,
         part: bool,
     ) -> Entry | Literal["root"] | None:
         """Find the run that encloses a run that is about to start.
@@ -241,28 +248,14 @@ class Recorder:
             around[0].owner = owner
         return around
 
-    def _continues_unsampled(self, framework: Framework | None) -> bool:
-        """Return True if the calling code is inside a sampled-out turn of another framework."""
-        return any(other.continues_unsampled() for other in self.frameworks if other is not framework)
-
     def _start_root(self, owner: Pipeline, run: Run, selection: TurnContext) -> Run | None:
-        recording = Recording(run, owner, selection)
-        recording.opened_at = self.clock()
-        recording.clock_offset = run.started_at - recording.opened_at
-        self._give_up_the_oldest(recording.opened_at)
+        now = self.clock()
+        recording = Recording(run, owner, selection, opened_at=now, clock_offset=run.started_at - now)
+        self._give_up_the_oldest(now)
         self._open[run.id] = recording
         recorded = run if selection.selected or self.guards else None
         self._table[run.id] = (recording, recorded)
         return recorded
-
-    def _count_dropped(self, recording: Recording) -> None:
-        recording.dropped += 1
-        if recording.dropped == 1:
-            self._limited_log.warn(
-                "dropped runs",
-                "a turn has more than %d runs; the later ones are not recorded [RAGEVAL-210]",
-                self.max_runs,
-            )
 
     # --------------------------------------------------------------------------- tokens and ends
 
@@ -385,7 +378,7 @@ class Recorder:
 def _prepare(recording: Recording, run: Run) -> None:
     """Have the passages analysed in the background while the turn continues."""
     # A sampled-out turn may be recorded for a guard.
-    if run.framework is None or not recording.selection.selected:
+    if not recording.selection.selected:
         return
     try:
         texts = run.framework.texts_of(run.output)

@@ -12,14 +12,10 @@ from rageval_hooks.turn import ErrorInfo, Step, TurnStatus
 __all__ = [
     "CANCELS",
     "application_fields",
-    "busy_seconds_of",
     "busy_times",
-    "detail_of",
-    "details_of",
     "end_of",
     "is_inside",
     "is_retrieval",
-    "metadata_of",
     "of_kind",
     "outcome_of_error",
     "outside",
@@ -33,25 +29,8 @@ __all__ = [
 
 T = TypeVar("T", Run, Step)
 
-CANCELS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt"})
-"""What asyncio, a closed generator and Ctrl-C raise."""
-
-
-def detail_of(run: Run, name: str) -> Any:
-    """Return a value that only some kinds of runs have; None if this run does not have it."""
-    return None if run.details is None else run.details.get(name)
-
-
-def details_of(run: Run) -> dict[str, Any]:
-    """Return the details of a run, to add to them."""
-    if run.details is None:
-        run.details = {}
-    return run.details
-
-
-def metadata_of(run: Run) -> Mapping[str, Any]:
-    """Return what the framework or the application attached to a run."""
-    return run.metadata or {}
+CANCELS = frozenset({"CancelledError", "Cancelled", "GeneratorExit", "KeyboardInterrupt"})
+"""What asyncio, trio, a closed generator and Ctrl-C raise."""
 
 
 def end_of(run: Run, otherwise: int) -> int:
@@ -181,16 +160,6 @@ def _busy_seconds(intervals: Iterable[tuple[int, int]]) -> float | None:
         total += max(0, end - begin)
         counted_until = max(begin, end)
     return None if counted_until is None else total / 1e9
-
-
-def busy_seconds_of(runs: Iterable[Run], turn_end: int) -> float | None:
-    """Return the seconds during which at least one of some runs was in progress; None without runs.
-
-    Args:
-        runs: the runs.
-        turn_end: the end of the turn, for a run that has not ended.
-    """
-    return _busy_seconds((run.started_at, end_of(run, turn_end)) for run in runs)
 
 
 def busy_times(steps: Sequence[Step]) -> dict[str, float | None]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from opentelemetry.trace import Span, SpanContext
@@ -14,14 +14,6 @@ from rageval_hooks.runtime.sizes import size_of
 from rageval_hooks.turn import Turn
 
 __all__ = ["Entry", "Framework", "Recording", "Run"]
-
-
-def _never() -> bool:
-    return False
-
-
-def _no_texts(_: object) -> Sequence[str]:
-    return ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +36,12 @@ class Framework:
     turn_of: Callable[..., Turn]
     ambient: Callable[[], Hashable | None]
     text_id: Callable[[Any], str] = str
-    texts_of: Callable[[Any], Sequence[str]] = _no_texts
+    texts_of: Callable[[Any], Sequence[str]] = lambda _: ()
     join: Callable[[Turn, Sequence[Turn]], Turn] | None = None
-    continues_unsampled: Callable[[], bool] = _never
+    continues_unsampled: Callable[[], bool] = lambda: False
 
 
+@dataclass(eq=False)
 class Run:
     """One run of a framework's component. It holds references: nothing is copied or formatted.
 
@@ -58,9 +51,9 @@ class Run:
         framework: the framework that reported the run.
         kind: the framework's kind of run. ``retriever``, ``reranker``, ``llm`` and ``tool`` mean the same in all.
         name: the component's name.
+        input: the component's input.
         started_at: nanoseconds since the epoch.
         ended_at: nanoseconds since the epoch; None while it runs.
-        input: the component's input.
         output: the component's output.
         error: the exception that ended the run.
         metadata: what the framework or the application attached.
@@ -69,36 +62,25 @@ class Run:
         first_token_at: nanoseconds since the epoch.
     """
 
+    id: Hashable
+    parent: Run | None
+    framework: Framework
+    kind: str
+    name: str
+    input: Any
+    started_at: int
     ended_at: int | None = None
     output: Any = None
     error: BaseException | None = None
-    metadata: dict[str, Any] | None = None
-    details: dict[str, Any] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
     tokens: list[str] | None = None
     first_token_at: int | None = None
-
-    def __init__(
-        self,
-        id: Hashable,
-        parent: Run | None,
-        framework: Framework | None,
-        kind: str,
-        name: str,
-        input: Any,
-        started_at: int,
-    ) -> None:
-        self.id = id
-        self.parent = parent
-        self.framework = framework
-        self.kind = kind
-        self.name = name
-        self.input = input
-        self.started_at = started_at
 
     @property
     def text_id(self) -> str:
         """The framework's id of the run, as text."""
-        return str(self.id) if self.framework is None else self.framework.text_id(self.id)
+        return self.framework.text_id(self.id)
 
     @property
     def size(self) -> int:
@@ -113,49 +95,39 @@ class Run:
             run = run.parent
 
 
+@dataclass(eq=False)
 class Recording:
     """The runs under one root.
 
     Attributes:
         root: the outermost run.
-        runs: the recorded runs by start time, the root first. Only the root if the turn was sampled out.
-        ids: the ids in the recorder's table that belong to this recording, the root's first.
         owner: the pipeline that receives the turn.
         selection: the turn's sampling decision and its position in the trace.
-        other_span: the span that another tracer has made for the root.
-        other_context: the context of the first span that another tracer has made for a run below the root.
-        closed: True once the recording is leaving the table.
-        dropped: runs that were not recorded because there were too many.
         opened_at: when it began, in nanoseconds of a clock that never jumps.
         clock_offset: nanoseconds from the times of that clock to times since the epoch, when the recording began.
+        runs: the recorded runs by start time, the root first. Only the root if the turn was sampled out.
+        ids: the ids in the recorder's table that belong to this recording, the root's first.
+        dropped: runs that were not recorded because there were too many.
+        closed: True once the recording is leaving the table.
+        other_span: the span that another tracer has made for the root.
+        other_context: the context of the first span that another tracer has made for a run below the root.
     """
 
-    __slots__ = (
-        "clock_offset",
-        "closed",
-        "dropped",
-        "ids",
-        "opened_at",
-        "other_context",
-        "other_span",
-        "owner",
-        "root",
-        "runs",
-        "selection",
-    )
+    root: Run
+    owner: Pipeline
+    selection: TurnContext
+    opened_at: int = 0
+    clock_offset: int = 0
+    runs: list[Run] = field(init=False)
+    ids: dict[Hashable, None] = field(init=False)
+    dropped: int = 0
+    closed: bool = False
+    other_span: Span | None = None
+    other_context: SpanContext | None = None
 
-    def __init__(self, root: Run, owner: Pipeline, selection: TurnContext) -> None:
-        self.root = root
-        self.owner = owner
-        self.selection = selection
-        self.runs: list[Run] = [root]
-        self.ids: dict[Hashable, None] = {root.id: None}
-        self.dropped = 0
-        self.opened_at = 0
-        self.clock_offset = 0
-        self.closed = False
-        self.other_span: Span | None = None
-        self.other_context: SpanContext | None = None
+    def __post_init__(self) -> None:
+        self.runs = [self.root]
+        self.ids = {self.root.id: None}
 
     @property
     def size(self) -> int:
@@ -165,7 +137,7 @@ class Recording:
     @property
     def streamed(self) -> bool:
         """True if the root's output is a stream, which its reader may abandon while runs continue."""
-        return bool((self.root.details or {}).get("streamed"))
+        return bool(self.root.details.get("streamed"))
 
 
 Entry = tuple[Recording, Run | None]

@@ -119,11 +119,8 @@ def look_for_other_span(run: Run, recording: Recording, find: Find) -> None:
         return
     if (found := _valid(find(run, recording))) is not None:
         context = found.get_span_context()
-        run.details = {
-            **(run.details or {}),
-            "span_id": f"{context.span_id:016x}",
-            "span_tracer": _scope_of(found),
-        }
+        run.details["span_id"] = f"{context.span_id:016x}"
+        run.details["span_tracer"] = _scope_of(found)
         recording.other_context = recording.other_context or context
         _name_once(found)
 

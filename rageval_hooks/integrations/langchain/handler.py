@@ -1,10 +1,15 @@
-"""The callback handlers: they pass every event to the recorder, and turns that have ended to a pipeline."""
+"""The callback handlers: they pass every event to the recorder, and turns that have ended to a pipeline.
+
+``CallbackHandler`` is passed to a chain. ``attach`` adds one handler to every chain of the process.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial
-from types import MethodType
+from types import FrameType, MethodType
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
@@ -12,12 +17,13 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
+from langchain_core.tracers.context import register_configure_hook
 from opentelemetry import context as otel_context
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.text_results import is_search_tool
-from rageval_hooks.integrations.langchain.copies import snapshot_documents
+from rageval_hooks.integrations.langchain.copies import copy_documents
 from rageval_hooks.integrations.langchain.framework import (
     FRAMEWORK,
     enter_retriever,
@@ -27,28 +33,25 @@ from rageval_hooks.integrations.langchain.framework import (
     running_retriever,
     surrounding_run,
 )
-from rageval_hooks.integrations.langchain.other_tracers import context_of_root, note_other_span
+from rageval_hooks.integrations.langchain.other_tracers import context_of_root, note_other_span, unwatch, watch
 from rageval_hooks.integrations.langchain.payloads import content_text
 from rageval_hooks.integrations.langchain.resuming import (
     earlier_sampling,
     note_sampling,
 )
 from rageval_hooks.integrations.langchain.turn_end import end
+from rageval_hooks.integrations.langchain.vector_stores import VECTOR_STORES
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
 
-__all__ = ["CallbackHandler", "TurnHandler"]
+__all__ = ["CallbackHandler", "TurnHandler", "attach", "detach"]
 
 
 _recorder = shared_recorder()
 
-_DETAILS = {
-    "llm": ("invocation_params",),
-    "prompt": ("template",),
-    "tool": ("description", "is_search", "tool_call_id"),
-}
-"""Arguments of the start event that are kept, by the kind of the run."""
+_DETAILS = frozenset({"description", "invocation_params", "is_search", "streamed", "template", "tool_call_id"})
+"""Arguments of the start event that are kept."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -160,6 +163,8 @@ class TurnHandler(BaseCallbackHandler):
             key, parent_run_id, metadata = key_of(run_id), event.get("parent_run_id"), event.get("metadata")
             about_root: dict[str, Any] = {}
             if parent_run_id is None:
+                # LangChain says so for the root of chain.stream(…), whose input is only known at its end.
+                event["streamed"] = "defers_inputs" in event
                 # A graph that goes on after it waited for a person is sampled like the first half of its turn.
                 selected = earlier_sampling(input, metadata)
                 context = otel_context.get_current()
@@ -172,17 +177,17 @@ class TurnHandler(BaseCallbackHandler):
                 kind,
                 name or kind,
                 input,
+                FRAMEWORK,
                 explicit=self.explicit,
-                framework=FRAMEWORK,
-                details=_details_of(kind, event),
+                details={name: event[name] for name in _DETAILS.intersection(event)},
                 **about_root,
             )
             if parent_run_id is None and _recorder.knows(key):
                 note_sampling(metadata, sampled_out=_recorder.get(key) is None)
             if run is not None:
-                run.metadata = metadata
+                run.metadata = metadata or {}
                 if identity := identity_of_call():
-                    run.details = {**(run.details or {}), "configurable": identity}
+                    run.details["configurable"] = identity
                 note_other_span(run)
                 if run.parent is None:
                     deferred.prepare()
@@ -192,8 +197,10 @@ class TurnHandler(BaseCallbackHandler):
     @_callback
     def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **event: Any) -> None:
         """Record that a chain, prompt, parser or graph node has started."""
-        event["template"] = serialized
-        self._start(run_id, event.get("run_type") or "chain", event.get("name"), inputs, event)
+        kind = event.get("run_type") or "chain"
+        if kind == "prompt":
+            event["template"] = serialized
+        self._start(run_id, kind, event.get("name"), inputs, event)
 
     @_callback
     def on_retriever_start(self, serialized: Any, query: str, *, run_id: UUID, **event: Any) -> None:
@@ -259,7 +266,7 @@ class TurnHandler(BaseCallbackHandler):
     @_callback
     def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
         """Record what a retriever returned."""
-        return end(run_id, snapshot_documents(documents), None)
+        return end(run_id, copy_documents(documents), None)
 
     @_callback
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
@@ -317,15 +324,6 @@ def _parent_key(parent_run_id: UUID | None) -> Hashable | None:
     return around if _recorder.knows(around) else parent
 
 
-def _details_of(kind: str, event: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the values that only some kinds of runs have, by name; None for a run without such values."""
-    names = _DETAILS.get(kind)
-    if names is not None:
-        return {name: event[name] for name in names if name in event}
-    # LangChain says so for the root of chain.stream(…), whose input is only known at its end.
-    return {"streamed": True} if event.get("parent_run_id") is None and "defers_inputs" in event else None
-
-
 def _note_streamed_input(run_id: UUID, inputs: Any) -> None:
     if inputs is None:
         return
@@ -344,7 +342,7 @@ def _add_missed_model(run_id: UUID, parent_run_id: UUID | None) -> None:
     key, parent = key_of(run_id), key_of(parent_run_id)
     recording = _recorder.recording(parent)
     if recording is not None and not _recorder.knows(key):
-        _recorder.start(recording.owner, key, parent, "llm", "llm", None, framework=FRAMEWORK)
+        _recorder.start(recording.owner, key, parent, "llm", "llm", None, FRAMEWORK)
 
 
 class CallbackHandler(TurnHandler):
@@ -375,3 +373,82 @@ class CallbackHandler(TurnHandler):
     def stats(self) -> dict[str, Any]:
         """Return the counters."""
         return {**self.pipeline.stats(), "open_runs": len(_recorder)}
+
+
+# --------------------------------------------------------------------------- every chain of the process
+
+
+class _AttachedHandler(TurnHandler):
+    """The one handler that all chains of the process get from ``instrument()``."""
+
+    explicit = False
+
+
+_handler = _AttachedHandler()
+
+_PASSED_PACKAGES = frozenset({"rageval_hooks", "langchain_core"})
+"""Packages that the call of the hook passes through on its way from the code that needs a manager."""
+
+
+class _Hook:
+    """Takes the place of a context variable: langchain-core calls ``get`` whenever it configures a callback manager.
+
+    Args:
+        inherited: True for the hook whose handler is passed on to child managers.
+    """
+
+    def __init__(self, inherited: bool) -> None:
+        self._inherited = inherited
+
+    def get(self) -> BaseCallbackHandler | None:
+        """Return the handler for the manager; None if there is nothing to capture."""
+        pipeline = _handler.pipeline
+        if pipeline is None or not pipeline.enabled or is_suppressed():
+            return None
+        return _handler if _is_asked_by_langgraph() is self._inherited else None
+
+
+def _is_asked_by_langgraph() -> bool:
+    """Return True if LangGraph configures the manager.
+
+    LangGraph uses the child managers of its runs as they are, so they must inherit the handler. langchain-core
+    configures every child manager, and so asks the hook for each run. There an inherited handler would only show up in
+    managers that the application or other tools create, merge and compare. Nothing but the calling module tells the
+    two apart.
+    """
+    if "langgraph" not in sys.modules:
+        return False
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package not in _PASSED_PACKAGES:
+            return package == "langgraph"
+        frame = frame.f_back
+    return False
+
+
+_registered = False
+
+
+def attach(pipeline: Pipeline) -> None:
+    """Send the turns of every chain in the process to a pipeline, in place of the one that was attached before."""
+    global _registered
+    if not _registered:
+        _registered = True
+        for inherited in (False, True):
+            hook = cast("ContextVar[BaseCallbackHandler | None]", _Hook(inherited))
+            # With a class, langchain-core adds the handler only to managers that have no handler of this class.
+            register_configure_hook(hook, inheritable=inherited, handle_class=TurnHandler)
+    VECTOR_STORES.install()
+    watch()
+    deferred.prepare()
+    _handler.pipeline = pipeline
+
+
+def detach() -> None:
+    """Capture no more turns, and drop those in progress. langchain-core keeps the hooks, which then do nothing."""
+    VECTOR_STORES.remove()
+    unwatch()
+    pipeline, _handler.pipeline = _handler.pipeline, None
+    if pipeline is not None:
+        _recorder.forget(pipeline)

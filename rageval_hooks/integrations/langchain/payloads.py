@@ -1,19 +1,21 @@
-"""How LangChain's values are read: messages and other values as text, documents as passages."""
+"""How LangChain's values are read: states by their fields, messages and other values as text, documents as passages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from itertools import chain
 from typing import Any
 
 from langchain_core.documents import Document
+from langchain_core.load.serializable import Serializable
 from langchain_core.messages import BaseMessage
+from langchain_core.outputs import LLMResult
 from langchain_core.prompt_values import PromptValue
+from pydantic import BaseModel
 
 from rageval_hooks.integrations.capture.host_values import finite, first_of, first_string, is_a, or_else
 from rageval_hooks.integrations.capture.passages import SCORE_KEYS, passage_key
-from rageval_hooks.integrations.langchain.copies import DocumentSnapshot, MessageSnapshot
-from rageval_hooks.integrations.langchain.states import fields_of, is_structured_answer
 from rageval_hooks.runtime.jsonable import json_text
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
 from rageval_hooks.turn import Passage
@@ -23,11 +25,55 @@ __all__ = [
     "as_json",
     "as_text",
     "content_text",
+    "fields_by_name",
+    "is_command",
     "is_content",
+    "is_structured_answer",
     "message_text",
     "role_of",
     "tool_text",
 ]
+
+
+# --------------------------------------------------------------------------- states
+
+
+@or_else({})
+def fields_by_name(value: Any) -> Mapping[Any, Any]:
+    """Return the items of a mapping, or the fields of a state that is a dataclass or a pydantic model."""
+    if isinstance(value, Mapping):
+        return value
+    # LangGraph accepts both as the class of a graph's state.
+    if is_dataclass(value) or is_structured_answer(value):
+        fields: dict[str, Any] = vars(value)
+        return fields
+    return {}
+
+
+@or_else(())
+def _fields_of(value: Any) -> Sequence[Any]:
+    """Return the values in a mapping, in the state that a graph's command sets, or in a state of the application."""
+    state = value.update if is_command(value) else value
+    return list(fields_by_name(state).values())
+
+
+@or_else(False)
+def is_command(value: Any) -> bool:
+    """Return True for a LangGraph ``Command(update={"documents": […]}, goto="answer")``, which a node may return."""
+    # By name: LangGraph may not be installed.
+    return type(value).__name__ == "Command" and hasattr(value, "update")
+
+
+@or_else(False)
+def is_structured_answer(value: Any) -> bool:
+    """Return True if a value is an instance of a pydantic class of the application."""
+    if not isinstance(value, BaseModel):
+        return False
+    # LangChain's own classes are pydantic classes too.
+    return not isinstance(value, (Serializable, LLMResult))
+
+
+# --------------------------------------------------------------------------- texts
 
 
 # LangChain's names of message types, and the roles of model APIs. Chunks of a stream are named after their class.
@@ -54,7 +100,7 @@ def content_text(content: Any) -> str:
     return "".join(str.__str__(text) for text in texts if is_a(text, str))
 
 
-def message_text(message: BaseMessage | MessageSnapshot) -> str:
+def message_text(message: BaseMessage) -> str:
     """Return the text of a message. If it has none, the refusal of the model, for which OpenAI has a separate field."""
     text = content_text(message.content)
     return text or text_or_empty(mapping_or_empty(message.additional_kwargs).get("refusal"))
@@ -95,7 +141,7 @@ def as_json(value: Any) -> str:
 def _jsonable(value: Any) -> Any:
     if isinstance(value, BaseMessage):
         return {"role": role_of(value.type), "content": value.content}
-    if isinstance(value, (Document, DocumentSnapshot)):
+    if isinstance(value, Document):
         return {"id": value.id, "page_content": value.page_content, "metadata": value.metadata}
     if is_structured_answer(value):
         # No warnings: the fields of an object made by `model_construct` may have values of other types.
@@ -105,8 +151,6 @@ def _jsonable(value: Any) -> Any:
 
 # --------------------------------------------------------------------------- documents
 
-_DOCUMENTS = (Document, DocumentSnapshot)
-_MESSAGES = (BaseMessage, MessageSnapshot)
 _NOTHING_INSIDE = (str, bytes, int, float, type(None))
 """Classes of values that hold no documents. Most values of a state are of these, so they are told apart first."""
 
@@ -166,28 +210,28 @@ class DocumentReader:
             return [[passage]]
         if depth == 0:
             return ()
-        if is_a(value, _MESSAGES):
+        if is_a(value, BaseMessage):
             # A tool with response_format="content_and_artifact" returns its documents as the artifact of its message.
             return self._search(getattr(value, "artifact", None), depth - 1)
         if is_a(value, (list, tuple)):
             # A conversation has the artifacts of earlier turns. Those that the model saw are read from its prompt.
-            inner = [self._search(item, depth - 1) for item in value[:_MOST_ITEMS] if not is_a(item, _MESSAGES)]
+            inner = [self._search(item, depth - 1) for item in value[:_MOST_ITEMS] if not is_a(item, BaseMessage)]
             return [list(chain.from_iterable(chain.from_iterable(inner)))]
         # A state, for example {"question": "…", "context": [Document(…), …]}.
-        return list(chain.from_iterable(self._search(field, depth - 1) for field in fields_of(value)))
+        return list(chain.from_iterable(self._search(field, depth - 1) for field in _fields_of(value)))
 
     @or_else(None)
     def _read(self, item: Any) -> Passage | None:
         """Return a document, or a pair of a document and its score, as a passage; None for anything else."""
-        if isinstance(item, _DOCUMENTS):
+        if isinstance(item, Document):
             return self._passage(item, None)
         if isinstance(item, tuple) and len(item) == 2:
             first, second = item
             # Vector stores return (document, score). Two documents are a list of two.
-            if isinstance(first, _DOCUMENTS) and not isinstance(second, _DOCUMENTS):
+            if isinstance(first, Document) and not isinstance(second, Document):
                 return self._passage(first, second)
             # Some rerankers return (score, document).
-            if isinstance(second, _DOCUMENTS) and isinstance(first, (int, float)):
+            if isinstance(second, Document) and isinstance(first, (int, float)):
                 return self._passage(second, first)
         return None
 
@@ -195,7 +239,7 @@ class DocumentReader:
         """Return a document as a passage. Its score is next to it, in a field of a subclass, or in its metadata."""
         metadata = document.metadata or {}
         # pydantic takes microseconds to say that a document of LangChain's own class has no such field.
-        if score is None and type(document) not in _DOCUMENTS:
+        if score is None and type(document) is not Document:
             score = getattr(document, "score", None)
         number = finite(first_of(metadata, SCORE_KEYS) if score is None else score)
         known = self._passages.get((id(document), number))

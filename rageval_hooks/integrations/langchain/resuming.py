@@ -8,15 +8,15 @@ from typing import Any
 
 from rageval_hooks.integrations.capture.held_turns import HeldTurn, held_turns
 from rageval_hooks.integrations.capture.host_values import first_string, or_else
-from rageval_hooks.integrations.capture.run_facts import detail_of, details_of, metadata_of, of_kind
+from rageval_hooks.integrations.capture.run_facts import of_kind
 from rageval_hooks.integrations.capture.runs import Recording, Run
-from rageval_hooks.integrations.langchain.copies import snapshot_runs
-from rageval_hooks.integrations.langchain.states import fields_by_name
+from rageval_hooks.integrations.langchain.copies import copy_values
+from rageval_hooks.integrations.langchain.payloads import fields_by_name
 from rageval_hooks.integrations.langchain.turn_building import is_control_flow, is_waiting, thread_of
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 
-__all__ = ["earlier_sampling", "has_copies", "hold_if_waiting", "join_halves", "note_sampling"]
+__all__ = ["copy_once", "earlier_sampling", "hold_if_waiting", "join_halves", "note_sampling"]
 
 _PLACE = "langgraph_checkpoint_ns"
 """Metadata of the runs of a graph. It ends with the id of the node's task, which stays the same when it is resumed."""
@@ -70,7 +70,7 @@ def join_halves(recording: Recording) -> None:
     thread = thread_of(runs)
     first = held_turns().take(thread, _places(runs), root.name) if thread else None
     if first is not None:
-        _copy_values(recording)
+        _copy_or_keep(recording)
         _put_in_front(first, recording)
     elif resumed is root:
         # The first half ran in another process, or long ago. The state that the first node received has its input.
@@ -78,14 +78,14 @@ def join_halves(recording: Recording) -> None:
             if node.parent is resumed and fields_by_name(node.input):
                 # A call of a tool by an agent is a mapping that has the state under this key.
                 root.input = mapping_or_empty(node.input).get("state") or node.input
-                details_of(root)["first_half_missing"] = True
+                root.details["first_half_missing"] = True
                 return
 
 
 def _resumed_graph(recording: Recording) -> Run | None:
     """Return the graph that a turn resumes; None without one, or if the graph also waited in this turn."""
     runs = recording.runs
-    of_graphs = {id(run.parent) for run in runs if _PLACE in metadata_of(run)}
+    of_graphs = {id(run.parent) for run in runs if _PLACE in run.metadata}
     resumed = next((run for run in runs if id(run) in of_graphs and _resumes(run.input)), None)
     if resumed is None:
         return None
@@ -107,13 +107,13 @@ def _put_in_front(first: HeldTurn, recording: Recording) -> None:
             run.error = None
         # Another tracer's spans are in the trace of the first half.
         for name in ("span_id", "span_tracer"):
-            details_of(run).pop(name, None)
+            run.details.pop(name, None)
     waited_since = before.root.ended_at or before.root.started_at
-    earlier_waits = detail_of(before.root, "waits") or ()
-    details_of(root)["waits"] = [*earlier_waits, (waited_since, root.started_at)]
+    earlier_waits = before.root.details.get("waits") or ()
+    root.details["waits"] = [*earlier_waits, (waited_since, root.started_at)]
     root.input = before.root.input
     root.started_at = before.root.started_at
-    root.metadata = {**metadata_of(before.root), **metadata_of(root)}
+    root.metadata = {**before.root.metadata, **root.metadata}
     before.root.parent = root
     recording.runs = [root, *before.runs, *recording.runs[1:]]
     # The passages of the first half may be analysed already.
@@ -132,7 +132,7 @@ def hold_if_waiting(recording: Recording) -> bool:
     thread = thread_of(recording.runs)
     if not thread:
         return False
-    _copy_values(recording)
+    _copy_or_keep(recording)
     waiting = [run for run in recording.runs if is_control_flow(run.error)]
     for run in waiting:
         run.error = GraphInterrupt()  # the traceback of the original refers to frames of the application
@@ -140,20 +140,19 @@ def hold_if_waiting(recording: Recording) -> bool:
     return True
 
 
-def has_copies(recording: Recording) -> bool:
-    """Return True if the runs of a recording already hold copies of what the application may change."""
-    return bool(detail_of(recording.root, "copied"))
+def copy_once(recording: Recording) -> None:
+    """Copy what the application may change, unless that was done before."""
+    if not recording.root.details.get("copied"):
+        recording.root.details["copied"] = True
+        copy_values(recording.runs)
 
 
-def _copy_values(recording: Recording) -> None:
-    if not has_copies(recording):
-        # If an object cannot be copied, the turn is read from what it is by then.
-        with suppress(Exception):
-            snapshot_runs(recording.runs, recording.owner.settings.spans == "all")
-        details_of(recording.root)["copied"] = True
+def _copy_or_keep(recording: Recording) -> None:
+    with suppress(Exception):  # an object that cannot be copied: the turn is read from what it is by then
+        copy_once(recording)
 
 
 def _places(runs: Iterable[Run]) -> frozenset[str]:
     """Return where in a graph some runs are, for example "answer:3f1c…" of a node, "agent:3f1c…|tools:9a2e…" inside."""
-    places = (metadata_of(run).get(_PLACE) for run in runs)
+    places = (run.metadata.get(_PLACE) for run in runs)
     return frozenset(str(place) for place in places if place is not None)

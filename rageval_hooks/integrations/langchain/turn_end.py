@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -13,10 +14,9 @@ from rageval_hooks.integrations.capture.held_turns import held_turns
 from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Recording
-from rageval_hooks.integrations.langchain.copies import snapshot_runs
 from rageval_hooks.integrations.langchain.framework import FRAMEWORK, key_of
 from rageval_hooks.integrations.langchain.other_tracers import note_other_span
-from rageval_hooks.integrations.langchain.resuming import has_copies, hold_if_waiting, join_halves
+from rageval_hooks.integrations.langchain.resuming import copy_once, hold_if_waiting, join_halves
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.turn import Turn
 
@@ -68,42 +68,21 @@ def _finish(recording: Recording) -> PendingTurn | None:
 
 
 def _submit(recording: Recording) -> PendingTurn | None:
-    """Submit the turn of a recording; returns what an async caller waits for.
-
-    The turn is built on another thread if this one runs an event loop, or if the caller does not wait for any score.
-    """
+    """Submit the turn of a recording, which is built on another thread; returns what an async caller waits for."""
     pipeline = recording.owner
     may_be_evaluated = pipeline.settings.evaluate_without_retrieval or not _is_bare_model(recording)
-    computed_inline = pipeline.computes_inline and may_be_evaluated
-    if computed_inline and deferred.running_loop() is None:
-        turn = _build(recording)
-        return None if turn is None else deferred.submit(pipeline, turn, recording.selection)
-
-    later: Turn | Callable[[], Turn] | None = partial(turn_of, recording)
-    try:
-        # There are no copies of what runs of other frameworks hold.
+    computes_inline = pipeline.computes_inline and may_be_evaluated
+    turn: Turn | Callable[[], Turn] = partial(turn_of, recording)
+    # If an object cannot be copied, or the turn not be built, the pipeline tries it again, and counts a failure.
+    with suppress(Exception):
         if any(run.framework is not FRAMEWORK for run in recording.runs):
-            later = _build(recording)
-        elif not has_copies(recording):
-            snapshot_runs(recording.runs, pipeline.settings.spans == "all")
-    except Exception:
-        later = _build(recording)  # an object that cannot be copied
-    if later is None:
-        return None
-    pending = pipeline.submit(later, recording.selection, computes_inline=computed_inline)
-    return pending if computed_inline else None
+            turn = turn_of(recording)  # there are no copies of what runs of other frameworks hold
+        else:
+            copy_once(recording)
+    pending = deferred.submit(pipeline, turn, recording.selection, computes_inline=computes_inline)
+    return pending if computes_inline else None
 
 
 def _is_bare_model(recording: Recording) -> bool:
     """Return True for a model that is called by itself: it has retrieved nothing."""
     return recording.root.kind == "llm" and len(recording.runs) == 1
-
-
-def _build(recording: Recording) -> Turn | None:
-    """Return the turn of a recording; None if our own code failed, which is logged and counted."""
-    try:
-        return turn_of(recording)
-    except Exception as error:
-        recording.owner.failed("a turn could not be built from what was recorded", error)
-        recording.owner.drop("not_built")
-        return None

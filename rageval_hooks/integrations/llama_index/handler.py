@@ -19,7 +19,6 @@ from llama_index_instrumentation.span_handlers import BaseSpanHandler
 
 from rageval_hooks.integrations.capture.deferred import hand_over
 from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.integrations.capture.run_facts import detail_of, details_of
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.text_results import is_search_tool
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
@@ -81,8 +80,6 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         if pipeline is None or not pipeline.enabled or is_suppressed():
             return
         try:
-            if VECTOR_STORES.waiting:
-                VECTOR_STORES.look_again()
             _start(pipeline, id_, parent_id, bound_args, instance)
         except Exception as error:
             pipeline.failed("the start of a span of LlamaIndex could not be recorded", error)
@@ -157,13 +154,13 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
         kind,
         name_of(span_id, instance),
         bound_args,
-        framework=FRAMEWORK,
+        FRAMEWORK,
         standalone=kind not in _NO_TURN,
         context=None if parent_id is not None else context_of_root(span_id),
     )
     if run is None:
         return
-    run.details = {"instance": instance}
+    run.details["instance"] = instance
     if kind == "tool":
         run.details["is_search"] = is_search_tool(run.name, pipeline.settings.search_tools)
     if kind in ("reranker", "synthesizer"):
@@ -179,7 +176,7 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
 
 
 def _end(run: Run, result: Any) -> None:
-    if run.kind in ("retriever", "reranker") and run.details is not None:
+    if run.kind in ("retriever", "reranker"):
         run.details["nodes_after"] = snapshot(result)
     note_other_span(run)
     if run.kind == "llm" and is_generator(result):
@@ -232,7 +229,7 @@ def _end_unsampled(span_id: str, result: Any) -> None:
 
 def _writer_key(run: Run) -> tuple[str, int]:
     """Return the key of a chat engine's writer: the thread or task that adds a streamed answer to the history."""
-    return ("writer", id(detail_of(run, "instance")))
+    return ("writer", id(run.details.get("instance")))
 
 
 # --------------------------------------------------------------------------- streamed answers
@@ -291,7 +288,7 @@ def attach(pipeline: Pipeline) -> None:
     """Send the turns of everything that LlamaIndex runs in this process to a pipeline, instead of the previous one."""
     global _pipeline
     _pipeline = pipeline
-    VECTOR_STORES.wrap()
+    VECTOR_STORES.install()
     dispatcher = get_dispatcher()
     if not any(handler is _span_handler for handler in dispatcher.span_handlers):
         dispatcher.add_span_handler(_span_handler)
@@ -302,7 +299,7 @@ def detach() -> None:
     """Remove the handlers, and drop turns that have not ended."""
     global _pipeline
     pipeline, _pipeline = _pipeline, None
-    VECTOR_STORES.unwrap()
+    VECTOR_STORES.remove()
     dispatcher = get_dispatcher()
     dispatcher.span_handlers[:] = [handler for handler in dispatcher.span_handlers if handler is not _span_handler]
     dispatcher.event_handlers[:] = [handler for handler in dispatcher.event_handlers if handler is not _event_handler]
@@ -336,8 +333,8 @@ def _model_starts(run: Run, event: Any) -> None:
         return
     call.kind = "llm"
     call.input = event.messages if hasattr(event, "messages") else event.prompt
-    details_of(call)["model"] = event.model_dict
-    details_of(call)["options"] = event.additional_kwargs
+    call.details["model"] = event.model_dict
+    call.details["options"] = event.additional_kwargs
 
 
 def _model_streams(run: Run, event: Any) -> None:
@@ -380,18 +377,18 @@ def _reranking_starts(run: Run, event: Any) -> None:
     inner = _start_inner(run, event, "reranker", {"query": event.query})
     if inner is not None:
         inner.name = event.model_name or inner.name
-        inner.details = {"nodes_before": snapshot(event.nodes)}
+        inner.details["nodes_before"] = snapshot(event.nodes)
 
 
 def _reranking_ends(run: Run, event: Any) -> None:
     inner = _recorder.get(_forget_inner(run, "reranker"))
     if inner is not None and inner is not run:
-        details_of(inner)["nodes_after"] = snapshot(event.nodes)
+        inner.details["nodes_after"] = snapshot(event.nodes)
         end(inner.id, None)
 
 
 def _workflow_is_cancelled(run: Run, _event: Any) -> None:
-    details_of(run)["cancelled"] = True
+    run.details["cancelled"] = True
 
 
 # --------------------------------------------------------------------------- operations without a span
@@ -402,21 +399,21 @@ def _start_inner(run: Run, event: Any, kind: str, input: Any) -> Run | None:
     recording = _recorder.recording(run.id)
     if recording is None:
         return None
-    inner = _recorder.start(recording.owner, event.id_, run.id, kind, kind, input, framework=FRAMEWORK)
+    inner = _recorder.start(recording.owner, event.id_, run.id, kind, kind, input, FRAMEWORK)
     if inner is not None:
-        details_of(run)[f"inner {kind}"] = inner.id
+        run.details[f"inner {kind}"] = inner.id
     return inner
 
 
 def _inner_id(run: Run, kind: str) -> Hashable:
     """Return the id of the run that an event is about: the operation inside of its span, else the span's own."""
-    inner: Hashable = details_of(run).get(f"inner {kind}")
+    inner: Hashable = run.details.get(f"inner {kind}")
     return run.id if inner is None else inner
 
 
 def _forget_inner(run: Run, kind: str) -> Hashable:
     inner_id = _inner_id(run, kind)
-    details_of(run).pop(f"inner {kind}", None)
+    run.details.pop(f"inner {kind}", None)
     return inner_id
 
 

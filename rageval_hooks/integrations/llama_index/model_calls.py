@@ -7,7 +7,6 @@ from itertools import product
 
 from rageval_hooks.integrations.capture.authorship import last_without_tools, prompt_text, writer_of
 from rageval_hooks.integrations.capture.run_facts import (
-    detail_of,
     end_of,
     is_inside,
     of_kind,
@@ -54,7 +53,7 @@ def _delegates(outer: Run, inner: Run) -> bool:
 
     The inner stream starts when the outer one is read, and so outside of the outer span.
     """
-    if detail_of(outer, "instance") is not detail_of(inner, "instance"):
+    if outer.details.get("instance") is not inner.details.get("instance"):
         return False
     # For example "astream_chat" around "stream_chat", or "astream_complete" around "stream_complete".
     if not method_of(outer.id).startswith("astream_") or not method_of(inner.id).startswith("stream_"):
@@ -129,7 +128,7 @@ def model_name(call: Run) -> str | None:
 
 def requested_model(call: Run) -> str | None:
     """Return the name of the model that the application asked for."""
-    return requested_model_in(detail_of(call, "model"))
+    return requested_model_in(call.details.get("model"))
 
 
 def tokens_used(call: Run, runs: Sequence[Run]) -> Usage | None:

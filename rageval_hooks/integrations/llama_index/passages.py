@@ -15,7 +15,7 @@ from rageval_hooks.integrations.capture.passages import (
     passage_key,
     unique_passages,
 )
-from rageval_hooks.integrations.capture.run_facts import detail_of, of_kind, outside
+from rageval_hooks.integrations.capture.run_facts import of_kind, outside
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.text_results import text_results
 from rageval_hooks.integrations.llama_index.messages import arguments_of, messages_of
@@ -109,7 +109,7 @@ def passages_in_turn(
 
     for tool in of_kind(runs, "tool"):
         # Next to nodes, other texts are more likely something else, unless the application names the tool.
-        is_search = detail_of(tool, "is_search")
+        is_search = tool.details.get("is_search")
         if is_search or (is_search is None and not candidates):
             results = _text_results_of(tool, calls, named=bool(is_search))
             passages += [found for found in mark_seen(results, prompt) if found.in_prompt]
@@ -159,12 +159,12 @@ def with_mark(passage: Passage, marks: Marks) -> Passage:
 
 def nodes_before(run: Run) -> Snapshot:
     """Return the nodes that a reranker or a synthesizer was given."""
-    return detail_of(run, "nodes_before") or ()
+    return run.details.get("nodes_before") or ()
 
 
 def nodes_after(run: Run) -> Snapshot | None:
     """Return the nodes that a retriever or a reranker returned; None if it failed."""
-    nodes: Snapshot | None = detail_of(run, "nodes_after")
+    nodes: Snapshot | None = run.details.get("nodes_after")
     return nodes
 
 

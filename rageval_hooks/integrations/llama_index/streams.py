@@ -13,10 +13,9 @@ from typing import Any
 from llama_index_instrumentation.span import active_span_id
 
 from rageval_hooks.integrations.capture import deferred
-from rageval_hooks.integrations.capture.deferred import hand_over, running_loop
+from rageval_hooks.integrations.capture.deferred import hand_over, in_event_loop
 from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.integrations.capture.run_facts import details_of
 from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.capture.trace_context import look_for_other_span
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
@@ -153,7 +152,7 @@ class Follower:
         on_end = self._take_on_end()
         if on_end is None:
             return
-        if running_loop() is not None:
+        if in_event_loop():
             hand_over(on_end, error)  # computing scores here would block the event loop
         else:
             on_end(error)
@@ -295,7 +294,7 @@ def finish_stream(run: Run, key: StreamKey, error: BaseException | None) -> None
 
 
 def _open_streams(root: Run) -> _OpenStreams:
-    streams: _OpenStreams = details_of(root).setdefault("streams", _OpenStreams())
+    streams: _OpenStreams = root.details.setdefault("streams", _OpenStreams())
     return streams
 
 

@@ -10,10 +10,8 @@ from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.run_facts import (
     CANCELS,
     application_fields,
-    busy_seconds_of,
-    detail_of,
+    busy_times,
     end_of,
-    metadata_of,
     of_kind,
     outcome_of_error,
     outside,
@@ -49,7 +47,6 @@ from rageval_hooks.integrations.llama_index.passages import (
     passages_found,
     passages_in_turn,
     repetitions,
-    retrievals_of,
     with_mark,
 )
 from rageval_hooks.integrations.llama_index.values import (
@@ -122,8 +119,7 @@ def turn_from_events(
         timing=Timing(
             started_at=root.started_at,
             ended_at=ended_at,
-            retrieval=busy_seconds_of(retrievals_of(runs), ended_at),
-            generation=busy_seconds_of(answers, ended_at),
+            **busy_times(steps),
             time_to_first_token=seconds_to_first_token(answering, root.started_at),
         ),
         span=span,
@@ -145,7 +141,7 @@ def turn_from_events(
 def _tags(root: Run) -> dict[str, Any]:
     """Return the tags that the application set with ``instrument_tags``, without those that workflows add."""
     # For example {"session_id": "42", "llamaindex.workflow_run_id": "…"}.
-    items = metadata_of(root).items()
+    items = root.metadata.items()
     return {key: value for key, value in items if not str(key).startswith(_OWN_TAGS)}
 
 
@@ -196,7 +192,7 @@ def _response(root: Run, answering: Run | None, returned: str) -> str:
 def _outcome(root: Run, runs: Iterable[Run]) -> tuple[TurnStatus, ErrorInfo | None]:
     """Return how a turn ended, and its error."""
     status, error = outcome_of_error(root.error, _CANCELS)
-    if detail_of(root, "cancelled"):
+    if root.details.get("cancelled"):
         status, error = "cancelled", None
     if status == "cancelled" and any(map(_waits_for_a_human, runs)):
         return "interrupted", None
@@ -254,8 +250,8 @@ def _steps_of(
     return tuple(
         Step(
             kind=_KINDS.get(run.kind, "chain"),
-            span_id=detail_of(run, "span_id"),
-            span_tracer=detail_of(run, "span_tracer"),
+            span_id=run.details.get("span_id"),
+            span_tracer=run.details.get("span_tracer"),
             **step_frame(run, ids, ended_at, stopped=type(run.error).__name__ in _NO_ERRORS),
             **_fields(run, runs, marks, made),
         )
@@ -271,7 +267,7 @@ def _is_step(run: Run, counted: Collection[int], every_step: bool) -> bool:
     # Another method of the same component may be around it: a tool's "call" inside "__call__", or an adapter.
     for outer in of_kind(run.ancestors(), run.kind):
         is_same_tool = run.kind == "tool" and outer.name == run.name
-        if is_same_tool or detail_of(outer, "instance") is detail_of(run, "instance"):
+        if is_same_tool or outer.details.get("instance") is run.details.get("instance"):
             return False
     return True
 
@@ -280,7 +276,7 @@ def _fields(run: Run, runs: Sequence[Run], marks: Marks, made: Made) -> dict[str
     if run.kind == "llm":
         return _fields_of_model_call(run, runs)
     if run.kind == "tool":
-        described = tool_fields(detail_of(run, "instance"))
+        described = tool_fields(run.details.get("instance"))
         return {"input": tool_input(run.input), "output": answer_of(run.output), **described}
     query = query_of(arguments_of(run.input))
     if run.kind in ("retriever", "reranker"):
@@ -288,26 +284,26 @@ def _fields(run: Run, runs: Sequence[Run], marks: Marks, made: Made) -> dict[str
         return {
             "input": query,
             "passages": passages,
-            "top_k": top_k_of(detail_of(run, "instance")),
-            "data_source": collection_of(detail_of(run, "instance")),
+            "top_k": top_k_of(run.details.get("instance")),
+            "data_source": collection_of(run.details.get("instance")),
         }
     return {"input": query or None, "output": answer_of(run.output) or None}
 
 
 def _fields_of_model_call(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
-    options = detail_of(call, "options")
+    options = call.details.get("options")
     return {
         "messages": messages_of(call.input),
         "template": _template_of(call),
         "tools": tools_in(options),
-        "parameters": parameters_of(detail_of(call, "model"), options),
+        "parameters": parameters_of(call.details.get("model"), options),
         "tool_calls": tuple(map(tool_call, tool_calls_of(call.output))),
         "finish_reason": finish_reason_of(call.output),
         "output": generated_text(call),
         "model": model_name(call),
         "request_model": requested_model(call),
         "response_id": response_id_of(call.output),
-        "provider": provider_of(detail_of(call, "instance")),
+        "provider": provider_of(call.details.get("instance")),
         "usage": tokens_used(call, runs),
         "time_to_first_token": seconds_to_first_token(call, call.started_at),
     }
@@ -318,7 +314,7 @@ def _template_of(call: Run) -> PromptTemplate | None:
     for ancestor in call.ancestors():
         if ancestor.kind != "model":
             return None
-        found = template_in(ancestor.input, detail_of(ancestor, "instance"))
+        found = template_in(ancestor.input, ancestor.details.get("instance"))
         if found is not None:
             return found
     return None

@@ -1,47 +1,52 @@
-"""Records one block of ``start_turn`` as a run, so that framework runs inside it belong to the same turn."""
+"""Records one block of ``start_turn`` as a run, and makes one turn of it and of the framework runs inside it."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from typing import Any
 from uuid import uuid4
 
 from rageval_hooks.integrations.capture import deferred
+from rageval_hooks.integrations.capture.authorship import ModelCall, contributors, prompt_text, writer_of
+from rageval_hooks.integrations.capture.host_values import last_of
 from rageval_hooks.integrations.capture.merging import turn_of
+from rageval_hooks.integrations.capture.passages import mark_dropped, mark_seen, unique_passages
 from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.integrations.capture.runs import Framework
-from rageval_hooks.integrations.manual.joining import join_inner_turns, turn_from_block
-from rageval_hooks.integrations.manual.open_turn import Given, Recorded
+from rageval_hooks.integrations.capture.run_facts import (
+    application_fields,
+    busy_times,
+    is_retrieval,
+    of_kind,
+    outcome_of_error,
+    outside_retrieval,
+    rewritten,
+)
+from rageval_hooks.integrations.capture.runs import Framework, Run
+from rageval_hooks.integrations.manual.open_turn import Given
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
-from rageval_hooks.turn import Passage
+from rageval_hooks.turn import Passage, SpanReference, Step, Timing, Turn, Usage
 
-__all__ = ["FRAMEWORK", "begin"]
+__all__ = ["FRAMEWORK", "Block", "begin"]
 
 _recorder = shared_recorder()
 
-_NOT_WAITING = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
-"""A caller that leaves in this way does not wait for scores."""
 
-
-def begin(pipeline: Pipeline, given: Given) -> Recorded | None:
+def begin(pipeline: Pipeline, given: Given) -> Block | None:
     """Start to record a turn; None if nothing is captured here."""
     if not pipeline.enabled or is_suppressed():
         return None
     try:
-        outer = _innermost.get()
-        if outer is not None and outer.is_open:
-            return _NestedBlock(outer)
-        return _Block(pipeline, given)
+        return Block(pipeline, given)
     except Exception as error:
         pipeline.failed("the start of a turn could not be recorded", error)
         return None
 
 
-class _Block:
-    """A turn in progress.
+class Block:
+    """A turn in progress. Its methods never raise.
 
     Args:
         pipeline: receives the turn.
@@ -55,12 +60,15 @@ class _Block:
         self._passages: list[Passage] = []
         self._pipeline = pipeline
         self._before = _innermost.get()
+        # Inside another open block, this one only adds to it. In a forked child, blocks of the parent are not open.
+        self._outer = self._before if self._before is not None and _recorder.knows(self._before.id) else None
+        self._encloses = False
+        if self._outer is not None:
+            return
         # Joined only now: with one more framework the recorder looks up more for each run.
         _recorder.join(FRAMEWORK)
         details = {"given": given, "passages": self._passages}
-        run = _recorder.start(
-            pipeline, self.id, None, "block", "turn", given.question, framework=FRAMEWORK, details=details
-        )
+        run = _recorder.start(pipeline, self.id, None, "block", "turn", given.question, FRAMEWORK, details=details)
         if run is not None:
             deferred.prepare()
         # Inside a framework's run, that run is the turn, and what follows belongs to it as if there were no block.
@@ -68,21 +76,24 @@ class _Block:
         if self._encloses:
             _innermost.set(self)
 
-    @property
-    def is_open(self) -> bool:
-        """True until the block ends. In a forked child, blocks of the parent are not open."""
-        return _recorder.knows(self.id)
-
     def add(self, passages: Iterable[Passage]) -> None:
         """Add passages to the turn."""
-        self._passages.extend(passages)
+        if self._outer is not None:
+            self._outer.add(passages)
+        else:
+            self._passages.extend(passages)
 
     def respond(self, answer: str) -> None:
-        """Set the answer."""
-        self.answer = answer
+        """Set the answer; inside another block, the answer of that one in case it sets none."""
+        if self._outer is not None:
+            self._outer.inner_answer = answer
+        else:
+            self.answer = answer
 
     def end(self, error: BaseException | None) -> PendingTurn | None:
         """Submit the turn. A synchronous caller waits for inline scores here; an asynchronous one awaits the result."""
+        if self._outer is not None:
+            return None
         if isinstance(error, GeneratorExit) or deferred.closes_generator():
             # The garbage collector may be closing a generator: no context variable may be set, and no work be done.
             deferred.hand_over(self._submit, error)
@@ -99,7 +110,7 @@ class _Block:
             if recording is None:  # sampled out, part of another turn, or forgotten
                 return None
             turn = turn_of(recording)
-            if isinstance(error, _NOT_WAITING):
+            if outcome_of_error(error)[0] == "cancelled":  # the caller does not wait for scores
                 recording.owner.submit(turn, recording.selection)
                 return None
             return deferred.submit(recording.owner, turn, recording.selection)
@@ -108,29 +119,7 @@ class _Block:
             return None
 
 
-class _NestedBlock:
-    """A block inside another one: its passages belong to the outer turn.
-
-    Args:
-        outer: the outer block.
-    """
-
-    def __init__(self, outer: _Block) -> None:
-        self._outer = outer
-
-    def add(self, passages: Iterable[Passage]) -> None:
-        """Add passages to the outer turn."""
-        self._outer.add(passages)
-
-    def respond(self, answer: str) -> None:
-        """Set the answer of the outer turn, in case the outer block sets none."""
-        self._outer.inner_answer = answer
-
-    def end(self, error: BaseException | None) -> None:
-        """Do nothing: the outer block ends the turn."""
-
-
-_innermost: ContextVar[_Block | None] = ContextVar("rageval_hooks_block", default=None)
+_innermost: ContextVar[Block | None] = ContextVar("rageval_hooks_block", default=None)
 
 
 def _ambient_block() -> Hashable | None:
@@ -138,4 +127,153 @@ def _ambient_block() -> Hashable | None:
     return None if block is None else block.id
 
 
-FRAMEWORK = Framework("manual", turn_from_block, _ambient_block, join=join_inner_turns)
+# --------------------------------------------------------------------------- from a block to a turn
+
+
+def _turn_from_block(
+    runs: Sequence[Run],
+    *,
+    span: SpanReference | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    **_options: Any,
+) -> Turn:
+    """Build a turn from what the application said about it.
+
+    Args:
+        runs: the block's record.
+        span: the turn's position in its trace.
+        attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
+    """
+    block = runs[0]
+    given: Given = block.details["given"]
+    status, error = outcome_of_error(block.error)
+    return Turn(
+        id=block.text_id,
+        query=given.question,
+        passages=unique_passages(tuple(block.details["passages"])),
+        response=block.output or "",
+        reference=given.reference,
+        timing=Timing(started_at=block.started_at, ended_at=max(block.started_at, block.ended_at or 0)),
+        span=span,
+        status=status,
+        error=error,
+        **application_fields(given.session_id, given.user_id, given.metadata, attributes),
+    )
+
+
+def _join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
+    """Add what frameworks did inside a block.
+
+    Args:
+        turn: the block's turn.
+        inner: the turns that the frameworks' outermost runs would be by themselves, by start time.
+    """
+    if not inner:
+        return turn
+    # The turns may have run at the same time.
+    steps = sorted((step for one in inner for step in one.steps), key=lambda step: step.started_at)
+    calls = of_kind(outside_retrieval(steps), "llm")
+    # The last inner turn with an answer: one that called a model, because a chain that formats text has a response too.
+    with_response = [one for one in inner if one.response]
+    answered = last_of([one for one in with_response if of_kind(one.steps, "llm")] or with_response)
+    writer = _writer(turn.response, answered, calls)
+    # The inner turn whose model wrote the answer of the block.
+    source = answered if answered is not None and writer in answered.steps else None
+    captured_answer = "" if turn.response or answered is None else answered.response
+    status = turn.status
+    if status == "ok" and not turn.response and inner[-1].status == "interrupted":
+        status = "interrupted"  # an error inside the block did not reach its end: the application has handled it
+    # What was searched for: a retriever that is called directly is an inner turn whose question is the query.
+    searched: list[str] = []
+    for one in inner:
+        searched += [one.query] if any(map(is_retrieval, one.steps)) else []
+        searched += one.retrieval_queries
+    first_token = None
+    if turn.timing is not None and writer is not None and writer.time_to_first_token is not None:
+        first_token = (writer.started_at - turn.timing.started_at) / 1e9 + writer.time_to_first_token
+    timing = {**busy_times(steps), "time_to_first_token": first_token}
+    return turn.model_copy(
+        update={
+            "query": turn.query or inner[0].query,
+            "passages": _passages(turn, inner, source, _prompt_of(writer, calls)),
+            "retrieval_queries": rewritten(searched, turn.query),
+            "usage": Usage.of_steps(steps),
+            "timing": None if turn.timing is None else turn.timing.model_copy(update=timing),
+            "steps": tuple(steps),
+            "status": status,
+            "session_id": next((one.session_id for one in (turn, *inner) if one.session_id), None),
+            "user_id": next((one.user_id for one in (turn, *inner) if one.user_id), None),
+            # For example the citations of the answer. What the application says wins.
+            "metadata": {**({} if source is None else source.metadata), **turn.metadata},
+            "prompt": () if writer is None else writer.messages,
+            "model": None if writer is None else writer.model,
+            "framework": (answered or inner[-1]).framework,
+            "response": turn.response or captured_answer,
+            # The model was stopped, or the block ended with an exception before the application used the answer.
+            "complete": answered is None or not captured_answer or (answered.complete and turn.status == "ok"),
+        }
+    )
+
+
+def _text_of(step: Step) -> str:
+    return step.output or ""
+
+
+def _writer(response: str, answered: Turn | None, calls: Sequence[Step]) -> Step | None:
+    """Return the model call that wrote the answer; None if no captured call did, for example an HTTP client did."""
+    if response:
+        return writer_of(response, calls, _text_of)
+    if answered is None:
+        return None
+    own = [call for call in calls if call in answered.steps]
+    # Without a call whose text is the answer, the last one is the most likely.
+    return writer_of(answered.response, own, _text_of) or last_of(own)
+
+
+def _prompt_of(writer: Step | None, steps: Sequence[Step]) -> str | None:
+    """Return the text of the prompts that the answer was written from; None if they are not known."""
+    if writer is None:
+        return None
+    calls = [
+        ModelCall(
+            prompt=prompt_text(step.messages), text=_text_of(step), started_at=step.started_at, ended_at=step.ended_at
+        )
+        for step in steps
+    ]
+    return "\n".join(call.prompt for call in contributors(calls[steps.index(writer)], calls))
+
+
+def _passages(turn: Turn, inner: Sequence[Turn], source: Turn | None, prompt: str | None) -> tuple[Passage, ...]:
+    """Return the passages that the application named, then those that were captured.
+
+    Args:
+        turn: the block's turn, with the named passages.
+        inner: the framework's turns.
+        source: the inner turn that wrote the answer. It knows best which of its passages were in the prompt.
+        prompt: the text that the answer was written from; None if it is not known.
+    """
+    # If no named passage is in the prompt, the application has rewritten them, and its word counts.
+    marked = mark_seen(turn.passages, prompt)
+    named = marked if any(map(_share, marked)) else turn.passages
+
+    # Each captured passage once: as the one that shows most of it in the prompt of the whole block's answer.
+    captured: dict[str, Passage] = {}
+    for one in inner:
+        again = one.passages if prompt is None else mark_seen(one.passages, prompt)
+        for old, new in zip(one.passages, again, strict=True):
+            # The framework may have seen more than the text of the prompt says, for example that a passage was cut.
+            passage = max(old, new, key=_share) if one is source else new
+            captured[passage.text] = max(captured.get(passage.text, passage), passage, key=_share)
+    named_texts = {passage.text for passage in named}
+    others = [passage for passage in captured.values() if passage.text not in named_texts]
+    if named and prompt is None:
+        # The application named what it gave to the model. The rest was retrieved and not used.
+        others = list(map(mark_dropped, others))
+    return (*named, *others)
+
+
+def _share(passage: Passage) -> float:
+    return passage.prompt_share or 0.0
+
+
+FRAMEWORK = Framework("manual", _turn_from_block, _ambient_block, join=_join_inner_turns)

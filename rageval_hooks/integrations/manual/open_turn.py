@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from rageval_hooks.integrations.capture.host_values import is_a, or_else
@@ -15,9 +15,11 @@ from rageval_hooks.runtime.jsonable import string_of
 from rageval_hooks.turn import Passage
 
 if TYPE_CHECKING:
+    from rageval_hooks.integrations.manual.block import Block
+    from rageval_hooks.online.pending import PendingTurn
     from rageval_hooks.online.pipeline import Pipeline
 
-__all__ = ["Given", "OpenTurn", "Recorded", "attach", "detach", "start_turn"]
+__all__ = ["Given", "OpenTurn", "attach", "detach", "start_turn"]
 
 _logger = logging.getLogger(__name__)
 
@@ -43,31 +45,8 @@ class Given:
     reference: str | None = None
 
 
-class Recorded(Protocol):
-    """A turn that is being recorded. Its methods never raise."""
-
-    def add(self, passages: Iterable[Passage]) -> None:
-        """Add passages."""
-        ...
-
-    def respond(self, answer: str) -> None:
-        """Set the answer."""
-        ...
-
-    def end(self, error: BaseException | None) -> Awaitable[object] | None:
-        """Submit the turn. Returns what an async caller waits for."""
-        ...
-
-
-class _Attached(NamedTuple):
-    """The pipeline that receives the turns, and the function that starts to record one."""
-
-    pipeline: Pipeline
-    begin: Callable[[Pipeline, Given], Recorded | None]
-
-
-_attached: _Attached | None = None
-"""None while no ``instrument()`` is in effect."""
+_attached: tuple[Pipeline, Callable[[Pipeline, Given], Block | None]] | None = None
+"""The pipeline that receives the turns, and the function that starts to record one; None without ``instrument()``."""
 
 
 class OpenTurn:
@@ -82,7 +61,7 @@ class OpenTurn:
 
     def __init__(self, given: Given) -> None:
         self._given = given
-        self._recorded: Recorded | None = None
+        self._block: Block | None = None
 
     def add_passages(self, passages: Iterable[PassageLike] | PassageLike) -> None:
         """Say what was retrieved and given to the model. May be called several times, from any thread.
@@ -96,8 +75,8 @@ class OpenTurn:
         """
         # Checked whether or not the turn is recorded, so that a mistake shows in every environment.
         read = _read_passages(passages)
-        if self._recorded is not None:
-            self._recorded.add(read)
+        if self._block is not None:
+            self._block.add(read)
 
     def respond(self, answer: object) -> None:
         """Say what the application answers. The last call counts; without one, it is the last captured run's answer.
@@ -111,16 +90,16 @@ class OpenTurn:
         text = _text_of(answer)
         if text is None:
             raise TypeError(f"respond() takes the text of the answer, not {_kind(answer)}")
-        if self._recorded is not None:
-            self._recorded.respond(text)
+        if self._block is not None:
+            self._block.respond(text)
 
     def __enter__(self) -> OpenTurn:
         """Start the turn."""
-        attached = _attached
-        if attached is None:
+        if _attached is None:
             _logger.debug("rageval-hooks: start_turn() without instrument(): nothing is recorded")
         else:
-            self._recorded = attached.begin(attached.pipeline, self._given)
+            pipeline, begin = _attached
+            self._block = begin(pipeline, self._given)
         return self
 
     def __exit__(
@@ -136,14 +115,17 @@ class OpenTurn:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End the turn, and wait for its inline scores within the budget; the event loop is not blocked."""
+        """End the turn, and wait for its inline scores within the budget.
+
+        The event loop, of asyncio or trio, is not blocked.
+        """
         pending = self._end(error)
         if pending is not None:
             await pending
 
-    def _end(self, error: BaseException | None) -> Awaitable[object] | None:
-        recorded, self._recorded = self._recorded, None
-        return None if recorded is None else recorded.end(error)
+    def _end(self, error: BaseException | None) -> PendingTurn | None:
+        block, self._block = self._block, None
+        return None if block is None else block.end(error)
 
 
 def start_turn(
@@ -239,7 +221,7 @@ def attach(pipeline: Pipeline) -> None:
     from rageval_hooks.integrations.manual.block import begin  # here, so that importing rageval_hooks stays light
 
     global _attached
-    _attached = _Attached(pipeline, begin)
+    _attached = pipeline, begin
 
 
 def detach() -> None:
@@ -249,4 +231,4 @@ def detach() -> None:
     if attached is not None:
         from rageval_hooks.integrations.capture.recorder import shared_recorder
 
-        shared_recorder().forget(attached.pipeline)
+        shared_recorder().forget(attached[0])

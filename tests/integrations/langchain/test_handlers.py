@@ -15,6 +15,7 @@ import rageval_hooks
 from rageval_hooks.integrations.capture.recorder import Recorder, shared_recorder
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain import CallbackHandler
+from rageval_hooks.integrations.langchain.framework import FRAMEWORK
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.langchain.fakes import PROMPT, ScriptedRetriever, join, lcel, model, retriever
@@ -179,10 +180,10 @@ class TestTheTable:
         now = [0]
         recorder = Recorder(max_age=3600, clock=lambda: now[0])
         pipeline = self.pipeline()
-        recorder.start(pipeline, "old", None, "chain", "old", "x")
-        recorder.start(pipeline, "child", "old", "llm", "model", "x")
+        recorder.start(pipeline, "old", None, "chain", "old", "x", FRAMEWORK)
+        recorder.start(pipeline, "child", "old", "llm", "model", "x", FRAMEWORK)
         now[0] = 3601 * 10**9
-        recorder.start(pipeline, "new", None, "chain", "new", "x")
+        recorder.start(pipeline, "new", None, "chain", "new", "x", FRAMEWORK)
 
         assert recorder.given_up == 1
         assert recorder.get("child") is None
@@ -193,7 +194,7 @@ class TestTheTable:
         recorder = Recorder(max_open=10)
         pipeline = self.pipeline()
         for number in range(100):
-            recorder.start(pipeline, number, None, "chain", "x", "x")
+            recorder.start(pipeline, number, None, "chain", "x", "x", FRAMEWORK)
 
         assert recorder.given_up == 90
         assert len(recorder) == 10
@@ -203,9 +204,9 @@ class TestTheTable:
         """An endless agent does not fill the memory. Its turn ends, and a log line says that runs are missing."""
         recorder = Recorder(max_runs=5)
         pipeline = self.pipeline()
-        recorder.start(pipeline, "root", None, "chain", "x", "x")
+        recorder.start(pipeline, "root", None, "chain", "x", "x", FRAMEWORK)
         for number in range(20):
-            recorder.start(pipeline, number, "root" if number == 0 else number - 1, "llm", "x", "x")
+            recorder.start(pipeline, number, "root" if number == 0 else number - 1, "llm", "x", "x", FRAMEWORK)
             recorder.end(number, "y")
         recording = recorder.end("root", "y")
 
@@ -218,18 +219,18 @@ class TestTheTable:
         """A component that starts after its turn has ended is not recorded."""
         recorder = Recorder()
         pipeline = self.pipeline()
-        recorder.start(pipeline, "root", None, "chain", "x", "x")
-        recorder.start(pipeline, "child", "root", "chain", "x", "x")
+        recorder.start(pipeline, "root", None, "chain", "x", "x", FRAMEWORK)
+        recorder.start(pipeline, "child", "root", "chain", "x", "x", FRAMEWORK)
         recorder.end("root", "y")
 
-        assert recorder.start(pipeline, "late", "child", "llm", "x", "x") is None
+        assert recorder.start(pipeline, "late", "child", "llm", "x", "x", FRAMEWORK) is None
         assert recorder.end("late", "y") is None
         assert len(recorder) == 0
 
     def test_only_one_caller_gets_the_ended_root(self) -> None:
         """If two handlers report the same end, one of them gets the recording."""
         recorder = Recorder()
-        recorder.start(self.pipeline(), "root", None, "chain", "x", "x")
+        recorder.start(self.pipeline(), "root", None, "chain", "x", "x", FRAMEWORK)
 
         assert recorder.end("root", "y") is not None
         assert recorder.end("root", "y") is None

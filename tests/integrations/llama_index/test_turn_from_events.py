@@ -7,6 +7,7 @@ from typing import Any
 
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index import turn_from_events
+from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
 
 
 def node(key: str, text: str) -> Any:
@@ -18,7 +19,7 @@ def message(role: str, content: str) -> Any:
 
 
 def run(key: str, parent: Run | None, kind: str, start: int, end: int | None, input: Any = None, **details: Any) -> Run:
-    record = Run(f"{key}-{0:036d}", parent, None, kind, key, input, start)
+    record = Run(f"{key}-{0:036d}", parent, FRAMEWORK, kind, key, input, start)
     record.ended_at = end
     record.details = {"instance": object(), **details}
     return record

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import trio
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
@@ -21,7 +22,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rageval_hooks
-from rageval_hooks import Passage
+from rageval_hooks import Passage, metric
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.manual.conftest import Captured
 
@@ -413,3 +414,49 @@ def test_texts_stay_off_spans_without_content() -> None:
     assert finished
     for text in (QUESTION, ANSWER, FACT):
         assert text not in "".join(span.to_json() for span in finished)
+
+
+# --------------------------------------------------------------------------- trio
+
+
+def test_a_block_in_trio_waits_for_its_scores_without_blocking_the_loop() -> None:
+    """Other tasks run while the end of the block waits."""
+    seen: list[Any] = []
+    other_task = threading.Event()
+
+    @metric(requires=["response"], high=None)
+    def patient(turn: Any) -> float:
+        """Take until another task of the loop has run."""
+        return float(other_task.wait(20))
+
+    async def ask() -> None:
+        async with rageval_hooks.start_turn(QUESTION) as turn:
+            turn.add_passages([FACT])
+            turn.respond(ANSWER)
+        seen.append(list(seen[0].results))
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.sleep(0)  # until the block of the other task waits
+            nursery.start_soon(trio.to_thread.run_sync, other_task.set)
+
+    callback = {"on_evaluation": seen.append, "inline_budget_ms": 20_000}
+    with rageval_hooks.instrument(metrics=[patient], exporters=[], **callback):
+        trio.run(main)
+
+    assert [result.value for result in seen[1]] == [1.0]
+
+
+def test_a_block_that_trio_cancels_is_a_cancelled_turn(captured: Captured) -> None:
+    """It is no error, and the cancellation goes on."""
+
+    async def main() -> bool:
+        with trio.move_on_after(0.01) as scope:
+            async with rageval_hooks.start_turn(QUESTION) as turn:
+                turn.add_passages([FACT])
+                await trio.sleep_forever()
+        return scope.cancelled_caught
+
+    assert trio.run(main)
+    assert (captured.turn.status, captured.turn.error) == ("cancelled", None)

@@ -71,11 +71,11 @@ def _first_span(run_id: UUID, finders: Iterable[Callable[[UUID], Span | None]]) 
 
 def watch() -> None:
     """Note the spans of tracers that cannot be read later."""
-    langfuse.watch()
+    langfuse.METHODS.install()
     langsmith.watch()
 
 
 def unwatch() -> None:
     """Take back what :func:`watch` did."""
-    langfuse.unwatch()
+    langfuse.METHODS.remove()
     langsmith.unwatch()

@@ -10,7 +10,6 @@ langfuse 5.0. In a version without them nothing is wrapped, and the scores go on
 from __future__ import annotations
 
 import re
-import sys
 import weakref
 from collections.abc import Callable
 from types import FunctionType
@@ -20,17 +19,11 @@ from uuid import UUID
 from opentelemetry.trace import Span
 
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
-from rageval_hooks.runtime.import_hooks import call_after_import, cancel_after_import
 
-__all__ = ["find_span", "is_active", "unwatch", "watch"]
-
-_MODULE = "langfuse.langchain.CallbackHandler"
+__all__ = ["METHODS", "find_span", "is_active"]
 
 _spans: weakref.WeakValueDictionary[UUID, Span] = weakref.WeakValueDictionary()
 """Open spans by run: a span that has ended is soon gone."""
-
-_watching = False
-_wrapped: WrappedMethods | None = None
 
 
 def is_active() -> bool:
@@ -43,34 +36,6 @@ def find_span(run_id: UUID) -> Span | None:
     return _spans.get(run_id)
 
 
-def watch() -> None:
-    """Wrap the method, now or when the application imports the module."""
-    global _watching
-    if not _watching:
-        _watching = True
-        call_after_import(_MODULE, _wrap)
-
-
-def unwatch() -> None:
-    """Restore the method."""
-    global _watching, _wrapped
-    _watching = False
-    cancel_after_import(_MODULE, _wrap)
-    if _wrapped is not None:
-        _wrapped.remove()
-        _wrapped = None
-    _spans.clear()
-
-
-def _wrap() -> None:
-    global _wrapped
-    if not _watching or _wrapped is not None:
-        return
-    handler = sys.modules[_MODULE].LangchainCallbackHandler
-    _wrapped = WrappedMethods(handler, re.compile("_attach_observation"), _noting)
-    _wrapped.install()
-
-
 def _noting(method: FunctionType) -> Callable[..., Any]:
     def attach_observation(self: Any, run_id: UUID, observation: Any, *args: Any, **kwargs: Any) -> Any:
         span = getattr(observation, "_otel_span", None)
@@ -79,3 +44,9 @@ def _noting(method: FunctionType) -> Callable[..., Any]:
         return method(self, run_id, observation, *args, **kwargs)
 
     return attach_observation
+
+
+METHODS = WrappedMethods(
+    "langfuse.langchain.CallbackHandler", "LangchainCallbackHandler", re.compile("_attach_observation"), _noting
+)
+"""The method that is wrapped while ``instrument()`` is in effect."""

@@ -22,12 +22,10 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags
 
 from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
-from rageval_hooks.runtime.import_hooks import call_after_import, cancel_after_import
 from rageval_hooks.runtime.tracing import RANDOM, preset_ids
 
 __all__ = ["find_span", "is_active", "unwatch", "watch"]
 
-_EXPORTER = "langsmith._internal.otel._otel_exporter"
 _REMEMBERED = 4096
 
 _chosen: OrderedDict[UUID, SpanContext] = OrderedDict()
@@ -37,12 +35,11 @@ _pending: set[UUID] = set()
 """Runs whose span has not been made."""
 
 _watching = False
-_wrapped: WrappedMethods | None = None
 
 
 def is_active() -> bool:
     """Return True if LangSmith exports to OpenTelemetry, perhaps not for every run."""
-    return _wrapped is not None
+    return _methods.installed
 
 
 def find_span(run_id: UUID, run: Run, recording: Recording) -> Span | None:
@@ -106,37 +103,21 @@ def _choose(run_id: UUID, recording: Recording) -> SpanContext:
 def watch() -> None:
     """Wrap the method, now or when LangSmith imports the module."""
     global _watching
-    if not _watching:
-        _watching = True
-        call_after_import(_EXPORTER, _wrap)
+    _watching = True
+    _methods.install()
 
 
 def unwatch() -> None:
     """Restore the method, as soon as all spans have the ids that were chosen for them."""
     global _watching
     _watching = False
-    cancel_after_import(_EXPORTER, _wrap)
     _restore_when_done()
 
 
 def _restore_when_done() -> None:
-    global _wrapped
-    if _watching or _pending or _wrapped is None:
-        return
-    _wrapped.remove()
-    _wrapped = None
-    _chosen.clear()
-
-
-def _wrap() -> None:
-    global _wrapped
-    if not _watching or _wrapped is not None:
-        return
-    exporter: Any = getattr(sys.modules[_EXPORTER], "OTELExporter", None)
-    if not hasattr(exporter, "_create_span_for_run"):
-        return  # another version: spans with chosen ids would never be made
-    _wrapped = WrappedMethods(exporter, re.compile("_create_span_for_run"), _with_chosen_ids)
-    _wrapped.install()
+    if not _watching and not _pending:
+        _methods.remove()
+        _chosen.clear()
 
 
 def _with_chosen_ids(method: FunctionType) -> Callable[..., Any]:
@@ -152,3 +133,8 @@ def _with_chosen_ids(method: FunctionType) -> Callable[..., Any]:
             _restore_when_done()
 
     return create_span_for_run
+
+
+_methods = WrappedMethods(
+    "langsmith._internal.otel._otel_exporter", "OTELExporter", re.compile("_create_span_for_run"), _with_chosen_ids
+)

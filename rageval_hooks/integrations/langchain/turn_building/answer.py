@@ -19,8 +19,15 @@ from rageval_hooks.integrations.capture.fields import (
     is_beside_answer,
 )
 from rageval_hooks.integrations.capture.host_values import is_a, or_else
-from rageval_hooks.integrations.langchain.payloads import as_json, content_text, is_content, message_text, role_of
-from rageval_hooks.integrations.langchain.states import fields_by_name, is_structured_answer
+from rageval_hooks.integrations.langchain.payloads import (
+    as_json,
+    content_text,
+    fields_by_name,
+    is_content,
+    is_structured_answer,
+    message_text,
+    role_of,
+)
 from rageval_hooks.integrations.langchain.turn_building.question import (
     MESSAGE_KEYS,
     as_messages,

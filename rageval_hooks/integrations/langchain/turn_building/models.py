@@ -11,9 +11,7 @@ from langchain_core.outputs import LLMResult
 
 from rageval_hooks.integrations.capture.fields import public_parameters
 from rageval_hooks.integrations.capture.host_values import attribute_text, first_of, first_string, or_else
-from rageval_hooks.integrations.capture.run_facts import detail_of
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.langchain.copies import MessageSnapshot, ResultSnapshot
 from rageval_hooks.integrations.langchain.payloads import as_json, as_text, message_text, role_of
 from rageval_hooks.messages import PromptTemplate, ToolCall
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_none
@@ -41,7 +39,6 @@ __all__ = [
 ]
 
 
-_MESSAGES = (BaseMessage, MessageSnapshot)
 # The parameters of a call by provider: {"model": "gpt-4.1"} of OpenAI, {"model_id": "…"} of Bedrock, and so on.
 _REQUESTED_MODEL_KEYS = ("model", "model_name", "model_id", "deployment_name")
 
@@ -56,8 +53,6 @@ def classifies(run: Run) -> bool:
 
 
 def _generation(output: Any) -> Any:
-    if isinstance(output, ResultSnapshot):
-        return output
     # LLMResult(generations=[[ChatGeneration(message=AIMessage("In 1869."))]]): one list per prompt.
     if isinstance(output, LLMResult) and output.generations:
         first_prompt = output.generations[0]
@@ -130,10 +125,10 @@ def prompt_messages(run: Run) -> list[Any]:
     prompt = _first_prompt(run)
     if not isinstance(prompt, (list, tuple)):
         return []
-    return [message for message in prompt if isinstance(message, _MESSAGES)]
+    return [message for message in prompt if isinstance(message, BaseMessage)]
 
 
-def _prompt_message(message: BaseMessage | MessageSnapshot) -> Message:
+def _prompt_message(message: BaseMessage) -> Message:
     # An agent's request for tools has no text: {"content": "", "tool_calls": [{"name": "search", "args": {…}}]}.
     calls = getattr(message, "tool_calls", None)
     text = message_text(message)
@@ -169,7 +164,7 @@ def request_model_of(run: Run) -> str | None:
     # LangChain's metadata for tracers, {"ls_provider": "openai", "ls_model_name": "gpt-4.1"}, has one name for all
     # providers. A model class that does not set it has the provider's own name in the parameters of the call.
     in_metadata = first_string(run.metadata, ("ls_model_name",))
-    return in_metadata or first_string(detail_of(run, "invocation_params"), _REQUESTED_MODEL_KEYS)
+    return in_metadata or first_string(run.details.get("invocation_params"), _REQUESTED_MODEL_KEYS)
 
 
 @or_else(None)
@@ -223,13 +218,13 @@ _FINISH_KEYS = ("finish_reason", "stop_reason", "done_reason")
 @or_else({})
 def parameters_of(call: Run) -> Mapping[str, Any]:
     """Return the parameters of a call, for example {"temperature": 0.2, "max_completion_tokens": 100}."""
-    return public_parameters(detail_of(call, "invocation_params") or {}, without=_TOOL_PARAMETERS)
+    return public_parameters(call.details.get("invocation_params") or {}, without=_TOOL_PARAMETERS)
 
 
 @or_else(())
 def tools_of(call: Run) -> Sequence[str]:
     """Return the tools that a model could call, each as JSON: {"type": "function", "function": {"name": "search"}}."""
-    parameters = detail_of(call, "invocation_params") or {}
+    parameters = call.details.get("invocation_params") or {}
     tools = chain.from_iterable(parameters.get(name) or () for name in _TOOL_PARAMETERS)
     return tuple(map(as_json, tools))
 
@@ -252,7 +247,7 @@ def template_of(call: Run, runs: Sequence[Run]) -> PromptTemplate | None:
     prompt = max((run for run in before if run.started_at <= call.started_at), key=_started_at, default=None)
     if sequence is None or prompt is None:
         return None
-    text = "\n\n".join(_template_texts(detail_of(prompt, "template")))
+    text = "\n\n".join(_template_texts(prompt.details.get("template")))
     variables = {str(name): as_text(value) for name, value in mapping_or_empty(prompt.input).items()}
     # A prompt of placeholders only has no text.
     return PromptTemplate(text=text, variables=variables) if text else None

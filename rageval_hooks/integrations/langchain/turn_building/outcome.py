@@ -10,7 +10,7 @@ from langchain_core.messages import BaseMessage
 
 from rageval_hooks.integrations.capture.authorship import carries, last_without_tools, writer_of
 from rageval_hooks.integrations.capture.host_values import is_a
-from rageval_hooks.integrations.capture.run_facts import CANCELS, detail_of, of_kind, outcome_of_error
+from rageval_hooks.integrations.capture.run_facts import CANCELS, of_kind, outcome_of_error
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain.payloads import DocumentReader
 from rageval_hooks.integrations.langchain.turn_building.answer import answer_of, is_interrupted, is_stream_event
@@ -42,7 +42,7 @@ def returned_answer(root: Run, models: Sequence[Run]) -> str:
         models: the model calls by start time.
     """
     # The streamed pieces of each model, for example [["It opened", " in 1869."]]. Streams may end with empty pieces.
-    is_streamed = bool(detail_of(root, "streamed"))
+    is_streamed = bool(root.details.get("streamed"))
     streams = [list(filter(None, run.tokens)) for run in models if run.tokens] if is_streamed else []
     text = str(answer_of(root.output, root.input, _written_texts(models), list(map("".join, streams))))
     # The last event of a stream may hold its last piece: the answer is then all pieces together.
@@ -166,7 +166,7 @@ def is_waiting(runs: Sequence[Run]) -> bool:
 def _stopped_early(runs: Sequence[Run], answering: Run | None, returned: str) -> bool:
     """Return True if a reader left a stream before its end: the root ends before the model, or without output."""
     root = runs[0]
-    if not detail_of(root, "streamed"):
+    if not root.details.get("streamed"):
         return False
     if root.output is None:
         return True

@@ -23,19 +23,21 @@ from rageval_hooks.integrations.capture.passages import (
     mark_seen,
     passage_key,
 )
-from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, metadata_of, of_kind, outside
+from rageval_hooks.integrations.capture.run_facts import end_of, is_inside, of_kind, outside
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.text_results import text_results
-from rageval_hooks.integrations.langchain.copies import MessageSnapshot
-from rageval_hooks.integrations.langchain.payloads import DocumentReader, message_text, tool_text
-from rageval_hooks.integrations.langchain.states import fields_by_name, is_command
+from rageval_hooks.integrations.langchain.payloads import (
+    DocumentReader,
+    fields_by_name,
+    is_command,
+    message_text,
+    tool_text,
+)
 from rageval_hooks.integrations.langchain.turn_building.models import generated_text, prompt_messages, prompt_of
 from rageval_hooks.integrations.langchain.turn_building.question import query_of
 from rageval_hooks.turn import Passage, Turn
 
 __all__ = ["EarlierSearches", "TurnPassages", "passages_of_turn", "thread_of"]
-
-_MESSAGES = (BaseMessage, MessageSnapshot)
 
 _MOST_HANDED_IN = 1000
 """Documents in inputs that are compared with the prompt."""
@@ -165,7 +167,7 @@ def _retrieved(
         is_outermost = run.kind == "retriever" and not is_inside(run, "retriever")
         if is_outermost or (run.kind == "tool" and id(run) not in with_retriever):
             passages = reader.passages_in(run.output)
-            if not passages and detail_of(run, "is_search") is True:
+            if not passages and run.details.get("is_search") is True:
                 passages = list(_results_of_tool(run, named=True))
             if passages or is_outermost:
                 found[id(run)] = passages
@@ -292,7 +294,7 @@ def _carried_over(runs: Sequence[Run], reader: DocumentReader) -> set[Key]:
     def keys_in(value: Any) -> set[Key]:
         return set(map(passage_key, reader.passages_in(value)))
 
-    nodes = [run for run in of_kind(runs, "chain") if run.parent is not None and "langgraph_node" in metadata_of(run)]
+    nodes = [run for run in of_kind(runs, "chain") if run.parent is not None and "langgraph_node" in run.metadata]
     if not nodes:
         return set()
     found = [(run, keys) for run in runs if run.kind != "llm" and (keys := keys_in(run.output))]
@@ -381,7 +383,7 @@ def thread_of(runs: Sequence[Run]) -> str | None:
     """Return the id of the conversation, from the first run that has it; None without one."""
     # {"configurable": {"thread_id": "42"}}: LangGraph copies it into the metadata.
     for run in runs:
-        for source in (run.metadata, detail_of(run, "configurable")):
+        for source in (run.metadata, run.details.get("configurable")):
             if source and "thread_id" in source:
                 return first_string(source, ("thread_id",))
     return None
@@ -449,7 +451,7 @@ def _passages_in_texts(
             found[id(run)] = new
 
     for run in of_kind(runs, "tool"):
-        if detail_of(run, "is_search") is not False:
+        if run.details.get("is_search") is not False:
             take(_results_of_tool(run), run)
     for call in calls:
         # Tools that the application calls without LangChain have messages, but no runs.
@@ -476,7 +478,7 @@ def _passages_in_texts(
 def _results_of_tool(run: Run, named: bool = False) -> Sequence[Passage]:
     """Return the search results in what a tool returned."""
     about = {"tool": run.name}
-    if is_a(run.output, _MESSAGES):
+    if is_a(run.output, BaseMessage):
         return _results_of_message(run.output, about, named)
     # A command changes the state of a graph, or hands over to another agent.
     if is_command(run.output):

@@ -10,8 +10,7 @@ from langchain_core.prompt_values import PromptValue
 
 from rageval_hooks.integrations.capture.fields import question_keys_in
 from rageval_hooks.integrations.capture.host_values import is_a, or_else
-from rageval_hooks.integrations.langchain.payloads import message_text
-from rageval_hooks.integrations.langchain.states import fields_by_name
+from rageval_hooks.integrations.langchain.payloads import fields_by_name, message_text
 
 __all__ = ["MESSAGE_KEYS", "as_messages", "last_human_text", "query_of", "strings_in"]
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 
 from rageval_hooks.integrations.capture.host_values import first_string
 from rageval_hooks.integrations.capture.passages import passage_key
-from rageval_hooks.integrations.capture.run_facts import detail_of, seconds_to_first_token, step_frame
+from rageval_hooks.integrations.capture.run_facts import seconds_to_first_token, step_frame
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain.payloads import DocumentReader, as_json, as_text, tool_text
 from rageval_hooks.integrations.langchain.turn_building.models import (
@@ -58,8 +58,8 @@ def steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Turn
         kind = "retriever" if searches_itself else run.kind
         step = Step(
             kind=cast("StepKind", kind),
-            span_id=detail_of(run, "span_id"),
-            span_tracer=detail_of(run, "span_tracer"),
+            span_id=run.details.get("span_id"),
+            span_tracer=run.details.get("span_tracer"),
             **step_frame(run, ids, ended_at, is_cancelled(run.error)),
             **_fields(run, runs, kind, context, marked),
         )
@@ -109,7 +109,7 @@ def _search_fields(run: Run, kind: str, found: Sequence[Passage], marked: Marked
     fields = {
         "input": query_of(run.input),
         "passages": tuple(marked.get(passage_key(passage), passage) for passage in found),
-        "top_k": detail_of(run, "top_k"),
+        "top_k": run.details.get("top_k"),
         "data_source": _data_source(run),
     }
     # A retriever's output is its passages; a tool has a text too.
@@ -120,11 +120,11 @@ def _search_fields(run: Run, kind: str, found: Sequence[Passage], marked: Marked
 
 def _data_source(run: Run) -> str | None:
     """Return the collection that was searched, else the class of the vector store."""
-    return detail_of(run, "collection") or first_string(run.metadata, ("ls_vector_store_provider",))
+    return run.details.get("collection") or first_string(run.metadata, ("ls_vector_store_provider",))
 
 
 def _tool_fields(run: Run) -> dict[str, Any]:
-    return {"description": detail_of(run, "description"), "call_id": detail_of(run, "tool_call_id")}
+    return {"description": run.details.get("description"), "call_id": run.details.get("tool_call_id")}
 
 
 def _tool_input(run: Run) -> str:

@@ -9,17 +9,15 @@ from rageval_hooks.integrations.capture.fields import is_beside_answer
 from rageval_hooks.integrations.capture.host_values import first_string, is_a
 from rageval_hooks.integrations.capture.run_facts import (
     application_fields,
-    busy_seconds_of,
-    detail_of,
+    busy_times,
     end_of,
-    metadata_of,
     of_kind,
     outside,
     rewritten,
     seconds_to_first_token,
 )
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.langchain.states import fields_by_name
+from rageval_hooks.integrations.langchain.payloads import fields_by_name
 from rageval_hooks.integrations.langchain.turn_building.models import (
     citations_of,
     classifies,
@@ -84,7 +82,7 @@ def turn_from_runs(
     # The citations that the model marked. Their positions hold only for exactly its text.
     is_whole_text = answering is not None and generated_text(answering.output) == response
     citations = citations_of(answering.output) if answering is not None and is_whole_text else ()
-    metadata = {key: value for key, value in metadata_of(root).items() if not str(key).startswith(_OWN_METADATA)}
+    metadata = {key: value for key, value in root.metadata.items() if not str(key).startswith(_OWN_METADATA)}
     return Turn(
         id=root.text_id,
         name=root.name,
@@ -97,15 +95,14 @@ def turn_from_runs(
         timing=Timing(
             started_at=root.started_at,
             ended_at=ended_at,
-            retrieval=busy_seconds_of(context.searches, ended_at),
-            generation=busy_seconds_of(models, ended_at),
+            **busy_times(steps),
             time_to_first_token=_first_token(answering, root),
-            waiting=_seconds_waited(root, ended_at) if detail_of(root, "waits") else None,
+            waiting=_seconds_waited(root, ended_at) if root.details.get("waits") else None,
         ),
         span=span,
         steps=steps,
         status=status,
-        first_half_missing=bool(detail_of(root, "first_half_missing")),
+        first_half_missing=bool(root.details.get("first_half_missing")),
         complete=not response or is_complete(status, answering, response),
         error=error,
         prompt=() if answering is None else prompt_of(answering),
@@ -131,7 +128,7 @@ def turn_of_conversation(runs: Sequence[Run], **options: Any) -> Turn:
 
 def _query(root: Run, question_key: str | None) -> str:
     """Return the user's question in the input of the root; empty if it has no question."""
-    if not detail_of(root, "first_half_missing"):
+    if not root.details.get("first_half_missing"):
         return query_of(root.input)
     # The state of a graph that goes on. Its messages may be those of an agent inside it.
     state: Mapping[Any, Any] = fields_by_name(root.input)
@@ -143,7 +140,7 @@ def _query(root: Run, question_key: str | None) -> str:
 
 def _seconds_waited(root: Run, until: int) -> float:
     """Return how long a graph had waited for a person by a time in nanoseconds since the epoch."""
-    waits: Sequence[tuple[int, int]] = detail_of(root, "waits") or ()
+    waits: Sequence[tuple[int, int]] = root.details.get("waits") or ()
     return sum(end - start for start, end in waits if end <= until) / 1e9
 
 
@@ -160,7 +157,7 @@ def _identity(runs: Iterable[Run]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for run in runs:
         # chain.invoke(…, {"metadata": {"session_id": "42"}}) or {"configurable": {"thread_id": "42"}}
-        for source in (metadata_of(run), detail_of(run, "configurable") or {}):
+        for source in (run.metadata, run.details.get("configurable") or {}):
             for key in IDENTITY_KEYS:
                 if source.get(key) is not None:
                     found.setdefault(key, source[key])
