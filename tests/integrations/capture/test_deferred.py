@@ -23,7 +23,7 @@ class WaitNotingPipeline:
     def __init__(self) -> None:
         self.waited = False
 
-    def submit(self, turn: Turn, context: Any) -> Any:
+    def submit(self, turn: Turn, context: Any, **_: Any) -> Any:
         return self
 
     def wait(self) -> bool:
