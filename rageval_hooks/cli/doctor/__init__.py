@@ -1,17 +1,28 @@
 """``rageval-hooks doctor``: check a setup, and say what would happen to a turn.
 
-``setup`` has what a check gets and what it finds, ``checks`` and ``exporters`` the checks, ``examine`` runs them.
+``checks`` and ``exporters`` have the checks, ``findings`` has what they get and find.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
-from typing import Annotated
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+if TYPE_CHECKING:
+    from rageval_hooks.cli.doctor.checks import Check
+    from rageval_hooks.cli.doctor.findings import DoctorFinding, DoctorOptions, Setup
+
 __all__ = ["doctor"]
+
+_COLOURS: Final = {"ok": "green", "note": "blue", "warning": "yellow", "problem": "bold red"}
+_WIDTH: Final = max(map(len, _COLOURS)) + 2
 
 
 def doctor(
@@ -34,8 +45,7 @@ def doctor(
     Reads the settings from the environment, as an application does, and from --set. Nothing is downloaded. Exit status:
     0 without problems, 1 with problems, 2 when nothing could be checked.
     """
-    from rageval_hooks.cli.doctor.examine import examine, has_problems, print_findings
-    from rageval_hooks.cli.doctor.setup import DoctorOptions
+    from rageval_hooks.cli.doctor.findings import DoctorOptions
     from rageval_hooks.cli.streams import for_stream
     from rageval_hooks.errors import ConfigurationError
 
@@ -46,17 +56,107 @@ def doctor(
         if not equals or not name.strip():
             raise ConfigurationError(f"--set number {position} is not of the form NAME=VALUE, such as sample_rate=0.1")
         pairs[name.strip()] = value
-    options = DoctorOptions(
-        given=pairs, asks_judge=not no_judge, sends=not no_send, loads_models=load_models, seconds=seconds
+    found = _examine(
+        DoctorOptions(
+            given=pairs, asks_judge=not no_judge, sends=not no_send, loads_models=load_models, seconds=seconds
+        )
     )
-    found = examine(options)
+    counts: Counter[str] = Counter(finding.status for findings in found.values() for finding in findings)
     if as_json:
         sections = [
-            {"check": name, "findings": [finding.model_dump(mode="json") for finding in findings]}
-            for name, findings in found.items()
+            {"check": name, "findings": [vars(finding) for finding in findings]} for name, findings in found.items()
         ]
-        text = json.dumps({"ok": not has_problems(found), "sections": sections}, indent=2, ensure_ascii=False)
+        text = json.dumps({"ok": not counts["problem"], "sections": sections}, indent=2, ensure_ascii=False)
         typer.echo(for_stream(text, "json", sys.stdout))
     else:
-        print_findings(found, sys.stdout)
-    raise typer.Exit(1 if has_problems(found) else 0)
+        _print(found, counts)
+    raise typer.Exit(1 if counts["problem"] else 0)
+
+
+def _examine(options: DoctorOptions) -> dict[str, list[DoctorFinding]]:
+    """Return what each check finds. With wrong settings, only their mistakes are reported."""
+    from rageval_hooks.cli.doctor import checks
+    from rageval_hooks.cli.doctor.exporters import exporters
+    from rageval_hooks.cli.doctor.findings import Setup, problem
+    from rageval_hooks.errors import ConfigurationError
+    from rageval_hooks.settings import Settings
+
+    with _quiet_logs():
+        try:
+            setup = Setup(Settings.build(**options.given), options)
+        except ConfigurationError as error:
+            return {
+                "settings": [problem(line, "correct the setting or its variable") for line in str(error).split("; ")]
+            }
+        found: dict[str, list[DoctorFinding]] = {}
+        for check in (checks.versions, checks.settings, checks.models, checks.judge, exporters, checks.clock):
+            found[check.__name__] = _run(check, setup, found)
+        found["a turn"] = _run(checks.turn, setup, found)
+        return found
+
+
+def _run(check: Check, setup: Setup, before: dict[str, list[DoctorFinding]]) -> list[DoctorFinding]:
+    """Run a check. Nothing that it does can end the others."""
+    from rageval_hooks.cli.doctor.findings import note, problem
+    from rageval_hooks.errors import RagevalError
+    from rageval_hooks.runtime.time_limit import within
+
+    found: list[DoctorFinding] = []
+    # Each check limits its own work. This is for what hangs in spite of that, such as the import of a package.
+    limit = 60 + 30 * setup.options.seconds + setup.settings.models.load_timeout
+    try:
+        within(lambda: found.extend(check(setup)), limit)
+    except TimeoutError:
+        advice = "a server that is named above or in the settings hangs: check it, or give a longer --timeout"
+        found.append(problem(f"not finished after {limit:g} seconds", advice))
+    except RagevalError as error:
+        # Settings that contradict each other stop several checks; one of them has said so.
+        known = {finding.message for findings in before.values() for finding in findings}
+        again = note("not checked, because of the problem above")
+        found.append(again if str(error) in known else problem(str(error), "correct what the message names"))
+    except Exception as error:
+        found.append(problem(f"the check failed: {type(error).__name__}: {error}", "please report this"))
+    return found
+
+
+@contextmanager
+def _quiet_logs() -> Iterator[None]:
+    """Keep log lines off the terminal: findings say the same in a readable way."""
+    loggers = [logging.getLogger(name) for name in ("rageval_hooks", "opentelemetry")]
+    before = [logger.propagate for logger in loggers]
+    handler = logging.NullHandler()
+    for logger in loggers:
+        logger.propagate = False
+        logger.addHandler(handler)  # without a handler, Python prints warnings itself
+    try:
+        yield
+    finally:
+        for logger, propagate in zip(loggers, before, strict=True):
+            logger.propagate = propagate
+            logger.removeHandler(handler)
+
+
+def _print(found: dict[str, list[DoctorFinding]], counts: Counter[str]) -> None:
+    """Print one line per finding, and what to do below it; in colour on a terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from rageval_hooks.text.formatting import flat
+    from rageval_hooks.text.wording import counted
+
+    # Without a fixed width: a line in a pipe is never broken.
+    console = Console(highlight=False, emoji=False, markup=False, soft_wrap=True)
+    for name, findings in found.items():
+        console.print(Text(name, style="bold"))
+        for finding in findings:
+            # A message may quote a server, which must not control the terminal.
+            status = (finding.status.ljust(_WIDTH), _COLOURS[finding.status])
+            console.print(Text.assemble("  ", status, flat(finding.message)))
+            if finding.advice:
+                console.print(Text(" " * (_WIDTH + 2) + "-> " + flat(finding.advice), style="dim"))
+        console.print()
+    if counts["problem"]:
+        console.print(Text(counted(counts["problem"], "problem"), style=_COLOURS["problem"]))
+    else:
+        warnings = f", {counted(counts['warning'], 'warning')}" if counts["warning"] else ""
+        console.print(Text(f"no problems{warnings}", style=_COLOURS["ok"]))

@@ -1,6 +1,6 @@
 """The checks: versions, settings, models, the judge, the clock, and what would happen to a turn.
 
-A check is a function that yields what it finds. To add one, write it here and name it in ``examine``.
+A check is a function that yields what it finds. To add one, write it here and name it in ``_examine``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from urllib.request import Request, urlopen
 from pydantic import BaseModel, Field, SecretStr
 
 from rageval_hooks.budgets import BudgetUsedUpError
-from rageval_hooks.cli.doctor.setup import DoctorFinding, Setup, note, ok, problem, warning
+from rageval_hooks.cli.doctor.findings import DoctorFinding, Setup, note, ok, problem, warning
 from rageval_hooks.errors import ConfigurationError, JudgeError, ModelUnavailableError
 from rageval_hooks.exporters.base import AUTOMATIC
 from rageval_hooks.exporters.content import ContentPolicy
@@ -36,23 +36,13 @@ from rageval_hooks.online.sampling import MetricSampler
 from rageval_hooks.settings import ModelSettings, Settings, unknown_variables
 from rageval_hooks.version import __version__
 
-__all__ = ["clock", "judge", "models", "servers", "settings", "turn", "versions"]
+__all__ = ["Check", "clock", "judge", "models", "settings", "turn", "versions"]
+
+Check = Callable[[Setup], Iterator[DoctorFinding]]
 
 # --------------------------------------------------------------------------- versions
 
 _PACKAGE: Final = "rageval-hooks"
-_SHOWN: Final = (
-    "langchain-core",
-    "langgraph",
-    "llama-index-core",
-    "opentelemetry-sdk",
-    "opentelemetry-exporter-otlp-proto-http",
-    "openai",
-    "sentence-transformers",
-    "torch",
-    "spacy",
-)
-"""Packages whose version is worth a line even if it is in range."""
 
 _FOR_DEVELOPMENT: Final = ("test", "compat", "e2e", "build", "docs", "dev")
 """Beginnings of extras that an application does not install."""
@@ -62,9 +52,6 @@ def versions(_: Setup) -> Iterator[DoctorFinding]:
     """Compare Python, this package and what it works with with the ranges that this package declares."""
     python = f"Python {platform.python_version()}"
     yield ok(f"{python} on {platform.system()} {platform.machine()}")
-    yield ok(f"{_PACKAGE} {__version__}")
-    pairs = [f"{package} {found}" for package in _SHOWN if (found := _installed(package))]
-    yield ok(f"installed: {', '.join(pairs) or 'none of the packages that it works with'}")
     try:
         from packaging.requirements import Requirement
         from packaging.specifiers import SpecifierSet
@@ -75,22 +62,19 @@ def versions(_: Setup) -> Iterator[DoctorFinding]:
         return
     if platform.python_version() not in SpecifierSet(python_range, prereleases=True):
         yield problem(f"{python} is not {python_range}", "use a Python in this range")
-    for text in declared:
-        requirement = Requirement(text)
+    installed = {_PACKAGE: __version__}
+    for requirement in map(Requirement, declared):
         extra = str(requirement.marker or "").partition('extra == "')[2]
-        found = _installed(requirement.name)
-        if found is None or extra.startswith(_FOR_DEVELOPMENT) or requirement.name == _PACKAGE:
+        if extra.startswith(_FOR_DEVELOPMENT) or requirement.name == _PACKAGE:
+            continue
+        try:
+            found = installed[requirement.name] = version(requirement.name)
+        except PackageNotFoundError:
             continue
         if not requirement.specifier.contains(found, prereleases=True):
             message = f"{requirement.name} {found} is installed, which is not {requirement.specifier}"
             yield problem(message, f'pip install "{requirement.name}{requirement.specifier}"')
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+    yield ok(", ".join(f"{package} {found}" for package, found in installed.items()))
 
 
 # --------------------------------------------------------------------------- settings
@@ -112,7 +96,12 @@ def settings(setup: Setup) -> Iterator[DoctorFinding]:
             yield problem(message, f"did you mean RAGEVAL_{close[0]}?")
         else:
             yield warning(message, "docs/settings.md lists all")
-    yield from _mistakes(setup)
+    try:
+        # What `instrument()` would raise for settings that are valid one by one.
+        resolve_thresholds(setup.metrics, setup.settings, own="thresholds" in setup.options.given)
+        MetricSampler(setup.metrics, setup.settings)
+    except ConfigurationError as error:
+        yield problem(str(error), "correct the setting: instrument() raises this error")
     yield from _contradictions(setup.settings)
 
 
@@ -127,34 +116,20 @@ def _shown(name: str, value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _mistakes(setup: Setup) -> Iterator[DoctorFinding]:
-    """Yield what `instrument()` would raise for settings that are valid one by one."""
-    steps: tuple[Callable[[], object], ...] = (
-        lambda: setup.metrics,
-        lambda: resolve_thresholds(setup.metrics, setup.settings, own="thresholds" in setup.options.given),
-        lambda: MetricSampler(setup.metrics, setup.settings),
-    )
-    for step in steps:
-        try:
-            step()
-        except ConfigurationError as error:
-            yield problem(str(error), "correct the setting: instrument() raises this error")
-            # The next steps would fail for the same reason.
-            return
-
-
 def _contradictions(given: Settings) -> Iterator[DoctorFinding]:
     """Yield settings that do not go together."""
+    unused = [name for name in ("judge_options", "judge_budget") if getattr(given, name)]
+    folder = os.path.dirname(os.path.abspath(given.spool_path))
+    both = sorted(set(given.metadata_allow or ()) & set(given.metadata_deny))
+    sampler = os.environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
     if not given.enabled:
         yield warning("enabled is false: nothing is captured or evaluated", "set enabled=true to evaluate")
     if given.sample_rate == 0:
         yield warning("sample_rate is 0: no turn is evaluated", "set a sample_rate above 0")
-    unused = [name for name in ("judge_options", "judge_budget") if getattr(given, name)]
     if given.judge is None and unused:
         yield problem(f"{' and '.join(unused)}: set without a judge, so without effect", "set judge, or remove them")
     if given.judge is not None and given.judge_sample_rate == 0:
         yield warning("judge_sample_rate is 0: the judge is never asked", "set a rate above 0, or remove the judge")
-    folder = os.path.dirname(os.path.abspath(given.spool_path))
     if given.dispatch == "spool" and not os.access(folder, os.W_OK):
         yield problem(f"the folder of spool_path, {folder}, is not writable", "make it writable, or set another path")
     elif given.dispatch == "spool" and given.judge is None:
@@ -163,13 +138,11 @@ def _contradictions(given: Settings) -> Iterator[DoctorFinding]:
         yield problem("jsonl_path is set, but jsonl is not in exporters: no file is written", "add jsonl to exporters")
     if given.phoenix_endpoint is not None and not {AUTOMATIC, "phoenix", "phoenix-auto"} & set(given.exporters):
         yield problem("phoenix_endpoint is set, but no exporter uses it", "add phoenix to exporters")
-    if both := sorted(set(given.metadata_allow or ()) & set(given.metadata_deny)):
-        yield warning(
-            f"metadata_allow and metadata_deny both name {', '.join(both)}: it is removed", "remove it from one"
-        )
+    if both:
+        message = f"metadata_allow and metadata_deny both name {', '.join(both)}: it is removed"
+        yield warning(message, "remove it from one")
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         yield problem("OTEL_SDK_DISABLED is true: OpenTelemetry writes no spans, so no scores", "remove the variable")
-    sampler = os.environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
     if sampler.endswith("always_off") and not given.evaluate_unsampled:
         message = f"OTEL_TRACES_SAMPLER is {sampler}: traces are not recorded, so turns are not evaluated"
         yield problem(message, "set another sampler, or evaluate_unsampled=true")
@@ -181,13 +154,10 @@ def _contradictions(given: Settings) -> Iterator[DoctorFinding]:
 def models(setup: Setup) -> Iterator[DoctorFinding]:
     """Say which local metrics can run, and which models or files are missing. Nothing is downloaded."""
     given = setup.settings.models
-    known = Models(given)
-    missing = setup.missing_models
-    local = [metric for metric in setup.metrics if not metric.asks_judge]
-    if ready := [metric.name for metric in local if missing.keys().isdisjoint(known.needed(metric.models))]:
+    if ready := [metric.name for metric in setup.metrics if not metric.asks_judge and setup.can_run(metric)]:
         yield ok(f"can run: {', '.join(ready)}")
     may_download = given.download and not hub_is_offline()
-    for role, reason in missing.items():
+    for role, reason in setup.missing_models.items():
         name = getattr(given, role)
         if "not installed" in reason:
             effect, advice = "skipped without it", 'pip install "rageval-hooks[local]", or set models=lexical'
@@ -199,7 +169,7 @@ def models(setup: Setup) -> Iterator[DoctorFinding]:
                 effect = "it may not be downloaded, so these are skipped"
             advice = f"hf download {name} where there is a network, and set models.{role} to the folder"
             advice += "; or set models=lexical"
-        message = f"{role}: {reason}; {effect}: {', '.join(setup.metrics_with(role))}"
+        message = f"{role}: {reason}; {effect}: {setup.metrics_with(role)}"
         # Metrics that the user has named must run. The defaults are those that can run.
         yield warning(message, advice) if setup.settings.metrics is None else problem(message, advice)
     if not may_download:
@@ -208,7 +178,8 @@ def models(setup: Setup) -> Iterator[DoctorFinding]:
     if not setup.options.loads_models:
         return
     loading = Models(given.model_copy(update={"download": False}))
-    for role in sorted(loading.needed(role for metric in setup.metrics for role in metric.models) - missing.keys()):
+    wanted = loading.needed(role for metric in setup.metrics for role in metric.models)
+    for role in sorted(wanted - setup.missing_models.keys()):
         try:
             getattr(loading, role)(wait=True)
         except ModelUnavailableError as error:
@@ -221,29 +192,26 @@ def models(setup: Setup) -> Iterator[DoctorFinding]:
 
 _QUESTION: Final = "Which whole number comes after 6? Give it in the field `number`."
 
-_RATE_LIMIT: Final = "wait, or raise the limit at the provider; requests_per_minute in judge_options keeps below it"
-_BY_STATUS: Final[dict[Any, str]] = {
+_BY_STATUS: Final = {
     401: "set the key of the provider, such as OPENAI_API_KEY, to a valid one",
     402: "add credit to the account",
     403: "use a key that may use this model",
     404: "correct the model's name in judge, and base_url",
-    429: _RATE_LIMIT,
 }
-_BY_TEXT: Final = {
+_BY_WORDS: Final = {
+    "rate_limited": "wait, or raise the limit at the provider; requests_per_minute in judge_options keeps below it",
     "is not known": "correct the host in base_url, or the DNS of this machine",
     "certificate": "pass ca_bundle in judge_options, or set SSL_CERT_FILE to the file with the certificates",
     "TLS": "the server does not speak TLS, or is old: begin base_url with http:// if that is meant",
     "no connection": "start the server, or correct base_url; a proxy is set by HTTPS_PROXY",
     "within": "check base_url and the network, or set a longer timeout in judge_options",
     "redirects": "set base_url to the final URL",
-}
-_BY_KIND: Final = {
     "invalid_answer": "use a model that follows a JSON schema, or set structured=json_object in judge_options",
     "refused": "use another model: this one refuses a harmless question",
     "truncated": "raise max_tokens in judge_options: reasoning counts too",
-    "rate_limited": _RATE_LIMIT,
     "unavailable": "check that the server runs and that base_url is its address",
 }
+"""What to do, by words of an error's kind or message; the first that fits."""
 
 
 class NextNumber(BaseModel):
@@ -277,18 +245,22 @@ def judge(setup: Setup) -> Iterator[DoctorFinding]:
     except TimeoutError:
         advice = "check base_url and the network, or give a longer --timeout"
         yield problem(f"{given.judge}: no answer within {limit:g} seconds", advice)
-        return
+    except BudgetUsedUpError as error:
+        yield problem(f"{given.judge}: {error.message}", "wait until the period ends, or raise judge_budget")
     except JudgeError as error:
-        yield problem(f"{given.judge}: {error.kind}: {error.message}", _advice_for(error))
-        return
-    details = [f"{time.monotonic() - started:.1f} s", f"answers as {found.mode}"]
-    if found.usage is not None:
-        details.append(f"{found.usage.input_tokens} + {found.usage.output_tokens} tokens")
-    if found.cost is not None:
-        details.append(f"{found.cost:.6f} USD")
-    if found.repaired:
-        details.append("after a correction")
-    yield ok(f"{given.judge}: {found.model} answered ({', '.join(details)})")
+        said = f"{error.kind} {error.message}"
+        by_words = next((advice for words, advice in _BY_WORDS.items() if words in said), "see docs/judge.md")
+        advice = _BY_STATUS.get(error.details.get("status"), by_words)  # type: ignore[arg-type]
+        yield problem(f"{given.judge}: {error.kind}: {error.message}", advice)
+    else:
+        details = [f"{time.monotonic() - started:.1f} s", f"answers as {found.mode}"]
+        if found.usage is not None:
+            details.append(f"{found.usage.input_tokens} + {found.usage.output_tokens} tokens")
+        if found.cost is not None:
+            details.append(f"{found.cost:.6f} USD")
+        if found.repaired:
+            details.append("after a correction")
+        yield ok(f"{given.judge}: {found.model} answered ({', '.join(details)})")
 
 
 async def _ask(asked: Judge, seconds: float) -> Judgement[NextNumber]:
@@ -298,21 +270,9 @@ async def _ask(asked: Judge, seconds: float) -> Judgement[NextNumber]:
         await asked.aclose()
 
 
-def _advice_for(error: JudgeError) -> str:
-    if isinstance(error, BudgetUsedUpError):
-        return "wait until the period ends, or raise judge_budget"
-    if by_status := _BY_STATUS.get(error.details.get("status")):
-        return by_status
-    by_text = (advice for text, advice in _BY_TEXT.items() if text in error.message)
-    return next(by_text, _BY_KIND.get(error.kind, "see docs/judge.md"))
-
-
 # --------------------------------------------------------------------------- clock
 
-_SECONDS: Final = 3.0
-
 _WORTH_A_LINE: Final = 5.0
-
 _WRONG: Final = 60.0
 """Seconds. Beyond a minute, signed requests are refused and late scores seem to precede their turns."""
 
@@ -328,40 +288,36 @@ _ADDRESSES: Final = (
 def clock(setup: Setup) -> Iterator[DoctorFinding]:
     """Compare the clock with the Date header of each server that the settings name. The request carries no key."""
     answered = False
-    for server in servers(setup):
+    for server in _servers(setup.settings):
         ahead = _seconds_ahead(server)
         if ahead is None:
             continue
         answered = True
-        if abs(ahead) < _WORTH_A_LINE:
-            yield ok(f"the clock agrees with {server}")
-            continue
         message = f"the clock is {abs(ahead):.0f} s {'behind' if ahead > 0 else 'ahead of'} {server}"
         advice = "synchronise the clock of this machine, for example with chrony or systemd-timesyncd"
-        yield problem(message, advice) if abs(ahead) > _WRONG else warning(message, advice)
+        if abs(ahead) < _WORTH_A_LINE:
+            yield ok(f"the clock agrees with {server}")
+        else:
+            yield problem(message, advice) if abs(ahead) > _WRONG else warning(message, advice)
     if not answered:
         yield note("no server that the settings name says what time it is")
 
 
-def servers(setup: Setup) -> list[str]:
+def _servers(given: Settings) -> list[str]:
     """Return the servers that the settings name, as scheme and host, without user names."""
-    endpoint = setup.settings.phoenix_endpoint
+    endpoint = None if given.phoenix_endpoint is None else given.phoenix_endpoint.get_secret_value()
     urls = [os.environ.get(name, "") for name in _ADDRESSES]
-    urls.append(str(setup.settings.judge_options.get("base_url", "")))
-    if (setup.settings.judge or "").startswith("openai:") and not any(urls):
+    urls.append(str(given.judge_options.get("base_url", "")))
+    if (given.judge or "").startswith("openai:") and not any(urls):
         urls.append("https://api.openai.com")
-    urls += [place.url for place in otlp_places()]
-    urls += phoenix_places(None if endpoint is None else endpoint.get_secret_value())
+    urls += [*(place.url for place in otlp_places()), *phoenix_places(endpoint)]
     found = []
     for url in urls:
-        try:
-            parts = urlsplit(url.strip())
-            host, port = parts.hostname, parts.port
-        except ValueError:  # for example a port that is no number
-            continue
-        if parts.scheme in ("http", "https") and host:
-            name = f"[{host}]" if ":" in host else host
-            found.append(f"{parts.scheme}://{name}:{port}" if port else f"{parts.scheme}://{name}")
+        parts = urlsplit(url.strip())
+        # User name and password come before the "@".
+        address = parts.netloc.rpartition("@")[2]
+        if parts.scheme in ("http", "https") and address:
+            found.append(f"{parts.scheme}://{address}")
     return list(dict.fromkeys(found))
 
 
@@ -369,7 +325,7 @@ def _seconds_ahead(server: str) -> float | None:
     """Return by how many seconds a server is ahead of this machine; None if it does not say."""
     sent = time.time()
     try:
-        with urlopen(Request(server, method="HEAD"), timeout=_SECONDS) as response:  # noqa: S310 - http and https only
+        with urlopen(Request(server, method="HEAD"), timeout=3.0) as response:  # noqa: S310 - http and https only
             header = response.headers["Date"]
     except HTTPError as error:  # a server that has no such page has a clock all the same
         header = error.headers["Date"]
@@ -407,22 +363,19 @@ def turn(setup: Setup) -> Iterator[DoctorFinding]:
         f" user and session ids are {'hashed' if given.id_salt else 'sent unchanged'}"
     )
     policy = ContentPolicy.build(given.capture_content)
-    if policy.everything:
-        yield note("questions, passages and answers are on spans and in exports")
-    else:
-        hidden = [name.replace("_", " ") for name, shown in policy.model_dump().items() if not shown]
+    hidden = [name.replace("_", " ") for name, shown in policy.model_dump().items() if not shown]
+    if hidden:
         yield note(f"not on spans or in exports: {', '.join(hidden)}; scores are")
+    else:
+        yield note("questions, passages and answers are on spans and in exports")
 
 
 def _metrics(setup: Setup) -> Iterator[DoctorFinding]:
-    given, known, missing = setup.settings, Models(setup.settings.models), setup.missing_models
-    # A metric without its model is skipped in every turn.
-    running = [metric for metric in setup.metrics if not known.needed(metric.models) & missing.keys()]
-    local = ", ".join(metric.name for metric in running if not metric.asks_judge)
-    if local and given.inline_budget_ms > 0:
-        yield note(f"inline, within {given.inline_budget_ms:g} ms, the rest later: {local}")
-    elif local:
-        yield note(f"late, because inline_budget_ms is 0: {local}")
+    given = setup.settings
+    running = [metric for metric in setup.metrics if setup.can_run(metric)]
+    if local := ", ".join(metric.name for metric in running if not metric.asks_judge):
+        when = f"inline, within {given.inline_budget_ms:g} ms, the rest later"
+        yield note(f"{when if given.inline_budget_ms > 0 else 'late, because inline_budget_ms is 0'}: {local}")
     rates = MetricSampler(setup.metrics, given).probabilities
     judged = [
         metric.name if rates[metric.name] == 1 else f"{metric.name} ({rates[metric.name]:.4g} of turns)"
@@ -430,8 +383,10 @@ def _metrics(setup: Setup) -> Iterator[DoctorFinding]:
         if metric.asks_judge
     ]
     if judged:
-        place = f"from the file {given.spool_path}" if given.dispatch == "spool" else "from this process's memory"
-        yield note(f"judged later, {place}: {', '.join(judged)}")
-    for role, reason in missing.items():
-        names = ", ".join(setup.metrics_with(role))
-        yield warning(f"skipped, because {reason}: {names}", "see models above; each trace has the reason, too")
+        places = {"thread": "from this process's memory", "spool": f"from the file {given.spool_path}"}
+        yield note(f"judged later, {places.get(given.dispatch, given.dispatch)}: {', '.join(judged)}")
+    for role, reason in setup.missing_models.items():
+        yield warning(
+            f"skipped, because {reason}: {setup.metrics_with(role)}",
+            "see models above; each trace has the reason, too",
+        )

@@ -1,13 +1,12 @@
-"""The setup that is examined: the settings, and what follows from them; and what a check finds."""
+"""What a check of ``doctor`` gets, and what it finds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from importlib.util import find_spec
-from typing import Final
+from typing import Final, Literal
 
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.metrics.base import Metric
@@ -15,10 +14,9 @@ from rageval_hooks.models import Models, Role
 from rageval_hooks.models.onnx import onnx_is_wanted
 from rageval_hooks.models.sources import missing_files, on_this_machine
 from rageval_hooks.online.build import resolve_metrics
-from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.settings import Settings
 
-__all__ = ["DoctorFinding", "DoctorOptions", "FindingStatus", "Setup", "note", "ok", "problem", "warning"]
+__all__ = ["DoctorFinding", "DoctorOptions", "Setup", "note", "ok", "problem", "warning"]
 
 _LIBRARIES: Final[Mapping[Role, str]] = {
     "embedder": "sentence_transformers",
@@ -29,47 +27,39 @@ _LIBRARIES: Final[Mapping[Role, str]] = {
 }
 
 
-class FindingStatus(StrEnum):
-    """How good a finding is. A problem needs an action; a warning may be meant; a note only informs."""
-
-    ok = "ok"
-    note = "note"
-    warning = "warning"
-    problem = "problem"
-
-
-class DoctorFinding(Data):
+@dataclass(frozen=True)
+class DoctorFinding:
     """What a check found.
 
     Attributes:
-        status: how good it is.
+        status: a problem needs an action, a warning may be meant, a note only informs.
         message: what was found, in one sentence, without secrets.
         advice: what to do; always given for a problem.
     """
 
-    status: FindingStatus
+    status: Literal["ok", "note", "warning", "problem"]
     message: str
     advice: str = ""
 
 
 def ok(message: str) -> DoctorFinding:
     """Return a finding for something that works."""
-    return DoctorFinding(status=FindingStatus.ok, message=message)
+    return DoctorFinding("ok", message)
 
 
 def note(message: str) -> DoctorFinding:
     """Return a finding that only informs."""
-    return DoctorFinding(status=FindingStatus.note, message=message)
+    return DoctorFinding("note", message)
 
 
 def warning(message: str, advice: str) -> DoctorFinding:
-    """Return a finding that may be meant, and may be a mistake."""
-    return DoctorFinding(status=FindingStatus.warning, message=message, advice=advice)
+    """Return a finding that may be a mistake."""
+    return DoctorFinding("warning", message, advice)
 
 
 def problem(message: str, advice: str) -> DoctorFinding:
     """Return a finding that needs an action."""
-    return DoctorFinding(status=FindingStatus.problem, message=message, advice=advice)
+    return DoctorFinding("problem", message, advice)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +92,7 @@ class Setup:
     def __init__(self, settings: Settings, options: DoctorOptions) -> None:
         self.settings = settings
         self.options = options
+        self.models = Models(settings.models)
 
     @cached_property
     def metrics(self) -> list[Metric]:
@@ -117,11 +108,10 @@ class Setup:
     @cached_property
     def missing_models(self) -> dict[Role, str]:
         """Why models that the metrics need cannot be loaded from this machine, by role."""
-        models = Models(self.settings.models)
         missing: dict[Role, str] = {}
-        for role in sorted(models.needed(role for metric in self.metrics for role in metric.models)):
+        for role in sorted(self.models.needed(role for metric in self.metrics for role in metric.models)):
             name = getattr(self.settings.models, role)
-            if models.state(role) == "ready":  # a lexical stand-in needs no files
+            if self.models.state(role) == "ready":  # a lexical stand-in needs no files
                 continue
             # ONNX Runtime computes the others, and PyTorch only where it is not installed.
             needs_library = role in ("nlp", "hhem") or not onnx_is_wanted(self.settings.models)
@@ -133,7 +123,10 @@ class Setup:
                 missing[role] = f"{name} lacks {' and '.join(files)}"
         return missing
 
-    def metrics_with(self, role: Role) -> list[str]:
+    def can_run(self, metric: Metric) -> bool:
+        """Return True if no model that a metric needs is missing; without one it is skipped in every turn."""
+        return self.missing_models.keys().isdisjoint(self.models.needed(metric.models))
+
+    def metrics_with(self, role: Role) -> str:
         """Return the names of the metrics that need a model."""
-        models = Models(self.settings.models)
-        return [metric.name for metric in self.metrics if role in models.needed(metric.models)]
+        return ", ".join(metric.name for metric in self.metrics if role in self.models.needed(metric.models))
