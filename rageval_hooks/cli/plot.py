@@ -54,7 +54,7 @@ def plot(
 ) -> None:
     """Draw scored files: an overview, each score with mean, median and interval, ranks, variation over repeats."""
     from rageval_hooks.offline.report import Resampling, build_report
-    from rageval_hooks.offline.report.render import draw, panels, to_png, to_svg
+    from rageval_hooks.offline.report.plots import draw, panels, to_png, to_svg
 
     suffix = output.suffix.lower()
     if suffix not in _SUFFIXES:
@@ -77,5 +77,6 @@ def plot(
     if not shown:
         what = "repeated answers to any question" if kind is Plots.consistency else "scores with values"
         raise ConfigurationError(f"there is nothing to plot: no {what} in {', '.join(map(str, files))}")
-    figure = draw(shown, level)
+    legend = f"diamond: mean or share with its {level:.0%} interval · box: quartiles and median"
+    figure = draw(shown, f"{legend} · line: smallest to largest", [file.name for file in report.files])
     write_file(output, to_png(figure) if suffix == ".png" else to_svg(figure).encode())

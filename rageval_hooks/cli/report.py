@@ -28,7 +28,7 @@ from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.settings import Settings
 
 if TYPE_CHECKING:
-    from rageval_hooks.offline.report import Analysis, ReportVerdict
+    from rageval_hooks.offline.report import Analysis, Conclusion
 
 __all__ = ["report"]
 
@@ -103,13 +103,13 @@ def report(
     resamples: Resamples = 2000,
     seed: Seed = 0,
 ) -> None:
-    """Report on scored files: a verdict, means with intervals, ranks, documents, the worst turns, differences.
+    """Report on scored files: verdicts, means with intervals, ranks, documents, the worst turns, differences.
 
     With --fail-under, --fail-on-regression or --max-errors it checks them, for continuous integration. Any failed
     question then fails the checks, unless --max-errors allows it. Exit status: 0 if all checks pass, 1 if one fails,
     2 if a regression cannot be excluded or an option is wrong.
     """
-    from rageval_hooks.offline.report import Resampling, analyze, check_gate, check_trace_url, gate_of, make_verdict
+    from rageval_hooks.offline.report import Resampling, analyze, check_gate, check_trace_url, conclude, gate_of
 
     check_trace_url(trace_url)
     names = split_names(metrics)
@@ -137,15 +137,15 @@ def report(
         privacy=PrivacyPolicy.of(Settings.build()),
     )
     result = check_gate(analysis.report, gate) if gate else None
-    verdict = make_verdict(analysis.report, bounds, result)
+    conclusion = conclude(analysis.report, bounds, result)
     if output is None and form is Format.table and sys.stdout.isatty():
         from rageval_hooks.exporters.console import make_console
-        from rageval_hooks.offline.report.render import print_tables
+        from rageval_hooks.offline.report.text import print_tables
 
         with survive_closed_pipe():
-            print_tables(analysis.report, make_console(sys.stdout), verdict)
+            print_tables(analysis.report, make_console(sys.stdout), conclusion)
     else:
-        text = _as_text(analysis, verdict, form, bounds, trace_url)
+        text = _as_text(analysis, conclusion, form, bounds, trace_url)
         if output is not None:
             write_file(output, text.encode())
         else:
@@ -179,15 +179,16 @@ def _format_of(output: Path | None) -> Format:
 
 
 def _as_text(
-    analysis: Analysis, verdict: ReportVerdict, form: Format, bounds: dict[str, float], trace_url: str | None
+    analysis: Analysis, conclusion: Conclusion, form: Format, bounds: dict[str, float], trace_url: str | None
 ) -> str:
-    from rageval_hooks.offline.report.render import to_html, to_markdown, to_plain_text
+    from rageval_hooks.offline.report.html import to_html
+    from rageval_hooks.offline.report.text import to_markdown, to_plain_text
 
     found = analysis.report
     if form is Format.table:
-        return to_plain_text(found, verdict)
+        return to_plain_text(found, conclusion)
     if form is Format.markdown:
-        return to_markdown(found, verdict)
+        return to_markdown(found, conclusion)
     if form is Format.json:
-        return found.model_copy(update={"verdict": verdict}).model_dump_json(indent=2) + "\n"
-    return to_html(analysis, verdict, bounds=bounds, trace_url=trace_url)
+        return found.model_copy(update={"verdict": conclusion}).model_dump_json(indent=2) + "\n"
+    return to_html(analysis, conclusion, bounds=bounds, trace_url=trace_url)

@@ -15,8 +15,6 @@ For texts x and y with token vectors of one layer, scaled to length 1:
 from __future__ import annotations
 
 import csv
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,7 +45,7 @@ _BASELINES = {("xlm-roberta-large", "en", 17): 0.8525485}
 
 
 @dataclass(frozen=True)
-class _Encoded:
+class EncodedText:
     """An encoded text: unit vectors of its tokens, which of them count, and whether the text was truncated."""
 
     vectors: Any
@@ -78,24 +76,18 @@ class BertScore:
         self._model = model
         self._tokenizer = tokenizer
         self._layers = layers
-        self._limit = _limit(model.config, tokenizer)
+        # The number of tokens that the model can read. RoBERTa's positions begin after that of padding.
+        positions = int(getattr(model.config, "max_position_embeddings", 512))
+        positions -= 2 if "roberta" in str(model.config.model_type) else 0
+        self._limit = min(positions, int(tokenizer.model_max_length))
         self.baseline = baseline
         self.name = f"{name}, layer {layers}{'' if baseline is None else ', rescaled'}"
 
-    def encode(self, texts: Sequence[str]) -> list[_Encoded | None]:
-        """Return the tokens of each text; None for a text without any."""
-        # One text at a time: padding a batch would change the last digits, depending on the other texts.
-        return [self._encode(text) for text in texts]
+    def encode(self, text: str) -> EncodedText | None:
+        """Return the tokens of a text; None if it has none.
 
-    def f1(self, one: _Encoded, other: _Encoded) -> float:
-        """Return the F1 of two texts, rescaled if there is a baseline; the order does not matter."""
-        cosines = one.vectors @ other.vectors.T
-        precision = float(cosines.max(dim=0).values[other.counts].mean())
-        recall = float(cosines.max(dim=1).values[one.counts].mean())
-        value = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
-        return value if self.baseline is None else (value - self.baseline) / (1 - self.baseline)
-
-    def _encode(self, text: str) -> _Encoded | None:
+        One text at a time: padding a batch would change the last digits, depending on the other texts.
+        """
         import torch
 
         limit_threads()
@@ -110,15 +102,15 @@ class BertScore:
             inputs = torch.tensor([ids], device=self._model.device)
             output = self._model(inputs, attention_mask=torch.ones_like(inputs), output_hidden_states=True)
             vectors = output.hidden_states[self._layers][0].float().cpu()
-        return _Encoded(vectors / vectors.norm(dim=-1, keepdim=True), counts, len(full) > len(ids))
+        return EncodedText(vectors / vectors.norm(dim=-1, keepdim=True), counts, len(full) > len(ids))
 
-
-def _limit(config: Any, tokenizer: Any) -> int:
-    """Return the number of tokens that the model can read."""
-    positions = int(getattr(config, "max_position_embeddings", 512))
-    if "roberta" in str(config.model_type):
-        positions -= 2  # RoBERTa's positions begin after that of padding
-    return min(positions, int(tokenizer.model_max_length))
+    def f1(self, one: EncodedText, other: EncodedText) -> float:
+        """Return the F1 of two texts, rescaled if there is a baseline; the order does not matter."""
+        cosines = one.vectors @ other.vectors.T
+        precision = float(cosines.max(dim=0).values[other.counts].mean())
+        recall = float(cosines.max(dim=1).values[one.counts].mean())
+        value = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+        return value if self.baseline is None else (value - self.baseline) / (1 - self.baseline)
 
 
 def load_bertscore(
@@ -127,9 +119,8 @@ def load_bertscore(
     layers: int | None = None,
     language: str = "en",
     rescale: bool = True,
-    baseline: str | os.PathLike[str] | float | None = None,
+    baseline: float | None = None,
     download: bool = True,
-    device: str = "cpu",
 ) -> BertScore:
     """Load an encoder.
 
@@ -138,13 +129,12 @@ def load_bertscore(
         layers: the layer whose vectors are compared; None for the default of a known model.
         language: language of the texts, which selects the baseline.
         rescale: rescale if a baseline is known. The name of the model that the scores state tells whether it was.
-        baseline: the baseline, or a file in the format of the package ``bert-score`` (columns LAYER and F). None for
-            the known baseline of the default model, or the file of that package if it is installed.
+        baseline: the baseline. None for the known one of the default model, or for that of the package ``bert-score``
+            if it is installed.
         download: True to download a model that is not on this machine.
-        device: torch device.
 
     Raises:
-        ConfigurationError: the model is unknown and ``layers`` is missing, or the baseline file cannot be read.
+        ConfigurationError: the model is unknown and ``layers`` is missing.
         ModelUnavailableError: the model cannot be loaded.
     """
     # A folder with the name of a known model holds that model.
@@ -156,8 +146,10 @@ def load_bertscore(
             raise ConfigurationError(
                 f"layers is required for {model}: give the layer to compare. Models with a default: {names}"
             )
-    value = _baseline(baseline, known, language, layers) if rescale else None
-
+    if not rescale:
+        baseline = None
+    elif baseline is None:
+        baseline = _BASELINES.get((known, language, layers)) or _packaged_baseline(known, language, layers)
     if find_spec("transformers") is None:
         missing = MissingDependencyError("transformers", "local", "BERTScore")
         raise ModelUnavailableError("bertscore", str(missing))
@@ -167,32 +159,17 @@ def load_bertscore(
     with reading("bertscore", model), quiet_transformers():
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         encoder = AutoModel.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    return BertScore(encoder.to(device).eval(), tokenizer, layers, value, model)
+    return BertScore(encoder.eval(), tokenizer, layers, baseline, model)
 
 
-def _baseline(given: str | os.PathLike[str] | float | None, model: str, language: str, layers: int) -> float | None:
-    if isinstance(given, (int, float)):
-        return float(given)
-    if given is not None:
-        return _read_baseline(Path(given), layers)
-    known = _BASELINES.get((model, language, layers))
-    if known is not None:
-        return known
+def _packaged_baseline(model: str, language: str, layers: int) -> float | None:
+    """Return the baseline that the package ``bert-score`` publishes, if it is installed and has one."""
     # find_spec() does not import the package, which would take seconds.
     spec = find_spec("bert_score")
     if spec is None or spec.origin is None:
         return None
     file = Path(spec.origin).parent / "rescale_baseline" / language / f"{model}.tsv"
-    return _read_baseline(file, layers) if file.is_file() else None
-
-
-def _read_baseline(file: Path, layers: int) -> float:
-    try:
-        with open(file, newline="", encoding="utf-8") as lines:
-            rows = {int(row["LAYER"]): float(row["F"]) for row in csv.DictReader(lines)}
-        return rows[layers]
-    except OSError as error:
-        raise ConfigurationError(f"baseline: {file} cannot be read: {error.strerror}") from error
-    except (KeyError, TypeError, ValueError) as error:
-        reason = f"has no row for layer {layers}, or is not a table with the columns LAYER and F"
-        raise ConfigurationError(f"baseline: {file} {reason}") from error
+    if not file.is_file():
+        return None
+    with open(file, newline="", encoding="utf-8") as lines:
+        return {int(row["LAYER"]): float(row["F"]) for row in csv.DictReader(lines)}.get(layers)

@@ -8,11 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, requires
-from rageval_hooks.metrics.base import ScoreDefinition
 from rageval_hooks.offline.report.bertscore import BertScore
 from rageval_hooks.offline.report.compare import compare_files, describe_maker
 from rageval_hooks.offline.report.consistency import compare_answers
-from rageval_hooks.offline.report.definitions import ANSWERED, HITS, NO_ANSWER, define_score, direction_of, group_of
+from rageval_hooks.offline.report.definitions import (
+    ANSWERED,
+    HITS,
+    NO_ANSWER,
+    VERDICTS,
+    define_score,
+    direction_of,
+    group_of,
+)
 from rageval_hooks.offline.report.model import (
     DocumentRow,
     FileComparison,
@@ -22,8 +29,8 @@ from rageval_hooks.offline.report.model import (
     Report,
     ScoreSummary,
 )
+from rageval_hooks.offline.report.scored_file import ScoredFile, Watch, check_names, read_files
 from rageval_hooks.offline.report.statistics import Resampling, spread, variation
-from rageval_hooks.offline.report.tally import FileTally, ScoreValues, Watch, check_names, read_tallies
 from rageval_hooks.offline.report.turns import ShownTurn, show_turn
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.runtime.jsonable import clean_text
@@ -41,11 +48,11 @@ class Analysis:
 
     Attributes:
         report: the report.
-        tallies: the files that it is about, in the same order.
+        files: what it is about, in the same order.
     """
 
     report: Report
-    tallies: tuple[FileTally, ...]
+    files: tuple[ScoredFile, ...]
 
     def turns(self, index: int) -> Iterator[ShownTurn]:
         """Yield all turns of a file, in its order.
@@ -53,10 +60,10 @@ class Analysis:
         Args:
             index: the file's position in the report, from 0.
         """
-        name, tally = self.report.files[index].worst_by, self.tallies[index]
-        for row in range(tally.records):
-            record = tally.record(row)
-            yield show_turn(record, tally.derived_scores(record), name)
+        name, file = self.report.files[index].worst_by, self.files[index]
+        for row in range(file.records):
+            record = file.record(row)
+            yield show_turn(record, file.derived_scores(record), name)
 
 
 def build_report(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Any) -> Report:
@@ -85,7 +92,7 @@ def analyze(
         paths: the files, or one file; the first is the baseline of the others.
         metrics: scores to report; all by default.
         worst: number of worst turns, and of most changed turns, to show.
-        worst_by: the score that orders turns; the one with the highest headline by default.
+        worst_by: the score that orders turns; by default the verdict, or the score with the highest headline.
         compare: compare the first file with the others.
         lower: scores for which lower is better, in addition to those that say so themselves.
         resampling: seed, resamples and level of intervals and tests.
@@ -105,36 +112,37 @@ def analyze(
     with requires("scipy", "offline", "a report"):
         import scipy  # noqa: F401
     how = resampling or Resampling()
+    tell = on_problem or (lambda _: None)
     # A path is a sequence of characters, too.
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    tallies = read_tallies(given, watch=watch, scores={*metrics, *bounded}, privacy=privacy)
-    for tally in tallies:
-        if tally.unscored.issuperset(tally.names()):
+    files = read_files(given, watch=watch, scores={*metrics, *bounded}, privacy=privacy)
+    for file in files:
+        if file.unscored.issuperset(file.names()):
             raise ConfigurationError(
-                f"{tally.path} has no scores. Add them: rageval-hooks score {tally.path} --output OUT"
+                f"{file.path} has no scores. Add them: rageval-hooks score {file.path} --output OUT"
             )
-        for line in tally.bad_rows if on_problem else ():
-            on_problem(line)  # type: ignore[misc]
+        for line in file.bad_rows:
+            tell(line)
     # `answered` is `no_answer` with failed questions counted, too.
-    is_derived = any(ANSWERED in tally.values for tally in tallies)
+    is_derived = any(ANSWERED in file.values for file in files)
     metrics = [ANSWERED if name == NO_ANSWER and is_derived else name for name in metrics]
-    check_names([*metrics, *([worst_by] if worst_by else [])], tallies)
-    ordering = worst_by or next(filter(None, (tally.headline() for tally in tallies)), None)
+    check_names([*metrics, *([worst_by] if worst_by else [])], files)
+    ordering = worst_by or next(filter(None, (file.headline() for file in files)), None)
     # Turns are ordered by a score that the report shows.
     if not worst_by and metrics and ordering not in metrics:
         ordering = metrics[0]
     comparisons = []
-    for other in tallies[1:] if compare else ():
-        _check_common_scores(tallies[0], other)
-        comparison = compare_files(tallies[0], other, metrics, ordering, lower, how, worst)
-        _check_common_questions(comparison, on_problem)
+    for other in files[1:] if compare else ():
+        _check_common_scores(files[0], other)
+        comparison = compare_files(files[0], other, metrics, ordering, lower, how, worst)
+        _check_common_questions(comparison, tell)
         comparisons.append(comparison)
-    files = [_file_report(tally, metrics, ordering, worst, lower, how, scorer) for tally in tallies]
-    report = Report(files=tuple(files), comparisons=tuple(comparisons), resampling=how)
-    return Analysis(report=report, tallies=tuple(tallies))
+    reports = [_file_report(file, metrics, ordering, worst, lower, how, scorer) for file in files]
+    report = Report(files=tuple(reports), comparisons=tuple(comparisons), resampling=how)
+    return Analysis(report=report, files=tuple(files))
 
 
-def _check_common_scores(first: FileTally, other: FileTally) -> None:
+def _check_common_scores(first: ScoredFile, other: ScoredFile) -> None:
     unscored = first.unscored | other.unscored
     if first.values.keys() & other.values.keys() - unscored:
         return
@@ -152,7 +160,7 @@ def _check_common_scores(first: FileTally, other: FileTally) -> None:
     )
 
 
-def _check_common_questions(comparison: FileComparison, on_problem: Callable[[str], None] | None) -> None:
+def _check_common_questions(comparison: FileComparison, tell: Callable[[str], None]) -> None:
     """Complain about ids that stand for different questions, as row numbers of differently sorted files do."""
     if not comparison.different:
         return
@@ -163,18 +171,17 @@ def _check_common_questions(comparison: FileComparison, on_problem: Callable[[st
             " question in each, so nothing can be compared. Rows without an id get their number as the id: give the"
             " rows ids"
         )
-    if on_problem:
-        on_problem(
-            f"{paths}: {comparison.different} of {comparison.different + comparison.common} common ids stand for a"
-            " different question in each, and are not compared"
-        )
+    tell(
+        f"{paths}: {comparison.different} of {comparison.different + comparison.common} common ids stand for a"
+        " different question in each, and are not compared"
+    )
 
 
 # --------------------------------------------------------------------------- one file
 
 
 def _file_report(
-    file: FileTally,
+    file: ScoredFile,
     metrics: Sequence[str],
     ordering: str | None,
     worst: int,
@@ -191,9 +198,10 @@ def _file_report(
         records=file.records,
         questions=len(file.ids),
         runs=file.runs,
+        verdicts={label: file.verdicts[label] for label in VERDICTS} if file.verdicts else {},
         bad=file.bad,
         errors=dict(file.errors.most_common()),
-        failed_questions=len(file.failed_ids),
+        failed_questions=int(file.where_failed().sum()),
         scores=tuple(_score_row(file, name, lower, how) for name in names),
         ranks=_ranks(file),
         unranked=file.unranked,
@@ -205,7 +213,7 @@ def _file_report(
     )
 
 
-def _score_row(file: FileTally, name: str, lower: Sequence[str], how: Resampling) -> ScoreSummary:
+def _score_row(file: ScoredFile, name: str, lower: Sequence[str], how: Resampling) -> ScoreSummary:
     values = file.values.get(name)
     metric = values.metric if values else None
     definition = define_score(name, metric)
@@ -230,11 +238,13 @@ def _score_row(file: FileTally, name: str, lower: Sequence[str], how: Resampling
     questions = file.questions[values.rows]
     found = spread(values.values, values.weights, questions, how, is_share=definition.binary)
     # What no metric defines is known by its values. A single 0 or 1 may be any number.
-    is_undefined = not definition.description
-    looks_binary = is_undefined and found.binary and found.count > 1
+    looks_binary = not definition.description and found.binary and found.count > 1
     looks_like_share = definition.high is None and not definition.unit and 0 <= found.minimum <= found.maximum <= 1
     # A failed turn's `answered` states no maker.
     makers = [maker for maker in values.makers if maker != ("", "")]
+    models = {model for _, model in makers}
+    # The default threshold, if one was measured for a model that made the score.
+    thresholds = (t.value for t in definition.thresholds if t.target == "turn" and models & set(t.models))
     return row.model_copy(
         update={
             "spread": found,
@@ -242,7 +252,7 @@ def _score_row(file: FileTally, name: str, lower: Sequence[str], how: Resampling
             "binary": definition.binary or looks_binary,
             "labelled": values.labelled,
             "passed": values.passed,
-            "threshold": _default_threshold(definition, values),
+            "threshold": next(thresholds, None),
             "sampled": values.sampled,
             "makers": tuple(map(describe_maker, makers)) if len(makers) > 1 else (),
             "repeats": variation(values.values, questions, how) if file.runs > 1 else None,
@@ -250,16 +260,7 @@ def _score_row(file: FileTally, name: str, lower: Sequence[str], how: Resampling
     )
 
 
-def _default_threshold(definition: ScoreDefinition, values: ScoreValues) -> float | None:
-    """Return the value from which the score passes by default, if one was measured for a model that made it."""
-    models = {model for _, model in values.makers}
-    for threshold in definition.thresholds:
-        if threshold.target == "turn" and models & set(threshold.models):
-            return threshold.value
-    return None
-
-
-def _ranks(file: FileTally) -> Ranks | None:
+def _ranks(file: ScoredFile) -> Ranks | None:
     """Return the rank table, or None if no rank is known."""
     count = file.ranks.total()
     if not count:
@@ -279,7 +280,7 @@ def _ranks(file: FileTally) -> Ranks | None:
     )
 
 
-def _documents(file: FileTally, names: Sequence[str]) -> tuple[DocumentRow, ...]:
+def _documents(file: ScoredFile, names: Sequence[str]) -> tuple[DocumentRow, ...]:
     """Return the means per source document, in the order of the file."""
     import numpy as np
 

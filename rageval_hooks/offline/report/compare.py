@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rageval_hooks.offline.answerability import UNANSWERABLE
 from rageval_hooks.offline.report.definitions import TARGET_RANK, define_score, direction_of, is_quality
 from rageval_hooks.offline.report.model import ChangedTurn, FileComparison, Loss, OtherMakers, ScoreChange
+from rageval_hooks.offline.report.scored_file import Maker, ScoredFile
 from rageval_hooks.offline.report.statistics import Resampling, holm, paired, sums
-from rageval_hooks.offline.report.tally import FileTally, Maker, ScoreValues
 from rageval_hooks.runtime.jsonable import clean_text
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Floats = NDArray[np.float64]
+    Flags = NDArray[np.bool_]
+
 __all__ = ["compare_files", "describe_maker"]
 
 
 def compare_files(
-    before: FileTally,
-    after: FileTally,
+    before: ScoredFile,
+    after: ScoredFile,
     metrics: Sequence[str],
     changed_by: str | None,
     lower: Sequence[str],
@@ -40,42 +42,51 @@ def compare_files(
         how: seed, resamples, level.
         most: number of changed turns to show.
     """
+    import numpy as np
+
     chosen = [name for name in before.values if not metrics or name in metrics]
     names = [name for name in chosen if name in after.values]
-    every_name = dict.fromkeys((*before.values, *after.values))
-    shared = before.ids.keys() & after.ids.keys()
-    # Rows without an id have their number as the id: in another file it may be another question.
-    same = {key for key in shared if before.asks_the_same(after, key)}
+    pairs = _Pairs(before, after)
     changes: list[ScoreChange] = []
     changed: tuple[ChangedTurn, ...] = ()
     for name in names:
         metric = before.values[name].metric
-        excluded, makers = _made_differently(before, after, name, same)
-        pairs = _Pairs(before, after, name, same - excluded)
-        test = paired(pairs.before, pairs.after, pairs.weights, how) if pairs.ids else None
-        change = ScoreChange(
-            name=name,
-            direction=direction_of(name, metric, lower),
-            quality=is_quality(name, metric),
-            binary=define_score(name, metric).binary,
-            scale=_scale(before.values[name], after.values[name], name),
-            test=test,
-            makers=makers,
-            not_compared=len(excluded),
+        excluded, makers = pairs.made_differently(name)
+        first, first_weights, second, second_weights = pairs.means(name)
+        used = pairs.same & ~excluded & ~np.isnan(first) & ~np.isnan(second)
+        # Two samples were drawn, so a pair stands for the product of what its two sides stand for.
+        weights = first_weights * second_weights
+        direction = direction_of(name, metric, lower)
+        changes.append(
+            ScoreChange(
+                name=name,
+                direction=direction,
+                quality=is_quality(name, metric),
+                binary=define_score(name, metric).binary,
+                scale=_scale(before, after, name),
+                test=paired(first[used], second[used], weights[used], how) if used.any() else None,
+                makers=makers,
+                not_compared=int(excluded.sum()),
+            )
         )
-        changes.append(change)
         if name == changed_by:
-            changed = _with_texts(pairs.most_changed(change, most), before, after)
-    losses = [_loss(before, after, name, same) for name in chosen]
+            gain = np.where(used, (second - first) * (-1 if direction == "lower" else 1), 0.0)
+            # The largest changes, those for the worse first. A stable sort keeps the order of the file among equals.
+            largest = [int(place) for place in np.argsort(-np.abs(gain), kind="stable")[:most] if gain[place]]
+            largest.sort(key=lambda place: gain[place])
+            changed = tuple(pairs.turn(place, float(first[place]), float(second[place])) for place in largest)
+    losses = [_loss(pairs, name) for name in chosen]
+    every_name = dict.fromkeys((*before.values, *after.values))
+    shared = pairs.shared
     return FileComparison(
         before=before.name,
         after=after.name,
         before_path=clean_text(before.path),
         after_path=clean_text(after.path),
-        common=len(same),
-        different=len(shared) - len(same),
-        only_before=len(before.ids) - len(shared),
-        only_after=len(after.ids) - len(shared),
+        common=int(pairs.same.sum()),
+        different=int((shared & ~pairs.same).sum()),
+        only_before=len(before.ids) - int(shared.sum()),
+        only_after=len(after.ids) - int(shared.sum()),
         scores=_adjusted(changes),
         only_in_one=() if metrics else tuple(name for name in every_name if name not in names),
         # A score without any value in the second file is lost, even if no common question had it in the first.
@@ -86,114 +97,99 @@ def compare_files(
 
 
 class _Pairs:
-    """The questions with a value in both files: their values (mean over runs) and weights.
+    """The questions of the first file, each with its number in the second.
 
-    Two samples were drawn, so a pair stands for the product of what its two sides stand for.
+    Attributes:
+        shared: per question, whether the second file has its id.
+        same: per question, whether that id stands for the same question. Rows without an id have their number as the
+            id, which in another file may be another question.
     """
 
-    def __init__(self, before: FileTally, after: FileTally, name: str, wanted: Collection[str]) -> None:
+    def __init__(self, before: ScoredFile, after: ScoredFile) -> None:
         import numpy as np
 
-        # One row per question: the answers to it are not independent, and would make the test too sure.
-        first, second = _by_question(before, name), _by_question(after, name)
-        self.ids = [key for key in first if key in second and key in wanted]
-        table = np.array([(*first[key], *second[key]) for key in self.ids], dtype=np.float64).reshape(-1, 4)
-        self.before: NDArray[np.float64] = table[:, 0]
-        self.after: NDArray[np.float64] = table[:, 2]
-        self.weights: NDArray[np.float64] = table[:, 1] * table[:, 3]
+        self.before = before
+        self.after = after
+        # Questions that only the first file has get the number -1, and values that are not used.
+        self._numbers = np.array([after.ids.get(question, -1) for question in before.ids])
+        self.shared: Flags = self._numbers >= 0
+        mine, theirs = before.query_hashes, after.query_hashes[self._numbers]
+        self.same: Flags = self.shared & ((mine == theirs) | (mine == 0) | (theirs == 0))
 
-    def most_changed(self, score: ScoreChange, most: int) -> list[ChangedTurn]:
-        """Return the questions whose values changed most, without their texts; changes for the worse first."""
+    def in_after(self, flags: Flags) -> Flags:
+        """Return what is so for questions of the second file, by the numbers of the first."""
+        return flags[self._numbers] & self.shared
+
+    def means(self, name: str) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return per question the mean over its runs and the mean weight, in each file; NaN without a value.
+
+        One number per question: the answers to it are not independent, and would make a test too sure.
+        """
+        first, second = _means(self.before, name), _means(self.after, name)
+        return first[0], first[1], second[0][self._numbers], second[1][self._numbers]
+
+    def made_differently(self, name: str) -> tuple[Flags, OtherMakers | None]:
+        """Return the questions whose values have different makers in the two files.
+
+        If these are most of the questions, excluding them would leave too little: then none is excluded, and the
+        makers of both files are returned, so that the score is not judged at all.
+        """
         import numpy as np
 
-        change = self.after - self.before
-        # A stable sort keeps the order of the file among equal changes.
-        order = np.argsort(-np.abs(change), kind="stable")[:most]
-        found = [int(index) for index in order if change[index]]
-        found.sort(key=lambda index: change[index] if score.direction == "higher" else -change[index])
-        return [
-            ChangedTurn(id=self.ids[index], before=float(self.before[index]), after=float(self.after[index]))
-            for index in found
-        ]
+        mine, theirs = self.before.values[name], self.after.values[name]
+        none = np.zeros(len(self.same), dtype=bool)
+        if mine.metric != theirs.metric and None not in (mine.metric, theirs.metric):
+            # Two metrics share the name: `mrr` is made from grades, or from the rank of a known target.
+            return none, OtherMakers(before=(f"{mine.metric}",), after=(f"{theirs.metric}",))
+        share_one = not mine.makers.keys().isdisjoint(theirs.makers)
+        differ = np.array(
+            [[not _is_same(one, other, share_one) for other in theirs.makers] for one in mine.makers], dtype=bool
+        )
+        if not differ.any():
+            return none, None
+        # Per question, whether any of its makers in the first file differs from any in the second.
+        first, second = _makers(self.before, name), _makers(self.after, name)[self._numbers]
+        both = self.same & first.any(axis=1) & second.any(axis=1)
+        different = both & ((first @ differ) & second).any(axis=1)
+        if both.any() and different.sum() <= both.sum() / 2:
+            return different, None
+        described = [tuple(map(describe_maker, values.makers)) for values in (mine, theirs)]
+        return none, OtherMakers(before=described[0], after=described[1])
+
+    def turn(self, place: int, before: float, after: float) -> ChangedTurn:
+        """Return a question with its first answers."""
+        first = self.before.record(int((self.before.questions == place).argmax()))
+        second = self.after.record(int((self.after.questions == self._numbers[place]).argmax())).turn
+        return ChangedTurn(
+            id=first.id,
+            before=before,
+            after=after,
+            query=first.turn.query,
+            response_before=first.turn.response,
+            response_after=second.response,
+        )
 
 
-def _by_question(file: FileTally, name: str) -> dict[str, tuple[float, float]]:
-    """Return id → (weighted mean of its values, mean of their weights)."""
+def _means(file: ScoredFile, name: str) -> tuple[Floats, Floats]:
+    """Return per question the weighted mean of its values, NaN if it has none, and the mean of their weights."""
     import numpy as np
 
     values = file.values[name]
-    questions = file.questions[values.rows]
-    present, counts = np.unique(questions, return_counts=True)
+    present, counts = np.unique(questions := file.questions[values.rows], return_counts=True)
     total, weight = sums(values.values, values.weights, questions)
-    ids = list(file.ids)
-    means, weights = (total / weight).tolist(), (weight / counts).tolist()
-    return {ids[question]: (means[k], weights[k]) for k, question in enumerate(present.tolist())}
+    found = np.full((2, len(file.ids)), np.nan)
+    found[0, present], found[1, present] = total / weight, weight / counts
+    return found[0], found[1]
 
 
-def _scale(before: ScoreValues, after: ScoreValues, name: str) -> float | None:
-    """Return the length of a score's range; 1 for an undefined score whose values are all between 0 and 1."""
-    definition = define_score(name, before.metric)
-    if definition.high is not None:
-        return definition.high - definition.low
-    if definition.unit:
-        return None
-    within = all(((values.values >= 0) & (values.values <= 1)).all() for values in (before, after))
-    return 1.0 if within else None
-
-
-def _with_texts(turns: Sequence[ChangedTurn], before: FileTally, after: FileTally) -> tuple[ChangedTurn, ...]:
+def _makers(file: ScoredFile, name: str) -> Flags:
+    """Return per question (row) and maker (column) whether it made a value."""
     import numpy as np
 
-    # The first record of each question, by its number.
-    first_rows, second_rows = (np.unique(file.questions, return_index=True)[1] for file in (before, after))
-    found = []
-    for turn in turns:
-        first = before.record(int(first_rows[before.ids[turn.id]])).turn
-        second = after.record(int(second_rows[after.ids[turn.id]])).turn
-        texts = {"query": first.query, "response_before": first.response, "response_after": second.response}
-        found.append(turn.model_copy(update=texts))
-    return tuple(found)
-
-
-# --------------------------------------------------------------------------- who made the scores
-
-
-def describe_maker(maker: Maker) -> str:
-    """Return a maker in words: ``version 2, gpt-5-mini``."""
-    version, model = maker
-    parts = [f"version {version}"] if version else []
-    if model != "":
-        parts.append("no model" if model is None else model)
-    return ", ".join(parts) or "not stated"
-
-
-def _made_differently(
-    before: FileTally, after: FileTally, name: str, same: Collection[str]
-) -> tuple[set[str], OtherMakers | None]:
-    """Return the questions whose values have different makers in the two files.
-
-    If these are most of the questions, excluding them would leave too little: then none is excluded, and the makers of
-    both files are returned, so that the score is not judged at all.
-    """
-    mine, theirs = before.values[name], after.values[name]
-    if mine.metric != theirs.metric and None not in (mine.metric, theirs.metric):
-        # Two metrics share the name: `mrr` is made from grades, or from the rank of a known target.
-        return set(), OtherMakers(before=(f"{mine.metric}",), after=(f"{theirs.metric}",))
-    share_one = not mine.makers.keys().isdisjoint(theirs.makers)
-    # Per maker of the first file, the numbers of the second file's makers that measure the same.
-    matches = [
-        {number for other, number in theirs.makers.items() if _is_same(maker, other, share_one)}
-        for maker in mine.makers
-    ]
-    if all(len(found) == len(theirs.makers) for found in matches):
-        return set(), None
-    first, second = _makers_by_question(before, name), _makers_by_question(after, name)
-    both = first.keys() & second.keys() & set(same)
-    different = {key for key in both if not all(second[key] <= matches[maker] for maker in first[key])}
-    if both and len(different) <= len(both) / 2:
-        return different, None
-    described = [tuple(map(describe_maker, values.makers)) for values in (mine, theirs)]
-    return set(), OtherMakers(before=described[0], after=described[1])
+    values = file.values[name]
+    found = np.zeros((len(file.ids), len(values.makers)), dtype=bool)
+    found[file.questions[values.rows], values.maker_numbers] = True
+    return found
 
 
 def _is_same(one: Maker, other: Maker, share_one: bool) -> bool:
@@ -208,46 +204,51 @@ def _is_same(one: Maker, other: Maker, share_one: bool) -> bool:
     return one[1] == other[1] or "" in models or (share_one and None in models)
 
 
-def _makers_by_question(file: FileTally, name: str) -> dict[str, set[int]]:
-    values, ids = file.values[name], list(file.ids)
-    found: dict[str, set[int]] = {}
-    for question, maker in zip(file.questions[values.rows].tolist(), values.maker_numbers, strict=True):
-        found.setdefault(ids[question], set()).add(maker)
-    return found
+def describe_maker(maker: Maker) -> str:
+    """Return a maker in words: ``version 2, gpt-5-mini``."""
+    version, model = maker
+    parts = [f"version {version}"] if version else []
+    if model != "":
+        parts.append("no model" if model is None else model)
+    return ", ".join(parts) or "not stated"
 
 
-# --------------------------------------------------------------------------- lost values
+def _scale(before: ScoredFile, after: ScoredFile, name: str) -> float | None:
+    """Return the length of a score's range; 1 for an undefined score whose values are all between 0 and 1."""
+    files = (before.values[name], after.values[name])
+    definition = define_score(name, files[0].metric)
+    if definition.high is not None:
+        return definition.high - definition.low
+    within = all(((values.values >= 0) & (values.values <= 1)).all() for values in files)
+    return 1.0 if within and not definition.unit else None
 
 
-def _loss(before: FileTally, after: FileTally, name: str, same: Collection[str]) -> Loss:
-    values: ScoreValues | None = after.values.get(name)
-    had = before.ids_with(name).intersection(same)
-    lost = had - after.ids_with(name)
+def _loss(pairs: _Pairs, name: str) -> Loss:
+    before, after = pairs.before.values[name], pairs.after.values.get(name)
+    had = pairs.before.with_value(name) & pairs.same
+    lost = had & ~pairs.in_after(pairs.after.with_value(name))
     # A turn that was sampled out has no result at all; one that is skipped or failed has.
-    if before.values[name].sampled or (values is not None and values.sampled):
-        lost &= after.ids_without(name)
-    skipped, failed = after.missing(name)
+    if before.sampled or (after is not None and after.sampled):
+        lost &= pairs.in_after(pairs.after.without_value(name))
+    skipped, failed = pairs.after.missing(name)
     # Questions without an answer have no value in either file: they explain a loss only if nothing else does.
     if len(skipped) + len(failed) > 1:
         skipped.pop(UNANSWERABLE, None)
+    # A failure explains more than a skip, which may be a consequence of it.
+    reason = next((reason for reason, _ in (failed or skipped).most_common(1)), "")
+    if not reason and before.metric == TARGET_RANK and not pairs.after.ranks:
+        reason = "its records have no target passages"
     return Loss(
         name=name,
-        had=len(had),
-        lost=len(lost),
-        lost_to_failures=len(lost & after.ids_where_failed(name)),
-        values=len(values) if values is not None else 0,
-        quality=is_quality(name, before.values[name].metric),
+        had=int(had.sum()),
+        lost=int(lost.sum()),
+        lost_to_failures=int((lost & pairs.in_after(pairs.after.where_failed(name))).sum()),
+        values=len(after) if after is not None else 0,
+        quality=is_quality(name, before.metric),
         skipped=skipped.total(),
         failed=failed.total(),
-        # A failure explains more than a skip, which may be a consequence of it.
-        reason=_main_reason(failed or skipped, before.values[name].metric == TARGET_RANK and not after.ranks),
+        reason=reason,
     )
-
-
-def _main_reason(reasons: Counter[str], lacks_targets: bool) -> str:
-    for reason, _ in reasons.most_common(1):
-        return reason
-    return "its records have no target passages" if lacks_targets else ""
 
 
 def _adjusted(changes: Sequence[ScoreChange]) -> tuple[ScoreChange, ...]:
@@ -256,29 +257,18 @@ def _adjusted(changes: Sequence[ScoreChange]) -> tuple[ScoreChange, ...]:
     Scores of quality and of usage are adjusted separately: more latencies should not hide a change of quality. A score
     with the same value for every question cannot show anything, so it does not count as one of them.
     """
-    worse: dict[str, float] = {}
-    better: dict[str, float] = {}
+    p_worse: dict[str, float] = {}
+    p_better: dict[str, float] = {}
     for quality in (True, False):
-        tests = {change.name: change for change in changes if change.quality is quality and _has_changed(change)}
-        for found, wants_worse in ((worse, True), (better, False)):
-            raw = [_one_sided(change, worse=wants_worse) for change in tests.values()]
-            found.update(zip(tests, holm(raw), strict=True))
+        tests = {c.name: (c.direction, c.test) for c in changes if c.quality == quality and c.test and c.test.changed}
+        lower = [test.p_lower if direction == "higher" else test.p_higher for direction, test in tests.values()]
+        higher = [test.p_higher if direction == "higher" else test.p_lower for direction, test in tests.values()]
+        p_worse.update(zip(tests, holm(lower), strict=True))
+        p_better.update(zip(tests, holm(higher), strict=True))
+    # An unchanged score was not tested: nothing speaks for a change in either direction.
     return tuple(
-        change
-        if change.test is None
-        # An unchanged score was not tested: nothing speaks for a change in either direction.
-        else change.model_copy(
-            update={"p_worse": worse.get(change.name, 1.0), "p_better": better.get(change.name, 1.0)}
-        )
+        change.model_copy(update={"p_worse": p_worse.get(change.name, 1.0), "p_better": p_better.get(change.name, 1.0)})
+        if change.test
+        else change
         for change in changes
     )
-
-
-def _has_changed(change: ScoreChange) -> bool:
-    return change.test is not None and change.test.changed > 0
-
-
-def _one_sided(change: ScoreChange, *, worse: bool) -> float:
-    if change.test is None:
-        return 1.0
-    return change.test.p_lower if worse == (change.direction == "higher") else change.test.p_higher

@@ -14,8 +14,8 @@ from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.report.bertscore import BertScore
 from rageval_hooks.offline.report.model import Similarity
-from rageval_hooks.offline.report.statistics import Resampling, Spread, spread
-from rageval_hooks.offline.report.tally import FileTally
+from rageval_hooks.offline.report.scored_file import ScoredFile
+from rageval_hooks.offline.report.statistics import Resampling, spread
 from rageval_hooks.offline.rouge import ROUGE, rouge_pairs
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.score import Skipped
@@ -128,13 +128,12 @@ class Consistency(Data):
     variations: tuple[ScoreVariation, ...] = ()
 
 
-def consistency(records: Iterable[Record], *, scorer: BertScore | None = None, stem: bool = False) -> list[Consistency]:
+def consistency(records: Iterable[Record], *, scorer: BertScore | None = None) -> list[Consistency]:
     """Compare the runs of each question. Two runs suffice.
 
     Args:
         records: records of any questions, in any order. Records with the same id and different ``run`` are repetitions.
         scorer: computes BERTScore, see :func:`rageval_hooks.offline.report.bertscore.load_bertscore`; None skips it.
-        stem: for ROUGE, compare the stems of English words.
 
     Returns:
         One item per question, in the order of first occurrence.
@@ -160,7 +159,7 @@ def consistency(records: Iterable[Record], *, scorer: BertScore | None = None, s
             Consistency(
                 id=name,
                 runs=len(runs),
-                rouge=rouge(answers, stem=stem),
+                rouge=rouge(answers),
                 bertscore=no_scorer if scorer is None else bertscore(answers, scorer),
                 variations=tuple(variations(repeats)),
             )
@@ -173,17 +172,16 @@ def _answer(record: Record) -> str:
     return record.turn.response if record.turn.status == "ok" else ""
 
 
-def rouge(answers: Sequence[str], *, stem: bool = False) -> RougeScores | Skipped:
+def rouge(answers: Sequence[str]) -> RougeScores | Skipped:
     """Return ROUGE-1, ROUGE-2 and ROUGE-L over all pairs of answers.
 
     Args:
         answers: one per run; answers without words are excluded and counted.
-        stem: compare the stems of English words.
 
     Raises:
         MissingDependencyError: rouge-score is not installed.
     """
-    pairs, usable = rouge_pairs(answers, stem=stem)
+    pairs, usable = rouge_pairs(answers)
     if not pairs:
         return _too_few("rouge", usable, "an answer with words of a to z or digits")
     means = {
@@ -204,7 +202,7 @@ def bertscore(answers: Sequence[str], scorer: BertScore) -> BertScores | Skipped
         answers: one per run; answers without words are excluded and counted.
         scorer: the encoder.
     """
-    usable = [encoded for encoded in scorer.encode(answers) if encoded is not None]
+    usable = [encoded for encoded in map(scorer.encode, answers) if encoded is not None]
     if len(usable) < 2:
         return _too_few("bertscore", len(usable), "an answer with words")
     values = tuple(scorer.f1(earlier, later) for earlier, later in combinations(usable, 2))
@@ -252,7 +250,7 @@ def variations(runs: Sequence[Record]) -> Iterator[ScoreVariation]:
 # --------------------------------------------------------------------------- over the questions of a file
 
 
-def compare_answers(file: FileTally, how: Resampling, scorer: BertScore | None = None) -> tuple[Similarity, ...]:
+def compare_answers(file: ScoredFile, how: Resampling, scorer: BertScore | None = None) -> tuple[Similarity, ...]:
     """Compare the answers to each question of a file that has several.
 
     Args:
@@ -271,13 +269,9 @@ def compare_answers(file: FileTally, how: Resampling, scorer: BertScore | None =
     rows: dict[int, list[int]] = {question: [] for question in repeated.tolist()}
     for row in np.flatnonzero(np.isin(questions, repeated)).tolist():
         rows[int(questions[row])].append(row)
-    if not rows:
-        return ()
-    values: dict[str, list[float]] = {name: [] for name in ROUGE}
-    if scorer is not None:
-        values["bertscore"] = []
+    values: dict[str, list[float]] = {name: [] for name in (*ROUGE, *(["bertscore"] if scorer else []))}
     for numbers in rows.values():
-        answers = list(map(_answer, sorted(map(file.record, numbers), key=lambda record: record.run)))
+        answers = [_answer(record) for record in sorted(map(file.record, numbers), key=lambda record: record.run)]
         try:
             overlap = rouge(answers)
         except MissingDependencyError as error:
@@ -285,24 +279,18 @@ def compare_answers(file: FileTally, how: Resampling, scorer: BertScore | None =
         if isinstance(overlap, RougeScores):
             for name in ROUGE:
                 values[name].append(getattr(overlap, name).f1)
-        close = None if scorer is None else bertscore(answers, scorer)
+        close = bertscore(answers, scorer) if scorer else None
         if isinstance(close, BertScores):
             values["bertscore"].append(close.f1)
     return tuple(
         Similarity(
             name=name,
-            spread=_spread(found, how),
+            # Each question has one value of equal weight.
+            spread=spread(np.array(found), np.ones(len(found)), np.arange(len(found)), how) if found else None,
             left_out=len(rows) - len(found),
             reason="" if found else "no question has two answers with words",
             drawn=drawn,
-            model=scorer.name if scorer is not None and name == "bertscore" else None,
+            model=scorer.name if scorer and name == "bertscore" else None,
         )
         for name, found in values.items()
     )
-
-
-def _spread(values: list[float], how: Resampling) -> Spread | None:
-    import numpy as np
-
-    # Each question has one value of equal weight.
-    return spread(np.array(values), np.ones(len(values)), np.arange(len(values)), how) if values else None

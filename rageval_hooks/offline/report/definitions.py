@@ -6,32 +6,39 @@ what it says of itself. Only the scores that a report derives from the records t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import cache
 from typing import Final
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import REGISTRY, Direction, Metric, ScoreDefinition
-from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.targets import have_texts, rank_of_all
-from rageval_hooks.score import Score
 
 __all__ = [
     "ANSWERED",
+    "BAD_ANSWERS",
     "DECLINED",
     "DERIVED",
     "HITS",
     "NO_ANSWER",
+    "RANK",
     "TARGET_RANK",
+    "VERDICT",
+    "VERDICTS",
     "define_score",
     "direction_of",
     "group_of",
     "is_quality",
     "metric_of",
     "needs_answer",
-    "rank_scores",
-    "rank_status",
 ]
+
+VERDICT: Final = "verdict"
+"""The score that says whether a turn is good, doubtful or bad; ``declined`` and ``not_evaluable`` have no number."""
+
+VERDICTS: Final = ("good", "doubtful", "bad", "declined", "not_evaluable")
+"""The labels of the verdict, in the order in which a report counts them."""
+
+BAD_ANSWERS: Final = "verdict.bad"
 
 ANSWERED: Final = "answered"
 
@@ -46,11 +53,17 @@ TARGET_RANK: Final = "target_rank"
 
 HITS: Final = (1, 3, 5, 10)
 
-_RANK: Final = "rank"
+RANK: Final = "rank"
 
 DERIVED: Final[dict[str, ScoreDefinition]] = {
     definition.name: definition
     for definition in (
+        ScoreDefinition(
+            name=BAD_ANSWERS,
+            description="1 if the verdict of the turn is bad; 0 for good, doubtful and declined",
+            direction="lower",
+            binary=True,
+        ),
         ScoreDefinition(
             name=ANSWERED,
             description="1 if the system attempted an answer; 0 if it declined or failed",
@@ -64,7 +77,7 @@ DERIVED: Final[dict[str, ScoreDefinition]] = {
             headline=1,
         ),
         ScoreDefinition(
-            name=_RANK,
+            name=RANK,
             description="rank of the target passage, where it was retrieved",
             direction="lower",
             low=1.0,
@@ -93,9 +106,7 @@ def direction_of(name: str, metric: str | None = None, lower: Collection[str] = 
         metric: the metric that made it, if known.
         lower: scores for which the user says that lower is better.
     """
-    if name in lower:
-        return "lower"
-    return define_score(name, metric).direction
+    return "lower" if name in lower else define_score(name, metric).direction
 
 
 @cache
@@ -121,7 +132,7 @@ def define_score(name: str, metric: str | None = None) -> ScoreDefinition:
 def group_of(name: str, metric: str | None = None) -> str:
     """Return the family of the built-in metric that makes a score, such as ``retrieval`` or ``usage``."""
     if name in DERIVED:
-        return "retrieval"
+        return VERDICT if name == BAD_ANSWERS else "retrieval"
     made_by = REGISTRY.builtin().get(metric_of(name) or metric or "")
     return made_by.family if made_by is not None else "custom"
 
@@ -132,7 +143,7 @@ def is_quality(name: str, metric: str | None = None) -> bool:
     A machine that is busy makes every answer slower: such scores decide about a regression only if they are named. Nor
     does ``rank``, which a question has only if its target was retrieved: ``mrr`` counts the misses, too.
     """
-    if name == _RANK or group_of(name, metric) == "usage":
+    if name == RANK or group_of(name, metric) == "usage":
         return False
     is_defined = bool(define_score(name, metric).description)
     return is_defined or not any(word in name.lower() for word in _USAGE_WORDS)
@@ -171,27 +182,3 @@ def _builtin() -> dict[str, tuple[str, ScoreDefinition]]:
         for name, metric in REGISTRY.builtin().items()
         for definition in metric.scores
     }
-
-
-def rank_status(record: Record) -> tuple[bool, int | None]:
-    """Return whether the rank of a record's target is known, and the rank; None for a target that was missed.
-
-    What the record states counts. Otherwise the target is looked up among the passages. A target that is not found
-    there is unknown: whether its id could have been found depends on the whole file.
-    """
-    if record.rank is not None or record.missed:
-        return True, record.rank
-    rank = rank_of_all(record)
-    if rank is not None:
-        return True, rank
-    # A text that no passage contains was not retrieved.
-    return have_texts(record) and bool(record.turn.passages), None
-
-
-def rank_scores(rank: int | None) -> Iterator[Score]:
-    """Yield the scores of a known rank; None stands for a target that was missed, and has no score ``rank``."""
-    if rank is not None:
-        yield Score(name=_RANK, value=float(rank), metric=TARGET_RANK)
-    yield Score(name="mrr", value=0.0 if rank is None else 1 / rank, metric=TARGET_RANK)
-    for k in HITS:
-        yield Score(name=f"hit@{k}", value=float(rank is not None and rank <= k), metric=TARGET_RANK)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
@@ -130,6 +130,19 @@ def parse_tolerances(given: Iterable[str]) -> dict[str, Tolerance]:
     return found
 
 
+def _parts(given: Iterable[str]) -> list[str]:
+    return [part.strip() for text in given for part in text.split(",")]
+
+
+def _finite(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    # float() also reads "nan" and "inf", which nothing could reach.
+    return number if math.isfinite(number) else None
+
+
 def gate_of(
     fail_under: Iterable[str] | None,
     has_baseline: bool,
@@ -159,19 +172,6 @@ def gate_of(
     )
 
 
-def _parts(given: Iterable[str]) -> list[str]:
-    return [part.strip() for text in given for part in text.split(",")]
-
-
-def _finite(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    # float() also reads "nan" and "inf", which nothing could reach.
-    return number if math.isfinite(number) else None
-
-
 def check_gate(report: Report, gate: ReportGate) -> GateResult:
     """Check a report.
 
@@ -186,6 +186,8 @@ def check_gate(report: Report, gate: ReportGate) -> GateResult:
     # The baseline passed its own checks when it was made; only the files after it are checked.
     checked = report.files[1:] if gate.has_baseline else report.files
     failures: list[str] = []
+    undecided: list[str] = []
+    notes: list[str] = []
     for file in checked:
         if not gate.max_errors.allows(file.failed_questions, file.questions):
             kinds = listed([f"{number} {kind}" for kind, number in file.errors.items()])
@@ -196,15 +198,14 @@ def check_gate(report: Report, gate: ReportGate) -> GateResult:
     for name, bound in gate.bounds.items():
         for file in checked:
             failures += _shortfall(file, name, bound)
-    undecided: list[str] = []
-    notes: list[str] = []
-    if gate.has_baseline:
-        for comparison, file in zip(report.comparisons, checked, strict=True):
-            check = _RegressionCheck(comparison, gate, file.questions)
-            failures += check.regressions()
-            undecided += check.undecided()
-            notes += check.notes()
-            notes += _new_scores(report.files[0], file)
+    for comparison, file in zip(report.comparisons, checked, strict=True) if gate.has_baseline else ():
+        found = _check_regressions(comparison, gate, file.questions)
+        failures += found.failures
+        undecided += found.undecided
+        notes += found.notes
+        known = {row.name for row in report.files[0].scores if row.count}
+        if new := [row.name for row in file.scores if row.count and row.name not in known]:
+            notes.append(f"{file.name}: {report.files[0].name} has no values of {', '.join(new)} to compare with")
     return GateResult(failures=tuple(failures), undecided=tuple(undecided), notes=tuple(notes))
 
 
@@ -234,8 +235,8 @@ def _shortfall(file: FileReport, name: str, bound: float) -> Iterator[str]:
         )
 
 
-class _RegressionCheck:
-    """Looks for scores of one file that have regressed since the baseline.
+def _check_regressions(comparison: FileComparison, gate: ReportGate, questions: int) -> GateResult:
+    """Look for scores of one file that have regressed since the baseline.
 
     A score has regressed if the interval of its paired difference lies beyond the tolerance, and the difference is
     significant over all scores that decide.
@@ -251,90 +252,76 @@ class _RegressionCheck:
     Raises:
         ConfigurationError: the files have nothing in common that could be compared.
     """
+    after = comparison.after
+    deciding = [change for change in comparison.scores if gate.decides(change.name, change.quality)]
+    lost: list[Loss] = []
+    partly_lost: list[Loss] = []
+    for loss in comparison.losses:
+        if gate.decides(loss.name, loss.quality):
+            is_allowed = gate.max_errors.allows(loss.lost_to_failures, questions) and not loss.is_too_much
+            (partly_lost if is_allowed else lost).append(loss)
+    # Common questions that lost all their scores are undecided.
+    if not any(change.count for change in comparison.scores) and not (lost and comparison.common):
+        raise ConfigurationError(
+            f"{comparison.before_path} and {comparison.after_path} have no questions in common that both have a"
+            f" value for ({comparison.common} ids in common): nothing can be compared"
+        )
+    lost_names = {loss.name for loss in lost}
+    sound = [change for change in deciding if change.test and not change.makers and change.name not in lost_names]
 
-    def __init__(self, comparison: FileComparison, gate: ReportGate, questions: int) -> None:
-        self._comparison = comparison
-        self._gate = gate
-        self._deciding = [c for c in comparison.scores if gate.decides(c.name, c.quality)]
-        self._lost: list[Loss] = []
-        self._partly_lost: list[Loss] = []
-        for loss in comparison.losses:
-            if gate.decides(loss.name, loss.quality):
-                is_allowed = gate.max_errors.allows(loss.lost_to_failures, questions) and not loss.is_too_much
-                (self._partly_lost if is_allowed else self._lost).append(loss)
-        # Common questions that lost all their scores are a finding, which `undecided` reports.
-        if not any(change.count for change in comparison.scores) and not (self._lost and comparison.common):
-            raise ConfigurationError(
-                f"{comparison.before_path} and {comparison.after_path} have no questions in common that both have a"
-                f" value for ({comparison.common} ids in common): nothing can be compared"
-            )
-        lost = {loss.name for loss in self._lost}
-        self._sound = [c for c in self._deciding if c.test and not c.makers and c.name not in lost]
+    causes = comparison.describe_losses(lost)
+    with_loss = {loss.name for loss in comparison.losses}
+    for change in deciding:
+        # Two versions of a metric, or two judges, measure different things.
+        if change.makers is not None:
+            why = comparison.describe_makers(change.makers)
+            causes.append(f"{change.name}: {why}. Score both files with the same version and model")
+        # A loss has its own line, which also says why.
+        elif change.test is None and change.name not in with_loss:
+            causes.append(f"no question has a value of {change.name} in both files")
 
-    def regressions(self) -> Iterator[str]:
-        """Yield a line for each score that has regressed."""
-        before, after = self._comparison.before, self._comparison.after
-        for change in self._sound:
-            test = change.test
-            if test is None or not change.is_significant(self._gate.alpha, worse=True):
-                continue
-            tolerance = self._gate.tolerance(change)
-            # The end of the interval that is nearest to no change; without an interval, the difference itself.
-            least = change.worsening
-            interval = ""
-            if test.interval is not None:
-                least = test.interval.low if change.direction == "lower" else -test.interval.high
-                interval = f" [{test.interval.low:+.3g}, {test.interval.high:+.3g}]"
-            if least > tolerance.amount(test.before):
-                yield (
-                    f"{after}: {change.name} is worse than in {before}: {show_value(test.before)} →"
-                    f" {show_value(test.after)}, difference {test.difference:+.3g}{interval}, tolerance {tolerance},"
-                    f" n = {test.count}, p = {change.p_worse or 0.0:.2g} (one-sided, adjusted for"
-                    f" {counted(self._tests(change), 'score')})"
-                )
+    notes = [*comparison.describe_losses(partly_lost)]
+    notes += [comparison.describe_excluded(change) for change in sound if change.not_compared]
+    # If every one of n questions changes for the worse, p is 1 / 2^n; no change of n questions has a smaller p.
+    most = max((change.count for change in sound), default=0)
+    scores = max([1, *(_adjusted_for(change, comparison) for change in sound)])
+    needed = math.floor(math.log2(scores / gate.alpha)) + 1
+    if 0 < most < needed:
+        notes.append(
+            f"only {counted(most, 'question')} in common with {comparison.before}."
+            f" With {counted(scores, 'score')} and alpha = {gate.alpha:g}, at least {needed} are needed to"
+            " find any change significant. Compare fewer scores: --metrics"
+        )
+    return GateResult(
+        failures=tuple(_regressions(comparison, gate, sound)),
+        undecided=tuple(f"{after}: a regression cannot be excluded: {cause}" for cause in causes),
+        notes=tuple(f"{after}: {note}" for note in notes),
+    )
 
-    def undecided(self) -> Iterator[str]:
-        """Yield a line for each cause that keeps a regression from being found or excluded."""
-        lines = self._comparison.describe_losses(self._lost)
-        with_loss = {loss.name for loss in self._comparison.losses}
-        for change in self._deciding:
-            # Two versions of a metric, or two judges, measure different things.
-            if change.makers is not None:
-                why = self._comparison.describe_makers(change.makers)
-                lines.append(f"{change.name}: {why}. Score both files with the same version and model")
-            # A loss has its own line, which also says why.
-            elif change.test is None and change.name not in with_loss:
-                lines.append(f"no question has a value of {change.name} in both files")
-        for line in lines:
-            yield f"{self._comparison.after}: a regression cannot be excluded: {line}"
 
-    def notes(self) -> Iterator[str]:
-        """Yield lines about the test itself."""
-        comparison = self._comparison
-        for line in comparison.describe_losses(self._partly_lost):
-            yield f"{comparison.after}: {line}"
-        for change in self._sound:
-            if change.not_compared:
-                yield f"{comparison.after}: {comparison.describe_excluded(change)}"
-        # If every one of n questions changes for the worse, p is 1 / 2^n; no change of n questions has a smaller p.
-        most = max((change.count for change in self._sound), default=0)
-        scores = max([1, *(self._tests(change) for change in self._sound)])
-        needed = math.floor(math.log2(scores / self._gate.alpha)) + 1
-        if 0 < most < needed:
+def _regressions(comparison: FileComparison, gate: ReportGate, sound: Sequence[ScoreChange]) -> Iterator[str]:
+    """Yield a line for each score that has regressed."""
+    for change in sound:
+        test = change.test
+        if test is None or not change.is_significant(gate.alpha, worse=True):
+            continue
+        tolerance = gate.tolerance(change)
+        # The end of the interval that is nearest to no change; without an interval, the difference itself.
+        least = change.worsening
+        interval = ""
+        if test.interval is not None:
+            least = test.interval.low if change.direction == "lower" else -test.interval.high
+            interval = f" [{test.interval.low:+.3g}, {test.interval.high:+.3g}]"
+        if least > tolerance.amount(test.before):
             yield (
-                f"{comparison.after}: only {counted(most, 'question')} in common with {comparison.before}."
-                f" With {counted(scores, 'score')} and alpha = {self._gate.alpha:g}, at least {needed} are needed to"
-                " find any change significant. Compare fewer scores: --metrics"
+                f"{comparison.after}: {change.name} is worse than in {comparison.before}: {show_value(test.before)} →"
+                f" {show_value(test.after)}, difference {test.difference:+.3g}{interval}, tolerance {tolerance},"
+                f" n = {test.count}, p = {change.p_worse or 0.0:.2g} (one-sided, adjusted for"
+                f" {counted(_adjusted_for(change, comparison), 'score')})"
             )
 
-    def _tests(self, change: ScoreChange) -> int:
-        """Return the number of scores that a p-value is adjusted for; an unchanged score is no test."""
-        same_kind = [other for other in self._comparison.scores if other.quality == change.quality]
-        return sum(other.test is not None and other.test.changed > 0 for other in same_kind)
 
-
-def _new_scores(baseline: FileReport, file: FileReport) -> Iterator[str]:
-    known = {row.name for row in baseline.scores if row.count}
-    new = [row.name for row in file.scores if row.count and row.name not in known]
-    if new:
-        yield f"{file.name}: {baseline.name} has no values of {', '.join(new)} to compare with"
+def _adjusted_for(change: ScoreChange, comparison: FileComparison) -> int:
+    """Return the number of scores that a p-value is adjusted for; an unchanged score is no test."""
+    same_kind = [other for other in comparison.scores if other.quality == change.quality]
+    return sum(other.test is not None and other.test.changed > 0 for other in same_kind)

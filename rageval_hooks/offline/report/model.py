@@ -1,4 +1,4 @@
-"""A report as plain data: per file its scores, ranks, documents, repeats and worst turns; comparisons; a verdict.
+"""A report as plain data: per file its scores, ranks, documents, repeats and worst turns; comparisons; a conclusion.
 
 ``rageval-hooks report --format json`` writes this data. Its fields are a file format.
 """
@@ -18,17 +18,17 @@ from rageval_hooks.text.wording import counted
 
 __all__ = [
     "ChangedTurn",
+    "Conclusion",
     "DocumentRow",
     "FileComparison",
     "FileReport",
+    "Finding",
     "FindingKind",
     "Loss",
     "Missing",
     "OtherMakers",
     "Ranks",
     "Report",
-    "ReportFinding",
-    "ReportVerdict",
     "ScoreChange",
     "ScoreSummary",
     "Similarity",
@@ -166,6 +166,7 @@ class FileReport(Data):
         records: number of answers.
         questions: number of distinct questions.
         runs: the most answers that a question has; more than 1 if questions were repeated.
+        verdicts: number of answers by verdict, from good to not_evaluable; empty without verdicts.
         bad: rows that could not be used.
         errors: answers that failed, by type of error.
         failed_questions: questions of which at least one answer failed.
@@ -184,6 +185,7 @@ class FileReport(Data):
     records: int
     questions: int
     runs: int
+    verdicts: dict[str, int] = Field(default_factory=dict)
     bad: int
     errors: dict[str, int]
     failed_questions: int = 0
@@ -391,25 +393,25 @@ class FileComparison(Data):
         )
 
 
-# --------------------------------------------------------------------------- verdict
+# --------------------------------------------------------------------------- conclusion
 
 
 FindingKind = Literal["good", "bad", "note"]
 
 
-class ReportFinding(Data):
-    """One sentence of the verdict, and whether it is good or bad news."""
+class Finding(Data):
+    """One sentence of the conclusion, and whether it is good or bad news."""
 
     kind: FindingKind
     text: str
 
 
-class ReportVerdict(Data):
+class Conclusion(Data):
     """The first lines of a report: what is good, what is bad, what changed.
 
     Attributes:
         state: ``fail`` if a check fails; ``warn`` if there is other bad news; else ``ok``.
-        headline: one sentence.
+        headline: how many answers are good, doubtful, bad, declined and not evaluable; then whether checks fail.
         quality: what is good and what is bad.
         changes: what changed from the first file to the others.
         certainty: how sure the numbers are.
@@ -417,8 +419,8 @@ class ReportVerdict(Data):
 
     state: Literal["ok", "warn", "fail"]
     headline: str
-    quality: tuple[ReportFinding, ...] = ()
-    changes: tuple[ReportFinding, ...] = ()
+    quality: tuple[Finding, ...] = ()
+    changes: tuple[Finding, ...] = ()
     certainty: tuple[str, ...] = ()
 
 
@@ -429,10 +431,10 @@ class Report(Data):
         files: in the order in which they were given.
         comparisons: of the first file with each other one.
         resampling: how intervals and tests were made.
-        verdict: what a reader has to know first; None if it was not made.
+        verdict: the conclusion, which a reader has to know first; None if it was not made.
     """
 
     files: tuple[FileReport, ...]
     comparisons: tuple[FileComparison, ...] = ()
     resampling: Resampling = Resampling()
-    verdict: ReportVerdict | None = None
+    verdict: Conclusion | None = None

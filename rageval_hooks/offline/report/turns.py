@@ -17,6 +17,7 @@ from typing import Any, Literal
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.targets import target_rank
+from rageval_hooks.offline.report.scored_file import verdict_of
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Score
 from rageval_hooks.text.formatting import truncate
@@ -116,6 +117,8 @@ class ShownTurn(Data):
         response: the answer; a very long one is cut.
         reference: the known good answer.
         error: what ended the turn, if it failed.
+        verdict: good, doubtful, bad, declined or not_evaluable; None without a verdict.
+        reason: why the verdict is not good.
         value: of the score by which the turn is shown; None if it has none.
         explanation: of that score.
         scores: all scores about the whole turn.
@@ -134,6 +137,8 @@ class ShownTurn(Data):
     response: str
     reference: str | None
     error: str | None
+    verdict: str | None = None
+    reason: str = ""
     value: float | None = None
     explanation: str | None = None
     scores: tuple[ShownScore, ...] = ()
@@ -178,9 +183,16 @@ def show_turn(record: Record, derived: Iterable[Score] = (), name: str | None = 
     error: str | None = None if turn.status == "ok" else turn.status
     if turn.error is not None:
         error = f"{turn.error.type}: {turn.error.message}"
+    verdict, reason = verdict_of(record) or (None, "")
     missing = [result for result in record.results if not isinstance(result, Score)]
-    facts = [str(item.get("text", "")) for score in scores.values() for item in _items(score, "missing")]
-    evidence = {key: [_sentence(item, turn) for item in _items(score, "sentences")] for key, score in scores.items()}
+    facts = [str(item.get("text", "")) for score in scores.values() for item in _items(score.metadata.get("missing"))]
+    evidence = (
+        SentenceEvidence(score=score.name, sentences=tuple(_sentence(item, turn) for item in sentences))
+        for score in scores.values()
+        if (sentences := _items(score.metadata.get("sentences")))
+    )
+    # A rank that the file states needs no id and no text of the target.
+    targets = {record.rank, *(target_rank(target.id, target.text, turn.passages) for target in record.targets)}
     return ShownTurn(
         id=record.id,
         run=record.run,
@@ -189,6 +201,8 @@ def show_turn(record: Record, derived: Iterable[Score] = (), name: str | None = 
         response=truncate(turn.response, _LONGEST_RESPONSE),
         reference=None if turn.reference is None else truncate(turn.reference, _LONGEST),
         error=error,
+        verdict=verdict,
+        reason=truncate(reason, _LONGEST),
         value=chosen.value if chosen else None,
         explanation=chosen.explanation if chosen else None,
         scores=tuple(
@@ -203,21 +217,25 @@ def show_turn(record: Record, derived: Iterable[Score] = (), name: str | None = 
         ),
         missing={result.name: f"{result.status}: {result.reason}" for result in missing},
         facts=tuple(dict.fromkeys(filter(None, facts))),
-        evidence=tuple(
-            SentenceEvidence(score=name, sentences=tuple(found)) for name, found in evidence.items() if found
+        evidence=tuple(evidence),
+        passages=tuple(
+            ShownPassage(
+                rank=rank,
+                id=passage.id,
+                text=truncate(passage.text, _LONGEST),
+                score=passage.score,
+                is_target=rank in targets,
+                in_prompt=passage.in_prompt,
+            )
+            for rank, passage in enumerate(turn.passages, 1)
         ),
-        passages=_passages(record),
         trace_id=turn.span.trace_id if turn.span else None,
         answerable=record.answerable,
     )
 
 
-def _items(score: Score, key: str) -> list[Mapping[str, Any]]:
-    """Return a list of mappings from a score's metadata; anything else there is ignored."""
-    return _mappings(score.metadata.get(key))
-
-
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
+def _items(value: Any) -> list[Mapping[str, Any]]:
+    """Return the mappings of a list in a score's metadata; anything else there is ignored."""
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
@@ -226,26 +244,24 @@ def _sentence(item: Mapping[str, Any], turn: Turn) -> ShownSentence:
     text = str(item.get("text", ""))
     support: Support
     if "fully_supported" in item:
-        named = _mappings(item.get("support"))
-        quotes = [_quote(given.get("passage"), given.get("text"), turn) for given in named]
+        named = _items(item.get("support"))
         # The judge also names passages for a sentence that they support in part.
-        support = "supported" if item.get("fully_supported") else "weak" if named else "unsupported"
+        support = "supported" if item["fully_supported"] else "weak" if named else "unsupported"
+        found = [_quote(given.get("passage"), given.get("text"), turn) for given in named]
         note = str(item.get("explanation") or "")
-        return ShownSentence(text=text, support=support, note=note, quotes=tuple(filter(None, quotes)))
+        return ShownSentence(text=text, support=support, note=note, quotes=tuple(filter(None, found)))
     given = item.get("score")
     value = float(given) if isinstance(given, (int, float)) else 0.0
     support = "supported" if value >= _SUPPORTED else "weak" if value >= _WEAK else "unsupported"
     notes = []
-    if parts := ", ".join(f"“{part.get('text', '')}”" for part in _mappings(item.get("unsupported"))):
+    if parts := ", ".join(f"“{part.get('text', '')}”" for part in _items(item.get("unsupported"))):
         notes.append(f"unsupported: {parts}")
     if words := ", ".join(str(word) for word in item.get("missing") or ()):
         notes.append(f"no passage has: {words}")
     # With a support of 0 no passage is closer than any other.
     closest = _quote(item.get("passage"), None, turn) if value > 0 else None
-    quotes = [closest]
-    return ShownSentence(
-        text=text, support=support, score=value, note="; ".join(notes), quotes=tuple(filter(None, quotes))
-    )
+    quotes = (closest,) if closest else ()
+    return ShownSentence(text=text, support=support, score=value, note="; ".join(notes), quotes=quotes)
 
 
 def _quote(index: Any, text: Any, turn: Turn) -> Quote | None:
@@ -256,20 +272,3 @@ def _quote(index: Any, text: Any, turn: Turn) -> Quote | None:
         return Quote(passage=number, text=truncate(str(text), _LONGEST)) if text else None
     passage = turn.passages[index]
     return Quote(passage=passage.id or number, text=truncate(str(text or passage.text), _LONGEST))
-
-
-def _passages(record: Record) -> tuple[ShownPassage, ...]:
-    passages = record.turn.passages
-    # A rank that the file states needs no id and no text of the target.
-    targets = {record.rank, *(target_rank(target.id, target.text, passages) for target in record.targets)}
-    return tuple(
-        ShownPassage(
-            rank=rank,
-            id=passage.id,
-            text=truncate(passage.text, _LONGEST),
-            score=passage.score,
-            is_target=rank in targets,
-            in_prompt=passage.in_prompt,
-        )
-        for rank, passage in enumerate(passages, 1)
-    )

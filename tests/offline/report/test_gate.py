@@ -10,7 +10,7 @@ import pytest
 
 from rageval_hooks import ConfigurationError, Score
 from rageval_hooks.offline.jobs.max_errors import MaxErrors
-from rageval_hooks.offline.report import ReportGate, Resampling, build_report, check_gate, make_verdict
+from rageval_hooks.offline.report import ReportGate, Resampling, build_report, check_gate, conclude
 from rageval_hooks.score import Failed
 from tests.offline.scored import record, write
 
@@ -185,7 +185,7 @@ class TestVerdict:
             hidden = [record(f"u{k}", 1, response=response) for k in range(8)]
             hidden = [one.model_copy(update={"answerable": False}) for one in hidden]
             paths.append(write(tmp_path / f"{name}.jsonl", [*answered, *hidden]))
-        verdict = make_verdict(build_report(paths))
+        verdict = conclude(build_report(paths))
         lines = [finding.text for finding in verdict.changes]
 
         assert lines[0].startswith("old → new: declined 100.0% → 0.0% (-100.0 points, 8 questions changed")
@@ -204,7 +204,7 @@ class TestVerdict:
             )
             for name, seconds in (("old", 1.0), ("little", 1.02), ("much", 2.0))
         )
-        little_verdict, much_verdict = (make_verdict(build_report([old, other])) for other in (little, much))
+        little_verdict, much_verdict = (conclude(build_report([old, other])) for other in (little, much))
         told = [finding for finding in little_verdict.changes if "latency" in finding.text]
 
         assert ([finding.kind for finding in told], little_verdict.state) == (["note"], "ok")
@@ -226,7 +226,7 @@ class TestVerdict:
             )
             for k in range(63)
         ]
-        verdict = make_verdict(build_report([write(tmp_path / "a.jsonl", records)]))
+        verdict = conclude(build_report([write(tmp_path / "a.jsonl", records)]))
         bad = [finding.text for finding in verdict.quality if finding.kind == "bad"]
 
         assert verdict.state == "warn"
@@ -238,7 +238,7 @@ class TestVerdict:
     def test_failures_come_first(self, tmp_path: Path) -> None:
         """In words, with their share."""
         report = build_report([answers(tmp_path / "a.jsonl", 19)])
-        verdict = make_verdict(report)
+        verdict = conclude(report)
 
         assert (verdict.state, verdict.quality[0].kind) == ("warn", "bad")
         assert verdict.quality[0].text == "19 of 54 questions failed (35.2%): 19 TimeoutError."
@@ -247,7 +247,7 @@ class TestVerdict:
         """With the bound that is missed, once."""
         report = build_report([answers(tmp_path / "a.jsonl", 0)])
         gate = ReportGate(bounds={"groundedness": 0.95})
-        verdict = make_verdict(report, gate.bounds, check_gate(report, gate))
+        verdict = conclude(report, gate.bounds, check_gate(report, gate))
 
         assert (verdict.state, verdict.headline) == ("fail", "The checks fail: 1 problem.")
         [told] = [finding.text for finding in verdict.quality if "groundedness" in finding.text]
@@ -259,8 +259,8 @@ class TestVerdict:
             write(tmp_path / f"{name}.jsonl", [record(f"q{k}", scores={"groundedness": value}) for k in range(20)])
             for name, value in (("one", 0.5), ("two", 0.8))
         ]
-        better = make_verdict(build_report(paths)).changes
-        same = make_verdict(build_report([paths[0], paths[0]])).changes
+        better = conclude(build_report(paths)).changes
+        same = conclude(build_report([paths[0], paths[0]])).changes
 
         assert [finding.kind for finding in better] == ["good"]
         assert "groundedness 0.500 → 0.800" in better[0].text
@@ -280,13 +280,13 @@ class TestVerdict:
         }
         paths = {name: write(tmp_path / f"{name}.jsonl", records) for name, records in files.items()}
 
-        said = make_verdict(build_report([paths["one"], paths["three"]])).certainty
+        said = conclude(build_report([paths["one"], paths["three"]])).certainty
         assert said[0].startswith(
             "one: 40 questions, one answer each. Square brackets are 95% intervals over questions;"
         )
         assert said[1].startswith("three: 40 questions, 120 answers, up to 3 to a question. Square brackets")
-        assert make_verdict(build_report([paths["one"]])).certainty == (
+        assert conclude(build_report([paths["one"]])).certainty == (
             "40 questions. Square brackets are 95% intervals over questions.",
         )
-        assert make_verdict(build_report([paths["single"]])).certainty[0] == "1 question: too few for intervals."
-        assert make_verdict(build_report([paths["failed"]])).certainty[0] == "2 questions."
+        assert conclude(build_report([paths["single"]])).certainty[0] == "1 question: too few for intervals."
+        assert conclude(build_report([paths["failed"]])).certainty[0] == "2 questions."

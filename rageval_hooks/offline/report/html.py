@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from rageval_hooks.errors import requires
 from rageval_hooks.offline.report.build import Analysis
-from rageval_hooks.offline.report.model import ReportVerdict, ScoreSummary
-from rageval_hooks.offline.report.render.plots import Ink, Panel, colour_of, draw, panels, to_svg
-from rageval_hooks.offline.report.render.tables import Table, comparison_tables, file_tables
+from rageval_hooks.offline.report.definitions import VERDICT
+from rageval_hooks.offline.report.model import Conclusion, ScoreSummary
+from rageval_hooks.offline.report.plots import FAINT, INK, PAPER, Panel, colour_of, draw, panels, to_svg
+from rageval_hooks.offline.report.tables import Table, comparison_tables, file_tables
 from rageval_hooks.offline.report.turns import ShownTurn, check_trace_url
 from rageval_hooks.text.formatting import flat, shorten, shown
 from rageval_hooks.version import __version__
@@ -24,9 +25,8 @@ __all__ = ["to_html"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
-# Colours that nothing else has, and the page's own colours that take their place: plots follow light and dark.
-_INK = Ink(text="#010203", faint="#040506", paper="#070809")
-_ON_PAGE = {_INK.text: "currentColor", _INK.faint: "var(--line)", _INK.paper: "var(--paper)"}
+# The page's own colours take the place of those of plots, which follow light and dark.
+_ON_PAGE = {INK: "currentColor", FAINT: "var(--line)", PAPER: "var(--paper)"}
 
 # Parts of an SVG that a page must not have: "<metadata>…</metadata>", "<style …>…</style>", "<!-- … -->".
 _NOT_INLINE = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", re.DOTALL)
@@ -43,7 +43,7 @@ _SHOWN_COLUMNS: Final = 4
 
 def to_html(
     analysis: Analysis,
-    verdict: ReportVerdict,
+    conclusion: Conclusion,
     *,
     bounds: dict[str, float] | None = None,
     trace_url: str | None = None,
@@ -53,7 +53,7 @@ def to_html(
 
     Args:
         analysis: the report and its turns.
-        verdict: what the page says first.
+        conclusion: what the page says first.
         bounds: required means, which the plots mark.
         trace_url: address of a trace, with ``{trace_id}`` in it.
         title: the page's heading.
@@ -69,7 +69,7 @@ def to_html(
     report, level = analysis.report, analysis.report.resampling.level
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, finalize=_clean)
     script = (_TEMPLATES / "report.js").read_text("utf-8")
-    plots = [(panel, _inline(panel, level, number)) for number, panel in enumerate(panels(report, bounds=bounds), 1)]
+    plots = [(panel, _inline(panel, number)) for number, panel in enumerate(panels(report, bounds=bounds), 1)]
     scores: dict[str, ScoreSummary] = {}
     for file in report.files:
         for row in file.scores:
@@ -81,7 +81,7 @@ def to_html(
         style=Markup((_TEMPLATES / "report.css").read_text("utf-8")),  # noqa: S704 - a file of this package
         script=Markup(script),  # noqa: S704 - a file of this package
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        verdict=verdict,
+        conclusion=conclusion,
         level=f"{level:.0%}",
         plots=[{"svg": Markup(svg), "wide": panel.kind == "overview"} for panel, svg in plots],  # noqa: S704 - escaped by matplotlib and _inline
         colours=[colour_of(place) for place in range(len(report.files))],
@@ -99,9 +99,9 @@ def _split(tables: list[Table]) -> dict[str, list[Table]]:
     }
 
 
-def _inline(panel: Panel, level: float, number: int) -> str:
+def _inline(panel: Panel, number: int) -> str:
     """Return a plot as an SVG element for a page: with ids that no other plot has, and the page's colours."""
-    svg = to_svg(draw([panel], level, heading=False, ink=_INK), _INK)
+    svg = to_svg(draw([panel]))
     svg = _NOT_INLINE.sub("", svg[svg.index("<svg") :])
     head, end, body = svg.partition(">")
     [box] = re.findall(r'viewBox="[^"]*"', head)
@@ -123,8 +123,9 @@ def _data(analysis: Analysis, scores: Mapping[str, ScoreSummary], trace_url: str
     files = analysis.report.files
     names = list(scores)
     ordering = files[0].worst_by
-    # At first the table shows the ordering score, and those with the highest headline.
+    # At first the table shows the ordering score, and those with the highest headline. The verdict is no number there.
     ranked = sorted(names, key=lambda name: (name != ordering, -scores[name].headline))
+    ranked = [name for name in ranked if name != VERDICT]
     yield (
         "index",
         {
@@ -144,7 +145,7 @@ def _data(analysis: Analysis, scores: Mapping[str, ScoreSummary], trace_url: str
 
 
 def _row(turn: ShownTurn, names: Sequence[str]) -> list[Any]:
-    """Return a row of the table: id, run, question, document, failed, unsupported sentences, values."""
+    """Return a row of the table; the script names its columns."""
     values = {score.name: score.value for score in turn.scores}
     # Several metrics may find fault with the same sentence: it counts once.
     sentences = [sentence for evidence in turn.evidence for sentence in evidence.sentences]
@@ -158,6 +159,8 @@ def _row(turn: ShownTurn, names: Sequence[str]) -> list[Any]:
         len(unsupported),
         # Six digits are more than the table shows, and half the bytes.
         [float(f"{values[name]:.6g}") if name in values else None for name in names],
+        turn.verdict,
+        shorten(turn.reason, _LONGEST_QUERY),
     ]
 
 

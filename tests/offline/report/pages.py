@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from rageval_hooks import Score
-from rageval_hooks.offline.report import analyze, make_verdict
-from rageval_hooks.offline.report.render import to_html
+from rageval_hooks.offline.report import analyze, conclude
+from rageval_hooks.offline.report.html import to_html
 from tests.offline.scored import record, write
 
 __all__ = ["EVIL", "hostile_page", "page_of"]
@@ -16,7 +16,7 @@ __all__ = ["EVIL", "hostile_page", "page_of"]
 def page_of(paths: list[Path], **options: Any) -> str:
     """Return the page of files."""
     analysis = analyze(paths, worst=3)
-    return to_html(analysis, make_verdict(analysis.report), **options)
+    return to_html(analysis, conclude(analysis.report), **options)
 
 
 EVIL = '<script>document.title = "taken over"</script><img src=x onerror="document.title = 1">"\'&'

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rageval_hooks import ConfigurationError
-from tests.offline.report.render.pages import EVIL, hostile_page, page_of
+from tests.offline.report.pages import EVIL, hostile_page, page_of
 from tests.offline.scored import record, write
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from rageval_hooks.offline.report.definitions import VERDICT
 from rageval_hooks.offline.report.model import DocumentRow, FileComparison, FileReport, Report
-from rageval_hooks.offline.report.statistics import Interval
+from rageval_hooks.offline.report.statistics import Interval, Spread
 from rageval_hooks.text.formatting import (
     MISSING,
     flat,
@@ -22,10 +23,10 @@ from rageval_hooks.text.formatting import (
 )
 from rageval_hooks.text.wording import counted
 
-__all__ = ["LONGEST_TEXT", "Table", "comparison_tables", "file_tables", "to_tables"]
+__all__ = ["Table", "comparison_tables", "file_tables", "to_tables"]
 
-LONGEST_TEXT: Final = 400
-"""Characters of a question or an answer in any table. The page and the JSON have the whole text."""
+# Characters of a question or an answer in any table. The page and the JSON have the whole text.
+_LONGEST_TEXT: Final = 400
 
 # Tables stay short enough to read; the page and the JSON have everything.
 _MOST_DOCUMENTS = 20
@@ -87,39 +88,48 @@ def comparison_tables(comparison: FileComparison) -> list[Table]:
 
 def _table(
     title: str,
-    columns: Mapping[str, Sequence[str]] | Sequence[tuple[str, Sequence[str]]],
+    rows: Sequence[dict[str, str]],
     notes: Sequence[str] = (),
     *,
-    optional: Collection[str] = (),
     texts: Collection[str] = (),
     is_detail: bool = False,
 ) -> Table:
-    """Return a table.
+    """Return a table without the columns that are empty in every row.
 
     Args:
         title: what it shows.
-        columns: the cells of each column, by its header; as pairs if two headers may be the same.
+        rows: the cells of each row, by the header of their column.
         notes: sentences under it.
-        optional: columns that are omitted if all of their cells are empty.
         texts: columns of texts, besides the first one.
         is_detail: True for a table of single turns.
     """
-    pairs = columns.items() if isinstance(columns, Mapping) else columns
-    kept = [(name, cells) for name, cells in pairs if any(cells) or name not in optional]
-    # Names of files, questions and answers may hold line breaks and control characters, which break a table.
-    rows = [tuple(map(flat, row)) for row in zip(*(cells for _, cells in kept), strict=True)]
+    header = [name for place, name in enumerate(rows[0] if rows else ()) if place == 0 or any(r[name] for r in rows)]
     return Table(
         title=flat(title),
-        header=tuple(flat(name) for name, _ in kept),
-        rows=tuple(rows),
+        header=tuple(map(flat, header)),
+        # Names of files, questions and answers may hold line breaks and control characters, which break a table.
+        rows=tuple(tuple(flat(row[name]) for name in header) for row in rows),
         notes=tuple(map(flat, notes)),
-        texts=frozenset(place for place, (name, _) in enumerate(kept) if place == 0 or name in texts),
+        texts=frozenset(place for place, name in enumerate(header) if place == 0 or name in texts),
         is_detail=is_detail,
     )
 
 
 def _interval(interval: Interval | None, style: str = "value") -> str:
     return MISSING if interval is None else format_interval(interval.low, interval.high, style=style)
+
+
+def _spread_cells(found: Spread | None, binary: bool = False) -> dict[str, str]:
+    if found is not None and binary:
+        # The median and the deviation of zeros and ones say nothing that their share does not say.
+        interval = _interval(found.interval, "share")
+        return {"mean": format_share(found.mean), "interval": interval, "median": "", "spread": ""}
+    return {
+        "mean": show_value(found.mean if found else None),
+        "interval": _interval(found.interval if found else None),
+        "median": show_value(found.median if found else None),
+        "spread": show_value(found.deviation if found else None),
+    }
 
 
 def _with_arrow(name: str, direction: str) -> str:
@@ -130,26 +140,19 @@ def _with_arrow(name: str, direction: str) -> str:
 
 
 def _scores(file: FileReport) -> Table:
-    columns: dict[str, list[str]] = {
-        name: [] for name in ("score", "mean", "interval", "median", "spread", "values", "passed", "skipped", "failed")
-    }
-    for row in file.scores:
-        # The median and the deviation of zeros and ones say nothing that their share does not say.
-        cells = [MISSING, MISSING, MISSING, MISSING]
-        if row.spread is not None and row.binary:
-            cells = [format_share(row.spread.mean), _interval(row.spread.interval, "share"), "", ""]
-        elif row.spread is not None:
-            found = row.spread
-            cells = [*map(show_value, (found.mean,)), _interval(found.interval)]
-            cells += map(show_value, (found.median, found.deviation))
-        passed = "" if row.passed is None else format_share(row.passed)
-        missing = [f"{count}" if count else "" for count in (row.skipped.count, row.failed.count)]
-        line = [_with_arrow(row.name, row.direction), *cells, f"{row.count}", passed, *missing]
-        for column, cell in zip(columns.values(), line, strict=True):
-            column.append(cell)
+    rows = [
+        {
+            "score": _with_arrow(row.name, row.direction),
+            **_spread_cells(row.spread, row.binary),
+            "values": f"{row.count}",
+            "passed": "" if row.passed is None else format_share(row.passed),
+            "skipped": f"{row.skipped.count or ''}",
+            "failed": f"{row.failed.count or ''}",
+        }
+        for row in file.scores
+    ]
     answers = f", {file.records} answers" if file.runs > 1 else ""
-    title = f"{file.name}: {counted(file.questions, 'question')}{answers}"
-    return _table(title, columns, list(_score_notes(file)), optional=("passed",))
+    return _table(f"{file.name}: {counted(file.questions, 'question')}{answers}", rows, [*_score_notes(file)])
 
 
 def _score_notes(file: FileReport) -> Iterator[str]:
@@ -188,13 +191,17 @@ def _score_notes(file: FileReport) -> Iterator[str]:
 def _ranks(file: FileReport) -> Table:
     ranks = file.ranks
     if ranks is None:
-        return _table("", {})
+        return _table("", [])
     counts = list(ranks.counts.items())
-    rows = [(f"{rank}", number) for rank, number in counts[:_MOST_RANKS]]
+    numbers = {f"{rank}": number for rank, number in counts[:_MOST_RANKS]}
     # A retriever that returns hundreds of passages would make the table as long.
     if rest := sum(number for _, number in counts[_MOST_RANKS:]):
-        rows.append((f"beyond {counts[_MOST_RANKS - 1][0]}", rest))
-    rows.append(("missed", ranks.missed))
+        numbers[f"beyond {counts[_MOST_RANKS - 1][0]}"] = rest
+    numbers["missed"] = ranks.missed
+    rows = [
+        {"rank": rank, "turns": f"{number}", "share": format_share(number / ranks.count)}
+        for rank, number in numbers.items()
+    ]
     hits = ", ".join(f"hit@{k} {format_share(share)}" for k, share in ranks.hits.items())
     shares = f"Retrieved {format_share(ranks.match)}, missed {format_share(ranks.misses)}"
     notes = [f"{shares}, MRR {ranks.mrr:.3f}, {hits}; {counted(ranks.count, 'turn')}."]
@@ -202,48 +209,45 @@ def _ranks(file: FileReport) -> Table:
         notes.append(
             f"The rank of {counted(ranks.unknown, 'turn')} is unknown: they failed, or have no passages with ids."
         )
-    columns = {
-        "rank": [rank for rank, _ in rows],
-        "turns": [f"{number}" for _, number in rows],
-        "share": [format_share(number / ranks.count) for _, number in rows],
-    }
-    return _table(f"{file.name}: rank of the target passage", columns, notes)
+    return _table(f"{file.name}: rank of the target passage", rows, notes)
 
 
 def _repeats(file: FileReport) -> Table:
-    rows = [(row.name, row.repeats) for row in file.scores if row.repeats is not None]
-    columns = {
-        "score": [name for name, _ in rows],
-        "mean": [show_value(found.mean) for _, found in rows],
-        "variance": [show_value(found.variance) for _, found in rows],
-        "CV": [show_value(found.coefficient) for _, found in rows],
-        "questions": [f"{found.questions}" for _, found in rows],
-        "without CV": [f"{found.undefined or ''}" for _, found in rows],
-    }
+    rows = [
+        {
+            "score": row.name,
+            "mean": show_value(row.repeats.mean),
+            "variance": show_value(row.repeats.variance),
+            "CV": show_value(row.repeats.coefficient),
+            "questions": f"{row.repeats.questions}",
+            "without CV": f"{row.repeats.undefined or ''}",
+        }
+        for row in file.scores
+        if row.repeats is not None
+    ]
     note = (
         "Between the answers to one question, then the mean over questions. CV: standard deviation / mean;"
         " a question with mean 0 has none."
     )
-    return _table(f"{file.name}: consistency over repeats", columns, [note], optional=("without CV",))
+    return _table(f"{file.name}: consistency over repeats", rows, [note])
 
 
 def _similarity(file: FileReport) -> Table:
-    rows = file.similarity
-    columns = {
-        "F1 between answers": [row.name for row in rows],
-        "mean": [show_value(row.spread.mean if row.spread else None) for row in rows],
-        "interval": [_interval(row.spread.interval if row.spread else None) for row in rows],
-        "median": [show_value(row.spread.median if row.spread else None) for row in rows],
-        "spread": [show_value(row.spread.deviation if row.spread else None) for row in rows],
-        "questions": [f"{row.spread.count if row.spread else 0}" for row in rows],
-        "excluded": [f"{row.left_out or ''}" for row in rows],
-    }
+    rows = [
+        {
+            "F1 between answers": row.name,
+            **_spread_cells(row.spread),
+            "questions": f"{row.spread.count if row.spread else 0}",
+            "excluded": f"{row.left_out or ''}",
+        }
+        for row in file.similarity
+    ]
     # The reason why there is no number, or the model that made it.
-    remarks = {row.name: row.reason or row.model for row in rows}
+    remarks = {row.name: row.reason or row.model for row in file.similarity}
     notes = [f"{name}: {remark}." for name, remark in remarks.items() if remark]
-    if any(row.drawn for row in rows):
+    if any(row.drawn for row in file.similarity):
         notes.append("Over questions that were drawn at random from all.")
-    return _table(f"{file.name}: similarity of repeated answers", columns, notes, optional=("excluded",))
+    return _table(f"{file.name}: similarity of repeated answers", rows, notes)
 
 
 def _documents(file: FileReport) -> Table:
@@ -259,25 +263,29 @@ def _documents(file: FileReport) -> Table:
         return row.means[ordering.name] * (-1 if ordering.direction == "lower" else 1)
 
     order = sorted(file.documents, key=badness)
-    shown = order[:_MOST_DOCUMENTS]
-    columns = [
-        ("document", [row.document for row in shown]),
-        ("answers", [f"{row.records}" for row in shown]),
-        *((name, [show_value(row.means.get(name)) for row in shown]) for name in names),
+    rows = [
+        {"document": row.document, "answers": f"{row.records}"}
+        | {name: show_value(row.means.get(name)) for name in names}
+        for row in order[:_MOST_DOCUMENTS]
     ]
-    notes = [f"The {len(shown)} worst of {len(order)}."] if len(order) > len(shown) else []
-    return _table(f"{file.name}: by source document", columns, notes)
+    notes = [f"The {len(rows)} worst of {len(order)}."] if len(order) > len(rows) else []
+    return _table(f"{file.name}: by source document", rows, notes)
 
 
 def _worst(file: FileReport) -> Table:
-    columns = {
-        "id": [turn.id if file.runs == 1 else f"{turn.id}, run {turn.run}" for turn in file.worst],
-        "score": [show_value(turn.value) for turn in file.worst],
-        "question": [shorten(turn.query, LONGEST_TEXT) for turn in file.worst],
-        "answer": [shorten(turn.response, LONGEST_TEXT) for turn in file.worst],
-    }
+    rows = [
+        {
+            "id": turn.id if file.runs == 1 else f"{turn.id}, run {turn.run}",
+            "verdict": (turn.verdict or "").replace("_", " "),
+            "score": "" if file.worst_by == VERDICT else show_value(turn.value),
+            "reason": shorten(turn.reason, _LONGEST_TEXT),
+            "question": shorten(turn.query, _LONGEST_TEXT),
+            "answer": shorten(turn.response, _LONGEST_TEXT),
+        }
+        for turn in file.worst
+    ]
     title = f"{file.name}: worst turns by {file.worst_by}"
-    return _table(title, columns, texts=("question", "answer"), is_detail=True)
+    return _table(title, rows, texts=("verdict", "reason", "question", "answer"), is_detail=True)
 
 
 # --------------------------------------------------------------------------- two files
@@ -286,30 +294,27 @@ def _worst(file: FileReport) -> Table:
 def _changes(comparison: FileComparison) -> Table:
     before, after = comparison.before, comparison.after
     # The title has both names.
-    if max(len(before), len(after)) > _LONGEST_NAME:
+    if max(len(before), len(after)) > _LONGEST_NAME or before == after:
         before, after = "before", "after"
-    scores = comparison.scores
-    words = [
-        "▼ worse"
-        if change.is_significant(_ALPHA, worse=True)
-        else "▲ better"
-        if change.is_significant(_ALPHA, worse=False)
-        else ""
-        for change in scores
-    ]
-    columns = [
-        ("score", [_with_arrow(change.name, change.direction) for change in scores]),
-        (before, [show_value(change.test.before if change.test else None) for change in scores]),
-        (after, [show_value(change.test.after if change.test else None) for change in scores]),
-        ("difference", [MISSING if change.test is None else signed_value(change.test.difference) for change in scores]),
-        ("change", words),
-        ("interval", [_interval(change.test.interval if change.test else None, "signed") for change in scores]),
-        ("p", [MISSING if change.test is None else format_p_value(change.test.p) for change in scores]),
-        ("p (worse)", [MISSING if change.p_worse is None else format_p_value(change.p_worse) for change in scores]),
-        ("n", [f"{change.count}" for change in scores]),
-    ]
-    title = f"{comparison.before} → {comparison.after}"
-    return _table(title, columns, list(_comparison_notes(comparison, any(words))), optional=("change",))
+    rows = []
+    for change in comparison.scores:
+        word = "▲ better" if change.is_significant(_ALPHA, worse=False) else ""
+        test = change.test
+        rows.append(
+            {
+                "score": _with_arrow(change.name, change.direction),
+                before: show_value(test.before if test else None),
+                after: show_value(test.after if test else None),
+                "difference": MISSING if test is None else signed_value(test.difference),
+                "change": "▼ worse" if change.is_significant(_ALPHA, worse=True) else word,
+                "interval": _interval(test.interval if test else None, "signed"),
+                "p": MISSING if test is None else format_p_value(test.p),
+                "p (worse)": MISSING if change.p_worse is None else format_p_value(change.p_worse),
+                "n": f"{change.count}",
+            }
+        )
+    has_changes = any(row["change"] for row in rows)
+    return _table(f"{comparison.before} → {comparison.after}", rows, [*_comparison_notes(comparison, has_changes)])
 
 
 def _comparison_notes(comparison: FileComparison, has_changes: bool) -> Iterator[str]:
@@ -337,14 +342,16 @@ def _comparison_notes(comparison: FileComparison, has_changes: bool) -> Iterator
 
 
 def _changed(comparison: FileComparison) -> Table:
-    turns = comparison.changed
-    columns = {
-        "id": [turn.id for turn in turns],
-        "before": [show_value(turn.before) for turn in turns],
-        "after": [show_value(turn.after) for turn in turns],
-        "question": [shorten(turn.query, LONGEST_TEXT) for turn in turns],
-        "answer before": [shorten(turn.response_before, LONGEST_TEXT) for turn in turns],
-        "answer after": [shorten(turn.response_after, LONGEST_TEXT) for turn in turns],
-    }
+    rows = [
+        {
+            "id": turn.id,
+            "before": show_value(turn.before),
+            "after": show_value(turn.after),
+            "question": shorten(turn.query, _LONGEST_TEXT),
+            "answer before": shorten(turn.response_before, _LONGEST_TEXT),
+            "answer after": shorten(turn.response_after, _LONGEST_TEXT),
+        }
+        for turn in comparison.changed
+    ]
     title = f"{comparison.before} → {comparison.after}: turns that changed most by {comparison.changed_by}"
-    return _table(title, columns, texts=("question", "answer before", "answer after"), is_detail=True)
+    return _table(title, rows, texts=("question", "answer before", "answer after"), is_detail=True)

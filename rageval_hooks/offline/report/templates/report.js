@@ -4,7 +4,9 @@
   const PAGE = 50;
   const load = (id) => JSON.parse(document.getElementById(id).textContent);
   const index = load("index");
-  const [ID, RUN, QUERY, DOCUMENT, FAILED, UNSUPPORTED, VALUES] = [0, 1, 2, 3, 4, 5, 6];
+  const [ID, RUN, QUERY, DOCUMENT, FAILED, UNSUPPORTED, VALUES, VERDICT, REASON] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+  const VERDICTS = { bad: "bad", doubtful: "weak", good: "good", declined: "weak", not_evaluable: "weak" };
+  const words = (verdict) => verdict.replaceAll("_", " ");
   const $ = (id) => document.getElementById(id);
   const state = { page: 0, other: null, open: new Set(), columns: new Set(index.columns), descending: false };
   const files = index.files.map((_, place) => load(`rows-${place}`));
@@ -77,6 +79,7 @@
 
   const FILTERS = {
     all: ["all", () => true],
+    ...Object.fromEntries(Object.keys(VERDICTS).map((verdict) => [verdict, [words(verdict), (row) => shownData(row)[VERDICT] === verdict]])),
     failed: ["failed", (row) => Boolean(row.data?.[FAILED] || row.other?.[FAILED])],
     unsupported: ["with unsupported sentences", (row) => shownData(row)[UNSUPPORTED] > 0],
     worse: ["worse than before", (row, score) => (changeOf(row, score) ?? 0) < 0],
@@ -161,7 +164,9 @@
     const data = shownData(row);
     const key = `${row.place}/${row.otherPlace}`;
     const opener = element("button", { type: "button", className: "opener", "aria-expanded": "false" }, data[QUERY] || "(no question)");
-    const tags = [];
+    const tags = data[VERDICT] ? [verdictTag(data[VERDICT])] : [];
+    const before = row.data && row.other && row.data[VERDICT];
+    if (before && before !== data[VERDICT]) tags.unshift(verdictTag(before), "→ ");
     if (row.data?.[FAILED] || row.other?.[FAILED]) tags.push(element("span", { className: "tag bad" }, "failed"));
     if (data[UNSUPPORTED]) tags.push(element("span", { className: "tag weak" }, `${data[UNSUPPORTED]} unsupported`));
     if (state.other !== null && (!row.data || !row.other)) {
@@ -169,7 +174,9 @@
     }
     const about = [data[ID], runsOf(row), data[DOCUMENT]];
     const line = element("tr", {},
-      element("td", { className: "q" }, opener, element("small", {}, ...tags, about.filter(Boolean).join(" · "))),
+      element("td", { className: "q" }, opener,
+        data[REASON] && data[VERDICT] !== "good" ? element("span", { className: "reason" }, data[REASON]) : null,
+        element("small", {}, ...tags, about.filter(Boolean).join(" · "))),
       ...columns.map((place) => scoreCell(row, place)));
     const detail = element("td", { className: "detail", colSpan: columns.length + 1 });
     const detailRow = element("tr", { hidden: true }, detail);
@@ -186,6 +193,10 @@
     });
     body.append(line, detailRow);
     if (state.open.has(key)) show();
+  }
+
+  function verdictTag(verdict) {
+    return element("span", { className: `tag verdict ${VERDICTS[verdict] ?? "weak"}` }, words(verdict));
   }
 
   function scoreCell(row, place) {
@@ -224,6 +235,7 @@
     const found = element("div", { className: "side" });
     if (title) found.append(element("h3", {}, title));
     found.append(...labelled("Question", element("p", { className: "answer" }, turn.query || "(none)")));
+    if (turn.verdict) found.append(...labelled("Verdict", element("p", {}, verdictTag(turn.verdict), turn.reason || "")));
     if (turn.error) found.append(...labelled("Failed", element("p", { className: "answer worse" }, turn.error)));
     found.append(...labelled("Answer", ...answer(turn)));
     if (turn.reference) found.append(...labelled("Reference answer", element("p", { className: "answer" }, turn.reference)));
@@ -339,7 +351,8 @@
 
   function fillControls() {
     const compared = state.other !== null;
-    const filters = Object.entries(FILTERS).filter(([key]) => compared || !["worse", "better", "only"].includes(key));
+    const found = new Set(files.flat().map((data) => data[VERDICT]));
+    const filters = Object.entries(FILTERS).filter(([key]) => (compared || !["worse", "better", "only"].includes(key)) && (!(key in VERDICTS) || found.has(key)));
     $("status").replaceChildren(...filters.map(([key, [name]]) => option(key, name)));
     $("range-score").replaceChildren(...index.scores.map((score, place) => option(place, score.name)));
     const sorts = [option("file", "order of the file"), option("question", "question")];

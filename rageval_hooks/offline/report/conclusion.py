@@ -1,29 +1,33 @@
-"""The verdict of a report: what is good, what is bad, what changed, and how sure the numbers are."""
+"""The conclusion of a report: what is good, what is bad, what changed, and how sure the numbers are."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from rageval_hooks.metrics.local.reference_overlap import RECALL
+from rageval_hooks.offline.report.definitions import BAD_ANSWERS, VERDICT
 from rageval_hooks.offline.report.gate import GateResult
 from rageval_hooks.offline.report.model import (
+    Conclusion,
     FileComparison,
     FileReport,
+    Finding,
     FindingKind,
     Report,
-    ReportFinding,
-    ReportVerdict,
     ScoreChange,
     ScoreSummary,
 )
 from rageval_hooks.text.formatting import format_interval, format_p_value, format_share, show_value, signed_value
 from rageval_hooks.text.wording import counted, listed
 
-__all__ = ["make_verdict"]
+__all__ = ["conclude"]
 
 # Without a bound, a share is good news from 90%, and bad news below 75%.
 _GOOD_SHARE, _BAD_SHARE = 0.9, 0.75
+
+# A tenth of bad answers is bad news; that many supported ones may be called bad by mistake.
+_BAD_ANSWERS: Final = 0.1
 
 _ALPHA: Final = 0.05
 
@@ -33,14 +37,12 @@ _LARGE_EFFECT: Final = 0.2
 # With fewer questions an interval of a share is wider than ±15 points, so that most changes stay unnoticed.
 _FEW_QUESTIONS: Final = 30
 
-# A verdict is read first, so it stays short; the tables have every change.
+# A conclusion is read first, so it stays short; the tables have every change.
 _MOST_CHANGES: Final = 8
 
 
-def make_verdict(
-    report: Report, bounds: Mapping[str, float] | None = None, gate: GateResult | None = None
-) -> ReportVerdict:
-    """Return the verdict of a report.
+def conclude(report: Report, bounds: Mapping[str, float] | None = None, gate: GateResult | None = None) -> Conclusion:
+    """Return the conclusion of a report.
 
     Args:
         report: the report.
@@ -50,15 +52,23 @@ def make_verdict(
     bounds = bounds or {}
     missed = [] if gate is None else [*gate.failures, *gate.undecided]
     changes = [finding for comparison in report.comparisons for finding in _changes(comparison)]
-    quality: list[ReportFinding] = []
+    quality: list[Finding] = []
     for file in report.files:
         # What is worse than before is not good, even if most answers still pass.
-        is_worse = any(c.after == file.name and _told_changes(c, worse=True, quality=True) for c in report.comparisons)
-        quality += [
-            finding
-            for finding in _quality(file, bounds, _where(file, report))
-            if not (is_worse and finding.kind == "good") and not _is_told(finding, file, missed, bounds)
-        ]
+        is_worse = any(
+            change.quality
+            for comparison in report.comparisons
+            if comparison.after == file.name
+            for change in _told_changes(comparison, worse=True)
+        )
+        for finding in _quality(file, bounds, _where(file, report)):
+            # A failed check may say the same: that questions failed, or that a bound is missed.
+            subjects = [f"{file.failed_questions} of {counted(file.questions, 'question')} failed"]
+            subjects += [f"{name} is " for name in bounds]
+            told = [line for line in missed if line.startswith(f"{file.name}: ")]
+            is_told = any(subject in finding.text and any(subject in line for line in told) for subject in subjects)
+            if not (finding.kind == "good" and is_worse) and not (finding.kind == "bad" and is_told):
+                quality.append(finding)
     problems = sum(finding.kind == "bad" for finding in (*quality, *changes))
     state: Literal["ok", "warn", "fail"] = "ok"
     headline = "No problems found." if gate is None else "All checks pass."
@@ -66,14 +76,23 @@ def make_verdict(
         state, headline = "fail", f"The checks fail: {counted(len(missed), 'problem')}."
     elif problems:
         state, headline = "warn", f"{counted(problems, 'problem')} found."
-    return ReportVerdict(
+    verdicts = [f"{_where(file, report)}{_count_verdicts(file)}" for file in report.files if file.verdicts]
+    return Conclusion(
         state=state,
-        headline=headline,
+        headline=" ".join([*verdicts, headline]),
         # The conditions that fail come first: they decide the exit status.
-        quality=(*(ReportFinding(kind="bad", text=line) for line in missed), *quality),
+        quality=(*(Finding(kind="bad", text=line) for line in missed), *quality),
         changes=tuple(changes),
         certainty=tuple(_certainty(report)),
     )
+
+
+def _count_verdicts(file: FileReport) -> str:
+    """Return how many answers have which verdict, such as ``63 answers: 50 good, 8 doubtful, 5 bad``."""
+    counts = [f"{count} {label.replace('_', ' ')}" for label, count in file.verdicts.items()]
+    if without := file.records - sum(file.verdicts.values()):
+        counts.append(f"{without} without a verdict")
+    return f"{counted(file.records, 'answer')}: {', '.join(counts)}."
 
 
 def _where(file: FileReport, report: Report) -> str:
@@ -84,32 +103,41 @@ def _where(file: FileReport, report: Report) -> str:
 # --------------------------------------------------------------------------- one file
 
 
-def _quality(file: FileReport, bounds: Mapping[str, float], where: str) -> Iterator[ReportFinding]:
-    """Yield what is good and bad in a file: failures, answers without the reference, missed targets, then scores."""
+def _quality(file: FileReport, bounds: Mapping[str, float], where: str) -> Iterator[Finding]:
+    """Yield what is good and bad in a file: bad answers, failures, missing references, missed targets, then scores."""
+    bad = file.score(BAD_ANSWERS)
+    if bad is not None and bad.spread is not None and bad.name not in bounds:
+        share = format_share(bad.spread.mean)
+        if bad.spread.interval is not None:
+            share += f" [{format_interval(bad.spread.interval.low, bad.spread.interval.high, style='share')}]"
+        kind: FindingKind = "note" if bad.spread.mean < _BAD_ANSWERS else "bad"
+        number = file.verdicts.get("bad", 0)
+        text = f"{where}{number} of {counted(bad.count, 'answer')} {'is' if number == 1 else 'are'} bad: {share}."
+        yield Finding(kind=kind if number else "good", text=text)
     if file.failed_questions:
         kinds = listed([f"{number} {kind}" for kind, number in file.errors.items()])
         share = format_share(file.failed_questions / file.questions)
         text = f"{where}{file.failed_questions} of {counted(file.questions, 'question')} failed ({share}): {kinds}."
-        yield ReportFinding(kind="bad", text=text)
+        yield Finding(kind="bad", text=text)
     recall = file.score(RECALL)
     if recall is not None and recall.passed is not None:
         lacking = round((1 - recall.passed) * recall.labelled)
         text = (
             f"{lacking} of {counted(recall.labelled, 'answer')} lack the reference answer: less than half of its words."
         )
-        yield ReportFinding(kind=_kind_of_share(recall.passed), text=f"{where}{text}")
+        yield Finding(kind=_kind_of_share(recall.passed), text=f"{where}{text}")
     if file.ranks is not None:
         ranks = file.ranks
         text = (
             f"the target passage was missed in {ranks.missed} of {counted(ranks.count, 'answer')} ({ranks.misses:.0%})."
         )
-        yield ReportFinding(kind=_kind_of_share(ranks.match), text=f"{where}{text}")
+        yield Finding(kind=_kind_of_share(ranks.match), text=f"{where}{text}")
     for row in file.scores:
-        if row.name == RECALL and row.name not in bounds:
-            continue  # said above
-        finding = _score_finding(row, bounds.get(row.name))
-        if finding is not None:
-            yield finding.model_copy(update={"text": f"{where}{finding.text}"})
+        # What is said above needs no second line.
+        if row.name in bounds or row.name not in (RECALL, VERDICT, BAD_ANSWERS):
+            finding = _score_finding(row, bounds.get(row.name))
+            if finding is not None:
+                yield finding.model_copy(update={"text": f"{where}{finding.text}"})
 
 
 def _kind_of_share(share: float) -> FindingKind:
@@ -118,15 +146,15 @@ def _kind_of_share(share: float) -> FindingKind:
     return "bad" if share < _BAD_SHARE else "note"
 
 
-def _score_finding(row: ScoreSummary, bound: float | None) -> ReportFinding | None:
+def _score_finding(row: ScoreSummary, bound: float | None) -> Finding | None:
     if row.spread is None:
         if row.failed.count:
             text = f"{row.name} has no value: {row.failed.count} failed ({row.failed.main_reason})."
-            return ReportFinding(kind="bad", text=text)
+            return Finding(kind="bad", text=text)
         # Skipped scores lack an input, which is often intended. Without a headline score, "no problems" means little.
         if row.headline and row.skipped.count:
             text = f"{row.name} has no value: {row.skipped.count} skipped ({row.skipped.main_reason})."
-            return ReportFinding(kind="note", text=text)
+            return Finding(kind="note", text=text)
         return None
     show, style = (format_share, "share") if row.binary else (show_value, "value")
     mean = f"{row.name} is {show(row.spread.mean)}"
@@ -136,49 +164,43 @@ def _score_finding(row: ScoreSummary, bound: float | None) -> ReportFinding | No
         is_reached, limit = row.spread.mean >= bound, "at least"
         if row.direction == "lower":
             is_reached, limit = row.spread.mean <= bound, "at most"
-        return ReportFinding(kind="good" if is_reached else "bad", text=f"{mean}; required: {limit} {bound:g}.")
+        return Finding(kind="good" if is_reached else "bad", text=f"{mean}; required: {limit} {bound:g}.")
     if row.passed is not None:
         text = f"{mean}; {format_share(row.passed)} of {counted(row.labelled, 'answer')} pass."
-        return ReportFinding(kind=_kind_of_share(row.passed), text=text)
+        return Finding(kind=_kind_of_share(row.passed), text=text)
     # A score without a bound is neither good nor bad; only the headline scores are worth a line.
-    return ReportFinding(kind="note", text=f"{mean}.") if row.headline else None
-
-
-def _is_told(finding: ReportFinding, file: FileReport, missed: Iterable[str], bounds: Collection[str]) -> bool:
-    """Return True if a failed check says the same as a finding: that questions failed, or that a bound is missed."""
-    if finding.kind != "bad":
-        return False
-    failed = f"{file.failed_questions} of {counted(file.questions, 'question')} failed"
-    subjects = [failed, *(f"{name} is " for name in bounds)]
-    said = [line for line in missed if line.startswith(f"{file.name}: ")]
-    return any(subject in finding.text and any(subject in line for line in said) for subject in subjects)
+    return Finding(kind="note", text=f"{mean}.") if row.headline else None
 
 
 # --------------------------------------------------------------------------- changes
 
 
-def _changes(comparison: FileComparison) -> Iterator[ReportFinding]:
-    """Yield what changed, the worse before the better; else that nothing did."""
+def _changes(comparison: FileComparison) -> Iterator[Finding]:
+    """Yield what changed: the share of bad answers, then the worse before the better; else that nothing did."""
     pair = f"{comparison.before} → {comparison.after}"
     worse, better = (_told_changes(comparison, worse=worse) for worse in (True, False))
+    for change in comparison.scores:
+        if change.name == BAD_ANSWERS and change.test is not None and change.test.difference:
+            word = "worse" if change.worsening > 0 else "better"
+            kind: FindingKind = {"worse": "bad", "better": "good"}[word] if change in (*worse, *better) else "note"
+            yield Finding(kind=kind, text=f"{pair}: bad answers {_numbers(change, comparison)}: {word}.")
     yield from _told(pair, "bad", "worse", worse, comparison)
     yield from _told(pair, "good", "better", better, comparison)
     if not worse and not better:
         text = f"{pair}: no score changed significantly over {counted(comparison.common, 'question')}."
-        yield ReportFinding(kind="note", text=text)
+        yield Finding(kind="note", text=text)
     # Values that were skipped or not computed are in the notes of the tables; failures are bad news.
     failed = [loss for loss in comparison.losses if loss.lost_to_failures]
     for line in comparison.describe_losses(failed):
-        yield ReportFinding(kind="bad", text=f"{pair}: {line}.")
+        yield Finding(kind="bad", text=f"{pair}: {line}.")
 
 
-def _told_changes(comparison: FileComparison, *, worse: bool, quality: bool = False) -> list[ScoreChange]:
+def _told_changes(comparison: FileComparison, *, worse: bool) -> list[ScoreChange]:
     """Return the changes in one direction that are worth telling: quality before usage, the largest first.
 
     Args:
         comparison: two files.
         worse: changes for the worse, else for the better.
-        quality: only scores of quality.
     """
     found = []
     for change in comparison.scores:
@@ -192,35 +214,40 @@ def _told_changes(comparison: FileComparison, *, worse: bool, quality: bool = Fa
             and change.worsening > 0
             and change.effect >= _LARGE_EFFECT
         )
-        if (change.quality or not quality) and (is_large_loss or change.is_significant(_ALPHA, worse=worse)):
+        if is_large_loss or change.is_significant(_ALPHA, worse=worse):
             found.append(change)
     return sorted(found, key=lambda change: (not change.quality, -change.effect))
 
 
+def _numbers(change: ScoreChange, comparison: FileComparison) -> str:
+    """Return a change in numbers: ``0.900 → 0.655 (-0.245, 30 questions changed)``."""
+    test = change.test
+    if test is None:
+        return ""
+    show = format_share if change.binary else show_value
+    difference = f"{100 * test.difference:+.1f} points" if change.binary else signed_value(test.difference)
+    numbers = f"{show(test.before)} → {show(test.after)} ({difference}, {counted(test.changed, 'question')} changed"
+    if not change.is_significant(_ALPHA, worse=change.worsening > 0):
+        scores = sum(other.quality == change.quality for other in comparison.scores)
+        numbers += f", p = {format_p_value(test.p)}, which may be chance among {counted(scores, 'score')}"
+    return f"{numbers})"
+
+
 def _told(
     pair: str, kind: FindingKind, word: str, changes: Sequence[ScoreChange], comparison: FileComparison
-) -> Iterator[ReportFinding]:
+) -> Iterator[Finding]:
     # Scores with the same numbers, such as hit@3 and hit@5, share a line.
     names: dict[str, list[str]] = {}
     for change in changes:
-        test = change.test
-        if test is None:
-            continue
-        show = format_share if change.binary else show_value
-        difference = f"{100 * test.difference:+.1f} points" if change.binary else signed_value(test.difference)
-        changed = counted(test.changed, "question")
-        numbers = f"{show(test.before)} → {show(test.after)} ({difference}, {changed} changed"
-        if not change.is_significant(_ALPHA, worse=change.worsening > 0):
-            scores = sum(other.quality == change.quality for other in comparison.scores)
-            numbers += f", p = {format_p_value(test.p)}, which may be chance among {counted(scores, 'score')}"
-        names.setdefault(f"{numbers})", []).append(change.name)
+        if change.name != BAD_ANSWERS:
+            names.setdefault(_numbers(change, comparison), []).append(change.name)
     important = {change.name for change in changes if change.quality or change.effect >= _LARGE_EFFECT}
     for numbers, members in list(names.items())[:_MOST_CHANGES]:
         # A few milliseconds more are no problem, however certain they are.
         shown_kind: FindingKind = "note" if important.isdisjoint(members) else kind
-        yield ReportFinding(kind=shown_kind, text=f"{pair}: {', '.join(members)} {numbers}: {word}.")
+        yield Finding(kind=shown_kind, text=f"{pair}: {', '.join(members)} {numbers}: {word}.")
     if rest := [name for members in list(names.values())[_MOST_CHANGES:] for name in members]:
-        yield ReportFinding(kind="note", text=f"{pair}: {counted(len(rest), 'more score')} {word}: {', '.join(rest)}.")
+        yield Finding(kind="note", text=f"{pair}: {counted(len(rest), 'more score')} {word}: {', '.join(rest)}.")
 
 
 # --------------------------------------------------------------------------- certainty

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.offline.report.render.pages import EVIL, hostile_page, page_of
+from tests.offline.report.pages import EVIL, hostile_page, page_of
 from tests.offline.scored import record, write
 
 
@@ -41,11 +41,11 @@ class TestBrowser:
         assert EVIL in page.locator(".side .answer").first.inner_text()
         page.close()
 
-    def test_the_verdict_comes_first(self, browser: Any, page_file: Path) -> None:
+    def test_the_conclusion_comes_first(self, browser: Any, page_file: Path) -> None:
         """Before any table or plot."""
         page, _ = opened(browser, page_file)
-        assert page.locator("main > section").first.get_attribute("id") == "verdict"
-        assert "worse" in page.locator("#verdict").inner_text()
+        assert page.locator("main > section").first.get_attribute("id") == "conclusion"
+        assert "worse" in page.locator("#conclusion").inner_text()
         page.close()
 
     def test_a_question_opens_to_its_answer_with_marks(self, browser: Any, page_file: Path) -> None:

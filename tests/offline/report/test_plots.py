@@ -10,7 +10,7 @@ import pytest
 
 from rageval_hooks import Score
 from rageval_hooks.offline.report import Report, build_report
-from rageval_hooks.offline.report.render import draw, panels, to_png, to_svg
+from rageval_hooks.offline.report.plots import draw, panels, to_png, to_svg
 from tests.offline.scored import record, write
 
 
@@ -49,7 +49,7 @@ def test_what_is_plotted(report: Report) -> None:
 
 def test_the_picture_has_the_numbers(report: Report) -> None:
     """Mean, interval, median and count per file; a yes-or-no score is a share; which way is better."""
-    words = texts(to_svg(draw(panels(report), 0.95)))
+    words = texts(to_svg(draw(panels(report), "95% interval", ["one", "two"])))
 
     assert "mean 0.470" in words
     assert "median 0.470, n = 10" in words
@@ -84,8 +84,8 @@ def test_a_threshold_is_dashed(tmp_path: Path) -> None:
     records = [record(f"q{k}", 1, Score(name="groundedness", value=k / 9, model="lexical")) for k in range(9)]
     report = build_report([write(tmp_path / "a.jsonl", records)])
 
-    assert "dashed: at least 0.5 " in texts(to_svg(draw(panels(report), 0.95)))
-    assert "dashed: at least 0.6" in texts(to_svg(draw(panels(report, bounds={"groundedness": 0.6}), 0.95)))
+    assert "dashed: at least 0.5 " in texts(to_svg(draw(panels(report))))
+    assert "dashed: at least 0.6" in texts(to_svg(draw(panels(report, bounds={"groundedness": 0.6}))))
 
 
 def test_an_axis_starts_at_0_and_ends_at_the_bound(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_an_axis_starts_at_0_and_ends_at_the_bound(tmp_path: Path) -> None:
     for panel in found:
         if panel.kind == "overview":
             continue
-        [axes] = draw([panel], 0.95).axes
+        [axes] = draw([panel]).axes
         low, high = axes.get_xlim()
         limits.append(
             (panel.title, round(low + (high - low) * 0.02 / 1.04, 2), round(high - (high - low) * 0.02 / 1.04, 2))
@@ -123,7 +123,7 @@ def test_the_rank_plot_has_a_bar_per_rank_and_one_for_misses(tmp_path: Path) -> 
 
 def test_the_same_numbers_give_the_same_svg(report: Report) -> None:
     """No date and no random ids."""
-    assert to_svg(draw(panels(report), 0.95)) == to_svg(draw(panels(report), 0.95))
+    assert to_svg(draw(panels(report))) == to_svg(draw(panels(report)))
 
 
 def test_a_png_is_a_picture(report: Report) -> None:
@@ -131,7 +131,7 @@ def test_a_png_is_a_picture(report: Report) -> None:
     image = pytest.importorskip("PIL.Image")
     import io
 
-    picture = image.open(io.BytesIO(to_png(draw(panels(report), 0.95))))
+    picture = image.open(io.BytesIO(to_png(draw(panels(report)))))
 
     assert picture.format == "PNG"
     assert picture.width > 1200
@@ -142,7 +142,7 @@ def test_strange_names_are_shown_literally(tmp_path: Path) -> None:
     """No formula, no markup, no warning for a script that the font lacks."""
     name = "$x_1$ <b> 分数 \\frac"
     report = build_report([write(tmp_path / "a$b$c.jsonl", [record(f"q{k}", scores={name: k}) for k in range(3)])])
-    figure = draw(panels(report), 0.95)
+    figure = draw(panels(report))
     assert name in texts(to_svg(figure))
     assert to_png(figure)
 
@@ -156,7 +156,7 @@ def test_any_values_can_be_drawn(tmp_path: Path, values: list[float], expected: 
     """One value, equal values, values far apart, negative ones."""
     records = [record(f"q{k}", scores={"my_score": value}) for k, value in enumerate(values)]
     shown = panels(build_report([write(tmp_path / "a.jsonl", records)]))
-    assert expected in texts(to_svg(draw(shown, 0.95)))
+    assert expected in texts(to_svg(draw(shown)))
 
 
 @pytest.mark.filterwarnings("ignore:Glyph .* missing from")
@@ -175,13 +175,18 @@ def test_labels_neither_collide_nor_are_cut(tmp_path: Path, files: int) -> None:
         for name in names
     ]
     shown = panels(build_report(paths))
-    figure = draw(shown, 0.95)
+    figure = draw(shown, "a heading", names)
     canvas = pytest.importorskip("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
     canvas.draw()
-    labels = [text for text in figure.texts if text.get_text().strip()]
+    # Ticks on the x axis keep their distance by themselves; those beyond its ends are not drawn.
+    labels = [*figure.legends[0].get_texts(), figure.legends[0].get_title()]
+    for axes in figure.axes:
+        titles = [child for child in axes.get_children() if type(child).__name__ == "Text"]
+        labels += [*titles, *axes.get_yticklabels()]
+    labels = [text for text in labels if text.get_text().strip()]
     boxes = [text.get_window_extent(canvas.get_renderer()) for text in labels]
 
-    assert [one for one in boxes if one.x0 < 0 or one.x1 > figure.bbox.x1] == []
+    assert [one for one in boxes if one.x0 < 0 or one.x1 > figure.bbox.x1 or one.y0 < 0] == []
     assert [(one, other) for k, one in enumerate(boxes) for other in boxes[:k] if _overlap(one, other)] == []
     assert "…" not in "".join(text.get_text() for text in labels)
 

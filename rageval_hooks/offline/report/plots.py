@@ -1,0 +1,438 @@
+"""Plots of a report by matplotlib, without a display: the same numbers give the same SVG, byte for byte.
+
+:func:`panels` says what is plotted, as data; :func:`draw` draws it. The figure grows with the number of panels and with
+the lines of their labels, and matplotlib's constrained layout keeps labels apart: long names wrap and are never cut.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from rageval_hooks.errors import requires
+from rageval_hooks.offline.report.model import Report, ScoreSummary
+from rageval_hooks.offline.report.statistics import Spread
+from rageval_hooks.text.formatting import flat, format_share, short_value, shown, width_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["FAINT", "INK", "PAPER", "Mark", "Panel", "PlotKind", "colour_of", "draw", "panels", "to_png", "to_svg"]
+
+PlotKind = Literal["all", "scores", "consistency"]
+
+# The colours of texts, grid lines and the background. A page replaces them by its own.
+INK, FAINT, PAPER = "#1a1a1b", "#d0d0d1", "#fffffe"
+
+# The colours of Okabe and Ito, which people with any kind of colour vision can tell apart.
+_COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+
+# Names of the measures of similarity in a report, and in the literature.
+_MEASURES: Final = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "bertscore": "BERTScore"}
+
+# Retrievers rarely return more; later ranks share a bar.
+_MOST_RANKS = 10
+
+_MOST_COLUMNS = 3
+
+# Inches: of a panel, and of a line of text.
+_WIDTH, _LINE, _RANK_HEIGHT = 5.6, 0.17, 1.7
+
+# Columns of a label, in which a Chinese character takes two.
+_LABEL = 34
+
+
+# --------------------------------------------------------------------------- what is plotted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """One row of a panel.
+
+    Attributes:
+        label: the file, or in the overview the score.
+        file: position of the file, which chooses the colour.
+        spread: the numbers; None without values.
+        as_share: True for a yes-or-no score, which is written and drawn as a share.
+        is_brief: True to write the mean and its interval only.
+        shares: per bin of a rank panel, the share of turns.
+        count: number of turns of a rank panel.
+    """
+
+    label: str
+    file: int
+    spread: Spread | None = None
+    as_share: bool = False
+    is_brief: bool = False
+    shares: tuple[float, ...] = ()
+    count: int = 0
+
+    @property
+    def numbers(self) -> list[str]:
+        """The numbers of the row in words, in one line or two."""
+        # A histogram shows its numbers at the bars.
+        if self.shares:
+            return [f"n = {self.count}"]
+        if self.spread is None:
+            return ["no values"]
+        show = format_share if self.as_share else short_value
+        interval = self.spread.interval
+        bounds = "" if interval is None else f" [{show(interval.low)}, {show(interval.high)}]"
+        mean = f"{show(self.spread.mean)}{bounds}"
+        if self.is_brief:
+            return [mean]
+        # The median of zeros and ones is 0 or 1, and says less than the share.
+        median = "" if self.as_share else f"median {short_value(self.spread.median)}, "
+        return [f"{'share' if self.as_share else 'mean'} {mean}", f"{median}n = {self.spread.count}"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One plot.
+
+    Attributes:
+        title: what it shows.
+        kind: ``overview`` for means side by side, ``box`` for distributions, ``share`` for yes or no, ``ranks`` for
+            a histogram.
+        subtitle: the direction, the unit and the threshold, for the reader.
+        low: where the axis starts.
+        high: where it ends; None for the data's own end.
+        marks: the rows.
+        bins: names of the bins of a rank panel.
+        threshold: a value to mark; None for none.
+    """
+
+    title: str
+    kind: Literal["overview", "box", "share", "ranks"]
+    subtitle: str = ""
+    low: float = 0.0
+    high: float | None = None
+    marks: tuple[Mark, ...] = ()
+    bins: tuple[str, ...] = ()
+    threshold: float | None = None
+
+    @property
+    def description(self) -> str:
+        """The panel in words, for people who do not see it."""
+        rows = []
+        for mark in self.marks:
+            bars = [f"{name} {format_share(share)}" for name, share in zip(self.bins, mark.shares, strict=False)]
+            ranks = f", rank {', '.join(bars)}" if bars else ""
+            rows.append(f"{mark.label}: {', '.join(mark.numbers)}{ranks}")
+        title = f"{self.title} ({self.subtitle})" if self.subtitle else self.title
+        return f"{title}: {'; '.join(rows)}"
+
+
+def panels(
+    report: Report, kind: PlotKind = "all", *, similarity: bool = True, bounds: Mapping[str, float] | None = None
+) -> list[Panel]:
+    """Return the plots of a report, the overview first.
+
+    Args:
+        report: of one or several files.
+        kind: ``scores`` for scores and ranks, ``consistency`` for the variation of each score between the answers to
+            one question, ``all`` for both.
+        similarity: also plot how similar the texts of repeated answers are.
+        bounds: values to mark, by score; by default the thresholds that the scores themselves define.
+    """
+    # Each score with its row in every file, in the order of the files: None for a file without it.
+    names = dict.fromkeys(row.name for file in report.files for row in file.scores)
+    scores = {name: [file.score(name) for file in report.files] for name in names}
+    found: list[Panel] = []
+    if kind != "consistency":
+        found += _score_panels(report, scores, bounds or {})
+        found += _rank_panels(report)
+    if kind != "scores":
+        for name, rows in scores.items():
+            coefficients = [row.repeats.coefficients if row and row.repeats else None for row in rows]
+            found += _repeat_panel(report, f"{flat(name)}: variation over repeats", coefficients, "lower", unit="CV")
+        for name, title in _MEASURES.items() if similarity else ():
+            spreads = [next((x.spread for x in file.similarity if x.name == name), None) for file in report.files]
+            # A rescaled BERTScore may be below 0, and a formula cannot bound it.
+            high = None if name == "bertscore" else 1.0
+            found += _repeat_panel(report, f"{title} between repeated answers", spreads, "higher", high=high)
+    return found
+
+
+def _score_panels(
+    report: Report, scores: Mapping[str, Sequence[ScoreSummary | None]], bounds: Mapping[str, float]
+) -> Iterator[Panel]:
+    overview = []
+    for name, rows in scores.items():
+        for place, row in enumerate(rows):
+            # Other scores, such as costs, have no place on the overview's axis from 0 to 1.
+            if row and row.spread and row.low == 0 and row.high == 1:
+                # The files of a score follow each other, in their colours, under one name.
+                label = f"{flat(name)} ↓" if row.direction == "lower" else flat(name)
+                overview.append(Mark(label=label, file=place, spread=row.spread, as_share=row.binary, is_brief=True))
+    # One mark alone would repeat the plot of its score.
+    if len(overview) > 1:
+        yield Panel(title="overview", kind="overview", high=1.0, marks=tuple(overview))
+    for name, rows in scores.items():
+        found = [row for row in rows if row and row.spread]
+        # A single value has no distribution: the overview shows all of it.
+        in_overview = len(overview) > 1 and all(row.count == 1 and (row.low, row.high) == (0, 1) for row in found)
+        if not found or in_overview:
+            continue
+        first = found[0]
+        is_share = all(row.binary for row in found)
+        high = max(math.inf if row.high is None else row.high for row in found)
+        threshold = bounds.get(name, first.threshold)
+        parts = [f"{first.direction} is better", first.unit]
+        if threshold is not None:
+            parts.append(f"dashed: at {'most' if first.direction == 'lower' else 'least'} {threshold:g}")
+        yield Panel(
+            title=flat(name),
+            kind="share" if is_share else "box",
+            subtitle=" · ".join(filter(None, parts)),
+            # Axes start at 0, so that a small difference does not look like a large one.
+            low=min(first.low, 0.0),
+            high=high if math.isfinite(high) else None,
+            marks=tuple(
+                Mark(label=file.name, file=place, spread=row.spread if row else None, as_share=is_share)
+                for place, (file, row) in enumerate(zip(report.files, rows, strict=True))
+            ),
+            threshold=threshold,
+        )
+
+
+def _rank_panels(report: Report) -> Iterator[Panel]:
+    """Yield the share of turns by rank of the target passage, if any rank is known."""
+    tables = {place: file.ranks for place, file in enumerate(report.files) if file.ranks is not None}
+    if not tables:
+        return
+    last = max(max(ranks.counts, default=1) for ranks in tables.values())
+    named = range(1, min(last, _MOST_RANKS) + 1)
+    marks = []
+    for place, ranks in tables.items():
+        counts = [ranks.counts.get(rank, 0) for rank in named]
+        if last > _MOST_RANKS:
+            counts.append(ranks.count - ranks.missed - sum(counts))
+        shares = tuple(count / ranks.count for count in (*counts, ranks.missed))
+        marks.append(Mark(label=report.files[place].name, file=place, shares=shares, count=ranks.count))
+    beyond = [f">{_MOST_RANKS}"] if last > _MOST_RANKS else []
+    bins = (*map(str, named), *beyond, "none")
+    yield Panel(title="rank of the target passage", kind="ranks", high=1.0, marks=tuple(marks), bins=bins)
+
+
+def _repeat_panel(
+    report: Report,
+    title: str,
+    spreads: Sequence[Spread | None],
+    direction: str,
+    *,
+    high: float | None = None,
+    unit: str = "",
+) -> Iterator[Panel]:
+    if any(spreads):
+        pairs = zip(report.files, spreads, strict=True)
+        marks = tuple(Mark(label=file.name, file=place, spread=found) for place, (file, found) in enumerate(pairs))
+        subtitle = f"{direction} is better · {unit}" if unit else f"{direction} is better"
+        yield Panel(title=title, kind="box", subtitle=subtitle, high=high, marks=marks)
+
+
+# --------------------------------------------------------------------------- figures
+
+
+def colour_of(file: int) -> str:
+    """Return the colour of a file by its number; the eighth file has the first colour again."""
+    return _COLOURS[file % len(_COLOURS)]
+
+
+def draw(panels: Sequence[Panel], heading: str = "", files: Sequence[str] = ()) -> Figure:
+    """Draw panels into one figure.
+
+    Args:
+        panels: at least one.
+        heading: a line above the legend.
+        files: names for a legend of the colours; without them there is none.
+    """
+    # The overview has many rows, and a line for itself.
+    small = [panel for panel in panels if panel.kind != "overview"]
+    columns = max(1, min(_MOST_COLUMNS, len(small)))
+    lines = [[panel] for panel in panels if panel.kind == "overview"]
+    lines += [small[start : start + columns] for start in range(0, len(small), columns)]
+    heights = [max(map(_height, line)) for line in lines]
+    legend = [_wrapped(name, 70) for name in files]
+    top = sum(line.count("\n") + 1 for line in (heading, *legend) if line) * 1.7 * _LINE
+    with _style():
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
+
+        figure = Figure(figsize=(max(2, columns) * _WIDTH, top + sum(heights)), layout="constrained")
+        grid = figure.add_gridspec(len(lines), columns, height_ratios=heights)
+        for row, line in enumerate(lines):
+            for column, panel in enumerate(line):
+                place = grid[row, :] if panel.kind == "overview" else grid[row, column]
+                _draw_panel(figure.add_subplot(place), panel)
+        if files:
+            patches = [Patch(color=colour_of(place), label=name) for place, name in enumerate(legend)]
+            options: Any = {"loc": "outside upper left", "frameon": False, "fontsize": 10, "alignment": "left"}
+            figure.legend(handles=patches, title=heading, title_fontsize=9, **options)
+    return figure
+
+
+def to_svg(figure: Figure) -> str:
+    """Return a figure as SVG."""
+    buffer = io.StringIO()
+    with _style():
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def to_png(figure: Figure) -> bytes:
+    """Return a figure as PNG, 150 dots per inch."""
+    buffer = io.BytesIO()
+    with _style():
+        figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    with requires("matplotlib", "offline", "a plot"):
+        import matplotlib as mpl
+    style: Any = {
+        "svg.hashsalt": "rageval-hooks",
+        "svg.fonttype": "none",
+        "font.family": "sans-serif",
+        "font.size": 8,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.spines.left": False,
+        "axes.axisbelow": True,
+        "axes.titlelocation": "left",
+        "grid.color": FAINT,
+        "text.parse_math": False,
+        **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), PAPER),
+        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
+    }
+    with mpl.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # names of files in any script
+        yield
+
+
+def _wrapped(text: str, width: int = _LABEL) -> str:
+    # A Chinese character takes two columns, and textwrap counts characters.
+    return textwrap.fill(shown(flat(text)), width * len(text) // max(1, width_of(text)))
+
+
+def _labels(panel: Panel) -> list[str]:
+    """Return what stands left of each row: its name, unless the row above has it or there is only one, and numbers."""
+    found = []
+    above = panel.marks[0].label if len(panel.marks) == 1 else None
+    for mark in panel.marks:
+        names = [_wrapped(mark.label)] if mark.label != above else []
+        found.append("\n".join([*names, *mark.numbers]))
+        above = mark.label
+    return found
+
+
+def _height(panel: Panel) -> float:
+    if panel.kind == "ranks":
+        return _RANK_HEIGHT + (len(panel.marks) + 4) * _LINE
+    return (sum(_row_height(label) for label in _labels(panel)) + 5) * _LINE
+
+
+def _row_height(label: str) -> float:
+    """Return the height of a row in lines of text: that of its label, with a gap."""
+    return label.count("\n") + 1.7
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    lines = [panel.title, panel.subtitle]
+    if panel.kind == "ranks":
+        lines += [", ".join([mark.label, *mark.numbers]) for mark in panel.marks]
+    axes.set_title("\n".join(_wrapped(line, 60) for line in lines if line), size=9)
+    axes.tick_params(length=0)
+    if panel.kind == "ranks":
+        _draw_ranks(axes, panel)
+        return
+    low, high = _set_limits(axes, panel)
+    labels = _labels(panel)
+    places = []
+    down = 0.0
+    for mark, label in zip(panel.marks, labels, strict=True):
+        y = down + _row_height(label) / 2
+        down += _row_height(label)
+        places.append(y)
+        found, colour = mark.spread, colour_of(mark.file)
+        if found is None:
+            continue
+        ends = (found.interval.low, found.interval.high) if found.interval else (found.mean, found.mean)
+        style: Any = {"color": colour, "edgecolor": INK, "linewidth": 0.8, "height": 1.0}
+        if panel.kind == "share":
+            axes.barh(y, found.mean, **style)
+        elif panel.kind == "box":
+            axes.hlines(y, found.minimum, found.maximum, color=INK, linewidth=1)
+            axes.barh(y, found.upper_quartile - found.lower_quartile, left=found.lower_quartile, zorder=3, **style)
+            _line(axes, [found.median] * 2, [y - 0.5, y + 0.5])
+        if panel.kind == "overview":
+            axes.hlines(y, *ends, color=colour, linewidth=2.2)
+        else:
+            _line(axes, ends, [y, y])
+        axes.plot(
+            found.mean, y, "D", markersize=5, mfc=colour if panel.kind == "overview" else PAPER, mec=INK, zorder=7
+        )
+    if panel.threshold is not None and low <= panel.threshold <= high:
+        axes.axvline(panel.threshold, color=INK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=6)
+    axes.set_ylim(down, 0)
+    axes.set_yticks(places, labels)
+    axes.grid(axis="x", linewidth=0.6)
+
+
+def _line(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
+    """Draw a line with a light edge, so that it shows on a dark box."""
+    for colour, width, zorder in ((PAPER, 4.2, 4), (INK, 1.9, 5)):
+        axes.plot(x, y, color=colour, linewidth=width, solid_capstyle="butt", zorder=zorder)
+
+
+def _draw_ranks(axes: Axes, panel: Panel) -> None:
+    """Draw the share of turns by rank, files side by side."""
+    from matplotlib.ticker import PercentFormatter
+
+    thick = 0.8 / len(panel.marks)
+    for place, mark in enumerate(panel.marks):
+        where = [k - 0.4 + (place + 0.5) * thick for k in range(len(panel.bins))]
+        bars = axes.bar(where, mark.shares, thick * 0.92, color=colour_of(mark.file), edgecolor=INK, linewidth=0.6)
+        # With several files the bars are too narrow for numbers.
+        if len(panel.marks) == 1:
+            axes.bar_label(bars, [format_share(share).replace(".0%", "%") for share in mark.shares], size=6)
+    axes.set_ylim(0, 1.1)
+    axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_xticks(range(len(panel.bins)), panel.bins)
+    axes.grid(axis="y", linewidth=0.6)
+
+
+def _set_limits(axes: Axes, panel: Panel) -> tuple[float, float]:
+    """Set the limits from 0 to the score's bound, or to the largest value, and return them."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
+
+    spreads = [mark.spread for mark in panel.marks if mark.spread is not None]
+    # Values beyond a stated bound are shown all the same: hiding them would hide a faulty metric.
+    low = min([panel.low, *(found.minimum for found in spreads)])
+    high = max([panel.high or 0.0, *(found.maximum for found in spreads)])
+    # All values are 0, or so large that their difference is infinite: an axis needs a length.
+    if not math.isfinite(high - low) or high <= low:
+        high = low + 1.0
+    margin = (high - low) * 0.02
+    axes.set_xlim(low - margin, high + margin)
+    # Round steps only: 0.8 and 2.4 are no places where one looks for a count.
+    numbers = [number for found in spreads for number in (found.minimum, found.median, found.maximum)]
+    is_whole = high - low > 2 and all(number.is_integer() for number in numbers)
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=is_whole))
+    largest = max(abs(low), abs(high))
+    if panel.kind == "share":
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    # Such numbers have a unit on the axis ("200k"), and still larger ones a power of ten.
+    elif 1e5 <= largest < 1e15:
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    return low, high
