@@ -118,7 +118,8 @@ class _Pairs:
 
     def in_after(self, flags: Flags) -> Flags:
         """Return what is so for questions of the second file, by the numbers of the first."""
-        return flags[self._numbers] & self.shared
+        found: Flags = flags[self._numbers] & self.shared
+        return found
 
     def means(self, name: str) -> tuple[Floats, Floats, Floats, Floats]:
         """Return per question the mean over its runs and the mean weight, in each file; NaN without a value.

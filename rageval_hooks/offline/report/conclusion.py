@@ -182,7 +182,7 @@ def _changes(comparison: FileComparison) -> Iterator[Finding]:
     for change in comparison.scores:
         if change.name == BAD_ANSWERS and change.test is not None and change.test.difference:
             word = "worse" if change.worsening > 0 else "better"
-            kind: FindingKind = {"worse": "bad", "better": "good"}[word] if change in (*worse, *better) else "note"
+            kind: FindingKind = "bad" if change in worse else "good" if change in better else "note"
             yield Finding(kind=kind, text=f"{pair}: bad answers {_numbers(change, comparison)}: {word}.")
     yield from _told(pair, "bad", "worse", worse, comparison)
     yield from _told(pair, "good", "better", better, comparison)

@@ -66,8 +66,9 @@ def verdict_of(record: Record) -> tuple[str, str] | None:
         if result.name == VERDICT and is_about_turn(result):
             if isinstance(result, Score):
                 return result.label or "", result.explanation or ""
-            if isinstance(result, Skipped) and result.label:
-                return result.label, result.reason
+            label = getattr(result, "label", None)
+            if isinstance(result, Skipped) and label:
+                return label, result.reason
     return None
 
 
