@@ -16,7 +16,7 @@ BY_FILE := -n auto --dist loadgroup
 # A throw-away environment imports few of its files: the others need not be compiled.
 PIP_INSTALL_ONCE := -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: install demo demo-phoenix test test-lexical mlflow e2e lint lint-workflows docs docs-images wheel check-version compat-hosts compat-otel clean
+.PHONY: install demo demo-phoenix test test-lexical test-lowest test-pre mlflow e2e lint lint-workflows docs docs-images wheel check-version compat-hosts compat-otel clean
 
 # A stamp records which extras are installed. It is renewed when pyproject.toml changes.
 $(VENV)/bin/python:
@@ -47,6 +47,20 @@ test: $(VENV)/.installed-test
 # Without PyTorch and spaCy: only rules, on every supported Python version.
 test-lexical: $(VENV)/.installed-test-lexical
 	$(BIN)/python -m pytest --ignore tests/e2e $(PARALLEL)
+
+# The tests of the core, with the oldest versions that pyproject.toml allows, and with the newest pre-releases.
+CORE_TESTS := tests/test_settings.py tests/test_instrument.py tests/judges tests/offline/records \
+	tests/integrations/test_contract.py $(addprefix tests/integrations/langchain/test_,compositions.py endings.py) \
+	$(addprefix tests/integrations/llama_index/test_,chat_engines.py query_engines.py streams.py)
+test-lowest: RESOLUTION := --resolution lowest-direct
+test-pre: RESOLUTION := --prerelease allow --upgrade
+test-lowest test-pre: test-%:
+	$(PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/python $(PIP_INSTALL_ONCE) "uv>=0.9"
+	$(VENV)-$*/bin/uv pip compile --quiet $(RESOLUTION) --extra test-core -c constraints.txt pyproject.toml \
+		--python $(VENV)-$*/bin/python -o $(VENV)-$*/requirements.txt
+	$(VENV)-$*/bin/uv pip install --quiet --python $(VENV)-$*/bin/python -r $(VENV)-$*/requirements.txt --no-deps -e .
+	$(VENV)-$*/bin/python -m pytest $(PARALLEL) -W "ignore:.*Click 9:DeprecationWarning" $(CORE_TESTS)
 
 # MLflow's server has an environment of its own: it chooses the versions of a hundred packages.
 $(VENV)-mlflow/bin/mlflow: constraints.txt
@@ -103,4 +117,4 @@ check-version:
 
 
 clean:
-	rm -rf $(VENV) $(VENV)-wheel $(VENV)-mlflow $(VENV)-node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV)-wheel $(VENV)-mlflow $(VENV)-node $(VENV)-lowest $(VENV)-pre build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

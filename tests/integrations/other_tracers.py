@@ -92,9 +92,8 @@ def _instrumented(instrumentor: Any, provider: TracerProvider) -> Iterator[Confi
 
 
 def _openinference(provider: TracerProvider) -> AbstractContextManager[Config]:
-    from openinference.instrumentation.langchain import LangChainInstrumentor
-
-    return _instrumented(LangChainInstrumentor(), provider)
+    module = pytest.importorskip("openinference.instrumentation.langchain")
+    return _instrumented(module.LangChainInstrumentor(), provider)
 
 
 @contextmanager
@@ -118,8 +117,8 @@ def _genai(provider: TracerProvider) -> AbstractContextManager[Config]:
 
 @contextmanager
 def _langfuse(provider: TracerProvider) -> Iterator[Config]:
-    from langfuse import Langfuse
-    from langfuse.langchain import CallbackHandler
+    Langfuse = pytest.importorskip("langfuse").Langfuse
+    CallbackHandler = pytest.importorskip("langfuse.langchain").CallbackHandler
 
     key = f"pk-lf-{uuid4()}"  # Langfuse keeps one client for each key
     client = Langfuse(
@@ -164,9 +163,8 @@ LANGCHAIN: dict[str, Tracer] = {
 
 
 def _openinference_llama_index(provider: TracerProvider) -> AbstractContextManager[Config]:
-    from openinference.instrumentation.llama_index import LlamaIndexInstrumentor
-
-    return _instrumented(LlamaIndexInstrumentor(), provider)
+    module = pytest.importorskip("openinference.instrumentation.llama_index")
+    return _instrumented(module.LlamaIndexInstrumentor(), provider)
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.tracers.context import collect_runs
 from langsmith.run_helpers import get_tracing_context
 from langsmith.utils import get_env_var, tracing_is_enabled
-from openinference.instrumentation.langchain import LangChainInstrumentor
 from opentelemetry import baggage, context, trace
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
 from opentelemetry.instrumentation.utils import is_http_instrumentation_enabled, is_instrumentation_enabled
@@ -103,7 +102,7 @@ def spans() -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    instrumentor = LangChainInstrumentor()
+    instrumentor = pytest.importorskip("openinference.instrumentation.langchain").LangChainInstrumentor()
     instrumentor.instrument(tracer_provider=provider)
     yield exporter
     instrumentor.uninstrument()

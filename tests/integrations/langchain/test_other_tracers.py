@@ -265,7 +265,7 @@ def test_a_function_with_traceable_around_the_chain() -> None:
 
 def test_afterwards_the_other_tracers_are_as_before() -> None:
     """The methods that were wrapped are the original ones."""
-    from langfuse.langchain.CallbackHandler import LangchainCallbackHandler
+    LangchainCallbackHandler = pytest.importorskip("langfuse.langchain.CallbackHandler").LangchainCallbackHandler
     from langsmith._internal.otel._otel_exporter import OTELExporter
 
     before = vars(LangchainCallbackHandler)["_attach_observation"], vars(OTELExporter)["_create_span_for_run"]
@@ -279,7 +279,7 @@ def test_afterwards_the_other_tracers_are_as_before() -> None:
 
 def test_another_version_of_a_tracer_costs_only_its_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     """If spans are kept elsewhere, the turn has spans of ours, and nothing fails."""
-    from openinference.instrumentation.langchain._tracer import OpenInferenceTracer
+    OpenInferenceTracer = pytest.importorskip("openinference.instrumentation.langchain._tracer").OpenInferenceTracer
 
     monkeypatch.delattr(OpenInferenceTracer, "get_span")
     spans = traced("OpenInference")
@@ -289,7 +289,7 @@ def test_another_version_of_a_tracer_costs_only_its_spans(monkeypatch: pytest.Mo
 
 def test_an_invalid_span_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tracer that is switched off makes spans without ids."""
-    from openinference.instrumentation.langchain._tracer import OpenInferenceTracer
+    OpenInferenceTracer = pytest.importorskip("openinference.instrumentation.langchain._tracer").OpenInferenceTracer
     from opentelemetry.trace import NonRecordingSpan
 
     nothing = NonRecordingSpan(SpanContext(0, 0, is_remote=False))
