@@ -74,7 +74,7 @@ mlflow: $(VENV)-mlflow/bin/mlflow
 e2e: $(VENV)/.installed-e2e $(VENV)-mlflow/bin/mlflow
 	$(BIN)/python -m pytest tests/e2e $(BY_FILE)
 
-# The unit tests of the frameworks, with and without the hook: exits with 1 if one fails only with it.
+# The unit tests of the frameworks, with the hook: exits with 1 if one fails only with it.
 # SUITES="core" runs only some of: core agents langgraph prebuilt classic
 compat-hosts:
 	$(PYTHON) scripts/compat/hosts.py $(SUITES)
