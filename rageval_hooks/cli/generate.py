@@ -1,16 +1,32 @@
-"""The options of ``rageval-hooks generate``. Its work is in ``generate_questions``; ``--help`` does not import it."""
+"""``rageval-hooks generate``: make a test set from documents."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from rageval_hooks.cli.output import resumable
+from rageval_hooks.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rageval_hooks.judges.base import Judge
+    from rageval_hooks.offline.jobs.budget import Budget
+    from rageval_hooks.offline.jobs.journal import Journal
+    from rageval_hooks.offline.testsets import Chunk, ChunkIndex, Generated, Plan, QuestionTask, Unanswered
+    from rageval_hooks.privacy import PrivacyPolicy
 
 __all__ = ["generate"]
+
+_OUTPUT_TOKENS: Final = 60
+"""Of one answer of the judge, for the estimate of the cost."""
+
+_JUDGE_CONCURRENCY: Final = 8
+"""Requests at a time, at least: each chunk asks several questions at the same time."""
 
 
 class OnUnanswered(StrEnum):
@@ -91,28 +107,188 @@ def generate(
     the judge are reused. Exit status: 0 when all went well; 1 when a file could not be read, or the judge or the budget
     failed for a chunk; 2 when nothing could be done.
     """
-    from rageval_hooks.cli.generate_questions import GenerateOptions, generate_questions
-
-    options = GenerateOptions(
-        sources=tuple(sources),
-        outputs=tuple(output),
-        judge=judge,
-        judge_options=judge_options,
-        chunk_size=chunk_size,
-        limit=limit,
-        per_chunk=per_chunk,
-        styles=tuple(style or ()),
-        multi_hop=multi_hop,
-        unanswerable=unanswerable,
-        unanswered=unanswered.value,
-        seed=seed,
-        concurrency=concurrency,
-        max_calls=max_calls,
-        max_cost=max_cost,
-        restart=restart,
-        encoding=encoding,
-        dry_run=dry_run,
+    from rageval_hooks.judges.base import resolve_judge
+    from rageval_hooks.offline.jobs.budget import Budget, Spent, with_concurrency
+    from rageval_hooks.offline.jobs.journal import Journal, journal_path
+    from rageval_hooks.offline.jobs.outputs import check_apart, done_path, earlier_result, mark_finished
+    from rageval_hooks.offline.records.files import check_output
+    from rageval_hooks.offline.testsets import (
+        ChunkIndex,
+        Mix,
+        plan_of,
+        resolve_styles,
+        spread,
+        tasks_of,
+        work_of,
+        write_questions,
     )
+    from rageval_hooks.privacy import PrivacyPolicy
+    from rageval_hooks.settings import Settings
+    from rageval_hooks.text.wording import counted
+
     with resumable(output[0]):
-        status = generate_questions(options, say=typer.echo, warn=lambda text: typer.echo(text, err=True))
-    raise typer.Exit(status)
+        # The judge costs money, so everything is checked before it is asked.
+        for file in output:
+            check_output(file)
+        check_apart(map(Path, sources), output)
+        # Absolute paths: importing a store may change the current directory.
+        outputs = [file.absolute() for file in output]
+        styles = resolve_styles(style or ())
+        mix = Mix(multi_hop=multi_hop, unanswerable=unanswerable)
+        settings = Settings.build(judge=judge, judge_options=judge_options)
+        if settings.judge is None:
+            raise ConfigurationError("--judge is required: it writes the questions. Give one such as openai:gpt-5-mini")
+        most = max(_JUDGE_CONCURRENCY, concurrency)
+        writer = resolve_judge(settings.judge, **with_concurrency(settings.judge, settings.judge_options, most))
+        privacy = PrivacyPolicy.of(settings)
+        # Answers about redacted chunks and about original ones differ.
+        work = {**work_of(writer), "redact": True} if privacy.active else work_of(writer)
+
+        found, all_read = _collection(sources, output, chunk_size, encoding, privacy)
+        chunks = spread(found, limit, seed) if limit is not None and limit < len(found) else found
+        documents = len({chunk.document for chunk in found})
+        typer.echo(f"{len(chunks)} of {counted(len(found), 'chunk')} of {counted(documents, 'document')}")
+        index = ChunkIndex(found if mix != Mix() else [])
+        tasks = tasks_of(chunks, styles=styles, per_chunk=per_chunk, mix=mix, index=index, seed=seed)
+        wanted = sum(kind == "multi-hop" for _, kind in zip(tasks, mix.kinds(), strict=False))
+        possible = sum(task.kind == "multi-hop" for task in tasks)
+        if possible < wanted:
+            typer.echo(
+                f"multi-hop questions about {possible} of {counted(wanted, 'chunk')}: the others share no rare word or "
+                "name with another chunk, and get plain questions",
+                err=True,
+            )
+
+        partial, finished = journal_path(outputs[0]), done_path(outputs[0])
+        earlier = None if restart else earlier_result(outputs, work)
+        replace = "name another output, or give --restart to replace it"
+        if earlier is not None and earlier.changed:
+            raise ConfigurationError(
+                f"{output[0]} is a finished test set with another {', '.join(earlier.changed)}: {replace}"
+            )
+        if dry_run or earlier is not None:
+            with Journal(partial if earlier is None else finished, work) as journal:
+                plan = plan_of(tasks, journal)
+            if dry_run:
+                calls = counted(plan.calls, "request")
+                typer.echo(f"{calls} to {writer}, about {plan.tokens:,} input tokens{_price(plan, str(writer))}")
+                typer.echo("dry run: nothing was asked, and nothing was written")
+                return
+            if plan.dropped:
+                lost = counted(plan.dropped, "chunk")
+                raise ConfigurationError(
+                    f"{output[0]} is a finished test set, of which the questions about {lost} would be lost: {replace}"
+                )
+            # Answers of a finished test set are reused if only the number of questions changes.
+            finished.replace(partial)
+        with Journal(partial, work, restart=restart) as journal:
+            if earlier is not None:
+                typer.echo(f"reusing the answers of the finished {output[0]}", err=True)
+            elif len(journal):
+                typer.echo(f"going on from {journal_path(output[0])}", err=True)
+            budget = Budget(max_calls, max_cost, Spent.model_validate(journal.spent))
+            result = asyncio.run(_generate(tasks, writer, journal, index, concurrency, budget, unanswered.value))
+            if len(result.questions) == result.marked:
+                raise ConfigurationError("\n".join(["no question was accepted:", *result.lines()]))
+            for file in outputs:
+                write_questions(file, result.questions)
+        if result.complete:
+            mark_finished(outputs, work, journal=partial)
+        for line in result.lines():
+            typer.echo(line)
+        typer.echo(f"wrote {', '.join(map(str, output))}")
+        if not result.complete:
+            more = " with a larger budget" if result.undone else ""
+            kept = f"the answers are kept in {journal_path(output[0])}"
+            typer.echo(f"run the same command again{more} to resume: {kept}", err=True)
+        if not (result.complete and all_read):
+            raise typer.Exit(1)
+
+
+def _collection(
+    sources: Sequence[str], outputs: Sequence[Path], chunk_size: int, encoding: str | None, privacy: PrivacyPolicy
+) -> tuple[list[Chunk], bool]:
+    """Return all chunks of the sources, as the judge and the test set may have them, and whether all could be read.
+
+    Raises:
+        ConfigurationError: no source has a chunk.
+    """
+    from rageval_hooks.offline.jobs.journal import journal_path
+    from rageval_hooks.offline.jobs.outputs import done_path
+    from rageval_hooks.offline.testsets import chunks_of, chunks_of_store, read_documents, shared_ids, unique_chunks
+    from rageval_hooks.text.wording import counted
+
+    stores = [source for source in sources if _is_object(source)]
+    paths = [Path(source) for source in sources if source not in stores]
+    library = read_documents(
+        paths, exclude=[*outputs, journal_path(outputs[0]), done_path(outputs[0])], encoding=encoding
+    )
+    for line in library.skipped_lines():
+        typer.echo(line, err=True)
+    chunks = list(chunks_of(library.documents, chunk_size))
+    for store in stores:
+        chunks += chunks_of_store(store)
+    problems = list(library.problems)
+    for problem in problems:
+        typer.echo(f"not read: {problem}", err=True)
+    if not chunks:
+        why = ": there is no file with text (text, HTML, PDF, Office, EPUB, e-mail, JSONL)"
+        if problems:
+            # The other problems were printed above.
+            why = f" ({problems[0]})" if len(problems) == 1 else f" ({len(problems)} could not be read)"
+        raise ConfigurationError(f"there is nothing to ask about in {', '.join(sources)}{why}")
+    if shared := shared_ids(chunks):
+        typer.echo(
+            f"{counted(len(shared), 'chunk id')}, such as {min(shared)!r}, with several texts each: these chunks "
+            "are named document:id, and run finds them by their text",
+            err=True,
+        )
+    found = unique_chunks(chunks)
+    if privacy.active:
+        found = [chunk.model_copy(update={"text": privacy.text(chunk.text)}) for chunk in found]
+    return found, not problems
+
+
+def _is_object(source: str) -> bool:
+    """Return True if a source names an object, such as ``my_app.store:vectorstore``, and not a path."""
+    module, colon, name = source.partition(":")
+    parts = (*module.split("."), *name.split("."))
+    return bool(colon) and not Path(source).exists() and all(part.isidentifier() for part in parts)
+
+
+def _price(plan: Plan, judge: str) -> str:
+    """Return the estimated cost in words; empty if the price is not known."""
+    from rageval_hooks.judges.prices import price_usd
+    from rageval_hooks.turn import Usage
+
+    provider, _, model = judge.partition(":")
+    # A question with its answer, or a verdict, takes about as many tokens as two sentences.
+    usage = Usage(input_tokens=plan.tokens, output_tokens=plan.calls * _OUTPUT_TOKENS)
+    price = price_usd(usage, model, provider=provider or None)
+    return "" if price is None else f", about {price:.2f} USD"
+
+
+async def _generate(
+    tasks: list[QuestionTask],
+    judge: Judge,
+    journal: Journal,
+    index: ChunkIndex,
+    concurrency: int,
+    budget: Budget,
+    unanswered: Unanswered,
+) -> Generated:
+    from rageval_hooks.offline.jobs.running import progress_bar
+    from rageval_hooks.offline.testsets import generate
+
+    with progress_bar("generate", len(tasks)) as advance:
+        async with judge:
+            return await generate(
+                tasks,
+                judge,
+                journal,
+                index=index,
+                concurrency=concurrency,
+                budget=budget,
+                unanswered=unanswered,
+                advance=advance,
+            )

@@ -1,16 +1,27 @@
-"""``rageval-hooks run`` asks an application questions; ``run-app`` starts one and evaluates its answers.
-
-The work of ``run`` is in ``ask_questions``, so that ``--help`` does not import that.
-"""
+"""``rageval-hooks run`` asks an application questions; ``run-app`` starts one and evaluates its answers."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import os
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rageval_hooks.cli.output import resumable
+from rageval_hooks.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rageval_hooks.offline.apps import RunSummary
+    from rageval_hooks.offline.jobs.journal import Journal
+    from rageval_hooks.offline.jobs.outputs import EarlierResult
+    from rageval_hooks.offline.records.record import Record
+    from rageval_hooks.offline.testsets import GoldenQuestion
+    from rageval_hooks.privacy import PrivacyPolicy
 
 __all__ = ["run", "run_app"]
 
@@ -76,29 +87,180 @@ def run(
     Exit status: 0 when all questions were answered, but for --max-errors; 1 when more failed; 2 when nothing could be
     done.
     """
-    from rageval_hooks.cli.ask_questions import RunOptions, ask_questions
+    from rageval_hooks.offline.apps import adapt, count_waiting, keep_answers, load, records_of, summarize
+    from rageval_hooks.offline.jobs.journal import Journal, file_hash, journal_path
+    from rageval_hooks.offline.jobs.max_errors import MaxErrors
+    from rageval_hooks.offline.jobs.outputs import BadRows, check_apart, done_path, errors_path, mark_finished
+    from rageval_hooks.offline.records.columns import ColumnMap
+    from rageval_hooks.offline.records.files import check_output, read_records, write_records
+    from rageval_hooks.offline.testsets import read_questions
+    from rageval_hooks.privacy import PrivacyPolicy
+    from rageval_hooks.settings import Settings
+    from rageval_hooks.text.wording import counted
 
-    options = RunOptions(
-        data=data,
-        app=app,
-        output=output,
-        input_key=input_key,
-        repeat=repeat,
-        concurrency=concurrency,
-        timeout=timeout,
-        errors=errors,
-        restart=restart,
-        retry_failed=retry_failed,
-        max_errors=max_errors,
-        mapping=tuple(mapping or ()),
-        encoding=encoding,
-        request=request,
-        follow_redirects=follow_redirects,
-        dry_run=dry_run,
-    )
-    with resumable(output):
-        status = ask_questions(options, say=typer.echo, warn=lambda text: typer.echo(text, err=True))
-    raise typer.Exit(status)
+    with resumable(output), _evaluation_off():
+        allowed = MaxErrors.parse(max_errors)
+        if check_output(output).has_columns:
+            raise ConfigurationError(f"the output {output} should end in .jsonl: a table has no passages")
+        bad_file = errors or errors_path(output)
+        check_apart([data], [output], bad_file)
+        privacy = PrivacyPolicy.of(Settings.build())
+        questions, bad = read_questions(data, mapping=ColumnMap.parse(mapping or ()), encoding=encoding)
+        # Absolute paths: the application may change the current directory.
+        bad_rows = BadRows(bad_file.absolute(), always=errors is not None, privacy=privacy)
+        there = output.absolute()
+        # What decides on the answers, by the names that a user knows. Redacted and original answers are not mixed.
+        work: dict[str, Any] = {"command": "run", "app": app, "data": file_hash(data), "input_key": input_key}
+        work |= {"redact": True} if privacy.active else {}
+
+        earlier = None
+        # An interrupted run has a journal, which keeps the answers itself.
+        if not restart and (not retry_failed or done_path(there).exists()):
+            earlier = _earlier_run(there, {**work, "repeat": repeat}, output, retry_failed)
+        records = list(read_records(there)) if earlier is not None or retry_failed else []
+        kept = [record for record in records if not retry_failed or record.turn.status != "error"]
+        if retry_failed:
+            _check_repeat(records, questions, repeat, output)
+        else:
+            _check_nothing_is_lost(records, {(q.id, privacy.text(q.question)) for q in questions}, repeat, output)
+        target = load(app, request, follow_redirects=follow_redirects)
+        if not inspect.isawaitable(target):
+            adapt(target, input_key)  # errors are reported before anything is written
+        is_finished = earlier is not None and not earlier.changed and not retry_failed
+        if (dry_run or is_finished) and inspect.iscoroutine(target):
+            target.close()
+        if dry_run:
+            answered = {(record.run, record.id) for record in kept}
+            total = len(questions) * repeat
+            done = sum((number, q.id) in answered for q in questions for number in range(1, repeat + 1))
+            if not restart and journal_path(there).exists():
+                with Journal(journal_path(there), work) as journal:
+                    done += total - count_waiting(questions, repeat, journal)
+            typer.echo(f"{counted(total - done, 'call')} of the application, {counted(done, 'answer')} kept")
+            typer.echo("dry run: nothing was asked, and nothing was written")
+            return
+        if is_finished:
+            typer.echo(f"{output} is finished already, with the same options: nothing was asked again", err=True)
+            summary: RunSummary = summarize(records)
+        else:
+            with Journal(journal_path(there), work, restart=restart) as journal:
+                if len(journal):
+                    typer.echo(f"going on from {journal_path(output)}", err=True)
+                keep_answers(kept, questions, repeat, journal, privacy)
+                summary = asyncio.run(
+                    _ask(target, app, input_key, questions, journal, repeat, concurrency, timeout, privacy)
+                )
+                write_records(there, records_of(questions, repeat, journal))
+                journal.remove()
+            mark_finished([there], {**work, "repeat": repeat})
+
+        for line in summary.lines():
+            typer.echo(line)
+        with bad_rows:
+            for row in bad:
+                bad_rows.add(row)
+        if bad:
+            reason = f"{bad_file} (line {bad[0].line}: {bad[0].reason})"
+            typer.echo(f"{counted(len(bad), 'row')} of {data} could not be used: {reason}", err=True)
+        typer.echo(f"wrote {output}")
+        if summary.errors and summary.errors == summary.records:
+            raise typer.Exit(2)  # the application does not work
+        too_many = not allowed.allows(summary.errors, summary.records)
+        if too_many and str(allowed) != "0":
+            typer.echo(f"{counted(summary.errors, 'question')} failed: --max-errors allows {allowed}", err=True)
+        if too_many or bad:
+            raise typer.Exit(1)
+
+
+@contextmanager
+def _evaluation_off() -> Iterator[None]:
+    """Switch the application's own rageval-hooks off: test answers are neither evaluated twice nor mixed with others.
+
+    The application is imported later, and calls instrument() then: only the environment reaches it.
+    """
+    before = os.environ.get("RAGEVAL_ENABLED")
+    os.environ["RAGEVAL_ENABLED"] = "false"
+    try:
+        yield
+    finally:
+        del os.environ["RAGEVAL_ENABLED"]
+        if before is not None:
+            os.environ["RAGEVAL_ENABLED"] = before
+
+
+def _earlier_run(there: Path, work: dict[str, Any], output: Path, retry_failed: bool) -> EarlierResult | None:
+    """Return the finished run in the output whose answers are kept; None if there is no such run.
+
+    Raises:
+        ConfigurationError: the output would lose its answers.
+    """
+    from rageval_hooks.offline.jobs.outputs import earlier_result
+
+    earlier = earlier_result([there], work)
+    # Other questions or more repetitions add answers; everything else makes the old answers invalid.
+    changed = [] if earlier is None else [name for name in earlier.changed if name not in ("data", "repeat")]
+    if changed and not retry_failed:
+        raise ConfigurationError(
+            f"{output} holds a finished run with another {', '.join(changed)}: "
+            "name another output, or give --restart to replace it"
+        )
+    return earlier
+
+
+def _check_nothing_is_lost(
+    records: Iterable[Record], wanted: Container[tuple[str, str]], repeat: int, output: Path
+) -> None:
+    """Check that a larger test set keeps every answer of the finished one."""
+    from rageval_hooks.text.wording import counted
+
+    if lost := sum((record.id, record.turn.query) not in wanted or record.run > repeat for record in records):
+        raise ConfigurationError(
+            f"{output} holds a finished run, of which {counted(lost, 'answer')} would be lost: "
+            "name another output, or give --restart to replace it"
+        )
+
+
+def _check_repeat(records: Iterable[Record], questions: Iterable[GoldenQuestion], repeat: int, output: Path) -> None:
+    """Check that --retry-failed keeps all repetitions of the output."""
+    asked = {question.id for question in questions}
+    most = max((record.run for record in records if record.id in asked), default=1)
+    if most > repeat:
+        raise ConfigurationError(
+            f"{output} has answers to {most} repetitions, which --retry-failed would keep only "
+            f"{repeat} of: give --repeat {most}, or another output"
+        )
+
+
+async def _ask(
+    target: Any,
+    name: str,
+    input_key: str | None,
+    questions: Sequence[GoldenQuestion],
+    journal: Journal,
+    repeat: int,
+    concurrency: int,
+    timeout: float,
+    privacy: PrivacyPolicy,
+) -> RunSummary:
+    from rageval_hooks.offline.apps import adapt, run_questions
+    from rageval_hooks.offline.jobs.running import progress_bar
+
+    if inspect.isawaitable(target):  # a factory that is a coroutine function
+        try:
+            target = await target
+        except (Exception, SystemExit) as error:
+            raise ConfigurationError(f"--app: {name}() failed: {type(error).__name__}: {error}") from error
+    with progress_bar("run", len(questions) * repeat) as advance:
+        return await run_questions(
+            questions,
+            adapt(target, input_key),
+            journal,
+            repeat=repeat,
+            concurrency=concurrency,
+            timeout=timeout,
+            privacy=privacy,
+            advance=advance,
+        )
 
 
 def run_app(

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 import rageval_hooks
-from rageval_hooks.cli.ask_questions import RunOptions, ask_questions
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.offline.jobs.journal import Journal, file_hash, journal_path
@@ -25,6 +24,7 @@ from rageval_hooks.offline.records.files import read_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Passage, Turn
+from tests.command import invoke
 from tests.integrations.langchain import fakes as langchain
 from tests.integrations.llama_index import fakes as llama_index
 
@@ -53,14 +53,16 @@ class Bench:
         self.data.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def status(self, app: Any, *, keep: bool = False, **options: Any) -> int:
-        self.said.clear()
-        self.warned.clear()
         # Most tests ask another application under the same name: a finished output would be reused.
         if not keep and not options.get("retry_failed"):
             self.output.unlink(missing_ok=True)
         vars(sys.modules[self.module])["app"] = app
-        given = {"data": self.data, "app": f"{self.module}:app", "output": self.output, "timeout": 20.0, **options}
-        return ask_questions(RunOptions(**given), self.said.append, self.warned.append)
+        return self.run(f"{self.module}:app", **options)
+
+    def run(self, app: str, *, data: Path | None = None, **options: Any) -> int:
+        done = invoke("run", data or self.data, app=app, **{"output": self.output, "timeout": 20.0, **options})
+        self.said, self.warned = done.stdout.splitlines(), done.stderr.splitlines()
+        return done.exit_code
 
     def __call__(self, app: Any, *, status: int = 0, **options: Any) -> list[Record]:
         assert self.status(app, **options) == status, self.said + self.warned
@@ -496,7 +498,7 @@ class TestErrors:
         """With what the module has."""
         vars(sys.modules[bench.module])["app"] = 7
         with pytest.raises(ConfigurationError, match=re.escape(message)):
-            ask_questions(RunOptions(bench.data, name.format(module=bench.module), bench.output), print, print)
+            bench.run(name.format(module=bench.module))
 
         assert not bench.output.exists()
 
@@ -808,7 +810,7 @@ class TestGoldenAnswers:
     def test_columns_can_be_named(self, bench: Bench) -> None:
         """By --map, also inside of nested values."""
         bench.write([{"item": {"frage": "a?"}, "loesung": "Blue."}])
-        [record] = bench(both, mapping=("query=item.frage", "reference=loesung"))
+        [record] = bench(both, map=("query=item.frage", "reference=loesung"))
         assert (record.turn.query, record.turn.reference) == ("a?", "Blue.")
 
     @pytest.mark.parametrize("field", ["query", "reference", "target"])
@@ -816,7 +818,7 @@ class TestGoldenAnswers:
         """Also for an optional field, which would be empty in every row."""
         bench.write([{"question": "a?", "loesung": "Blue."}])
         with pytest.raises(TurnError, match=f"'losung', which --map names for the {field}. Did you mean 'loesung'"):
-            bench(both, mapping=(f"{field}=losung",))
+            bench(both, map=(f"{field}=losung",))
 
 
 class TestFailures:
@@ -906,9 +908,8 @@ class TestHttp:
 
         with JudgeServer() as server:
             server.otherwise(reply)
-            given = {"data": bench.data, "app": f"{server.url}/chat/completions", "output": bench.output}
-            options = RunOptions(**given, request='{"q": {"text": "{question}"}}', concurrency=1)
-            assert ask_questions(options, bench.said.append, bench.warned.append) == 0
+            url = f"{server.url}/chat/completions"
+            assert bench.run(url, request='{"q": {"text": "{question}"}}', concurrency=1) == 0
         first, _ = read_records(bench.output)
         assert received[0] == {"q": {"text": "When was the pier opened?"}}
         assert (first.turn.response, [passage.text for passage in first.turn.passages]) == (
@@ -932,9 +933,7 @@ class TestHttp:
         """Are not followed, but for those of the same host if the user says so: with the question, by POST."""
         with served(status) as (url, asked), served(200) as (other, asked_there):
             asked.location = location.format(other=other)
-            given = {"data": bench.data, "app": f"{url}/here", "output": bench.output, "follow_redirects": follow}
-            expected = 0 if message is None else 2
-            assert ask_questions(RunOptions(**given), bench.said.append, bench.warned.append) == expected
+            assert bench.run(f"{url}/here", follow_redirects=follow) == (0 if message is None else 2)
         answers = [record.turn.response for record in read_records(bench.output)]
         assert answers == (["In 2019."] * 2 if message is None else ["", ""])
         if message is not None:
@@ -946,8 +945,7 @@ class TestHttp:
         """Is an error of its question."""
         with served(200) as (url, asked):
             asked.body = b"x" * ((16 << 20) + 1)
-            given = {"data": bench.data, "app": url, "output": bench.output}
-            assert ask_questions(RunOptions(**given), bench.said.append, bench.warned.append) == 2
+            assert bench.run(url) == 2
         assert "the reply is larger than 16 MiB" in "\n".join(bench.said)
 
     @pytest.mark.parametrize("option", [{"request": '{"q": "{question}"}'}, {"follow_redirects": True}])

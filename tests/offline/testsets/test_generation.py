@@ -5,15 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rageval_hooks.cli.generate_questions import GenerateOptions, generate_questions
 from rageval_hooks.errors import ConfigurationError, JudgeRejectedError, UnknownNameError
 from rageval_hooks.offline.testsets.testset import read_questions
+from tests.command import invoke
 from tests.judges.server import Gate, JudgeServer, Received, Reply, answer, error, held
 
 FACTS = [
@@ -83,19 +83,11 @@ class Bench:
     def rows(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.output.read_text().splitlines()]
 
-    def __call__(self, *outputs: Path, **options: Any) -> int:
-        self.said.clear()
-        self.warned.clear()
-        given = GenerateOptions(
-            **{
-                "sources": (str(self.folder / "documents"),),
-                "outputs": outputs or (self.output,),
-                "judge": "openai:writer",
-                "chunk_size": 70,
-                **options,
-            }
-        )
-        return generate_questions(given, self.said.append, self.warned.append)
+    def __call__(self, *outputs: Path, sources: Sequence[str] | None = None, **options: Any) -> int:
+        given = {"judge": "openai:writer", "chunk_size": 70, "output": outputs or (self.output,), **options}
+        done = invoke("generate", *(sources or [str(self.folder / "documents")]), **given)
+        self.said, self.warned = done.stdout.splitlines(), done.stderr.splitlines()
+        return done.exit_code
 
 
 @pytest.fixture
@@ -150,7 +142,7 @@ class TestTheTestSet:
 
     def test_several_pairs_and_styles(self, bench: Bench) -> None:
         """The styles take turns over the whole set; the prompt says what each is like."""
-        assert bench(per_chunk=3, styles=("factual,keyword", "multi-part", "yes-no"), concurrency=1) == 0
+        assert bench(per_chunk=3, style=("factual,keyword", "multi-part", "yes-no"), concurrency=1) == 0
 
         assert [row["style"] for row in bench.rows] == ["factual", "keyword", "multi-part", "yes-no"] * 2 + ["factual"]
         first = next(wanted(request) for request in bench.server.requests if is_draft(request))
@@ -352,7 +344,7 @@ class TestWhatGoesWrong:
             ({"judge": None}, ConfigurationError, "--judge is required"),
             ({"outputs": (Path("set.xlsx"),)}, ConfigurationError, "the output set.xlsx should end in .csv or"),
             ({"outputs": (Path("nowhere/set.csv"),)}, ConfigurationError, "there is no folder nowhere"),
-            ({"styles": ("factul",)}, UnknownNameError, "unknown style 'factul'. Did you mean 'factual'"),
+            ({"style": ("factul",)}, UnknownNameError, "unknown style 'factul'. Did you mean 'factual'"),
             ({"sources": ("nowhere",)}, ConfigurationError, "there is no file or folder 'nowhere'"),
             ({"sources": ("no_such_module:store",)}, ConfigurationError, "source: no module 'no_such_module'"),
         ],

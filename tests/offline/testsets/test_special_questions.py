@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks.cli.ask_questions import RunOptions, ask_questions
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import REGISTRY
 from rageval_hooks.offline.records.files import read_records
@@ -18,6 +17,7 @@ from rageval_hooks.offline.report import build_report
 from rageval_hooks.offline.report.text import to_plain_text
 from rageval_hooks.offline.scoring import score_file
 from rageval_hooks.offline.testsets import Chunk, ChunkIndex, read_questions
+from tests.command import invoke
 from tests.judges.server import Received, Reply, answer, error
 from tests.offline.scoring.test_scoring import pipeline
 from tests.offline.testsets.test_generation import Bench, asked, bench, is_draft, writer
@@ -242,10 +242,9 @@ def test_from_the_run_to_the_report(tmp_path: Path) -> None:
     ]
     data, answers, scores = (tmp_path / f"{name}.jsonl" for name in ("set", "answers", "scores"))
     data.write_text("".join(json.dumps(row) + "\n" for row in questions))
-    said: list[str] = []
-    app = f"{__name__}:respond"
-    assert ask_questions(RunOptions(data=data, app=app, output=answers), said.append, said.append) == 0
-    assert "the application declined 1 of 2 questions marked as unanswerable" in said
+    done = invoke("run", data, app=f"{__name__}:respond", output=answers)
+    assert done.exit_code == 0
+    assert "the application declined 1 of 2 questions marked as unanswerable" in done.stdout
 
     outputs = []
     for workers in (1, 2):
