@@ -86,7 +86,7 @@ def _load(given: argparse.Namespace) -> tuple[list[Any], Callable[[Any], str]]:
     """Return the records of the file and the function that scores one, by the checkout that comes first in the path."""
     metrics = _BOTH if given.metrics == "BOTH" else given.metrics
     try:
-        from rageval_hooks.offline.records.files import read_records
+        from rageval_hooks.offline.records import read_records
     except ImportError:
         from rageval_hooks.offline.files import read_records  # type: ignore[import-not-found,no-redef]
 

@@ -111,7 +111,7 @@ def generate(
     from rageval_hooks.offline.jobs.budget import Budget, Spent, with_concurrency
     from rageval_hooks.offline.jobs.journal import Journal, journal_path
     from rageval_hooks.offline.jobs.outputs import check_apart, done_path, earlier_result, mark_finished
-    from rageval_hooks.offline.records.files import check_output
+    from rageval_hooks.offline.records.writing import check_output
     from rageval_hooks.offline.testsets import (
         ChunkIndex,
         Mix,

@@ -75,7 +75,7 @@ def write_file(output: Path, content: bytes) -> None:
     Raises:
         ExportError: it cannot be written.
     """
-    from rageval_hooks.offline.records.files import atomic_file
+    from rageval_hooks.offline.records.writing import atomic_file
 
     try:
         with atomic_file(output) as file:
@@ -88,9 +88,10 @@ def write_file(output: Path, content: bytes) -> None:
 def watch_records(records: Iterable[Record], path: Path) -> Iterator[Record]:
     """Yield records, and show on a terminal how many have been read."""
     from rageval_hooks.offline.jobs.running import progress_bar
+    from rageval_hooks.offline.records import count_rows
 
-    # Counting the lines first takes a moment, and only JSON Lines has one per record.
-    total = _count_lines(path) if sys.stderr.isatty() and path.suffix.lower() == ".jsonl" else None
+    # Counting the lines first takes a moment.
+    total = count_rows(path) if sys.stderr.isatty() else None
     with progress_bar(f"reading {path.name}", total) as advance:
         for record in records:
             advance(1)
@@ -128,12 +129,3 @@ def load_encoder(model: str | None, layer: int | None, language: str, rescale: b
     from rageval_hooks.offline.report import load_bertscore
 
     return load_bertscore(model, layers=layer, language=language, rescale=rescale)
-
-
-def _count_lines(path: Path) -> int:
-    count = 0
-    with path.open("rb") as file:
-        # In blocks of a megabyte: iterating over lines takes ten times as long.
-        while block := file.read(1 << 20):
-            count += block.count(b"\n")
-    return count

@@ -91,8 +91,9 @@ def run(
     from rageval_hooks.offline.jobs.journal import Journal, file_hash, journal_path
     from rageval_hooks.offline.jobs.max_errors import MaxErrors
     from rageval_hooks.offline.jobs.outputs import BadRows, check_apart, done_path, errors_path, mark_finished
+    from rageval_hooks.offline.records import read_records
     from rageval_hooks.offline.records.columns import ColumnMap
-    from rageval_hooks.offline.records.files import check_output, read_records, write_records
+    from rageval_hooks.offline.records.writing import check_output, write_records
     from rageval_hooks.offline.testsets import read_questions
     from rageval_hooks.privacy import PrivacyPolicy
     from rageval_hooks.settings import Settings

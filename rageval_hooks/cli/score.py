@@ -217,11 +217,10 @@ def _records(
     file: Path, context: Path | None, required: tuple[str, ...], mapping: list[str] | None, encoding: str | None
 ) -> Iterator[Record]:
     """Yield the usable records of the input."""
+    from rageval_hooks.offline.records import check_file
     from rageval_hooks.offline.records.columns import ColumnMap
-    from rageval_hooks.offline.records.conversations import read_conversation
-    from rageval_hooks.offline.records.reading import Item, read_items
+    from rageval_hooks.offline.records.reading import Item, read_conversation, read_items
     from rageval_hooks.offline.records.record import Record
-    from rageval_hooks.offline.records.rows import check_file
 
     check_file(file)
     if context is not None:

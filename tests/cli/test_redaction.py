@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rageval_hooks.offline.records.files import read_records
+from rageval_hooks.offline.records import read_records
 from tests.cli.test_cli import run
 from tests.judges.server import JudgeServer
 from tests.offline.testsets.test_generation import FACTS, writer

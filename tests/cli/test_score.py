@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rageval_hooks import Score
-from rageval_hooks.offline.records.files import read_records
+from rageval_hooks.offline.records import read_records
 from tests.cli.test_cli import COMMAND, run
 from tests.judges.server import Gate, JudgeServer, answer, held
 from tests.offline.records.test_readers import write_csv, write_lines

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rageval_hooks import ErrorInfo, Passage, Score, Turn
-from rageval_hooks.offline.records.files import write_records
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.writing import write_records
 
 __all__ = ["record", "write"]
 

@@ -20,10 +20,10 @@ from rageval_hooks.offline.agreement.statistics import (
     kappa,
     kappa_interval,
 )
+from rageval_hooks.offline.records import BadRow
 from rageval_hooks.offline.records.columns import ColumnMap
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.rows import BadRow
 from rageval_hooks.offline.report.definitions import define_score
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Score

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from rageval_hooks.errors import TurnError, requires
-from rageval_hooks.offline.records.columns import ColumnMap, missing_column, suggest, take_fields
-from rageval_hooks.offline.records.from_row import explain, record_from_row
-from rageval_hooks.offline.records.reading import hint_for, read_items
+from rageval_hooks.offline.records.columns import ColumnMap, check_columns
+from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record, holds_turn
+from rageval_hooks.offline.records.rows import explain, record_from_row
 from rageval_hooks.score import Evaluation
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.turn import Turn
@@ -82,9 +81,11 @@ def read_dataset(data: object, required: Sequence[str], mapping: Mapping[str, st
         rows = _frame_rows(dataset.frame)
     elif isinstance(data, Iterable):
         rows = list(data)
-    _check_columns(rows, required, columns)
+    # Our own rows have their fields under our names, so they need no columns.
+    sample = [row for row in rows[:_SAMPLE] if isinstance(row, Mapping) and not _is_ours(row)]
+    check_columns("", sample, required, columns, is_table=dataset.frame is not None, show="mapping={}".format)
     for number, row in enumerate(rows, 1):
-        dataset.add(_record(row, number, required, columns, table=dataset.frame is not None))
+        dataset.add(_record(row, number, required, columns))
     return dataset
 
 
@@ -102,27 +103,10 @@ def turn_of(value: object, required: Sequence[str]) -> Turn:
         return value
     if not isinstance(value, Mapping):
         raise TurnError(f"the turn is a {type(value).__name__}: pass a rageval_hooks.Turn or a dict")
-    found = _record(value, 1, required, None, table=False)
+    found = _record(value, 1, required, None)
     if isinstance(found, str):
         raise TurnError(found)
     return found.turn
-
-
-def _check_columns(rows: Sequence[object], required: Sequence[str], columns: ColumnMap | None) -> None:
-    """Check that the required fields have a column.
-
-    Raises:
-        TurnError: one has none; the message has the mapping to write.
-    """
-    # Our own rows have their fields under our names, so they need no columns.
-    sample = [row for row in rows[:_SAMPLE] if isinstance(row, Mapping) and not _is_ours(row)]
-    found = [take_fields(row, columns) for row in sample]
-    present = set(chain.from_iterable(fields.values for fields in found))
-    missing = [name for name in required if name not in present]
-    if sample and missing:
-        given = list(dict.fromkeys(chain.from_iterable(sample)))
-        used = set(chain.from_iterable(fields.columns.values() for fields in found))
-        raise missing_column(missing[0], given, hint_for(suggest(missing, sample, used), "mapping={}".format))
 
 
 def _is_ours(row: Mapping[str, Any]) -> bool:
@@ -130,9 +114,7 @@ def _is_ours(row: Mapping[str, Any]) -> bool:
     return holds_turn(row) or {"query", "response", "retrieval_queries"} <= row.keys()
 
 
-def _record(
-    row: object, number: int, required: Sequence[str], columns: ColumnMap | None, *, table: bool
-) -> Record | str:
+def _record(row: object, number: int, required: Sequence[str], columns: ColumnMap | None) -> Record | str:
     """Return the record of a row, or why it cannot be used."""
     try:
         if isinstance(row, Record):
@@ -147,7 +129,7 @@ def _record(
         if _is_ours(row):
             turn = Turn.model_validate(row)
             return Record(id=turn.id or str(number), turn=turn)
-        return record_from_row(row, str(number), required, table=table, mapping=columns)
+        return record_from_row(row, str(number), required, columns)
     except (ValidationError, TurnError) as error:
         return shorten(explain(error), _SHOWN)
 

@@ -11,8 +11,8 @@ from typing import IO, Any, Self
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.jobs.journal import FORMAT, file_hash, journal_path, work_in
-from rageval_hooks.offline.records.files import atomic_file
-from rageval_hooks.offline.records.rows import BadRow
+from rageval_hooks.offline.records import BadRow
+from rageval_hooks.offline.records.writing import atomic_file
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.runtime.jsonable import plain_value
 

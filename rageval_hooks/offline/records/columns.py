@@ -1,22 +1,24 @@
 """Which columns of a row hold the question, the answer and so on: a table of names, and what the user maps.
 
 A field is in a column with one of its names, or inside an object of another tool: ``inputs.question``, either nested or
-as the name of a column.
+as the name of a column. Everything else is named by the user.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, TurnError, UnknownNameError, requires
 from rageval_hooks.offline.records.values import are_no_texts, chat_text, is_missing, may_be_passages, unpacked
 
-__all__ = ["ALIASES", "ColumnMap", "Fields", "canonical", "has_column", "missing_column", "suggest", "take_fields"]
+__all__ = ["ALIASES", "ColumnMap", "Fields", "as_options", "canonical", "check_columns", "has_column", "take_fields"]
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -96,14 +98,11 @@ _INSIDE = {
 }
 """Field → its names within a container."""
 
-_ROLES = {"query": "user", "response": "assistant"}
+_ROLES = {"query": "user", "response": "assistant", "reference": "assistant"}
 """Field → the role whose last message it is, in a column of chat messages."""
 
-_NOTED_FIELDS = ("query", "response", "passages", "reference")
+_NOTED = ("query", "response", "passages", "reference")
 """Fields for which a wrong choice of the column changes scores."""
-
-_PACKED_NAMES = frozenset({"generated_answer", "retrieved_passages"})
-"""Columns of open-rag-eval, which hold lists and objects as text in files of any format."""
 
 # Between a lower-case letter or digit and a capital: "actualOutput" becomes "actual_output".
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -119,7 +118,6 @@ _NO_RESPONSE = re.compile(
     r"gold|true|truth|correct|expect|ideal|reference|target|label|\bgt\b|_gt\b|\bgt_|human|input|quer|question|prompt"
     r"|_ok\b|context|passage|chunk|evidence|document"
 )
-_MOST_PROPOSED = 8
 
 
 @lru_cache(maxsize=4096)
@@ -135,7 +133,7 @@ def canonical(name: str) -> str:
 
 def has_column(name: str, columns: Iterable[str]) -> bool:
     """Return True if one of the columns is a field's, under any of its names."""
-    return bool(_plan(tuple(columns)).direct[name])
+    return bool(_direct(tuple(columns))[name])
 
 
 class ColumnMap:
@@ -181,14 +179,14 @@ class ColumnMap:
         path = self.paths[name]
         if path in row:  # a name with dots in it comes before a path
             return row[path]
-        expression = self._compiled.get(path)
-        if expression is None:
+        if path not in self._compiled:
             return None
         from jmespath.exceptions import JMESPathError  # type: ignore[import-untyped]
 
         try:
             # Cells of tables hold lists and objects as text.
-            return expression.search({name: unpacked(value) if name in path else value for name, value in row.items()})
+            cells = {name: unpacked(value) if name in path else value for name, value in row.items()}
+            return self._compiled[path].search(cells)
         except JMESPathError:  # join(', ', answers) of a row whose answers are null
             return None
 
@@ -213,14 +211,12 @@ class Fields:
         columns: field → the column or path that the value comes from.
         others: field → further columns that might have been meant.
         rest: columns that no field takes, with their values.
-        packed: fields whose text holds a list or object, whatever the format of the file.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     others: dict[str, list[str]] = field(default_factory=dict)
     rest: dict[str, Any] = field(default_factory=dict)
-    packed: set[str] = field(default_factory=set)
 
     def get(self, name: str) -> Any:
         """Return the value of a field; None if it has none."""
@@ -232,52 +228,12 @@ class Fields:
         self.columns[name] = column
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """The columns that could hold each field: the same for all rows with these columns.
-
-    Attributes:
-        fields: the fields, in the order of ALIASES: a column belongs to the first one that wants it.
-        direct: field → columns with one of its names, the preferred one first.
-        flat: field → columns such as ``inputs.question``.
-        containers: field → columns that may hold an object with the field.
-        numbered: groups of columns that hold one passage each: ``context_1``, ``context_2``.
-    """
-
-    fields: Sequence[str]
-    direct: Mapping[str, list[str]]
-    flat: Mapping[str, list[str]]
-    containers: Mapping[str, list[str]]
-    numbered: list[list[str]]
-
-
 @lru_cache(maxsize=256)
-def _plan(columns: tuple[str, ...]) -> _Plan:
+def _direct(columns: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return the columns with a name of each field, the preferred one first."""
     # The first of several columns with the same canonical name wins, so it is entered last.
     names = {canonical(column): column for column in reversed(columns)}
-    direct = {name: [names[alias] for alias in aliases if alias in names] for name, aliases in ALIASES.items()}
-    flat: dict[str, list[str]] = {name: [] for name in _CONTAINERS}
-    groups: dict[tuple[str, str], dict[int, str]] = {}
-    for column in columns:
-        # "inputs.question" in LangSmith, "inputs/question" in MLflow.
-        parts = re.split(r"[./]", canonical(column))
-        for name, wanted in _CONTAINERS.items():
-            if len(parts) > 1 and parts[0] in wanted and parts[-1] in _INSIDE[name]:
-                flat[name].append(column)
-        if found := _NUMBERED.fullmatch(canonical(column)):
-            groups.setdefault((found[1], found[3] or ""), {})[int(found[2])] = column
-    containers = {}
-    for name, wanted in _CONTAINERS.items():
-        # LangChain's RetrievalQA returns {"query": …, "result": …}, which scripts write into a column "answer".
-        more = ALIASES[name] if name in _ROLES else ()
-        containers[name] = [names[alias] for alias in dict.fromkeys((*wanted, *more)) if alias in names]
-    numbered = [[group[number] for number in sorted(group)] for group in groups.values()]
-    fields = [
-        name
-        for name in ALIASES
-        if direct[name] or flat.get(name) or containers.get(name) or (name == "passages" and numbered)
-    ]
-    return _Plan(fields, direct, flat, containers, numbered)
+    return {name: [names[alias] for alias in aliases if alias in names] for name, aliases in ALIASES.items()}
 
 
 def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fields:
@@ -288,17 +244,46 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
         mapping: the columns that the user named; they come first.
     """
     found = Fields()
-    used: set[str] = set()
     absent: Collection[str] = ()
+    # Columns that are a field, and those that hold one inside: {"answer": {"result": …}} has no reference.
+    used: set[str] = set()
+    opened: set[str] = set()
     if mapping is not None:
         absent = mapping.absent
         for name, path in mapping.paths.items():
             found.take(name, path, mapping.value(name, row))
             used.add(path)
-    plan = _plan(tuple(row))
-    for name in plan.fields:
-        if name not in found.values and name not in absent:
-            used.update(_take(name, plan, row, found, used))
+            opened.add(re.split(r"[.\[]", path)[0])
+    direct = _direct(tuple(row))
+    # In the order of ALIASES: a column belongs to the first field that wants it.
+    for name in ALIASES:
+        if name in found.values or name in absent:
+            continue
+        candidates = [column for column in direct[name] if column not in used and column not in opened]
+        if name == "passages":
+            # In our own column such a value is an error, which is reported where it is read.
+            candidates = [column for column in candidates if column == name or may_be_passages(row[column])]
+        present = [column for column in candidates if not is_missing(row[column])]
+        # Passages may be an object themselves: texts by their ids.
+        is_nested = name in _CONTAINERS and name != "passages"
+        plain = [column for column in present if not (is_nested and isinstance(unpacked(row[column]), Mapping))]
+        if plain:
+            found.take(name, plain[0], row[plain[0]])
+            found.others[name] = [other for other in present if other != plain[0]]
+            used.add(plain[0])
+        elif inside := _inside(name, row, used):
+            column, path, value = inside
+            found.take(name, path, value)
+            (used if column == path else opened).add(column)
+        elif name == "passages" and (columns := _numbered(row)):
+            texts = [row[column] for column in columns if not is_missing(row[column])]
+            found.take(name, " + ".join(columns), texts)
+            used.update(columns)
+        elif candidates:
+            # An empty column is still the field's column: a missing value is reported as such.
+            column = (present or candidates)[0]
+            found.take(name, column, row[column])
+            used.add(column)
     # ARES writes the passage into a column "document". The name of a file has fewer words.
     document = found.get("document")
     is_text = isinstance(document, list) or (isinstance(document, str) and len(document.split()) >= 5)
@@ -306,103 +291,187 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
         found.take("passages", found.columns.pop("document"), found.values.pop("document"))
     for name, others in found.others.items():
         # A column that another field takes is no alternative.
-        found.others[name] = [column for column in others if column not in used]
-    for column, value in row.items():
-        if column not in used and not is_missing(value):
-            found.rest[column] = value
+        found.others[name] = [column for column in others if column not in used and name in _NOTED]
+    found.rest = {column: value for column, value in row.items() if column not in used and not is_missing(value)}
     return found
 
 
-def _take(name: str, plan: _Plan, row: Mapping[str, Any], found: Fields, used: Collection[str]) -> Iterable[str]:
-    """Take the value of a field, and return the columns that it fills."""
-    # A column whose inside is another field is not a field as well: {"answer": {"result": ...}} has no reference.
-    opened = {re.split(r"[.\[]", path)[0] for path in found.columns.values()}
-    candidates = [column for column in plan.direct[name] if column not in used and column not in opened]
-    if name == "passages":
-        # In our own column such a value is an error, which is reported where it is read.
-        candidates = [column for column in candidates if column == "passages" or may_be_passages(row[column])]
-    present = [column for column in candidates if not is_missing(row[column])]
-    # Passages may be an object themselves: texts by their ids.
-    may_be_inside = name in _CONTAINERS and name != "passages"
-    own = [column for column in present if not (may_be_inside and isinstance(unpacked(row[column]), Mapping))]
-    if own:
-        found.take(name, own[0], row[own[0]])
-        if canonical(own[0]) in _PACKED_NAMES:
-            found.packed.add(name)
-        if name in _NOTED_FIELDS:
-            found.others[name] = [other for other in present if other != own[0]]
-        return own[:1]
-    for column in plan.flat.get(name, ()):
-        if column not in used and not is_missing(row[column]):
-            found.take(name, column, row[column])
-            return (column,)
-    for column in plan.containers.get(name, ()):
-        inner = _inside(name, unpacked(row[column]))
-        if inner is not None:
-            key, value = inner
-            found.take(name, f"{column}.{key}" if key else column, value)
-            return () if key else (column,)
-    for columns in plan.numbered if name == "passages" else ():
-        texts = [row[column] for column in columns if not is_missing(row[column])]
+def _inside(name: str, row: Mapping[str, Any], used: Collection[str]) -> tuple[str, str, Any] | None:
+    """Return the column, the path and the value of a field that another tool nests; None if there is none."""
+    if name not in _CONTAINERS:
+        return None
+    places: dict[tuple[str, str], tuple[str, str, Any]] = {}
+    containers: dict[str, str] = {}
+    for column, value in row.items():
+        if column in used:
+            continue
+        # "inputs.question" in LangSmith, "inputs/question" in MLflow.
+        parts = re.split(r"[./]", canonical(column))
+        inner = unpacked(value)
+        if len(parts) > 1 and not is_missing(value):
+            places.setdefault((parts[0], parts[-1]), (column, column, value))
+        elif isinstance(inner, Mapping):
+            for key, item in inner.items():
+                if not is_missing(item):
+                    places.setdefault((parts[0], canonical(key)), (column, f"{column}.{key}", item))
+        containers.setdefault(parts[0], column)
+    # LangChain's RetrievalQA returns {"query": …, "result": …}, which scripts write into a column "answer".
+    wanted = dict.fromkeys((*_CONTAINERS[name], *(ALIASES[name] if name in ("query", "response") else ())))
+    for container in wanted:
+        for alias in _INSIDE[name] if places else ():
+            if found := places.get((container, alias)):
+                return found
+        if name in _ROLES and container in containers:
+            column = containers[container]
+            if text := chat_text(unpacked(row[column]), _ROLES[name]):
+                return column, f"{column}.messages", text
+    return None
+
+
+def _numbered(row: Mapping[str, Any]) -> list[str]:
+    """Return the columns that hold one passage each: ``context_1``, ``context_2``; empty without any."""
+    groups: dict[tuple[str, str], dict[int, str]] = {}
+    for column in row:
+        if match := _NUMBERED.fullmatch(canonical(column)):
+            groups.setdefault((match[1], match[3] or ""), {})[int(match[2])] = column
+    for group in groups.values():
+        texts = [row[column] for column in group.values() if not is_missing(row[column])]
         if texts and all(isinstance(text, str) for text in texts) and not all(map(are_no_texts, texts)):
-            found.take("passages", " + ".join(columns), texts)
-            return columns
-    # An empty column is still the field's column: a missing value is reported as such.
-    for column in (*present, *candidates):
-        found.take(name, column, row[column])
-        return (column,)
-    return ()
+            return [group[number] for number in sorted(group)]
+    return []
 
 
-def _inside(name: str, value: Any) -> tuple[str, Any] | None:
-    """Return the key and the value of a field within an object, or the text of chat messages without a key."""
-    if isinstance(value, list):
-        text = chat_text(value, _ROLES[name]) if name in _ROLES else ""
-        return ("", text) if text else None
-    if not isinstance(value, Mapping):
-        return None
-    keys = {canonical(key): key for key in reversed(list(value))}
-    for alias in _INSIDE[name]:
-        if alias in keys and not is_missing(value[keys[alias]]):
-            return keys[alias], value[keys[alias]]
-    if name not in ("query", "response", "reference"):
-        return None
-    if text := chat_text(value, _ROLES.get(name, "assistant")):
-        return "messages", text
-    # An object that holds nothing else: {"my_app_answer": "..."}.
-    only = list(value.items())
-    return only[0] if len(only) == 1 and isinstance(only[0][1], str) and only[0][1].strip() else None
+def as_options(columns: Mapping[str, str]) -> str:
+    """Return columns by field as options of a command: ``--map response=gpt_reply``."""
+    # Blanks and brackets have a meaning in shells.
+    paths = {field: path if path.replace("_", "").isalnum() else f"'{path}'" for field, path in columns.items()}
+    return " ".join(f"--map {field}={path}" for field, path in paths.items())
 
 
-def missing_column(name: str, found: Sequence[str], hint: str = "") -> TurnError:
+def check_columns(
+    where: str,
+    rows: Sequence[Mapping[str, Any]],
+    required: Sequence[str],
+    mapping: ColumnMap | None = None,
+    *,
+    more: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
+    is_table: bool = False,
+    show: Callable[[Mapping[str, str]], str] = as_options,
+    note: Callable[[str], object] = lambda _: None,
+) -> None:
+    """Check that rows have the required columns and those that the user named; note which of several were taken.
+
+    Args:
+        where: what is checked, in front of the message: ``"a.csv: "``.
+        rows: the first rows.
+        required: fields that must have a column.
+        mapping: columns that the user named.
+        more: returns all rows. In JSON Lines a column may come late: a test set may have its references only in the
+            rows of one source.
+        is_table: True if every row has all columns, and objects are written into cells as text.
+        show: returns how the user names the columns of some fields.
+        note: called with what the user should know.
+
+    Raises:
+        TurnError: a column is missing. The message lists the columns, and those that may be meant.
+    """
+    if not rows:
+        return
+    columns = list(dict.fromkeys(chain.from_iterable(rows)))
+    if mapping is not None:
+        _check_mapping(where, rows, mapping, columns, more, is_table=is_table)
+    found = [take_fields(row, mapping) for row in rows]
+    missing = [name for name in required if not any(name in fields.values for fields in found)]
+    for row in more() if missing and not is_table else ():
+        missing = [name for name in missing if name not in take_fields(row, mapping).values]
+        if not missing:
+            break
+    if missing:
+        used = set(chain.from_iterable(fields.columns.values() for fields in found))
+        hint = _hint(missing, rows, used, show)
+        if missing == ["response"] and has_column("reference", columns):
+            hint += ". If the file has questions only, ask your application first: rageval-hooks run"
+        if missing == ["query"] and "response" in required:
+            hint += (
+                ". If there are no questions, name metrics that need none: --metrics "
+                "faithfulness,groundedness,unsupported_facts"
+            )
+        raise TurnError(where + str(missing_column(missing[0], columns)) + hint)
+    for name in ("query", "response"):
+        values = [fields.values[name] for fields in found if name in fields.values] if name in required else []
+        # In JSON a text is a text, also if it holds JSON: a model was asked to write it.
+        if values and all(isinstance(unpacked(value) if is_table else value, Mapping) for value in values):
+            column = next(fields.columns[name] for fields in found if name in fields.columns)
+            hint = _hint([name], rows, (), show)
+            raise TurnError(f"{where}the {name} is an object in the column {column}{hint}")
+    # What the user should know of each field is the same in most rows.
+    taken = {name: (fields, others) for fields in reversed(found) for name, others in fields.others.items() if others}
+    for name, (fields, others) in taken.items():
+        listed = ", ".join(map(repr, others))
+        note(f"the {name} is taken from {fields.columns[name]!r}, not from {listed}: --map names another column")
+
+
+def missing_column(name: str, found: Sequence[str]) -> TurnError:
     """Return the error for a field without a column."""
     accepted = ", ".join(ALIASES[name][:8])
     return TurnError(
-        f"there is no column for the {name}: accepted are {accepted} …; found: {', '.join(found) or '(none)'}{hint}"
+        f"there is no column for the {name}: accepted are {accepted} …; found: {', '.join(found) or '(none)'}"
     )
 
 
-def suggest(missing: Iterable[str], rows: Iterable[Mapping[str, Any]], used: Collection[str]) -> dict[str, list[str]]:
-    """Return the columns or paths with texts that could be meant for missing fields, in the order of the file.
+def _check_mapping(
+    where: str,
+    rows: Sequence[Mapping[str, Any]],
+    mapping: ColumnMap,
+    columns: Sequence[str],
+    more: Callable[[], Iterable[Mapping[str, Any]]],
+    *,
+    is_table: bool,
+) -> None:
+    """Check that the columns that the user named are there. A misspelled one would be empty in every row."""
 
-    Columns whose names look like a reference, a question or passages are not proposed for the response.
+    def unfound(names: list[str], rows: Iterable[Mapping[str, Any]]) -> list[str]:
+        for row in rows if names else ():
+            values = {name: mapping.value(name, row) for name in names}
+            # No passages in any row is a result; a text is never an empty list.
+            names = [name for name, value in values.items() if value is None or (value == [] and name != "passages")]
+            if not names:
+                break
+        return names
 
-    Args:
-        missing: the fields without a column.
-        rows: the first rows.
-        used: columns that other fields take.
-    """
-    rows = list(rows)
-    found: dict[str, list[str]] = {}
+    # A column that is there may be empty. Columns that come late and values under a path may be in later rows.
+    absent = unfound([name for name, column in mapping.paths.items() if column not in columns], rows)
+    if absent and all(mapping.is_path(name) or not is_table for name in absent):
+        absent = unfound(absent, more())
+    if absent:
+        column = mapping.paths[absent[0]]
+        close = get_close_matches(column, columns, n=1)
+        guess = f" Did you mean {close[0]!r}?" if close else ""
+        message = f"{where}nothing is under {column!r}, which --map names for the {absent[0]}."
+        raise TurnError(f"{message}{guess} Found: {', '.join(columns)}")
+
+
+def _hint(
+    missing: Sequence[str],
+    rows: Iterable[Mapping[str, Any]],
+    used: Collection[str],
+    show: Callable[[Mapping[str, str]], str],
+) -> str:
+    """Return the end of the message for missing columns: how to name them, and which columns hold texts."""
+    proposed: dict[str, list[str]] = {}
     for name in missing:
-        paths: dict[str, None] = {}
-        for column, value in (item for row in rows for item in row.items()):
-            if column not in used:
-                paths.update(dict.fromkeys(_paths(column, value, name == "passages", 3)))
-        if name == "response":
-            paths = {path: None for path in paths if not _NO_RESPONSE.search(canonical(path))}
-        found[name] = list(paths)[:_MOST_PROPOSED]
-    return found
+        cells = (item for row in rows for item in row.items() if item[0] not in used)
+        paths = dict.fromkeys(path for cell in cells for path in _paths(*cell, name == "passages", 3))
+        # Columns whose names look like a reference, a question or passages are never proposed for the response.
+        usable = [path for path in paths if name != "response" or not _NO_RESPONSE.search(canonical(path))]
+        proposed[name] = usable[:8]
+    only = {name: paths[0] for name, paths in proposed.items() if len(paths) == 1}
+    if len(set(only.values())) == len(proposed):
+        return f". Try {show(only)}"
+    named = show(dict.fromkeys(proposed, "COLUMN"))
+    return f". Name it with {named}" + "".join(
+        f"; the {name} may be {', '.join(paths)}" for name, paths in proposed.items() if paths
+    )
 
 
 def _paths(path: str, value: Any, wants_lists: bool, depth: int) -> Iterator[str]:

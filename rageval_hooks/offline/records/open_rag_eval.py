@@ -17,9 +17,9 @@ from typing import Any
 from rageval_hooks.errors import MissingDependencyError
 from rageval_hooks.offline.distinct import distinct
 from rageval_hooks.offline.records.columns import ALIASES
-from rageval_hooks.offline.records.from_row import record_from_row
+from rageval_hooks.offline.records.formats.base import BadRow, Row
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.rows import BadRow, Row
+from rageval_hooks.offline.records.rows import record_from_row
 from rageval_hooks.offline.records.tables import Records, Table
 from rageval_hooks.offline.records.values import is_missing, is_number
 from rageval_hooks.offline.rouge import rouge_pairs
@@ -299,7 +299,7 @@ def runs_of(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for (run, cells), own in zip(answered.items(), scores, strict=True):
         about = {name: row[name] for name in ("query_id", "query") if name in row}
         given = {name: cells[name] for name in _SCORE_COLUMNS if name in cells}
-        about |= {"run": run, "response": cells[_ANSWER], "passages": cells.get(_PASSAGES), **own, **given}
+        about |= {"run": run, _ANSWER: cells[_ANSWER], _PASSAGES: cells.get(_PASSAGES), **own, **given}
         yield about if is_missing(cells.get(_REFERENCE)) else {**about, "reference": cells[_REFERENCE]}
 
 
@@ -310,7 +310,7 @@ def record_of(row: Mapping[str, Any], name: str, required: tuple[str, ...]) -> R
         TurnError: a value does not fit its column.
     """
     rest = {column: value for column, value in row.items() if column not in _SCORE_COLUMNS}
-    record = record_from_row(rest, name, required, table=True)
+    record = record_from_row(rest, name, required)
     return record.model_copy(update={"results": tuple(_scores_in(row, record.turn.passages))})
 
 

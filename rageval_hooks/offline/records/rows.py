@@ -1,73 +1,268 @@
-"""Rows of a file, before anything is known about what they mean."""
+"""From a row with columns to a record. A value in an unknown form is an error that says what is accepted."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from difflib import get_close_matches
-from pathlib import Path
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rageval_hooks.errors import ConfigurationError
+from pydantic import ValidationError
 
-__all__ = ["BadRow", "Row", "check_file"]
+from rageval_hooks.errors import TurnError
+from rageval_hooks.offline.records.columns import ColumnMap, Fields, canonical, missing_column, take_fields
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.targets import BETWEEN_TEXTS
+from rageval_hooks.offline.records.values import chat_text, is_missing, kind_of, passages_in, unpacked
+from rageval_hooks.runtime.jsonable import plain_mapping, plain_value
+from rageval_hooks.turn import ErrorInfo, Turn
 
+__all__ = ["explain", "record_from_row"]
 
-@dataclass(frozen=True)
-class Row:
-    """A row that could be read.
-
-    Attributes:
-        line: where the row begins: a line of a text file, or the number of the row in Parquet and JSON, from 1.
-        data: values by column name.
-        number: position among all rows, from 1.
-    """
-
-    line: int
-    data: Mapping[str, Any]
-    number: int
-
-
-@dataclass(frozen=True)
-class BadRow:
-    """A row that cannot be used.
-
-    Attributes:
-        line: where the row begins.
-        reason: what is wrong, in one sentence.
-        raw: the row as it was in the file.
-    """
-
-    line: int
-    reason: str
-    raw: Any = field(default=None, repr=False)
+# What tools write into the column of errors for an answer without an error.
+_NO_ERROR = frozenset({"false", "0", "0.0", "no", "none", "null"})
+_YES, _NO = frozenset({"true", "1", "yes", "y"}), frozenset({"false", "0", "no", "n"})
+# SQuAD 2 names its column "is_impossible".
+_NEGATIVE_NAMES = ("unanswerable", "impossible", "abstain")
+# What tools write into a column of ranks for a target that was not retrieved.
+_MISSED = frozenset({"miss", "missed", "missing", "not found", "not_found", "none", "-"})
 
 
-def check_file(path: Path) -> None:
-    """Check that a path names a regular file.
+def record_from_row(
+    row: Mapping[str, Any],
+    name: str,
+    required: Iterable[str] = ("query", "response"),
+    mapping: ColumnMap | None = None,
+) -> Record:
+    """Return the record that a row of a table or a JSON object holds.
+
+    Args:
+        row: values by column. Columns that no field takes are kept in the turn's metadata.
+        name: id of the record if the row has none.
+        required: fields that must have a column; the query must have a value too.
+        mapping: columns that the user named.
 
     Raises:
-        ConfigurationError: there is no such file, or it is a folder or a pipe.
+        TurnError: a column is missing, or a value does not fit its field; the message says what is accepted.
     """
-    if not path.exists():
-        guess = ""
-        # The folder may not be readable, and the current one may have been deleted.
-        with suppress(OSError):
-            guess = _guess(path)
-        raise ConfigurationError(f"there is no file {path}{guess}")
-    if path.is_dir():
-        raise ConfigurationError(f"{path} is a folder: give one of the files in it")
-    if not path.is_file():
-        raise ConfigurationError(f"{path} is a pipe or a device: it is read more than once, so give a file")
+    fields = take_fields(row, mapping)
+    error = _error_in(fields.get("error"))
+    for field in required:
+        # A system that failed has no answer: that is a result too.
+        if field not in fields.values and not (field == "response" and error):
+            raise missing_column(field, list(row))
+    query = query_in(fields.get("query"))
+    if "query" in required and not query.strip():
+        raise TurnError("the query is missing: name metrics that need none, such as faithfulness, to score such rows")
+    identity = name if is_missing(fields.get("id")) else str(fields.get("id")).strip()
+    # A missed target has no rank, but is known not to be there.
+    rank, missed = _rank_in(fields.get("rank"))
+    # A column of metadata comes first: other columns may repeat a part of it.
+    given = unpacked(fields.get("metadata"))
+    if not is_missing(given) and not isinstance(given, Mapping):
+        raise TurnError(f"the metadata is {kind_of(given)}, not an object")
+    metadata = {**(plain_mapping(given) if isinstance(given, Mapping) else {}), **plain_mapping(fields.rest)}
+    if not is_missing(fields.get("citations")):
+        # Tables have them as JSON. A bare id becomes a citation without a position.
+        citations = plain_value(unpacked(fields.get("citations")))
+        is_list = isinstance(citations, list)
+        metadata["citations"] = (
+            [{"id": item} if isinstance(item, str) else item for item in citations] if is_list else citations
+        )
+    try:
+        turn = Turn(
+            id=identity,
+            query=query,
+            response=_response_in(fields),
+            passages=tuple(passages_of(fields)),
+            reference=reference_in(fields.get("reference")),
+            status="error" if error else "ok",
+            error=ErrorInfo(type="Error", message=error) if error else None,
+            metadata=metadata,
+        )
+        return Record(id=identity, turn=turn, rank=rank, missed=missed, **about_question(fields))
+    except ValidationError as problem:
+        raise TurnError(explain(problem)) from None
 
 
-def _guess(path: Path) -> str:
-    """Return the end of the message for a file that does not exist: one with a similar name, or where it would be."""
-    if not path.parent.is_dir():
-        return f": there is no folder {path.parent}"
-    close = get_close_matches(path.name, os.listdir(path.parent), n=1)
-    if close:
-        return f". Did you mean {str(path.parent / close[0])!r}?"
-    return "" if path.is_absolute() else f" in {Path.cwd()}"
+def about_question(fields: Fields) -> dict[str, Any]:
+    """Return the fields of a record that are about its question and repetition: run, target, document, answerable.
+
+    Raises:
+        TurnError: a value does not fit its field.
+    """
+    return {
+        "run": _run_in(fields.get("run")),
+        # An empty cell is no id.
+        "target": text_in(fields.get("target"), "target") or None,
+        "target_text": _target_text_in(fields.get("target_text")),
+        "document": text_in(fields.get("document"), "document") or None,
+        "answerable": _answerable_in(fields),
+    }
+
+
+def passages_of(fields: Fields) -> list[Any]:
+    """Return the passages of a row."""
+    # The only column that holds an object by ids as text, in files of any format: that of open-rag-eval.
+    by_id = canonical(fields.columns.get("passages", "")) == "retrieved_passages"
+    return passages_in(fields.get("passages"), by_id=by_id)
+
+
+def explain(error: ValidationError | TurnError) -> str:
+    """Return in one line why a row cannot be used; pydantic's own message has many."""
+    if isinstance(error, TurnError):
+        return str(error)
+    problems = error.errors(include_url=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in problems)
+
+
+def text_in(value: Any, name: str) -> str:
+    """Return a cell as text; empty if it is missing.
+
+    Raises:
+        TurnError: it is a list or an object.
+    """
+    if is_missing(value):
+        return ""
+    if isinstance(value, str):
+        return value
+    # "42" loses its quotes in tools that guess the type of a column.
+    if isinstance(value, (bool, int, float)):
+        return str(value)
+    raise TurnError(f"the {name} is {kind_of(value)}, not a text")
+
+
+def query_in(value: Any) -> str:
+    """Return the question; of a conversation, the last message of the user; empty if the value is missing.
+
+    Raises:
+        TurnError: the value holds no question.
+    """
+    # A question may begin with a bracket. Only text that begins like a list of messages is parsed.
+    if isinstance(value, str) and value.lstrip().startswith("[{"):
+        value = unpacked(value)
+    if not isinstance(value, list):
+        return text_in(value, "query")
+    text = chat_text(value, "user") or _single_text(value)
+    if not text:
+        raise TurnError("the query is a list without a message of the user")
+    return text
+
+
+def _single_text(value: list[Any]) -> str:
+    """Return the only item of ``["..."]``; empty for any other list."""
+    return value[0] if len(value) == 1 and isinstance(value[0], str) else ""
+
+
+def _response_in(fields: Fields) -> str:
+    """Return the answer.
+
+    It is a text; chat messages, of which the last of the assistant counts; a list with one text; or open-rag-eval's
+    parts, each with its citations.
+
+    Raises:
+        TurnError: the value has another form.
+    """
+    value = fields.get("response")
+    parts = unpacked(value)
+    # An answer may be JSON itself. Both keys are needed to take a text for open-rag-eval's parts.
+    needed = {"text"} if isinstance(value, list) else {"text", "citations"}
+    if isinstance(parts, list) and parts and all(isinstance(part, Mapping) and needed <= part.keys() for part in parts):
+        # "Paris [1]" for {"text": "Paris", "citations": ["[1]"]}
+        return " ".join(" ".join([str(part["text"]), *map(str, part.get("citations") or ())]) for part in parts)
+    if isinstance(value, list):
+        text = chat_text(value, "assistant") or _single_text(value)
+        if not text:
+            raise TurnError(
+                f"the response is a list of {len(value)} items, not a text: "
+                f"--map response='{fields.columns['response']}[0]' takes one"
+            )
+        return text
+    return (chat_text(value, "assistant") if isinstance(value, Mapping) else "") or text_in(value, "response")
+
+
+def reference_in(value: Any) -> str | None:
+    """Return the reference answer; several are joined by line breaks.
+
+    Args:
+        value: a text, a list of texts (also as text), or SQuAD's ``{"text": [...], "answer_start": [...]}``.
+
+    Raises:
+        TurnError: the value has another form.
+    """
+    found = unpacked(value)
+    if isinstance(found, Mapping) and isinstance(found.get("text"), list):
+        found = found["text"]
+    if isinstance(found, (list, tuple)):
+        # Datasets wrap single answers: {"text": "..."}, {"answer": "..."}.
+        texts = [item.get("text") or item.get("answer") if isinstance(item, Mapping) else item for item in found]
+        known = [text for text in texts if isinstance(text, str)]
+        if len(known) == len(texts):
+            # Datasets repeat an answer for each annotator who gave it.
+            return "\n".join(dict.fromkeys(known)) or None
+    # Text that only looked like a list is the reference itself.
+    return text_in(value, "reference") or None
+
+
+def _answerable_in(fields: Fields) -> bool:
+    """Return False if a cell says that the documents do not answer the question; True without a value."""
+    value, column = fields.get("answerable"), fields.columns.get("answerable", "")
+    if is_missing(value):
+        return True
+    # 1.0 is how tables with missing values hold a whole number.
+    word = str(value).strip().lower().removesuffix(".0")
+    if word not in _YES | _NO:
+        raise TurnError(f"{column or 'answerable'} is {value!r}: it must be true or false")
+    # In columns such as `unanswerable` and `is_impossible` the value means the opposite.
+    return (word in _YES) != any(name in column.lower() for name in _NEGATIVE_NAMES)
+
+
+def _run_in(value: Any) -> int:
+    """Return the number of the repetition."""
+    if is_missing(value):
+        return 1
+    # pandas writes a column of whole numbers with a gap as "2.0".
+    number = str(value).removesuffix(".0")
+    if not number.isdecimal() or int(number) < 1:
+        raise TurnError(f"the run is {value!r}: give a whole number from 1")
+    return int(number)
+
+
+def _rank_in(value: Any) -> tuple[int | None, bool]:
+    """Return the rank that a cell states, and whether it says that the target was missed.
+
+    Args:
+        value: a number from 1; a list of ranks, of which the first hit counts; 0, a negative number or a word such as
+            ``miss`` for a target that was not retrieved.
+    """
+    value = unpacked(value)
+    if isinstance(value, list):
+        # A list of misses says that the target was missed, an empty one says nothing.
+        ranks = [rank for rank, _ in map(_rank_in, value) if rank is not None]
+        return (min(ranks), False) if ranks else (None, bool(value))
+    if is_missing(value):
+        return None, False
+    if str(value).strip().lower() in _MISSED:
+        return None, True
+    try:
+        rank = int(float(value))
+    except (TypeError, ValueError, OverflowError):
+        raise TurnError(f"the rank is {value!r}, not a whole number") from None
+    return (rank, False) if rank >= 1 else (None, True)
+
+
+def _target_text_in(value: Any) -> str | None:
+    """Return the text of the target; of several texts, ``["..."]`` or ``[{"text": "..."}]``, all, by blank lines."""
+    value = unpacked(value)
+    items = value if isinstance(value, (list, tuple)) else [value]
+    texts = [item.get("text") if isinstance(item, dict) else item for item in items]
+    return BETWEEN_TEXTS.join(text for text in texts if isinstance(text, str) and text.strip()) or None
+
+
+def _error_in(value: Any) -> str:
+    """Return the error that a cell names; empty for values such as ``false``, which mean that nothing failed."""
+    if not value or is_missing(value):
+        return ""
+    if isinstance(value, Mapping):
+        return json.dumps(plain_value(value))
+    text = text_in(value, "error")
+    return "" if text.strip().lower() in _NO_ERROR else text

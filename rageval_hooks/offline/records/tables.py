@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol
 
 from rageval_hooks.errors import TurnError
 from rageval_hooks.metrics.base import REGISTRY
 from rageval_hooks.offline.records.columns import has_column
-from rageval_hooks.offline.records.from_row import record_from_row
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.rows import record_from_row
 from rageval_hooks.offline.records.values import is_missing
 from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
 
-__all__ = ["Records", "Table", "is_ours", "numeric_columns", "our_table", "record_of"]
+__all__ = ["Records", "Table", "is_ours", "our_table", "record_of"]
 
 Table = tuple[list[str], Iterator[Mapping[str, Any]]]
 """The header and the rows."""
@@ -64,6 +64,7 @@ def our_table(records: Records) -> Table:
 
 
 def _about(record: Record) -> dict[str, Any]:
+    """Return the optional columns of a record."""
     error = record.turn.error
     return {
         "reference": record.turn.reference,
@@ -111,27 +112,37 @@ def record_of(row: Mapping[str, Any], name: str, required: tuple[str, ...], scor
         row: values by column.
         name: id of the record if the row has none.
         required: fields that must have a column.
-        scores: columns that are scores, whatever is next to them.
+        scores: columns that are scores where they hold a number.
 
     Raises:
         TurnError: a value does not fit its column.
     """
     # A score that is missing in every row may have only the column of its reasons: "groundedness.reason".
-    names = [
-        column
-        for column in dict.fromkeys((*map(_score_of, row), *row))
-        if column not in _FIXED and column not in _OPTIONAL and (column in scores or _is_score(column, row))
-    ]
-    rest = {column: value for column, value in row.items() if column not in names and _score_of(column) not in names}
+    columns = dict.fromkeys((*map(_score_of, row), *row))
+    results = {
+        column: _result(column, row)
+        for column in columns
+        if column not in _FIXED
+        and column not in _OPTIONAL
+        and (
+            column + _REASON in row
+            or (column in row and (_is_known_score(column) or column + _LABEL in row))
+            or (column in scores and _is_number(row.get(column)))
+        )
+    }
+    rest = {column: value for column, value in row.items() if _score_of(column) not in results}
+    rest = {column: value for column, value in rest.items() if column not in results}
     missed = str(rest.pop("missed", "")).lower() == "true"
-    record = record_from_row(rest, name, required, table=True)
-    results = tuple(result for score in names if (result := _result(score, row)) is not None)
-    return record.model_copy(update={"results": results, "missed": missed})
+    record = record_from_row(rest, name, required)
+    found = tuple(result for result in results.values() if result is not None)
+    return record.model_copy(update={"results": found, "missed": missed})
 
 
-def _is_score(name: str, row: Mapping[str, Any]) -> bool:
-    """Return True for known scores and those with our columns next to them."""
-    return name + _REASON in row or (name in row and (_is_known_score(name) or name + _LABEL in row))
+def _is_number(value: Any) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _is_known_score(name: str) -> bool:
@@ -150,23 +161,6 @@ def _score_of(column: str) -> str:
     """Return the score that a column is about: ``groundedness`` for ``groundedness.label``."""
     suffix = next(filter(column.endswith, _SUFFIXES), "")
     return column.removesuffix(suffix)
-
-
-def numeric_columns(names: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """Return those columns that hold numbers in every row that has a value for them."""
-    left = set(names).difference(_FIXED, _OPTIONAL)
-    found: set[str] = set()
-    for row in rows:
-        for name in [name for name in left if not is_missing(row.get(name))]:
-            try:
-                is_number = math.isfinite(float(row[name]))
-            except (TypeError, ValueError, OverflowError):
-                is_number = False
-            found.add(name)
-            # One row with a text is enough to exclude a column.
-            if not is_number:
-                left.discard(name)
-    return frozenset(left & found)
 
 
 def _result(name: str, row: Mapping[str, Any]) -> Result | None:

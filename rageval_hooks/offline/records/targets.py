@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from rageval_hooks.errors import TurnError
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.values import is_missing, unpacked
 from rageval_hooks.text.words import fold
 from rageval_hooks.turn import Passage
 
-__all__ = ["TargetIds", "have_texts", "place_target", "rank_in", "rank_of_all", "target_rank", "target_text_in"]
+__all__ = ["BETWEEN_TEXTS", "TargetIds", "have_texts", "place_target", "rank_of_all", "target_rank"]
 
 # Names of the id in the metadata of vector stores and of test sets.
 _METADATA_IDS = ("chunk_id", "id", "_id", "node_id", "passage_id", "doc_id")
 _LEAST_SHARE = 0.5
-_BETWEEN_TEXTS = "\n\n\n"
+BETWEEN_TEXTS = "\n\n\n"
 """Separates several texts of a target: chunks have at most one blank line between paragraphs."""
-
-# What tools write into a column of ranks for a target that was not retrieved.
-_MISSED = frozenset({"miss", "missed", "missing", "not found", "not_found", "none", "-"})
 
 
 class TargetIds:
@@ -95,7 +89,7 @@ def target_rank(target: str | None, text: str | None, passages: Sequence[Passage
     Returns:
         The rank from 1; None if no passage is the target.
     """
-    wanted = [part for part in map(_flat, (text or "").split(_BETWEEN_TEXTS)) if part]
+    wanted = [part for part in map(_flat, (text or "").split(BETWEEN_TEXTS)) if part]
     for rank, passage in enumerate(passages, 1):
         if target is not None and target in _ids_of(passage):
             return rank
@@ -115,37 +109,3 @@ def _ids_of(passage: Passage) -> set[str]:
 
 def _flat(text: str) -> str:
     return " ".join(fold(text).split())
-
-
-def rank_in(value: Any) -> tuple[int | None, bool]:
-    """Return the rank that a cell states, and whether it says that the target was missed.
-
-    Args:
-        value: a number from 1; a list of ranks, of which the first hit counts; 0, a negative number or a word such as
-            ``miss`` for a target that was not retrieved.
-
-    Raises:
-        TurnError: the value has another form.
-    """
-    value = unpacked(value)
-    if isinstance(value, list):
-        # A list of misses says that the target was missed, an empty one says nothing.
-        ranks = [rank for rank, _ in map(rank_in, value) if rank is not None]
-        return (min(ranks), False) if ranks else (None, bool(value))
-    if is_missing(value):
-        return None, False
-    if str(value).strip().lower() in _MISSED:
-        return None, True
-    try:
-        rank = int(float(value))
-    except (TypeError, ValueError, OverflowError):
-        raise TurnError(f"the rank is {value!r}, not a whole number") from None
-    return (rank, False) if rank >= 1 else (None, True)
-
-
-def target_text_in(value: Any) -> str | None:
-    """Return the text of the target; of several texts, ``["..."]`` or ``[{"text": "..."}]``, all, by blank lines."""
-    value = unpacked(value)
-    items = value if isinstance(value, (list, tuple)) else [value]
-    texts = [item.get("text") if isinstance(item, dict) else item for item in items]
-    return _BETWEEN_TEXTS.join(text for text in texts if isinstance(text, str) and text.strip()) or None

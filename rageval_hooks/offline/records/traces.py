@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
@@ -12,20 +11,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rageval_hooks.offline.records.from_row import explain
+from rageval_hooks.offline.records.formats.base import BadRow
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.rows import BadRow
-from rageval_hooks.offline.records.source import RowSource
+from rageval_hooks.offline.records.rows import explain
+from rageval_hooks.offline.records.source import RowSource, grouped
+from rageval_hooks.offline.records.values import is_missing
 from rageval_hooks.runtime.jsonable import plain_mapping
-from rageval_hooks.score import Annotator, Score
+from rageval_hooks.score import Score
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Timing, Turn, Usage
 
 __all__ = ["is_export", "read_traces"]
 
 _OTLP = "resourceSpans"
-_PREFIX = "attributes."
-"""The prefix of the columns of attributes in tables of Phoenix: ``attributes.input.value``."""
-
 _TURN_ID = "rageval.turn.id"
 """Attribute of a span that this package wrote for a turn."""
 
@@ -37,10 +34,7 @@ _ASKED = ("query", "question", "input", "user_input", "query_str", "query_bundle
 _SAID = ("answer", "response", "output", "result", "generated_answer", "content", "text")
 _WRAPPERS = ("messages", "kwargs", "message")
 _MOST_DEPTH = 12
-_ANNOTATORS: dict[str, Annotator] = {"LLM": "LLM", "HUMAN": "HUMAN"}
-
-# Least number since the epoch → nanoseconds of its unit. Today is 1.7e18 ns, 1.7e15 µs, 1.7e12 ms and 1.7e9 s.
-_UNITS = ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000), (0, 1_000_000_000))
+_IDS = ("trace_id", "span_id")
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,8 @@ class ExportedSpan:
 
 def is_export(row: Mapping[str, Any]) -> bool:
     """Return True if a row is a span, or an OTLP message with spans."""
-    return _OTLP in row or bool(_context(row)[0])
+    context = row.get("context")
+    return _OTLP in row or "context.trace_id" in row or (isinstance(context, Mapping) and "trace_id" in context)
 
 
 def read_traces(source: RowSource) -> Iterator[tuple[int, Record | BadRow]]:
@@ -90,13 +85,12 @@ def read_traces(source: RowSource) -> Iterator[tuple[int, Record | BadRow]]:
 
     Traces without a turn are passed over: nothing was retrieved, or nothing was answered from it.
     """
-    for group in source.groups(lambda row: [span.trace_id for span in _spans_of(row.data) if span.trace_id]):
+    for group in grouped(source, lambda row: [span.trace_id for span in _spans_of(row.data) if span.trace_id]):
         if isinstance(group, BadRow):
             yield group.line, group
             continue
         # A row of OTLP-JSON has spans of several traces.
-        spans = [span for span in chain.from_iterable(map(_spans_of, group.rows)) if span.trace_id == group.key]
-        tree = _SpanTree(spans)
+        tree = _SpanTree(span for row in group.rows for span in _spans_of(row) if span.trace_id == group.key)
         try:
             for root in tree.roots():
                 yield group.line, _record(tree, root)
@@ -105,35 +99,34 @@ def read_traces(source: RowSource) -> Iterator[tuple[int, Record | BadRow]]:
 
 
 def _spans_of(row: Mapping[str, Any]) -> Iterator[ExportedSpan]:
-    """Yield the spans of a row."""
+    """Yield the spans of a row: one of Phoenix, or those of an OTLP message, which get the form of Phoenix's JSON."""
     if _OTLP not in row:
-        yield _from_phoenix(row)
+        yield _span(row)
         return
     for resource in _mappings(row[_OTLP]):
-        for scope in _mappings(resource.get("scopeSpans")):
-            yield from map(_from_otlp, _mappings(scope.get("spans")))
+        for span in chain.from_iterable(_mappings(scope.get("spans")) for scope in _mappings(resource["scopeSpans"])):
+            status = span.get("status") or {}
+            yield _span(
+                {
+                    "context": {"trace_id": span.get("traceId"), "span_id": span.get("spanId")},
+                    "parent_id": span.get("parentSpanId"),
+                    "name": span.get("name"),
+                    "start_time": span.get("startTimeUnixNano"),
+                    "end_time": span.get("endTimeUnixNano"),
+                    # Protobuf's JSON has the number or the name.
+                    "status_code": "ERROR" if status.get("code") in (2, "2", "STATUS_CODE_ERROR") else "",
+                    "status_message": status.get("message"),
+                    "attributes": _otlp_attributes(span.get("attributes")),
+                }
+            )
 
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
-def _from_otlp(span: Mapping[str, Any]) -> ExportedSpan:
-    attributes = _flat({item.get("key"): _otlp_value(item.get("value")) for item in _mappings(span.get("attributes"))})
-    status = span.get("status") or {}
-    # Protobuf's JSON has the number or the name.
-    has_failed = status.get("code") in (2, "2", "STATUS_CODE_ERROR")
-    return ExportedSpan(
-        trace_id=_hex(span.get("traceId")),
-        span_id=_hex(span.get("spanId")),
-        parent_id=_hex(span.get("parentSpanId")),
-        name=str(span.get("name") or ""),
-        kind=str(attributes.get("openinference.span.kind", "")).upper(),
-        started_at=_nanoseconds(span.get("startTimeUnixNano")),
-        ended_at=_nanoseconds(span.get("endTimeUnixNano")),
-        error=str(status.get("message") or "error") if has_failed else None,
-        attributes=attributes,
-    )
+def _otlp_attributes(value: Any) -> dict[str, Any]:
+    return {str(item.get("key")): _otlp_value(item.get("value")) for item in _mappings(value)}
 
 
 def _otlp_value(value: Any) -> Any:
@@ -145,21 +138,20 @@ def _otlp_value(value: Any) -> Any:
         return int(found)  # JSON has no 64-bit integers, so that protobuf writes them as text
     if kind == "arrayValue":
         return [_otlp_value(item) for item in found.get("values") or ()]
-    if kind == "kvlistValue":
-        return {item.get("key"): _otlp_value(item.get("value")) for item in found.get("values") or ()}
-    return found
+    return _otlp_attributes(found.get("values")) if kind == "kvlistValue" else found
 
 
-def _from_phoenix(row: Mapping[str, Any]) -> ExportedSpan:
-    trace_id, span_id = _context(row)
-    # A table has a column per attribute, JSON has one object with all of them.
-    table = {name.removeprefix(_PREFIX): value for name, value in row.items() if name.startswith(_PREFIX)}
-    nested = row.get("attributes")
+def _span(row: Mapping[str, Any]) -> ExportedSpan:
+    """Return a span of Phoenix. JSON has its ids and attributes in objects, a table has a column for each."""
+    context, nested = row.get("context"), row.get("attributes")
+    ids = context if isinstance(context, Mapping) else {name: row.get(f"context.{name}") for name in _IDS}
+    prefix = "attributes."
+    table = {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
     attributes = _flat({**table, **(nested if isinstance(nested, Mapping) else {})})
     has_failed = str(row.get("status_code")).upper() == "ERROR"
     return ExportedSpan(
-        trace_id=trace_id,
-        span_id=span_id,
+        trace_id=_hex(ids.get("trace_id")),
+        span_id=_hex(ids.get("span_id")),
         parent_id=_hex(row.get("parent_id")),
         name=str(row.get("name") or ""),
         kind=str(row.get("span_kind") or attributes.get("openinference.span.kind", "")).upper(),
@@ -170,38 +162,23 @@ def _from_phoenix(row: Mapping[str, Any]) -> ExportedSpan:
     )
 
 
-def _context(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the ids of the trace and of the span, which are nested in JSON and columns in a table."""
-    context = row.get("context")
-    if isinstance(context, Mapping):
-        return _hex(context.get("trace_id")), _hex(context.get("span_id"))
-    return _hex(row.get("context.trace_id")), _hex(row.get("context.span_id"))
-
-
 def _hex(value: Any) -> str:
-    """Return an id of 8 or 16 bytes in lower-case hex digits; empty for anything else."""
-    text = str(value or "").strip().lower().removeprefix("0x")
-    try:
-        return text if len(bytes.fromhex(text)) in (8, 16) else ""
-    except ValueError:
-        return ""
+    return "" if is_missing(value) else str(value).strip().lower().removeprefix("0x")
 
 
 def _nanoseconds(value: Any) -> int:
-    """Return a time, given as ISO 8601 or as a number since the epoch, whose size tells its unit; 0 if unknown."""
+    """Return a time, given as ISO 8601, or as nanoseconds or milliseconds since the epoch; 0 if unknown."""
     try:
         if isinstance(value, str) and not value.isdigit():
-            value = datetime.datetime.fromisoformat(value)
-        if isinstance(value, datetime.datetime):
+            moment = datetime.datetime.fromisoformat(value)
             # Times without a zone are UTC: tracing tools have no local time.
-            moment = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+            moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
             return round(moment.timestamp() * 1e6) * 1000
-        number = float(value or 0)
-        unit = next(unit for least, unit in _UNITS if number >= least)
-    except (TypeError, ValueError, StopIteration):  # no number is at least a NaN
+        number = int(value or 0)
+    except (TypeError, ValueError):
         return 0
-    # A float has 53 bits, fewer than nanoseconds since the epoch need.
-    return int(value or 0) if unit == 1 else round(number * unit)
+    # Today is 1.7e18 ns in OTLP, and 1.7e12 ms in the JSON of a data frame.
+    return number if number > 1e16 else number * 1_000_000
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -211,14 +188,14 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
         found = _parsed(value)
         value = value if found is None else found
     if isinstance(value, Mapping):
-        parts = [(str(name), part) for name, part in value.items()]
+        parts: Iterable[tuple[Any, Any]] = value.items()
     elif _mappings(value):
-        parts = [(str(number), part) for number, part in enumerate(value)]
+        parts = enumerate(value)
     else:
         return {} if value is None else {prefix: value}
     flat: dict[str, Any] = {}
     for name, part in parts:
-        flat.update(_flat(part, f"{prefix}.{name}" if prefix else name))
+        flat.update(_flat(part, f"{prefix}.{name}" if prefix else str(name)))
     return flat
 
 
@@ -235,19 +212,17 @@ class _SpanTree:
         for span in sorted(self._spans.values(), key=lambda span: span.started_at):
             self._children.setdefault(span.parent_id, []).append(span)
 
-    def below(self, span: ExportedSpan, stop: Sequence[str] = ()) -> Iterator[ExportedSpan]:
-        """Yield the spans inside a span, outer ones first; nothing inside spans of the kinds where it stops."""
+    def below(self, span: ExportedSpan, stop: Sequence[str] = ()) -> list[ExportedSpan]:
+        """Return the spans inside a span, outer ones first; nothing inside spans of the kinds where it stops."""
         # An export may name a span as its own ancestor.
         seen = {span.span_id}
-        waiting = deque(self._children.get(span.span_id, ()))
-        while waiting:
-            child = waiting.popleft()
-            if child.span_id in seen:
-                continue
-            seen.add(child.span_id)
-            yield child
-            if child.kind not in stop and child.span_id:
-                waiting.extend(self._children.get(child.span_id, ()))
+        found = [span]
+        for outer in found:
+            if outer is span or outer.kind not in stop:
+                new = [child for child in self._children.get(outer.span_id, ()) if child.span_id not in seen]
+                seen.update(child.span_id for child in new)
+                found += new
+        return found[1:]
 
     def outermost(self, span: ExportedSpan, kinds: Sequence[str]) -> list[ExportedSpan]:
         """Return the spans of some kinds inside a span that are not inside another one of these, by their start."""
@@ -261,26 +236,26 @@ class _SpanTree:
             tops = [span for span in self._spans.values() if span.parent_id not in self._spans]
             # The request of a web server, for example, is around the chain.
             chains = [[top] if top.kind in _ROOTS else self.outermost(top, _ROOTS) for top in tops]
-            found = [
-                root
-                for root in chain.from_iterable(chains)
-                if any(span.kind in _RETRIEVAL for span in self.below(root))
-            ]
+            roots = chain.from_iterable(chains)
+            found = [root for root in roots if any(span.kind in _RETRIEVAL for span in self.below(root))]
         return sorted(found, key=lambda span: span.started_at)
 
 
 def _record(tree: _SpanTree, root: ExportedSpan) -> Record:
-    inside = list(tree.below(root))
+    inside = tree.below(root)
     retrievers = tree.outermost(root, _RETRIEVAL)
     models = [span for span in inside if span.kind == "LLM"]
-    # The spans of evaluations have every score, the turn's own only the main ones.
-    scored = [*(span for span in inside if span.kind == "EVALUATOR"), root]
-    metadata = root.attributes.get("metadata")
+    # If the root has no input, it is what the first retriever looked for; without an output, what the last model wrote.
+    asked = [root.text("input.value")]
+    asked += [span.text("input.value") or span.text("reranker.query") for span in retrievers[:1]]
+    said = [root.text("output.value")]
+    for model in models[-1:]:
+        said += [model.text("llm.output_messages.0.message.content"), model.text("output.value")]
     identity = root.text(_TURN_ID) or root.span_id
     turn = Turn(
         id=identity,
-        query=_query(root, retrievers),
-        response=_response(root, models),
+        query=next(filter(None, (_text(value, _ASKED) for value in asked)), ""),
+        response=next(filter(None, (_text(value, _SAID) for value in said)), ""),
         passages=tuple(_passages(retrievers)),
         usage=Usage.sum(map(_usage, models)),
         model=next(filter(None, (span.text("llm.model_name") for span in reversed(models))), None),
@@ -290,33 +265,18 @@ def _record(tree: _SpanTree, root: ExportedSpan) -> Record:
         framework=root.text("rageval.framework") or None,
         session_id=root.text("session.id") or None,
         user_id=root.text("user.id") or None,
-        metadata=_object(metadata),
+        metadata=_object(root.attributes.get("metadata")),
         status="ok" if root.error is None else "error",
         error=None if root.error is None else ErrorInfo(type="Error", message=root.error),
     )
+    # The spans of evaluations have every score, the turn's own only the main ones.
+    scored = [*(span for span in inside if span.kind == "EVALUATOR"), root]
     return Record(id=identity, turn=turn, results=tuple(_scores(scored)))
-
-
-def _query(root: ExportedSpan, retrievers: Sequence[ExportedSpan]) -> str:
-    """Return the input of the root; if it has none, what the first retriever looked for."""
-    asked = [root.text("input.value")]
-    asked += [span.text("input.value") or span.text("reranker.query") for span in retrievers[:1]]
-    return next(filter(None, (_text(value, _ASKED) for value in asked)), "")
-
-
-def _response(root: ExportedSpan, models: Sequence[ExportedSpan]) -> str:
-    """Return the output of the root; if it has none, what the last model wrote."""
-    said = [_text(root.text("output.value"), _SAID)]
-    for model in models[-1:]:
-        said += [model.text("llm.output_messages.0.message.content"), _text(model.text("output.value"), _SAID)]
-    return next(filter(None, said), "")
 
 
 def _text(value: str, names: Sequence[str]) -> str:
     """Return the question or the answer, which a framework may have wrapped in JSON: ``{"query": "..."}``."""
-    if not value.startswith(("{", "[")):
-        return value
-    return _inner(_parsed(value), names, 0) or value
+    return _inner(_parsed(value), names, 0) or value if value.startswith(("{", "[")) else value
 
 
 def _inner(value: Any, names: Sequence[str], depth: int) -> str:
@@ -419,13 +379,11 @@ def _scores(spans: Iterable[ExportedSpan]) -> list[Score]:
     for span in spans:
         for name, value in span.below("rageval.score.").items():
             if isinstance(value, (int, float)) and name not in found:
-                annotator = _ANNOTATORS.get(span.text("rageval.annotator"), "CODE")
-                found[name] = Score(
-                    name=name,
-                    value=value,
-                    label=span.text(f"rageval.label.{name}") or None,
-                    explanation=span.text(f"rageval.explanation.{name}") or None,
-                    annotator=annotator,
-                    metric=span.text("rageval.metric") or None,
-                )
+                about = {
+                    "label": span.text(f"rageval.label.{name}") or None,
+                    "explanation": span.text(f"rageval.explanation.{name}") or None,
+                    "annotator": span.text("rageval.annotator") or "CODE",
+                    "metric": span.text("rageval.metric") or None,
+                }
+                found[name] = Score.model_validate({"name": name, "value": value, **about})
     return list(found.values())

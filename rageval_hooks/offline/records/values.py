@@ -25,7 +25,6 @@ __all__ = [
     "unpacked",
 ]
 
-
 _KINDS = {dict: "object", list: "list", bool: "boolean", int: "number", float: "number", str: "text"}
 _ROLES = {"user": frozenset({"human", "user"}), "assistant": frozenset({"ai", "assistant", "model", "bot", "gpt"})}
 
@@ -161,18 +160,19 @@ _TEXTS = (
     *("text", "content", "page_content", "passage", "chunk", "document", "body", "contents", "snippet", "segment"),
     *("chunk_text", "passage_text", "document_text", "paragraph", "context", "page_text", "quote", "excerpt"),
 )
-
 _INNER = ("document", "doc", "node", "chunk", "payload", "kwargs", "fields", "_source")
 """Keys of objects that hold the passage, next to its score: ``{"document": {...}, "score": 0.7}``."""
 
 _IDS = ("id", "passage_id", "chunk_id", "doc_id", "document_id", "docid", "node_id", "id_", "_id")
 _SCORES = ("score", "similarity", "relevance_score", "similarity_score")
+_OURS = ("in_prompt", "prompt_share", "from_turn")
+"""Fields that only passages of this package have."""
 
-# "5", "0.7" and addresses without a blank.
-_NUMBER_OR_ADDRESS = re.compile(r"[+-]?\d+(?:\.\d+)?|https?://\S+")
-# Names of files, also with a place in them: "handbook.pdf", "docs/Annual Report 2023.docx", "notes.md#3".
-_FILE = re.compile(
-    r"[^#]{1,200}\.(?:pdf|md|txt|rst|docx?|pptx?|xlsx?|html?|csv|jsonl?|epub)(?:#.*)?", re.IGNORECASE | re.DOTALL
+# "5", "0.7", addresses without a blank, and names of files, also with a place in them: "docs/Report.docx", "a.md#3".
+_NO_TEXT = re.compile(
+    r"[+-]?\d+(?:\.\d+)?|https?://\S+"
+    r"|[^#]{1,200}\.(?:pdf|md|txt|rst|docx?|pptx?|xlsx?|html?|csv|jsonl?|epub)(?:#.*)?",
+    re.IGNORECASE | re.DOTALL,
 )
 # Between the sources of one cell: "a.pdf | b.pdf", "a.pdf; b.pdf".
 _BETWEEN = re.compile(r"[|;,\n]")
@@ -183,12 +183,12 @@ _SOURCE_KEYS = frozenset(
 )
 
 
-def passages_in(value: Any, packed: bool) -> list[Passage]:
+def passages_in(value: Any, *, by_id: bool = False) -> list[Passage]:
     """Return the passages of a cell.
 
     Args:
-        value: a text, a list, or an object by id.
-        packed: True if objects may be written as text; lists always may.
+        value: a text, a list, or an object by id. A text may hold a list of passages.
+        by_id: True if a text may also hold passages by their ids, as open-rag-eval writes them.
 
     Raises:
         TurnError: a passage has no text; the message says which keys are accepted.
@@ -196,50 +196,35 @@ def passages_in(value: Any, packed: bool) -> list[Passage]:
     if is_missing(value):
         return []
     found = unpacked(value)
-    if isinstance(value, str) and not _is_packed(found, packed):
+    if isinstance(found, Mapping) and (by_id or found is value or _first(found, _TEXTS, str)):
+        if _first(found, _TEXTS, str):
+            return [_passage(found, 1)]
+        items = list(found.values())
+        # A wrapper such as {"documents": [...]}.
+        if len(items) == 1 and isinstance(items[0], list):
+            return passages_in(items[0])
+        found = [{"id": key, **(item if isinstance(item, Mapping) else {"text": item})} for key, item in found.items()]
+    # "[1, 2]" is a text about numbers.
+    if isinstance(value, str) and (
+        not isinstance(found, list) or (found and not any(isinstance(item, (str, list, Mapping)) for item in found))
+    ):
         return [Passage(text=value)]
-    if isinstance(found, Mapping):
-        return _from_mapping(found)
     if not isinstance(found, (list, tuple)):
         raise TurnError(f"the passages are {kind_of(found)}: give a list of texts or of objects with a text")
     return [_passage(item, number) for number, item in enumerate(_flat(found), 1)]
 
 
-def _is_packed(found: Any, packed: bool) -> bool:
-    """Return True if what was read out of a text are passages, and not a text that looks like JSON."""
-    if isinstance(found, list):
-        # "[1, 2]" is a text about numbers.
-        return not found or any(isinstance(item, (str, list, Mapping)) for item in found)
-    # A passage may be about JSON. Text of an object counts as passages only where objects have to be text.
-    if not packed or not isinstance(found, Mapping):
-        return False
-    return _first(found, _TEXTS, str) is not None or all(isinstance(item, str) for item in found.values())
-
-
-def _from_mapping(value: Mapping[str, Any]) -> list[Passage]:
-    """Return the passages of an object: one passage, a wrapper around a list, or texts by their ids."""
-    if _first(value, _TEXTS, str):
-        return [_passage(value, 1)]
-    items = list(value.values())
-    # A wrapper such as {"documents": [...]}.
-    if len(items) == 1 and isinstance(items[0], list):
-        return passages_in(items[0], packed=False)
-    keyed = ({"id": key, **(item if isinstance(item, Mapping) else {"text": item})} for key, item in value.items())
-    return [_passage(item, number) for number, item in enumerate(keyed, 1)]
-
-
 def _flat(items: Iterable[Any]) -> Iterator[Any]:
-    """Yield the items of nested lists; a pair of passage and score stays together."""
+    """Yield the items of nested lists.
+
+    A pair of passage and score, ``["text", 0.7]``, as ``similarity_search_with_score`` returns it, stays together.
+    """
     for item in items:
-        if isinstance(item, (list, tuple)) and not _is_scored_pair(item):
+        is_list = isinstance(item, (list, tuple))
+        if is_list and not (len(item) == 2 and isinstance(item[0], (str, Mapping)) and is_number(item[1])):
             yield from _flat(item)
         else:
             yield item
-
-
-def _is_scored_pair(item: Any) -> bool:
-    """Return True for ``["text", 0.7]``, as ``similarity_search_with_score`` returns it."""
-    return len(item) == 2 and isinstance(item[0], (str, Mapping)) and is_number(item[1])
 
 
 def _passage(item: Any, number: int) -> Passage:
@@ -264,17 +249,15 @@ def _passage(item: Any, number: int) -> Passage:
     metadata = unpacked(item.get("metadata"))
     if not is_missing(metadata) and not isinstance(metadata, Mapping):
         raise TurnError(f"the metadata is {kind_of(metadata)}, not an object")
-    known = {text_key, id_key, score_key, "metadata", "in_prompt", "prompt_share", "from_turn"}
     # What tools write next to the text, such as a page, is metadata.
+    known = {text_key, id_key, score_key, "metadata", *_OURS}
     rest = {key: value for key, value in item.items() if key not in known}
     return Passage(
         text=item[text_key],
         id=str(item[id_key]) if id_key else None,
         score=float(item[score_key]) if score_key else None,
         metadata={**rest, **metadata} if isinstance(metadata, Mapping) else rest,
-        in_prompt=item.get("in_prompt"),
-        prompt_share=item.get("prompt_share"),
-        from_turn=item.get("from_turn"),
+        **{name: item.get(name) for name in _OURS},
     )
 
 
@@ -288,26 +271,20 @@ def may_be_passages(value: Any) -> bool:
 
     A wrong passage is worse than none: an answer would be compared with the number 5 or the name of a file.
     """
-    if is_missing(value):
+    found = unpacked(value)
+    if is_missing(found) or isinstance(found, Mapping):
         return True
-    if isinstance(value, str):
-        listed = unpacked(value)
-        return not are_no_texts(value) if isinstance(listed, str) else may_be_passages(listed)
-    if isinstance(value, (list, tuple)):
-        return not value or any(map(_may_be_passage, value))
-    return isinstance(value, Mapping)
-
-
-def _may_be_passage(item: Any) -> bool:
-    if isinstance(item, str):
-        return not are_no_texts(item)
-    if isinstance(item, Mapping):
-        # {"title": "Handbook", "url": "https://…"} says where a passage is from.
-        return not _SOURCE_KEYS.issuperset(str(key).lower().replace(" ", "_") for key in item)
-    return not isinstance(item, (int, float))
+    if isinstance(found, (list, tuple)):
+        return not found or any(
+            # {"title": "Handbook", "url": "https://…"} says where a passage is from.
+            not _SOURCE_KEYS.issuperset(str(key).lower().replace(" ", "_") for key in item)
+            if isinstance(item, Mapping)
+            else isinstance(item, (list, tuple)) or (isinstance(item, str) and not are_no_texts(item))
+            for item in found
+        )
+    return isinstance(found, str) and not are_no_texts(found)
 
 
 def are_no_texts(text: str) -> bool:
     """Return True for numbers, addresses and names of files, and several of them: ``a.pdf; b.pdf``."""
-    parts = filter(None, map(str.strip, _BETWEEN.split(text)))
-    return all(_NUMBER_OR_ADDRESS.fullmatch(part) or _FILE.fullmatch(part) for part in parts)
+    return all(_NO_TEXT.fullmatch(part) for part in filter(None, map(str.strip, _BETWEEN.split(text))))

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.metrics.local.reference_overlap import overlap_scores
 from rageval_hooks.offline.answerability import UNANSWERABLE, is_refusal
-from rageval_hooks.offline.records.files import BadRow, read_records
+from rageval_hooks.offline.records import BadRow, check_file, read_records
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.rows import check_file
 from rageval_hooks.offline.records.targets import TargetIds, have_texts, rank_of_all
 from rageval_hooks.offline.report.definitions import (
     ANSWERED,

@@ -25,13 +25,11 @@ from rageval_hooks.offline.jobs.outputs import (
     mark_finished,
 )
 from rageval_hooks.offline.jobs.running import Advance
+from rageval_hooks.offline.records import BadRow, check_file, check_outputs, read_records, write_output
 from rageval_hooks.offline.records.columns import ColumnMap
-from rageval_hooks.offline.records.conversations import read_conversation
-from rageval_hooks.offline.records.files import check_outputs, read_records, write_output
 from rageval_hooks.offline.records.open_rag_eval import Closeness
-from rageval_hooks.offline.records.reading import Item, read_items
+from rageval_hooks.offline.records.reading import Item, read_conversation, read_items
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.rows import BadRow, check_file
 from rageval_hooks.offline.scoring.run import ScoringRun, positions_in, records_in
 from rageval_hooks.offline.scoring.scorer import Details
 from rageval_hooks.offline.scoring.workers import Counts
@@ -113,7 +111,7 @@ def score_file(
     output already has.
 
     Args:
-        path: the file; see :func:`rageval_hooks.offline.records.files.read_records`.
+        path: the file; see :func:`rageval_hooks.offline.records.read_records`.
         outputs: the files to write, ``.jsonl`` or ``.csv``. Until they are complete, a journal is next to the first.
         pipeline: metrics, models and judge.
         errors: where rows that cannot be used go; next to the first output by default.

@@ -16,10 +16,9 @@ from typing import Any
 
 from rageval_hooks.errors import RagevalError, requires
 from rageval_hooks.offline.limits import ARCHIVE, PDF, TEXT, read_whole
-from rageval_hooks.offline.records.formats import SourceFile, inner_suffix
+from rageval_hooks.offline.records.formats.base import BadRow, SourceFile, inner_suffix
 from rageval_hooks.offline.records.formats.excel import check_archive
-from rageval_hooks.offline.records.formats.jsonl import JsonLines
-from rageval_hooks.offline.records.rows import BadRow
+from rageval_hooks.offline.records.formats.json_files import JsonLines
 from rageval_hooks.runtime.jsonable import Data, Text
 
 __all__ = ["KINDS", "BadPart", "Document", "UnreadableDocumentError"]
@@ -86,7 +85,8 @@ It raises :class:`RagevalError` if nothing of it can be read.
 
 
 def _read_text(file: SourceFile, name: str) -> Iterator[Found]:
-    text = read_whole(file.text(), TEXT, "it", "split it")
+    with file.open_text() as source:
+        text = read_whole(source, TEXT, "it", "split it")
     is_rst = ".rst" in [suffix.lower() for suffix in file.path.suffixes]
     yield Document(name=name, text=_with_markdown_headings(text) if is_rst else text)
 
@@ -133,10 +133,14 @@ def _read_json_lines(file: SourceFile, name: str) -> Iterator[Found]:
         yield Document(name=own_name if document is None else document, text=text, id=identifier)
 
 
+def _content(file: SourceFile, limit: int, advice: str = "split it") -> bytes:
+    with file.open() as source:
+        return read_whole(source, limit, "it", advice)
+
+
 def _read_mail(file: SourceFile, name: str) -> Iterator[Found]:
     """Yield a message: its headers that matter, and the plain text or the HTML. Attachments are ignored."""
-    content = read_whole(file.binary(), TEXT, "it", "split it")
-    message = BytesParser(policy=policy.default).parsebytes(content)
+    message = BytesParser(policy=policy.default).parsebytes(_content(file, TEXT))
     # The plain text is the sender's; HTML has the layout around it.
     body = message.get_body(("plain", "html"))
     if body is None:
@@ -154,10 +158,11 @@ def _read_office(file: SourceFile, name: str) -> Iterator[Found]:
     if suffix in _ARCHIVES:
         # Of a file that is no archive MarkItDown would return the bytes as text.
         try:
-            check_archive(file.binary(), ARCHIVE, "it")
+            with file.open() as archive:
+                check_archive(archive, ARCHIVE, "it")
         except zipfile.BadZipFile:
             raise UnreadableDocumentError(f"it is not a {suffix} file") from None
-    content = read_whole(file.binary(), ARCHIVE if suffix in _ARCHIVES else TEXT, "it", "split it")
+    content = _content(file, ARCHIVE if suffix in _ARCHIVES else TEXT)
     charset = file.encoding.replace("-sig", "") if suffix in (".html", ".htm") else None
     yield Document(name=name, text=_as_markdown(io.BytesIO(content), suffix, charset))
 
@@ -194,7 +199,7 @@ def _read_pdf(file: SourceFile, name: str) -> Iterator[Found]:
     with requires("pypdf", "offline", "reading PDF"):
         from pypdf import PdfReader
         from pypdf.errors import DependencyError, PyPdfError
-    content = read_whole(file.binary(), PDF, "it", _SPLIT)
+    content = _content(file, PDF, _SPLIT)
     with _quiet("pypdf"):
         try:
             reader = PdfReader(io.BytesIO(content))

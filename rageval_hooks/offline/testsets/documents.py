@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, RagevalError
-from rageval_hooks.offline.records.formats import SourceFile, inner_suffix
+from rageval_hooks.offline.records.formats.base import SourceFile, inner_suffix
 from rageval_hooks.offline.testsets.document_kinds import KINDS, Document
 from rageval_hooks.runtime.jsonable import clean_text
 
@@ -101,7 +101,8 @@ def _read(path: Path, name: str, library: Library, encoding: str | None) -> None
         library.problems.append(Problem(name, reason))
         return
     try:
-        with SourceFile(path, encoding) as file, file.reading():
+        file = SourceFile(path, encoding)
+        with file.reading():
             for found in reader(file, name):
                 if not isinstance(found, Document):
                     library.problems.append(Problem(found.where, found.reason))

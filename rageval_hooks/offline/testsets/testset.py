@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,13 @@ from pydantic import ValidationError
 
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.distinct import distinct
-from rageval_hooks.offline.records.columns import ColumnMap, Fields, canonical, missing_column, suggest, take_fields
-from rageval_hooks.offline.records.files import atomic_file, check_output
-from rageval_hooks.offline.records.formats.json import questions_in
-from rageval_hooks.offline.records.from_row import answerable_in, explain, query_in, reference_in, run_in, text_in
-from rageval_hooks.offline.records.reading import as_options, check_mapping, hint_for, split_rows
+from rageval_hooks.offline.records.columns import ColumnMap, Fields, canonical, check_columns, take_fields
+from rageval_hooks.offline.records.formats.base import BadRow
 from rageval_hooks.offline.records.record import Record, Target, holds_turn
-from rageval_hooks.offline.records.rows import BadRow
+from rageval_hooks.offline.records.rows import about_question, explain, passages_of, query_in, reference_in
 from rageval_hooks.offline.records.source import RowSource
-from rageval_hooks.offline.records.targets import target_text_in
-from rageval_hooks.offline.records.values import is_missing, passages_in, unpacked
+from rageval_hooks.offline.records.values import is_missing, unpacked
+from rageval_hooks.offline.records.writing import atomic_file, check_output
 from rageval_hooks.runtime.jsonable import Data, Text
 
 __all__ = ["COLUMNS", "GoldenQuestion", "question_id", "read_questions", "write_questions"]
@@ -108,22 +104,26 @@ def read_questions(
     questions: list[GoldenQuestion] = []
     bad: list[BadRow] = []
     runs: dict[tuple[str, str], set[int]] = {}
-    with RowSource(path, encoding) as source:
-        _check(source, mapping)
-        for row in split_rows(source, questions_in):
-            if isinstance(row, BadRow):
-                bad.append(row)
-                continue
-            try:
-                question, run = _of_row(row.data, source.format.has_text_cells, mapping)
-            except (ValidationError, TurnError) as error:
-                bad.append(BadRow(row.line, explain(error), dict(row.data)))
-                continue
-            before = runs.setdefault((question.id, question.question), set())
-            # Another run of the same question adds nothing; the same run again is another question with the same id.
-            if not before or run in before:
-                questions.append(question)
-            before.add(run)
+    source = RowSource(path, encoding)
+    # Only the first rows are checked: a later row without a question is a bad row.
+    if not any(map(holds_turn, source.sample)):
+        check_columns(f"{path}: ", source.sample, (), mapping, more=source.again, is_table=source.is_table)
+        if not any("query" in take_fields(row, mapping).values for row in source.sample):
+            check_columns(f"{path}: ", source.sample, ("query",), mapping)
+    for row in source:
+        if isinstance(row, BadRow):
+            bad.append(row)
+            continue
+        try:
+            question, run = _of_row(row.data, mapping)
+        except (ValidationError, TurnError) as error:
+            bad.append(BadRow(row.line, explain(error), dict(row.data)))
+            continue
+        before = runs.setdefault((question.id, question.question), set())
+        # Another run of the same question adds nothing; the same run again is another question with the same id.
+        if not before or run in before:
+            questions.append(question)
+        before.add(run)
     if not questions:
         why = f": line {bad[0].line}: {bad[0].reason}" if bad else ": it is empty"
         raise ConfigurationError(f"there is no question in {path}{why}")
@@ -132,25 +132,7 @@ def read_questions(
     return [question.model_copy(update={"id": new}) for question, new in zip(questions, ids, strict=True)], bad
 
 
-def _check(source: RowSource, mapping: ColumnMap | None) -> None:
-    """Check that the first rows have a column with questions, and the columns that the user named.
-
-    Raises:
-        TurnError: a column is missing.
-    """
-    # Only the first rows are checked: a later row without a question is a bad row.
-    rows = list(chain.from_iterable(map(questions_in, source.good_sample)))
-    if not rows:
-        return  # a file without rows has its own error
-    if mapping is not None:
-        check_mapping(source, rows, mapping)
-    if any(holds_turn(row) or "query" in take_fields(row, mapping).values for row in rows):
-        return
-    hint = hint_for(suggest(["query"], rows, ()), as_options)
-    raise TurnError(f"{source.path}: {missing_column('query', list(dict.fromkeys(chain.from_iterable(rows))), hint)}")
-
-
-def _of_row(row: Mapping[str, Any], table: bool, mapping: ColumnMap | None) -> tuple[GoldenQuestion, int]:
+def _of_row(row: Mapping[str, Any], mapping: ColumnMap | None) -> tuple[GoldenQuestion, int]:
     """Return the question of a row, and the number of the run that the row is."""
     if holds_turn(row):
         record = Record.model_validate(row)
@@ -159,21 +141,29 @@ def _of_row(row: Mapping[str, Any], table: bool, mapping: ColumnMap | None) -> t
     query = query_in(fields.get("query"))
     if not query.strip():
         raise TurnError("the question is empty")
-    chunk_id = text_in(fields.get("target"), "target") or None
+    about = about_question(fields)
+    chunk_id, chunk = about.pop("target"), about.pop("target_text")
+    if not chunk:
+        try:
+            passages = passages_of(fields)
+        except TurnError:
+            passages = []
+        # The question was written from the only passage. Of several it is not known which one holds the answer.
+        chunk = passages[0].text if len(passages) == 1 else None
+    run = about.pop("run")
     is_named = not is_missing(fields.get("id"))
     question = GoldenQuestion(
         id=str(fields.get("id")).strip() if is_named else question_id(query.strip(), chunk_id),
         question=query,
-        reference=_reference(fields, table),
+        reference=_reference(fields),
         chunk_id=chunk_id,
-        document=text_in(fields.get("document"), "document") or None,
+        chunk=chunk,
         style=_text(fields.rest.get("style")),
         second_look=_text(fields.rest.get("second_look")),
-        chunk=target_text_in(fields.get("target_text")) or _only_passage(fields, table),
         more_chunks=_more_chunks(fields.rest.get("more_chunks")),
-        answerable=answerable_in(fields),
+        **about,
     )
-    return question, run_in(fields.get("run"))
+    return question, run
 
 
 def _of_record(record: Record) -> GoldenQuestion:
@@ -198,7 +188,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _reference(fields: Fields, table: bool) -> str | None:
+def _reference(fields: Fields) -> str | None:
     """Return the golden answer. Only the question is required, so an answer in an unknown form is no error."""
     # In a test set a column "answer" is the golden answer, not one of a system.
     for name in ("reference", "response"):
@@ -207,20 +197,10 @@ def _reference(fields: Fields, table: bool) -> str | None:
         if is_missing(value) or (name == "response" and column not in _GOLDEN):
             continue
         try:
-            return reference_in(value, table)
+            return reference_in(value)
         except TurnError:
             continue
     return None
-
-
-def _only_passage(fields: Fields, table: bool) -> str | None:
-    """Return the text of a row's only passage, from which the question was written; None if there are several."""
-    try:
-        passages = passages_in(fields.get("passages"), table)
-    except TurnError:
-        return None
-    # With several passages it is not known which one holds the answer.
-    return passages[0].text if len(passages) == 1 else None
 
 
 def _more_chunks(value: Any) -> tuple[Target, ...]:

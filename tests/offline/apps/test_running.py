@@ -20,7 +20,7 @@ import rageval_hooks
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.offline.jobs.journal import Journal, file_hash, journal_path
-from rageval_hooks.offline.records.files import read_records
+from rageval_hooks.offline.records import read_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Passage, Turn

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rageval_hooks import Passage, Score, Skipped, Turn
-from rageval_hooks.offline.records.files import atomic_file, read_records, write_output, write_records
+from rageval_hooks.offline.records import atomic_file, read_records, write_output, write_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.tables import Records
 from rageval_hooks.score import Failed, Result, Target

@@ -23,7 +23,7 @@ from rageval_hooks.errors import (
 )
 from rageval_hooks.judges.fake import FakeCall
 from rageval_hooks.offline.jobs.journal import journal_path
-from rageval_hooks.offline.records.files import read_records
+from rageval_hooks.offline.records import read_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring import Scored, score_file
 from rageval_hooks.online.pipeline import Pipeline

@@ -12,7 +12,7 @@ import pytest
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import REGISTRY
-from rageval_hooks.offline.records.files import read_records
+from rageval_hooks.offline.records import read_records
 from rageval_hooks.offline.report import build_report
 from rageval_hooks.offline.report.text import to_plain_text
 from rageval_hooks.offline.scoring import score_file

@@ -6,52 +6,40 @@ its suffix; JSON is also recognized by its beginning.
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from importlib import import_module
-from json import loads as parse_json  # the module of this name in this package is the format
 from pathlib import Path
 from pkgutil import iter_modules
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.records.formats.base import COMPRESSIONS, FileFormat, SourceFile, inner_suffix
 
-__all__ = [
-    "FileFormat",
-    "SourceFile",
-    "all_formats",
-    "format_of",
-    "inner_suffix",
-    "writable_format",
-    "writable_suffixes",
-]
-
-
-_PACKAGE = "rageval_hooks.offline.records.formats"
-
-# Longer than the first row of most files.
-_PEEK = 1 << 18
+__all__ = ["FileFormat", "SourceFile", "all_formats", "format_of", "writable_format"]
 
 # An array of objects, "[{" or "[\n  {", and an object over several lines: '{\n  "question"'
 _DOCUMENT = re.compile(r'\[\s*\{|\{[ \t\r]*\n\s*"')
+# Characters: longer than the first row of most files.
+_PEEK = 1 << 18
 
 
 @cache
 def all_formats() -> tuple[FileFormat, ...]:
     """Return an instance of every format that a module of this package defines."""
-    found: list[FileFormat] = []
-    for info in iter_modules(import_module(_PACKAGE).__path__):
-        module = import_module(f"{_PACKAGE}.{info.name}")
-        for kind in vars(module).values():
-            # A module also has the names that it imports, such as `FileFormat` itself.
-            is_own = isinstance(kind, type) and issubclass(kind, FileFormat) and kind.__module__ == module.__name__
-            if is_own and kind is not FileFormat:
-                found.append(kind())
-    return tuple(found)
+    modules = [import_module(f"{__name__}.{info.name}") for info in iter_modules(__path__)]
+    return tuple(
+        kind()
+        for module in modules
+        for kind in vars(module).values()
+        # A module also has the names that it imports, such as `FileFormat` itself.
+        if isinstance(kind, type) and kind.__module__ == module.__name__ and issubclass(kind, FileFormat)
+        if kind is not FileFormat
+    )
 
 
 def format_of(file: SourceFile) -> FileFormat:
-    """Return the format of an open file. JSON is recognized under the name of CSV or of another kind of JSON.
+    """Return the format of a file. JSON is recognized under the name of CSV or of another kind of JSON.
 
     Raises:
         ConfigurationError: its suffix is not known.
@@ -63,33 +51,35 @@ def format_of(file: SourceFile) -> FileFormat:
             f"the format of {file.path} is not known: its name should end in one of {known}, "
             f"or in one of these and {' or '.join(COMPRESSIONS)}"
         )
-    if found.name not in ("CSV", "JSON Lines"):
-        return found
-    begin = file.text().read(_PEEK).lstrip()
-    first_line = begin.partition("\n")[0].strip()
-    if first_line.startswith("{") and _is_object(first_line):
-        return _by_suffix(".jsonl") or found
-    if _DOCUMENT.match(begin):
-        return _by_suffix(".json") or found
+    if found.name in ("CSV", "JSON Lines"):
+        with file.open_text() as text:
+            begin = text.read(_PEEK).lstrip()
+        if _begins_with_object(begin):
+            return _by_suffix(".jsonl") or found
+        if _DOCUMENT.match(begin):
+            return _by_suffix(".json") or found
     return found
 
 
-def _is_object(line: str) -> bool:
+def _begins_with_object(text: str) -> bool:
+    line = text.partition("\n")[0]
     try:
-        return isinstance(parse_json(line), dict)
+        return line.startswith("{") and isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
 
 
-def writable_format(path: Path) -> FileFormat | None:
-    """Return the format in which a file would be written; None if its suffix names none."""
+def writable_format(path: Path) -> FileFormat:
+    """Return the format in which a file would be written.
+
+    Raises:
+        ConfigurationError: its suffix names none.
+    """
     found = _by_suffix(path.suffix.lower())
-    return found if found is not None and found.writable else None
-
-
-def writable_suffixes() -> list[str]:
-    """Return the suffixes of all files that can be written."""
-    return [suffix for found in all_formats() if found.writable for suffix in found.suffixes]
+    if found is None or not found.writable:
+        known = [suffix for known in all_formats() if known.writable for suffix in known.suffixes]
+        raise ConfigurationError(f"the output {path} should end in {' or '.join(known)}")
+    return found
 
 
 def _by_suffix(suffix: str) -> FileFormat | None:

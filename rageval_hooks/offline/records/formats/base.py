@@ -1,4 +1,4 @@
-"""The base of file formats, and the open file that a format reads: decompressed, with a known encoding."""
+"""The base of file formats, the rows that they yield, and the input file that they read."""
 
 from __future__ import annotations
 
@@ -7,110 +7,160 @@ import codecs
 import gzip
 import io
 import lzma
+import os
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, AnyStr, ClassVar, Self, cast
-
-from pydantic import BaseModel
+from typing import IO, Any, AnyStr, ClassVar, cast
 
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.limits import LINE
-from rageval_hooks.offline.records.rows import BadRow, Row, check_file
 
-__all__ = ["COMPRESSIONS", "FileFormat", "SourceFile", "inner_suffix", "lines_of", "not_utf8"]
-
-OutputRow = Mapping[str, Any] | BaseModel
+__all__ = ["COMPRESSIONS", "BadRow", "FileFormat", "Row", "SourceFile", "check_file", "inner_suffix", "lines_of"]
 
 COMPRESSIONS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 """Suffix of a compressed file → opens it."""
 
-_SAMPLE_BYTES = 1 << 18
-"""How many bytes of a file decide on its encoding."""
-
+# Bytes that decide on the encoding of a file.
+_SAMPLE = 1 << 18
 # UTF-32 comes first: its little-endian mark begins with that of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_WESTERN = "cp1252"
-_FEW_BYTES = 64
+_UTF8, _WESTERN = "utf-8-sig", "cp1252"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row that could be read.
+
+    Attributes:
+        line: where the row begins: a line of a text file, or the number of the row in Parquet and JSON, from 1.
+        data: values by column name.
+        number: position among all rows, from 1.
+    """
+
+    line: int
+    data: Mapping[str, Any]
+    number: int
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be used.
+
+    Attributes:
+        line: where the row begins.
+        reason: what is wrong, in one sentence.
+        raw: the row as it was in the file.
+    """
+
+    line: int
+    reason: str
+    raw: Any = field(default=None, repr=False)
+
+
+def check_file(path: Path) -> None:
+    """Check that a path names a regular file.
+
+    Raises:
+        ConfigurationError: there is no such file, or it is a folder or a pipe.
+    """
+    if not path.exists():
+        guess = ""
+        # The folder may not be readable, and the current one may have been deleted.
+        with suppress(OSError):
+            if not path.parent.is_dir():
+                guess = f": there is no folder {path.parent}"
+            elif close := get_close_matches(path.name, os.listdir(path.parent), n=1):
+                guess = f". Did you mean {str(path.parent / close[0])!r}?"
+            elif not path.is_absolute():
+                guess = f" in {Path.cwd()}"
+        raise ConfigurationError(f"there is no file {path}{guess}")
+    if path.is_dir():
+        raise ConfigurationError(f"{path} is a folder: give one of the files in it")
+    if not path.is_file():
+        raise ConfigurationError(f"{path} is a pipe or a device: it is read more than once, so give a file")
 
 
 class SourceFile:
-    """A file that is open for reading. It is opened once.
+    """An input file, which may be compressed and in any encoding.
 
     Args:
         path: the file.
         encoding: as the user named it; None to detect it.
 
     Attributes:
-        encoding_is_guessed: True if neither the user nor the file says what the encoding is.
-        notes: what the user should know about the choice of the rows, after they were read.
+        notes: decisions about the file that the user should know, such as a guessed encoding.
 
     Raises:
         ConfigurationError: there is no such file, or the encoding is not known.
-        OSError: the file cannot be opened.
     """
 
     def __init__(self, path: Path, encoding: str | None = None) -> None:
         check_file(path)
         self.path = path
-        self.encoding_is_guessed = False
         self.notes: list[str] = []
-        self._encoding = None if encoding is None else _codec(encoding)
-        self.is_compressed = path.suffix.lower() in COMPRESSIONS
-        self._file: IO[bytes] = COMPRESSIONS.get(path.suffix.lower(), open)(path, "rb")
-        self._text: io.TextIOWrapper | None = None
+        self._named = None
+        if encoding is not None:
+            try:
+                name = codecs.lookup(encoding).name
+            except LookupError:
+                raise ConfigurationError(
+                    f"--encoding {encoding!r} is not known: give one such as utf-8, cp1252 or shift_jis"
+                ) from None
+            self._named = _UTF8 if name == "utf-8" else name
 
-    @property
+    @cached_property
     def encoding(self) -> str:
-        """The name of a Python codec; ``utf-8-sig`` for UTF-8. It is detected when it is needed first."""
-        if self._encoding is None:
-            self._encoding, self.encoding_is_guessed = _detected(self.binary().read(_SAMPLE_BYTES))
-        return self._encoding
+        """The name of a Python codec; ``utf-8-sig`` for UTF-8 with or without a mark."""
+        if self._named is not None:
+            return self._named
+        with self.open() as file:
+            sample = file.read(_SAMPLE)
+        for mark, name in _MARKS:
+            if sample.startswith(mark):
+                return name
+        # The sample may end within a character, so the decoder is told that more may follow.
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(sample, final=len(sample) < _SAMPLE)
+        except UnicodeDecodeError:
+            # Valid characters of several bytes next to invalid bytes: damaged UTF-8, whose damaged rows are reported.
+            is_utf8 = not sample.decode("utf-8", "ignore").isascii()
+        else:
+            # ISO-2022 switches to Japanese or Korean text by escape sequences, and is ASCII otherwise.
+            is_utf8 = b"\x1b$" not in sample
+        guess = None if is_utf8 else _guess(sample)
+        if guess is None:
+            return _UTF8
+        self.notes.append(f"{self.path} is read as {guess}: --encoding names another encoding")
+        return guess
 
     @property
     def is_utf8(self) -> bool:
         """Return True for UTF-8, with or without a byte order mark."""
-        return self.encoding == "utf-8-sig"
+        return self.encoding == _UTF8
 
-    def binary(self) -> IO[bytes]:
-        """Return the file at its beginning, as bytes."""
-        if self._text is not None:
-            # The text layer would close the file when it is garbage-collected.
-            self._text.detach()
-            self._text = None
-        self._file.seek(0)
-        return self._file
+    def open(self) -> IO[bytes]:
+        """Return the decompressed bytes of the file. The caller closes it."""
+        return cast(IO[bytes], COMPRESSIONS.get(self.path.suffix.lower(), open)(self.path, "rb"))
 
-    def text(self, newline: str = "") -> IO[str]:
-        """Return the file at its beginning, as text. Bytes that are invalid in UTF-8 become surrogates.
+    def open_text(self, newline: str = "") -> IO[str]:
+        """Return the file as text. Bytes that are invalid in UTF-8 become surrogates. The caller closes it.
 
         Args:
             newline: what ends a line, as :func:`open` has it; line endings are kept.
         """
-        encoding = self.encoding
         errors = "surrogateescape" if self.is_utf8 else "replace"
-        self._text = io.TextIOWrapper(cast(Any, self.binary()), encoding=encoding, errors=errors, newline=newline)
-        return self._text
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def __enter__(self) -> Self:
-        """Return the file itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Close the file."""
-        self.close()
+        return io.TextIOWrapper(self.open(), encoding=self.encoding, errors=errors, newline=newline)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -122,47 +172,17 @@ class SourceFile:
         try:
             yield
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            if not self.is_compressed:
-                raise
             suffix = self.path.suffix
+            if suffix.lower() not in COMPRESSIONS:
+                raise
             raise TurnError(f"{self.path} is damaged, or is not compressed as {suffix} says: {error}") from None
-
-
-def _codec(name: str) -> str:
-    try:
-        found = codecs.lookup(name).name
-    except LookupError:
-        raise ConfigurationError(
-            f"--encoding {name!r} is not known: give one such as utf-8, cp1252 or shift_jis"
-        ) from None
-    return "utf-8-sig" if found == "utf-8" else found
-
-
-def _detected(sample: bytes) -> tuple[str, bool]:
-    """Return the encoding of a file, and whether it is guessed, from the bytes at its beginning."""
-    for mark, name in _MARKS:
-        if sample.startswith(mark):
-            return name, False
-    # ISO-2022 switches character sets with escape sequences before Japanese or Korean text, and is ASCII otherwise.
-    if b"\x1b$" in sample and (guess := _guess(sample)):
-        return guess, True
-    # The sample may end within a character, so the decoder is told that more may follow.
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    try:
-        decoder.decode(sample, final=len(sample) < _SAMPLE_BYTES)
-    except UnicodeDecodeError:
-        guess = _guess(sample)
-        # Valid characters of several bytes next to invalid bytes: a damaged UTF-8 file. Its damaged rows are reported.
-        is_damaged_utf8 = not sample.decode("utf-8", "ignore").isascii()
-        return ("utf-8-sig", False) if guess is None or is_damaged_utf8 else (guess, True)
-    return "utf-8-sig", False
 
 
 def _guess(sample: bytes) -> str | None:
     """Return the encoding that bytes are probably in, given that it is not UTF-8; None if there is no good guess."""
     special = sum(byte >= 0x80 for byte in sample)
     # Too little evidence for statistics: a few accented letters in ASCII text are nearly always Windows' own encoding.
-    if 0 < special < _FEW_BYTES and special < len(sample) / 5:
+    if 0 < special < 64 and special < len(sample) / 5:
         return _WESTERN
     from charset_normalizer import from_bytes
 
@@ -183,10 +203,9 @@ def lines_of(file: IO[AnyStr]) -> Iterator[AnyStr]:
     """Yield the lines of a file. Of a line that is longer than :data:`LINE`, only a beginning of more than that."""
     while line := file.readline(LINE + 1):
         yield line
-        if len(line) > LINE:
-            # The rest of the line, in pieces; the last one is shorter, or ends with the line.
-            while len(line) > LINE and line[-1:] not in ("\n", b"\n"):
-                line = file.readline(LINE + 1)
+        # The rest of a long line, in pieces; the last one is shorter, or ends with the line.
+        while len(line) > LINE and line[-1:] not in ("\n", b"\n"):
+            line = file.readline(LINE + 1)
 
 
 def inner_suffix(path: Path) -> str:
@@ -201,14 +220,15 @@ class FileFormat(ABC):
 
     Example:
         >>> class Yaml(FileFormat):
-        ...     name = "yaml"
+        ...     name = "YAML"
         ...     suffixes = (".yaml",)
         ...
         ...     def read(self, file):
         ...         import yaml
         ...
-        ...         for number, data in enumerate(yaml.safe_load(file.binary()), 1):
-        ...             yield Row(number, data, number)
+        ...         with file.open() as content:
+        ...             for number, data in enumerate(yaml.safe_load(content), 1):
+        ...                 yield Row(number, data, number)
     """
 
     name: ClassVar[str]
@@ -218,13 +238,7 @@ class FileFormat(ABC):
     """How names of such files end, in lower case and with the dot."""
 
     has_columns: ClassVar[bool] = False
-    """True for tables with a header; False if each row has its own names."""
-
-    has_text_cells: ClassVar[bool] = False
-    """True if cells hold text only, so that lists and objects are written into them as text."""
-
-    is_binary: ClassVar[bool] = False
-    """True if the file is not text, so that it has no encoding."""
+    """True for tables, in which every row has all columns, and lists and objects are written into cells as text."""
 
     writable: ClassVar[bool] = False
     """True if :meth:`write` is implemented."""
@@ -237,29 +251,15 @@ class FileFormat(ABC):
             TurnError: the file as a whole cannot be read as this format.
         """
 
-    def columns(self, file: SourceFile) -> list[str] | None:
-        """Return the header of a table; None for formats without one."""
-        return None
-
-    def count(self, file: SourceFile) -> int | None:
-        """Return about how many rows there are, for progress bars; None if counting would mean reading everything."""
-        return None
-
-    def write(self, file: IO[bytes], rows: Iterable[OutputRow], columns: Sequence[str]) -> None:
+    def write(self, file: IO[bytes], rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
         """Write rows.
 
         Args:
             file: where to.
-            rows: what to write. Formats without columns also receive pydantic models.
+            rows: what to write.
             columns: the header; formats without columns ignore it.
         """
         raise ConfigurationError(f"{self.name} files cannot be written")
-
-
-def count_lines(file: SourceFile) -> int:
-    """Return the number of line breaks."""
-    stream = file.binary()
-    return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b""))
 
 
 def check_header(header: list[str], file: SourceFile) -> list[str]:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import IO, Any
 
-from pydantic import BaseModel
-
 from rageval_hooks.offline.limits import LINE, in_mib
 from rageval_hooks.offline.records.formats.base import (
+    BadRow,
     FileFormat,
-    OutputRow,
+    Row,
     SourceFile,
     check_header,
-    count_lines,
     lines_of,
     not_utf8,
 )
-from rageval_hooks.offline.records.rows import BadRow, Row
 
 __all__ = ["Csv"]
 
@@ -29,8 +26,6 @@ __all__ = ["Csv"]
 _FORMULA = re.compile("\\A'*[=+\\-@\t\r]")
 # -0.25, +3e-7
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-
-_SAMPLE_ROWS = 20
 
 
 class Csv(FileFormat):
@@ -42,55 +37,41 @@ class Csv(FileFormat):
     name = "CSV"
     suffixes = (".csv", ".tsv")
     has_columns = True
-    has_text_cells = True
     writable = True
-
-    def columns(self, file: SourceFile) -> list[str]:
-        """Return the header."""
-        return self._begin(file)[0]
-
-    def count(self, file: SourceFile) -> int:
-        """Return the number of lines but the header's; a cell with several lines counts several times."""
-        return max(0, count_lines(file) - 1)
 
     def read(self, file: SourceFile) -> Iterator[Row | BadRow]:
         """Yield a row per line, or per several lines where a cell holds line breaks."""
-        header, reader = self._begin(file)
-        number, line = 0, reader.line_num + 1
-        while True:
-            try:
-                cells = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                too_long = "field larger than field limit" in str(error)
-                yield BadRow(line, f"a cell is longer than {in_mib(LINE)}" if too_long else f"not CSV: {error}")
+        csv.field_size_limit(LINE)  # a cell may hold a whole context
+        delimiter = "\t" if file.path.suffix.lower() == ".tsv" else _delimiter(file)
+        with file.open_text() as text:
+            reader = csv.reader(lines_of(text), delimiter=delimiter)
+            header = check_header([_unescaped(name) for name in next(reader, [])], file)
+            number = 0
+            while True:
                 line = reader.line_num + 1
-                continue
-            # Spreadsheets write empty rows as commas.
-            if any(map(str.strip, cells)):
-                number += 1
-                yield _row(header, cells, line, number)
-            line = reader.line_num + 1
+                try:
+                    cells = next(reader)
+                except StopIteration:
+                    return
+                except csv.Error as error:
+                    too_long = "field larger than field limit" in str(error)
+                    yield BadRow(line, f"a cell is longer than {in_mib(LINE)}" if too_long else f"not CSV: {error}")
+                    continue
+                # Spreadsheets write empty rows as commas.
+                if any(map(str.strip, cells)):
+                    number += 1
+                    yield _row(header, cells, line, number)
 
-    def write(self, file: IO[bytes], rows: Iterable[OutputRow], columns: Sequence[str]) -> None:
+    def write(self, file: IO[bytes], rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
         """Write a header and a line per row; values without a column are not written."""
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(map(_escaped, columns))
         for row in rows:
-            data = row.model_dump(mode="json") if isinstance(row, BaseModel) else row
-            writer.writerow([_escaped(data.get(column, "")) for column in columns])
-        text.flush()
+            writer.writerow([_escaped(row.get(column, "")) for column in columns])
         # Closing the text layer would close the output, which belongs to the caller.
+        text.flush()
         text.detach()
-
-    def _begin(self, file: SourceFile) -> tuple[list[str], Any]:
-        """Return the header, and a reader of what follows it."""
-        csv.field_size_limit(LINE)  # a cell may hold a whole context
-        delimiter = "\t" if file.path.suffix.lower() == ".tsv" else _delimiter(file)
-        reader = csv.reader(lines_of(file.text()), delimiter=delimiter)
-        return check_header(list(map(_unescaped, next(reader, []))), file), reader
 
 
 def _delimiter(file: SourceFile) -> str:
@@ -98,7 +79,8 @@ def _delimiter(file: SourceFile) -> str:
     best, most = ",", (0, 0)
     for delimiter in ",;\t|":
         try:
-            rows = [row for row in islice(csv.reader(lines_of(file.text()), delimiter=delimiter), _SAMPLE_ROWS) if row]
+            with file.open_text() as text:
+                rows = [row for row in islice(csv.reader(lines_of(text), delimiter=delimiter), 20) if row]
         except csv.Error:
             continue
         cells = len(rows[0]) if rows else 0

@@ -5,12 +5,11 @@ from __future__ import annotations
 import datetime
 import zipfile
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO
 
 from rageval_hooks.errors import TurnError, requires
 from rageval_hooks.offline.limits import WORKBOOK, in_mib
-from rageval_hooks.offline.records.formats.base import FileFormat, SourceFile, check_header
-from rageval_hooks.offline.records.rows import Row
+from rageval_hooks.offline.records.formats.base import FileFormat, Row, SourceFile, check_header
 
 __all__ = ["Excel", "check_archive"]
 
@@ -21,42 +20,37 @@ class Excel(FileFormat):
     name = "Excel"
     suffixes = (".xlsx", ".xlsm")
     has_columns = True
-    has_text_cells = True
-    is_binary = True
-
-    def columns(self, file: SourceFile) -> list[str]:
-        """Return the first row."""
-        return self._begin(file)[0]
 
     def read(self, file: SourceFile) -> Iterator[Row]:
         """Yield the rows below the header; empty ones are passed over."""
-        header, rows = self._begin(file)
-        number = 0
-        for line, cells in enumerate(rows, 2):
-            values = [cell.isoformat() if isinstance(cell, (datetime.date, datetime.time)) else cell for cell in cells]
-            if any(value not in (None, "") for value in values):
-                number += 1
-                # Excel does not store empty cells at the end of a row.
-                padded = values + [None] * (len(header) - len(values))
-                yield Row(line, dict(zip(header, padded, strict=False)), number)
-
-    def _begin(self, file: SourceFile) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         with requires("openpyxl", "offline", "reading Excel files"):
             import openpyxl  # type: ignore[import-untyped]
-        try:
-            check_archive(file.binary(), WORKBOOK, str(file.path))
-            book = openpyxl.load_workbook(file.binary(), read_only=True, data_only=True)
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-            if isinstance(error, TurnError):
-                raise
-            raise TurnError(f"{file.path} cannot be read as Excel: {error}") from None
-        # The first sheet is often a cover page without cells.
-        for sheet in book.worksheets:
-            rows = sheet.iter_rows(values_only=True)
-            first = next(rows, None)
-            if first is not None and any(cell is not None for cell in first):
-                return check_header(["" if cell is None else str(cell) for cell in first], file), rows
-        return [], iter(())
+        with file.open() as content:
+            try:
+                check_archive(content, WORKBOOK, str(file.path))
+                book = openpyxl.load_workbook(content, read_only=True, data_only=True)
+            except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+                if isinstance(error, TurnError):
+                    raise
+                raise TurnError(f"{file.path} cannot be read as Excel: {error}") from None
+            header: list[str] = []
+            for sheet in book.worksheets:
+                number = 0
+                for line, cells in enumerate(sheet.iter_rows(values_only=True), 1):
+                    if line == 1:
+                        header = check_header(["" if cell is None else str(cell) for cell in cells], file)
+                    elif any(cell not in (None, "") for cell in cells):
+                        number += 1
+                        # Excel does not store empty cells at the end of a row.
+                        padded = [*map(_plain, cells), *[None] * (len(header) - len(cells))]
+                        yield Row(line, dict(zip(header, padded, strict=False)), number)
+                # The first sheet is often a cover page without cells.
+                if any(header):
+                    return
+
+
+def _plain(cell: object) -> object:
+    return cell.isoformat() if isinstance(cell, (datetime.date, datetime.time)) else cell
 
 
 def check_archive(file: IO[bytes], limit: int, name: str) -> None:
@@ -75,3 +69,4 @@ def check_archive(file: IO[bytes], limit: int, name: str) -> None:
         size = sum(info.file_size for info in archive.infolist())
     if size > limit:
         raise TurnError(f"{name} is larger than {in_mib(limit)} (unpacked): split it")
+    file.seek(0)

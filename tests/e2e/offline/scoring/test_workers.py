@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rageval_hooks import metric
-from rageval_hooks.offline.records.files import read_records
+from rageval_hooks.offline.records import read_records
 from rageval_hooks.offline.scoring import score_file
 from rageval_hooks.offline.scoring.workers import WorkerError
 from rageval_hooks.testing import FakeJudge

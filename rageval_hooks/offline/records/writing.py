@@ -1,31 +1,25 @@
-"""Reading records from a file, and writing files as a whole or not at all."""
+"""Writing files as a whole or not at all: records as JSON Lines, or as a table in one of two layouts."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from rageval_hooks.errors import ConfigurationError, TurnError, UnknownNameError
-from rageval_hooks.offline.records.columns import ColumnMap
-from rageval_hooks.offline.records.formats import FileFormat, writable_format, writable_suffixes
-from rageval_hooks.offline.records.formats.jsonl import JsonLines
+from rageval_hooks.errors import ConfigurationError, UnknownNameError
+from rageval_hooks.offline.records.formats import FileFormat, writable_format
 from rageval_hooks.offline.records.open_rag_eval import Closeness, open_rag_eval_table
-from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.rows import BadRow
 from rageval_hooks.offline.records.tables import Records, our_table
 
 __all__ = [
     "LAYOUTS",
-    "BadRow",
     "atomic_file",
     "check_output",
     "check_outputs",
-    "read_records",
     "write_output",
     "write_records",
 ]
@@ -34,54 +28,21 @@ LAYOUTS = ("native", "open-rag-eval")
 """The layouts in which records are written as a table."""
 
 
-def read_records(
-    path: str | os.PathLike[str],
-    *,
-    required: Iterable[str] = ("query", "response"),
-    scores: Collection[str] = (),
-    on_bad: Callable[[BadRow], None] | None = None,
-    mapping: Mapping[str, str] | None = None,
-    encoding: str | None = None,
-) -> Iterator[Record]:
-    """Yield the records of a file, one at a time.
-
-    Readable are JSON Lines, JSON, CSV, Parquet and Excel files, compressed ones too. They may hold records of this
-    package, evaluations of the exporter ``jsonl``, rows with the columns of
-    :data:`rageval_hooks.offline.records.columns.ALIASES`, or traces (OTLP-JSON, spans of Phoenix).
-
-    Args:
-        path: the file.
-        required: fields that rows with columns must have.
-        scores: columns of a table of ours that are scores if they hold only numbers.
-        on_bad: called with each row that cannot be used; without it such a row is an error.
-        mapping: field → column, for columns with other names: ``{"passages": "contexts[].text"}``; an empty name for
-            a field that the file does not have.
-        encoding: of a text file; None to detect it.
-
-    Raises:
-        ConfigurationError: there is no such file, or its format is not known.
-        TurnError: a column is missing, the file is unreadable, or a row cannot be used and there is no ``on_bad``.
-    """
-    columns = ColumnMap(mapping) if mapping else None
-    for _, item in read_items(Path(path), required, scores, mapping=columns, encoding=encoding):
-        if isinstance(item, Record):
-            yield item
-        elif on_bad is not None:
-            on_bad(item)
-        else:
-            raise TurnError(f"{path}, line {item.line}: {item.reason}")
-
-
 def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
     """Write records as JSON Lines, as a whole or not at all, and return their number.
 
     Raises:
         OSError: the file cannot be written.
     """
+    return write_lines(path, (record.to_json().encode() for record in records))
+
+
+def write_lines(path: str | os.PathLike[str], lines: Iterable[bytes]) -> int:
+    """Write lines, which come without their ends, as a whole or not at all, and return their number."""
     count = 0
     with atomic_file(path) as file:
-        for record in records:
-            file.write(record.to_json().encode() + b"\n")
+        for line in lines:
+            file.write(line + b"\n")
             count += 1
     return count
 
@@ -119,8 +80,6 @@ def check_output(path: Path) -> FileFormat:
         ConfigurationError: the format is not known, the path is a folder, or its folder does not exist.
     """
     found = writable_format(path)
-    if found is None:
-        raise ConfigurationError(f"the output {path} should end in {' or '.join(writable_suffixes())}")
     if path.is_dir():
         raise ConfigurationError(f"the output {path} is a folder: give the name of a file")
     if not path.absolute().parent.is_dir():
@@ -167,11 +126,9 @@ def write_output(
         OSError: the file cannot be written.
     """
     output_format = check_output(path)
+    if not output_format.has_columns:
+        write_lines(path, (record.to_json().encode() for record in records()) if lines is None else lines)
+        return
+    header, rows = our_table(records) if columns == "native" else open_rag_eval_table(records, closeness)
     with atomic_file(path) as file:
-        if lines is not None and isinstance(output_format, JsonLines):
-            file.writelines(line + b"\n" for line in lines)
-        elif output_format.has_columns:
-            header, rows = our_table(records) if columns == "native" else open_rag_eval_table(records, closeness)
-            output_format.write(file, rows, header)
-        else:
-            output_format.write(file, records(), ())
+        output_format.write(file, rows, header)
