@@ -80,27 +80,22 @@ class Handbook(BaseQueryEngine):
         return {}
 
 
-def build_application(embedder: AnyEmbedder) -> tuple[Callable[[str], Any], str]:
-    """Return the application, a function from a question to an answer, and a line that describes its model."""
-    llm, about = _answer_model()
-    retriever = HandbookIndex(search_in(load_handbook(), embedder))
-    engine = RetrieverQueryEngine.from_args(retriever, llm=llm, text_qa_template=_PROMPT)
-    return Handbook(engine).query, about
+def build_application(embedder: AnyEmbedder, model_name: str | None) -> Callable[[str], Any]:
+    """Return the application, a function from a question to an answer.
 
-
-def _answer_model() -> tuple[LLM, str]:
-    """Return the language model and a line that describes it: an OpenAI-compatible endpoint if one is configured."""
-    if os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"):
-        with requires(
-            "llama-index-llms-openai-like", "demo,llama-index", "a model behind OPENAI_API_KEY or OPENAI_BASE_URL"
-        ):
+    Args:
+        embedder: the embedder for the search.
+        model_name: a model of an OpenAI-compatible endpoint; None for the stand-in.
+    """
+    llm: LLM = ExtractiveLLM()
+    if model_name is not None:
+        with requires("llama-index-llms-openai-like", "demo,llama-index", "a model behind OPENAI_API_KEY"):
             from llama_index.llms.openai_like import OpenAILike
-        name = os.environ.get("OPENAI_MODEL", "gpt-5-mini")
-        model = OpenAILike(
-            model=name,
+        llm = OpenAILike(
+            model=model_name,
             api_base=os.environ.get("OPENAI_BASE_URL", "https://api.openai.com/v1"),
             api_key=os.environ.get("OPENAI_API_KEY", "none"),
             is_chat_model=True,
         )
-        return model, f"{name}, by OPENAI_API_KEY or OPENAI_BASE_URL"
-    return ExtractiveLLM(), f"{EXTRACTIVE}, which copies sentences (set OPENAI_API_KEY or OPENAI_BASE_URL for a model)"
+    retriever = HandbookIndex(search_in(load_handbook(), embedder))
+    return Handbook(RetrieverQueryEngine.from_args(retriever, llm=llm, text_qa_template=_PROMPT)).query

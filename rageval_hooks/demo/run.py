@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from rich.console import Console
 
-from rageval_hooks.demo.handbook import QUESTIONS, DemoQuestion
+from rageval_hooks.demo.handbook import EXTRACTIVE, QUESTIONS
 from rageval_hooks.errors import ConfigurationError, ExportError, ModelUnavailableError, requires
 from rageval_hooks.exporters.base import REGISTRY, Exporter
 from rageval_hooks.exporters.console import make_console, score_table, turn_tree
@@ -27,12 +27,11 @@ from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.delivery import ScoreApiExporter
 from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.instrumentation import instrument
-from rageval_hooks.models import AnyEmbedder, Models, Role
+from rageval_hooks.models import Models, Role
 from rageval_hooks.models.sources import on_this_machine
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import LEXICAL, ModelSettings, Settings
-from rageval_hooks.turn import Turn
 
 __all__ = ["run_demo"]
 
@@ -42,7 +41,7 @@ PROJECT = "rageval-demo"
 _TIMEOUT = 60
 """Seconds. A server that has just started may need half a minute for its first spans."""
 
-# USD per 1,000 tokens, as in the cost formula of the documentation.
+# USD per 1,000 tokens: the demo's model copies sentences, so no price is known.
 _COST_RATE = 0.0005
 
 # Thresholds by tier of models. The default threshold of `context_relevance` is for one passage; in the demo the score
@@ -81,18 +80,30 @@ def run_demo(
         ModelUnavailableError: the embedder cannot be loaded.
         ExportError: the spans could not be sent.
     """
-    build_application = _framework(framework)
+    with requires(f"{framework}-core", f"demo,{framework}", f"the demo with {framework}"):
+        if framework == "llama-index":
+            from rageval_hooks.demo.query_engine import build_application
+        else:
+            from rageval_hooks.demo.chain import build_application
     # The demo prints missing models itself, in fewer words.
     logging.getLogger("rageval_hooks").setLevel(logging.ERROR)
-    provider, spans = _provider()
+    memory = InMemorySpanExporter()
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": PROJECT, "openinference.project.name": PROJECT}),
+        span_limits=SpanLimits(max_span_attributes=4096),
+    )
+    provider.add_span_processor(SimpleSpanProcessor(memory))
     goal = destination(to, otlp, provider)
-    notes = make_console(sys.stderr)
+    notes, console = make_console(sys.stderr), make_console(sys.stdout)
     settings, missing = _models(models)
     loaded = Models(settings)
-    with _progress(notes, "loading models"):
+    with notes.status("loading models …"):
         loaded.load(_ROLES)
         embedder = loaded.embedder(wait=True)
-    ask, about = build_application(embedder)
+    model_name = None
+    if os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"):
+        model_name = os.environ.get("OPENAI_MODEL", "gpt-5-mini")
+    ask = build_application(embedder, model_name)
     evaluations: list[Evaluation] = []
     with instrument(
         models=settings,
@@ -104,22 +115,27 @@ def run_demo(
         on_evaluation=evaluations.append,
         # Long enough, also on a slow machine, for every local score to be on the spans of the turn.
         inline_budget_ms=60_000,
-        # The demo's model copies sentences, so no price is known.
         cost_rate=_COST_RATE,
     ) as handle:
-        console = make_console(sys.stdout)
         if not as_json:
-            _print_heading(console, about, missing)
+            if model_name is None:
+                console.print(f"answers by {EXTRACTIVE}, which copies sentences (set OPENAI_API_KEY for a model)")
+            else:
+                console.print(f"answers by {model_name}, by OPENAI_API_KEY or OPENAI_BASE_URL")
+            for role in missing:
+                console.print(f"{role}: not on this machine, a lexical stand-in computes its scores")
+            console.print()
         for number, question in enumerate(QUESTIONS, 1):
             evaluations.clear()
             ask(question.text)
-            with _progress(notes, "judging") if judge else nullcontext():
+            with notes.status("judging …") if judge else nullcontext():
                 handle.flush(_JUDGE_SECONDS)
             if as_json:
-                print(json.dumps(_as_json(evaluations, spans), ensure_ascii=False), flush=True)  # noqa: T201
+                print(json.dumps(_as_json(evaluations, memory), ensure_ascii=False), flush=True)  # noqa: T201
             else:
-                _print_turn(console, number, question, evaluations)
-            spans.clear()
+                console.rule(f"turn {number} of {len(QUESTIONS)}", align="left")
+                _print_turn(console, question.note, evaluations)
+            memory.clear()
         provider.force_flush()
         handle.flush(_DELIVERY_SECONDS)
         delivered = sum(stats.get("delivered", 0) for stats in handle.stats()["exporters"].values())
@@ -127,15 +143,6 @@ def run_demo(
         raise ExportError(f"the spans could not be sent to {goal.shown_url}: is there an OTLP/HTTP endpoint?")
     if not as_json:
         _print_ending(console, goal, delivered)
-
-
-def _framework(name: str) -> Callable[[AnyEmbedder], tuple[Callable[[str], Any], str]]:
-    with requires(f"{name}-core", f"demo,{name}", f"the demo with {name}"):
-        if name == "llama-index":
-            from rageval_hooks.demo.query_engine import build_application
-        else:
-            from rageval_hooks.demo.chain import build_application
-    return build_application
 
 
 def _models(choice: str) -> tuple[ModelSettings, list[str]]:
@@ -153,42 +160,11 @@ def _models(choice: str) -> tuple[ModelSettings, list[str]]:
     return settings.model_copy(update=dict.fromkeys(missing, LEXICAL)), missing
 
 
-def _provider() -> tuple[TracerProvider, InMemorySpanExporter]:
-    memory = InMemorySpanExporter()
-    provider = TracerProvider(
-        resource=Resource.create({"service.name": PROJECT, "openinference.project.name": PROJECT}),
-        span_limits=SpanLimits(max_span_attributes=4096),
-    )
-    provider.add_span_processor(SimpleSpanProcessor(memory))
-    return provider, memory
-
-
-@contextmanager
-def _progress(console: Console, what: str) -> Iterator[None]:
-    """Show progress: a spinner in a terminal, otherwise a line with the time that the block took."""
-    started = time.monotonic()
-    if console.is_terminal:
-        with console.status(f"{what} …"):
-            yield
-    else:
-        console.print(f"{what} …")
-        yield
-    console.print(f"{what}: {time.monotonic() - started:.1f} s")
-
-
-def _print_heading(console: Console, about: str, missing: list[str]) -> None:
-    console.print(f"answers by {about}")
-    for role in missing:
-        console.print(f"{role}: not on this machine, a lexical stand-in computes its scores")
-    console.print()
-
-
-def _print_turn(console: Console, number: int, question: DemoQuestion, evaluations: list[Evaluation]) -> None:
-    console.rule(f"turn {number} of {len(QUESTIONS)}", align="left")
-    if question.note:
-        console.print(f"({question.note})")
+def _print_turn(console: Console, note: str, evaluations: Sequence[Evaluation]) -> None:
     policy = ContentPolicy()
     results = [result for evaluation in evaluations for result in evaluation.results]
+    if note:
+        console.print(f"({note})")
     console.print(turn_tree(evaluations[0].turn, policy, results))
     console.print()
     console.print(score_table(results, policy))
@@ -208,11 +184,10 @@ def _print_ending(console: Console, goal: DemoDestination, delivered: int) -> No
     console.print("In your own application: import rageval_hooks; rageval_hooks.instrument()")
 
 
-def _as_json(evaluations: list[Evaluation], spans: InMemorySpanExporter) -> dict[str, Any]:
-    turn: Turn = evaluations[0].turn
+def _as_json(evaluations: Sequence[Evaluation], spans: InMemorySpanExporter) -> dict[str, Any]:
     results = [result.model_dump(mode="json") for evaluation in evaluations for result in evaluation.results]
     return {
-        "turn": turn.model_dump(mode="json"),
+        "turn": evaluations[0].turn.model_dump(mode="json"),
         "spans": [_span_as_json(span) for span in spans.get_finished_spans()],
         "scores": results,
     }
