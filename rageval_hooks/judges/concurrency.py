@@ -14,7 +14,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from rageval_hooks.runtime.fork import ForkSafeLock
+from rageval_hooks.runtime.fork import ForkSafeLock, delay_forks
 from rageval_hooks.runtime.threads import SimpleQueue, start_daemon_thread
 
 __all__ = ["CallThreads", "Clock", "PerLoop"]
@@ -66,8 +66,10 @@ class PerLoop(Generic[T]):
         with self._lock:
             if key in self._entries:
                 return self._entries[key][0]
-        # Not inside the lock: creating a client takes a while, and belongs to this loop alone.
-        thing = self._make()
+        # Not inside the lock: creating a client takes a while, and belongs to this loop alone. A child that is forked
+        # meanwhile would wait forever for the locks that a client library holds.
+        with delay_forks():
+            thing = self._make()
         keeper = self._keep(key, thing)
         with self._lock:
             self._forget()

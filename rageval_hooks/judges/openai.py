@@ -220,6 +220,11 @@ class _ChatCompletions(Backend):
             self._tls = http.create_ssl_context() if ca_bundle is None else ssl.create_default_context(cafile=ca_bundle)
         except (OSError, ssl.SSLError) as error:
             raise ConfigurationError(f"ca_bundle {os.fspath(ca_bundle or '')!r} cannot be read: {error}") from error
+        # The client starts a thread to find this out, and no thread can be started while the interpreter exits. It also
+        # starts a process and holds a lock of the standard library, which a child that is forked meanwhile inherits.
+        self._platform = None
+        with suppress(Exception):
+            self._platform = import_module("openai._base_client").get_platform()
         self._http_client = http_client
         self._clients: PerLoop[AsyncOpenAI] = PerLoop(self._client, self._close)
         self._loop_of_client: asyncio.AbstractEventLoop | None = None
@@ -298,9 +303,7 @@ class _ChatCompletions(Backend):
         )
         # It reads them from the environment for every server; ours are among the headers.
         client.organization = client.project = None
-        # The client determines the platform in a new thread, and no thread can be started while the interpreter exits.
-        with suppress(Exception):
-            client._platform = import_module("openai._base_client").get_platform()
+        client._platform = self._platform
         return client
 
     def _http(self) -> Any:

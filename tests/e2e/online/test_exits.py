@@ -137,3 +137,37 @@ atexit.register(late)
 
         assert questions(evaluations) == ["late"]
         assert "Traceback" not in errors
+
+
+def test_a_blocked_hub_holds_up_the_scores_of_its_models_only(tmp_path: Path) -> None:
+    """Two workers that shut down at once, behind a firewall that drops packets: the embedder is on this machine."""
+    pytest.importorskip("sentence_transformers")
+    evaluations, errors = run_fresh(
+        """
+import socket
+blocked = socket.create_server(("127.0.0.1", 0))
+os.environ["HF_ENDPOINT"] = "http://127.0.0.1:%d" % blocked.getsockname()[1]
+os.environ["HF_HUB_OFFLINE"] = "0"
+children = []
+for child in range(2):
+    pid = os.fork()
+    if pid == 0:
+        handle = rageval_hooks.instrument(metrics=["semantic_grounding", "answer_relevance"], drain_timeout=60)
+        for number in range(6):
+            lcel().invoke(f"question {child} {number}")
+        os._exit(0 if handle.shutdown() else 1)
+    children.append(pid)
+for pid in children:
+    _, status = os.waitpid(pid, 0)
+    assert status == 0, status
+""",
+        tmp_path,
+        RAGEVAL_INLINE_BUDGET_MS="100",
+    )
+
+    results = [result for evaluation in evaluations for result in evaluation["results"]]
+    grounding = [result["status"] for result in results if result["name"] == "semantic_grounding"]
+    relevance = {result["status"] for result in results if result["name"] == "answer_relevance"}
+    assert grounding == ["scored"] * 12
+    assert relevance == {"skipped"}
+    assert "the hub does not answer within 5 s" in errors
