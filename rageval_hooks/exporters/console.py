@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, TextIO
 
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.runtime.fork import delay_forks
 from rageval_hooks.score import Evaluation, Result, Score, Skipped, is_about_turn
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import format_value
@@ -53,19 +54,22 @@ class ConsoleExporter(Exporter):
 
     def export(self, evaluation: Evaluation) -> None:
         """Print the turn's tree with its local scores, or a table of late ones."""
-        # Each time: an application may replace sys.stderr, and in a forked child the lock of a console that printed
-        # in the parent at the moment of the fork is never released.
-        console = make_console(self._stream or sys.stderr)
         results = [result for result in evaluation.results if not _lacks_model(result)]
         news = self._newly_missing(evaluation.results)
+        shown: list[RenderableType] = []
         if evaluation.stage == "inline":
-            console.print(turn_tree(evaluation.turn, self._policy, evaluation.results))
+            shown.append(turn_tree(evaluation.turn, self._policy, evaluation.results))
         elif results or news:
-            console.print(f"later scores of: {self._policy.quote(evaluation.turn.query, self._policy.inputs)}")
+            shown.append(f"later scores of: {self._policy.quote(evaluation.turn.query, self._policy.inputs)}")
         if results:
-            console.print(score_table(results, self._policy))
-        for line in news:
-            console.print(_text(line))
+            shown.append(score_table(results, self._policy))
+        shown += [_text(line) for line in news]
+        # A new console each time: an application may replace sys.stderr, and in a forked child the lock of a console
+        # that printed in the parent at the moment of the fork is never released. Nor is that of the stream.
+        console = make_console(self._stream or sys.stderr)
+        with delay_forks():
+            for part in shown:
+                console.print(part)
 
     def _newly_missing(self, results: Iterable[Result]) -> list[str]:
         """Return a line for each model that is missing and was not reported before."""

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
 
-from rageval_hooks.exporters.base import Exporter
+from opentelemetry.trace import TracerProvider
+
+from rageval_hooks.exporters.base import AUTOMATIC, REGISTRY, Exporter
 from rageval_hooks.online.counters import Counters
-from rageval_hooks.online.exporter_pool import shared_exporters
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
+from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.time_limit import remaining, within
 from rageval_hooks.runtime.worker import BoundedQueue, Worker
 from rageval_hooks.score import Evaluation
+from rageval_hooks.settings import Settings
 
-__all__ = ["Delivery"]
+__all__ = ["Delivery", "shared_exporters"]
 
 _logger = logging.getLogger(__name__)
 
@@ -51,7 +55,7 @@ class Delivery:
         self._exporters = sorted(exporters, key=lambda exporter: not exporter.traces)
         self._worker = worker
         self._counters = counters
-        self._lane = BoundedQueue("export", _CAPACITY, max_bytes)
+        self._queue = BoundedQueue("export", _CAPACITY, max_bytes)
         self._log = RateLimitedLogger(_logger)
         self._failed_exports = 0
         self._losses_counted = 0
@@ -70,9 +74,9 @@ class Delivery:
             deliver: the work.
             size: bytes of its turn.
         """
-        if self._worker.submit(self._lane, deliver, size):
+        if self._worker.submit(self._queue, deliver, size):
             return True
-        waiting = self._lane.pending
+        waiting = self._queue.pending
         self._log.warn("full", "%d turns wait for their export: newer ones are dropped [RAGEVAL-202]", waiting)
         return False
 
@@ -122,15 +126,13 @@ class Delivery:
                 continue
             done = False
             if left:
-                in_time = time.monotonic() - began < left
-                counts = {name: count for name, count in exporter.stats().items() if count and name.endswith(_LOST)}
-                lost = ", ".join(f"{count} {name}" for name, count in counts.items())
-                why = f"({lost})" if in_time and lost else f"within {left:.1f} seconds"
+                lost = ", ".join(f"{count} {name}" for name, count in _losses_of(exporter).items() if count)
+                is_in_time = time.monotonic() - began < left
                 self._log.warn(
                     f"flush {exporter.name}",
                     "the exporter %s has not delivered everything %s [RAGEVAL-218]",
                     exporter.name,
-                    why,
+                    f"({lost})" if is_in_time and lost else f"within {left:.1f} seconds",
                 )
         losses = self._losses()
         seen, self._losses_seen[reader] = self._losses_seen[reader], losses
@@ -138,11 +140,11 @@ class Delivery:
 
     def _losses(self) -> int:
         """Return how much was not delivered and never will be: evaluations, and what exporters have counted."""
-        counted = sum(count for stats in self.exporter_stats().values() for count in _losses_in(stats))
+        counted = sum(sum(_losses_of(exporter).values()) for exporter in self._exporters)
         # What exporters find out by themselves, such as a refusal of the server, is an export error as well.
         new, self._losses_counted = counted - self._losses_counted, max(counted, self._losses_counted)
         self._counters.add("export_errors", max(0, new))
-        return self._failed_exports + self._lane.failed + counted
+        return self._failed_exports + self._queue.failed + counted
 
     def shutdown(self, timeout: float, owner: Any) -> bool:
         """Shut down the exporters that no other pipeline uses. Returns False if one of them could not finish in time.
@@ -162,7 +164,7 @@ class Delivery:
 
     def stats(self) -> dict[str, int]:
         """Return the counters of the queue."""
-        return self._lane.stats()
+        return self._queue.stats()
 
     def exporter_stats(self) -> dict[str, dict[str, int]]:
         """Return what each exporter has counted, by the exporter's name."""
@@ -182,6 +184,63 @@ class Delivery:
             return False
 
 
-def _losses_in(stats: Mapping[str, int]) -> Iterable[int]:
-    # Also "log_events_lost" of the exporter otel.
-    return (count for name, count in stats.items() if name.endswith(_LOST))
+def _losses_of(exporter: Exporter) -> dict[str, int]:
+    """Return how much an exporter could not deliver, by its own names, such as ``log_events_lost``."""
+    return {name: count for name, count in exporter.stats().items() if name.endswith(_LOST)}
+
+
+class _User(Protocol):
+    """An object that uses exporters: a pipeline."""
+
+    @property
+    def exporters(self) -> Sequence[Exporter]:
+        """The exporters that it uses."""
+
+
+class _SharedExporters:
+    """Exporters by name or class. Pipelines with the same settings share them, so that creating handlers is cheap."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Any, ...], Exporter] = {}
+        # Weak references: a handler that was dropped counts no more.
+        self._users: dict[int, weakref.WeakSet[Any]] = {}
+        self._lock = ForkSafeLock()
+
+    def get(self, given: Any, settings: Settings, tracer_provider: TracerProvider | None) -> Exporter:
+        """Return the exporter of a name or class and settings, always the same one; return an instance unchanged."""
+
+        def make(kind: type[Exporter]) -> Exporter:
+            return kind.from_settings(settings, tracer_provider)
+
+        # An instance belongs to the user: it is neither shared nor closed for others.
+        if not isinstance(given, (str, type)):
+            return REGISTRY.create(given, make)
+        key = given, settings.model_dump_json(), settings.phoenix_endpoint, tracer_provider and id(tracer_provider)
+        with self._lock:
+            exporter = self._made.get(key)
+            if exporter is None:
+                exporter = self._made[key] = REGISTRY.create(given, make, others=[AUTOMATIC])
+            return exporter
+
+    def take(self, pipeline: _User) -> None:
+        """Note that a pipeline uses its exporters, for as long as the pipeline exists."""
+        with self._lock:
+            for exporter in self._made.values():
+                if any(exporter is used for used in pipeline.exporters):
+                    self._users.setdefault(id(exporter), weakref.WeakSet()).add(pipeline)
+
+    def give_back(self, exporter: Exporter, pipeline: _User) -> bool:
+        """Note that a pipeline no longer uses an exporter. Returns True if the exporter must be shut down now."""
+        with self._lock:
+            if not any(exporter is made for made in self._made.values()):
+                return True
+            users = self._users.get(id(exporter), weakref.WeakSet())
+            users.discard(pipeline)
+            if users:
+                return False
+            self._users.pop(id(exporter), None)
+            self._made = {key: made for key, made in self._made.items() if made is not exporter}
+            return True
+
+
+shared_exporters = _SharedExporters()

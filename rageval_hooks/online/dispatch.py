@@ -86,7 +86,7 @@ class ThreadDispatcher:
         self._worker = worker
         self._deliver = deliver
         self._drop = drop
-        self._lane = BoundedQueue("evaluate", capacity, max_bytes)
+        self._queue = BoundedQueue("evaluate", capacity, max_bytes)
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
         self._counters = counters
@@ -96,7 +96,7 @@ class ThreadDispatcher:
 
     def submit(self, job: Job, *, analysis: TurnAnalysis | None = None, in_memory: bool = False) -> bool:
         """Queue a job. Returns False, and counts, if the queue is full."""
-        return self._worker.submit(self._lane, partial(self._evaluate, job, analysis), job.turn.size)
+        return self._worker.submit(self._queue, partial(self._evaluate, job, analysis), job.turn.size)
 
     def flush(self, timeout: float) -> bool:
         """Wait until nothing is pending. Returns False if ``timeout`` seconds pass first."""
@@ -108,7 +108,7 @@ class ThreadDispatcher:
         done = self.flush(timeout)
         self._closed = True
         if not done:
-            undone = self._lane.pending
+            undone = self._queue.pending
             _logger.warning("rageval-hooks: shut down with %d turns not fully evaluated [RAGEVAL-603]", undone)
             self.give_up(end - time.monotonic())
         return done
@@ -117,14 +117,14 @@ class ThreadDispatcher:
         """Cancel what is pending. Its metrics are skipped, so that their traces say why they are missing."""
         self._closed = True
         # Counted before cancelling: afterwards nothing is pending.
-        undone = self._lane.pending
+        undone = self._queue.pending
         if undone:
             self._counters.add("undone", undone)
             cancel_tasks(self._worker, self._running, timeout)
 
     def stats(self) -> dict[str, int]:
         """Return the counters of the queue."""
-        return self._lane.stats()
+        return self._queue.stats()
 
     async def _evaluate(self, job: Job, analysis: TurnAnalysis | None) -> None:
         """Evaluate a job, unless a shutdown has passed its deadline."""

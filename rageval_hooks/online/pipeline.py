@@ -1,4 +1,9 @@
-"""The pipeline: takes finished turns, has them evaluated, and delivers the evaluations."""
+"""The pipeline: takes finished turns, has them evaluated, and delivers the evaluations.
+
+A turn goes through three stages: local metrics within the budget, on a pool of threads; the export of the turn with
+these scores; the rest of its metrics, as a job. A caller waits for the first stage only if another tracer's span is to
+have the scores, since that span ends when the call returns, or if ``on_evaluation`` is to be called first.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,8 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -19,26 +26,33 @@ from rageval_hooks.budgets import SharedBudgetJudge
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.metrics.base import AnyMetric, Metric
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.online.build import resolve_parts
 from rageval_hooks.online.counters import Counters
+from rageval_hooks.online.delivery import Delivery, shared_exporters
+from rageval_hooks.online.dispatch import Dispatcher, ThreadDispatcher
 from rageval_hooks.online.engine import Engine
-from rageval_hooks.online.exporter_pool import shared_exporters
+from rageval_hooks.online.job import Job
+from rageval_hooks.online.missing_passages import MissingPassages
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.prepare import Preparer
 from rageval_hooks.online.sampling import MetricSampler
+from rageval_hooks.online.spool import SpoolDispatcher
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.online.turn_context import TurnContext, TurnSelector
-from rageval_hooks.online.turn_stages import OnEvaluation, TurnStages
 from rageval_hooks.privacy import PrivacyPolicy, Redact
-from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_exiting
-from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_exiting, is_multiprocessing_child
+from rageval_hooks.runtime.fork import reset_in_child, run_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
-from rageval_hooks.runtime.pool import local_pool
+from rageval_hooks.runtime.pool import Priority, Steps, local_pool, on_pool_thread, run_steps
+from rageval_hooks.runtime.suppression import suppressed
+from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import Worker, shared_worker
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import LEXICAL, Settings
+from rageval_hooks.text.tokens import with_estimated_usage
 from rageval_hooks.turn import Turn
 
 __all__ = ["OnEvaluation", "Pipeline"]
@@ -49,9 +63,24 @@ _CLOSE_JUDGE_SECONDS = 5.0
 _FLUSH_SHARE = 0.8
 """Share of a shutdown's time that the flush may take; the rest is for closing the judge and the exporters."""
 
+_ON_WORKER = 0.0
+"""The deadline of a turn that is evaluated on the background thread: no caller waits for it."""
+
+_MOST_AWAITED = 4
+"""With more evaluations in progress, callers do not wait: behind the others they would wait in vain."""
+
+_WEIGHT = 1 / 16
+"""Weight of the newest turn in the running mean of sizes."""
+
+OnEvaluation = Callable[[Evaluation], None]
 
 _at_work: weakref.WeakSet[Pipeline] = weakref.WeakSet()
 """The pipelines of this process that have begun a turn. The threads end with the last of them."""
+
+_open: set[PendingTurn] = set()
+"""The turns of this process that the pool has. Changed by single, atomic operations: a finalizer may end a turn."""
+
+run_in_child(_open.clear)
 
 
 class Pipeline:
@@ -78,6 +107,7 @@ class Pipeline:
         privacy: what may leave the process.
         holds_interrupted: False to submit a turn that waits for a person at once: it will not be resumed here.
         computes_inline: True if turns have an inline stage: there are local metrics, or ``on_evaluation``.
+        typical_size: about how many bytes a turn has that is not built yet.
     """
 
     def __init__(
@@ -105,6 +135,10 @@ class Pipeline:
         self.privacy = privacy or PrivacyPolicy.of(settings)
         self.holds_interrupted = True
         self.computes_inline = on_evaluation is not None or any(not metric.asks_judge for metric in self.metrics)
+        self.typical_size = 0
+        self._on_evaluation = on_evaluation
+        self._budget = settings.inline_budget_ms / 1e3
+        self._max_bytes = settings.queue_max_mb * 2**20
         self._worker = worker or shared_worker()
         self._counters = Counters()
         self._log = RateLimitedLogger(_logger)
@@ -120,23 +154,18 @@ class Pipeline:
             clock=clock,
         )
         self._preparer = Preparer(self.metrics, models)
-        self._stages = TurnStages(
-            self.engine,
-            self.exporters,
-            self._worker,
-            settings,
-            self._counters,
-            self._metric_sampler,
-            on_evaluation,
-            self.privacy,
-        )
-        self._has_begun = False
+        self._missing_passages = MissingPassages(self._counters)
+        self._delivery = Delivery(self.exporters, self._worker, self._counters, self._max_bytes)
+        self._dispatcher = self._make_dispatcher()
+        self._failed_jobs_seen = 0
+        self.reset_after_fork()
         reset_in_child(self)
         if self.exporters:  # otherwise the exit has nothing to wait for
             EXIT_DRAIN.allow(self, settings.drain_timeout)
 
     def reset_after_fork(self) -> None:
-        """Start the child's threads with its first turn."""
+        """Forget the parent's turns, whose threads do not exist in the child; start threads with the first turn."""
+        self._open: dict[PendingTurn, int] = {}
         self._has_begun = False
 
     @classmethod
@@ -176,7 +205,7 @@ class Pipeline:
             parts.settings,
             parts.metrics,
             parts.exporters,
-            Models(parts.settings.models),
+            Models(models),
             judge=parts.judge,
             thresholds=parts.thresholds,
             on_evaluation=on_evaluation,
@@ -186,11 +215,22 @@ class Pipeline:
         shared_exporters.take(pipeline)
         return pipeline
 
+    def _make_dispatcher(self) -> Dispatcher:
+        settings, engine, worker, counters = self.settings, self.engine, self._worker, self._counters
+        if settings.dispatch == "thread":
+            capacity = settings.queue_size
+            return ThreadDispatcher(engine, worker, self._arrive, self._drop, capacity, self._max_bytes, counters)
+        flush, interval = partial(self._delivery.flush, reader="spool"), self._delivery.flush_interval
+        spool = SpoolDispatcher(engine, worker, self._arrive, self._drop, flush, interval, settings, counters)
+        if settings.enabled:
+            spool.start()
+        return spool
+
     def load_models(self) -> None:
         """Begin to load, in the background, the models that the metrics use."""
         self.models.load({role for metric in self.metrics for role in metric.models})
 
-    # -- turns
+    # -- turns, on the threads of the application
 
     def begin(self, context: Context, *, selected: bool | None = None) -> TurnContext:
         """Decide, before any work, whether the turn that begins now is captured.
@@ -200,55 +240,16 @@ class Pipeline:
             selected: the decision for the first half of a turn that is resumed; None to decide.
         """
         turn = self._selector.begin(context, enabled=self.enabled, selected=selected)
+        # Not in `instrument()`: a server that forks its workers then has nothing of ours that a fork could cut.
         if turn.selected and not self._has_begun:
-            self._begin_work()
+            self._has_begun = True
+            _at_work.add(self)
+            EXIT_DRAIN.register()
+            local_pool().start()
+            with suppress(RuntimeError):  # the interpreter is exiting; the turn will be counted as dropped
+                self._worker.start()
+            self.load_models()
         return turn
-
-    def _begin_work(self) -> None:
-        """Start the threads, and the load of the models.
-
-        Not in ``instrument()``: a server that forks its workers then has nothing of ours that a fork could cut.
-        """
-        self._has_begun = True
-        _at_work.add(self)
-        EXIT_DRAIN.register()
-        local_pool().start()
-        with suppress(RuntimeError):  # the interpreter is exiting; the turn will be counted as dropped
-            self._worker.start()
-        self.load_models()
-
-    def submit(
-        self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None, *, computes_inline: bool = True
-    ) -> PendingTurn:
-        """Take a turn that has just ended, and start its evaluation. Returns at once.
-
-        Args:
-            turn: the turn, or a function that builds it on another thread.
-            context: the turn's trace context; None for a turn that was not sampled.
-            computes_inline: False if the turn certainly has no local scores. It then takes no inline thread.
-
-        Returns:
-            What a caller may wait for, within the inline budget: see :meth:`PendingTurn.wait`.
-        """
-        if sys.is_finalizing():  # after the exit handlers: there are no threads any more, and no exporters
-            return DONE
-        self._counters.begin_turn()
-        pending = self._stages.start(turn, context, computes_inline)
-        if is_exiting():  # the drain may be over, or may never come
-            self.flush(EXIT_DRAIN.timeout)
-        return pending
-
-    @property
-    def typical_size(self) -> int:
-        """About how many bytes a turn has that is not built yet."""
-        return self._stages.typical_size
-
-    def drop(self, cause: str) -> None:
-        """Count a turn that is not submitted, by one of the causes in :data:`rageval_hooks.online.counters.DROPPED`.
-
-        Safe in a finalizer: it takes no lock.
-        """
-        self._counters.drop_unbegun(cause)
 
     def prepare(self, context: TurnContext, query: str, texts: Iterable[str]) -> None:
         """Analyse passages in the background while the model writes; the turn's own evaluation uses the results.
@@ -266,6 +267,43 @@ class Pipeline:
         if preparation is not None:
             context.preparations.append(preparation)
 
+    def submit(
+        self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None, *, computes_inline: bool = True
+    ) -> PendingTurn:
+        """Take a turn that has just ended, and start its evaluation. Returns at once.
+
+        Args:
+            turn: the turn, or a function that builds it on another thread.
+            context: the turn's trace context; None for a turn that was not sampled.
+            computes_inline: False if the turn certainly has no local scores. It then takes no inline thread.
+
+        Returns:
+            What a caller may wait for, within the inline budget: see :meth:`PendingTurn.wait`.
+        """
+        if sys.is_finalizing():  # after the exit handlers: there are no threads any more, and no exporters
+            return DONE
+        self._counters.begin_turn()
+        size = turn.size if isinstance(turn, Turn) else self.typical_size
+        pending = DONE
+        # Such a process may be terminated once the caller has its answer: it waits for the export too.
+        in_child = is_multiprocessing_child()
+        is_inline = computes_inline and self.computes_inline and (not isinstance(turn, Turn) or self._evaluates(turn))
+        if (in_child or is_inline) and self._has_room(size):
+            waits = in_child or self._on_evaluation is not None or (context is not None and context.caller_waits)
+            pending = self._start_on_pool(turn, context, size, caller_waits=waits)
+        elif not self._delivery.submit(lambda: run_steps(self._evaluate(turn, context, _ON_WORKER)), size):
+            self._counters.drop_turn("queue_full")
+        if is_exiting():  # the drain may be over, or may never come
+            self.flush(EXIT_DRAIN.timeout)
+        return pending
+
+    def drop(self, cause: str) -> None:
+        """Count a turn that is not submitted, by one of the causes in :data:`rageval_hooks.online.counters.DROPPED`.
+
+        Safe in a finalizer: it takes no lock.
+        """
+        self._counters.drop_unbegun(cause)
+
     def evaluate(self, turn: Turn) -> Evaluation:
         """Compute every metric for a turn here and now, waiting for models and the judge; nothing is exported."""
         job = self.engine.job(turn)
@@ -277,11 +315,181 @@ class Pipeline:
         self._counters.add("internal_errors")
         self._log.warn(what, "%s: %s [RAGEVAL-216]", what, type(error).__name__, error=error)
 
+    def _evaluates(self, turn: Turn) -> bool:
+        return turn.is_rag or self.settings.evaluate_without_retrieval
+
+    def _has_room(self, size: int) -> bool:
+        """Return True if the pool takes another turn. A metric that ignores the deadline may hold its threads."""
+        sizes = list(self._open.values())
+        # One turn is always taken, whatever its size.
+        return not sizes or (len(sizes) < self.settings.queue_size and sum(sizes) + size <= self._max_bytes)
+
+    def _start_on_pool(
+        self, turn: Turn | Callable[[], Turn], context: TurnContext | None, size: int, *, caller_waits: bool
+    ) -> PendingTurn:
+        now = time.perf_counter()
+        waits = caller_waits and len(_open) < _MOST_AWAITED
+        pending = PendingTurn(now + self._budget if waits else now)
+        self._open[pending] = size
+        _open.add(pending)
+        EXIT_DRAIN.add(_drain, "capture", _has_open)
+        EXIT_DRAIN.register()
+        evaluation = local_pool().run(self._evaluate(turn, context, now + self._budget), Priority.ENDED, copy_context())
+
+        def finish(_: object) -> None:
+            self._open.pop(pending, None)
+            _open.discard(pending)
+            pending.finish()
+
+        evaluation.add_done_callback(finish)
+        return pending
+
+    # -- the first stage, on the pool
+
+    def _evaluate(self, turn: Turn | Callable[[], Turn], context: TurnContext | None, deadline: float) -> Steps[None]:
+        """Build a turn, evaluate it and count what became of it."""
+        what, cause = "a turn could not be built from what was recorded", "not_built"
+        try:
+            turn = turn if isinstance(turn, Turn) else turn()
+            what, cause = "a turn could not be evaluated", "failed"
+            is_taken = yield from self._evaluate_locally(turn, context, deadline)
+        except Exception as error:
+            self._counters.add("internal_errors")
+            self._log.warn(what, "%s: %s [RAGEVAL-215]", what, type(error).__name__, error=error)
+            self._counters.drop_turn(cause)
+            return
+        if not is_taken:
+            self._counters.drop_turn("queue_full")
+        else:
+            self._counters.end_turn("evaluated" if self._evaluates(turn) else "without_retrieval")
+        # Such a process may end without notice once its function has returned.
+        if is_multiprocessing_child():
+            self._worker.flush(deadline - time.perf_counter())
+
+    def _evaluate_locally(self, turn: Turn, context: TurnContext | None, deadline: float) -> Steps[bool]:
+        """Run the local metrics that fit before the deadline; hand over the results and the rest.
+
+        Returns:
+            False if too many turns wait for their export.
+        """
+        evaluates = self._evaluates(turn)
+        # Here and not at capture: counting tokens is work, and the caller should not wait for it.
+        turn = with_estimated_usage(turn)
+        size = turn.size
+        self.typical_size = int(self.typical_size + _WEIGHT * (size - self.typical_size)) if self.typical_size else size
+        if not self.settings.evaluate_without_retrieval:
+            self._missing_passages.note(turn)
+        trace_id = None if context is None else context.trace_id
+        job = self.engine.job(turn, self._metric_sampler.names(trace_id) if evaluates else ())
+        analysis = self.engine.analyze(turn, deadline)
+        # What was computed while the model wrote is not computed twice.
+        for preparation in () if context is None else context.preparations:
+            preparation.cancel()
+            analysis.adopt(preparation.analysis)
+        evaluation, rest = yield from self.engine.local_steps(job, analysis)
+        if evaluates:
+            self._notify(evaluation)
+        if self.privacy.active:
+            # Here and not at capture: local scores are computed on the original texts.
+            evaluation = evaluation.model_copy(update={"turn": self.privacy.turn(turn)})
+            rest = rest and rest.model_copy(update={"turn": self.privacy.turn(turn, for_judge=True)})
+        if evaluates:
+            self._delivery.annotate(evaluation)
+        deliver = partial(self._deliver, self._counters.counted(evaluation), rest, analysis)
+        if deadline == _ON_WORKER:
+            # This work is in the queue of exports itself, so the turn is not counted there a second time.
+            deliver()
+            return True
+        return self._delivery.submit(deliver, size)
+
+    # -- export and late scores, on the background thread
+
+    def _deliver(self, evaluation: Evaluation, rest: Job | None, analysis: TurnAnalysis) -> None:
+        """Export the turn first, so that its span precedes late scores; then dispatch the rest of its metrics."""
+        self._delivery.export(evaluation)
+        if rest is None:
+            return
+        self._counters.add("deferred_metrics", len(rest.metrics))
+        jobs = [(rest, False)]
+        if self.settings.dispatch != "thread" and self.privacy.active:
+            # A spool gets redacted texts only, and local scores are computed on the original ones.
+            local, judged = self.engine.split(rest)
+            jobs = [(job, job is local) for job in (local, judged) if job.metrics]
+        for job, in_memory in jobs:
+            if not self._dispatcher.submit(job, analysis=analysis, in_memory=in_memory):
+                waiting = self._dispatcher.stats()["pending"]
+                self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped [RAGEVAL-201]", waiting)
+                self._drop(job, f"the queue is full: {waiting} turns wait for evaluation")
+
+    def _drop(self, job: Job, reason: str) -> None:
+        """Show on the trace why metrics are missing."""
+        self._export_late(self._counters.counted(self.engine.skip(job, reason)))
+
+    async def _arrive(self, evaluation: Evaluation, is_repeated: bool = False) -> None:
+        """Deliver late results. A repetition, after a delivery that failed, is for the exporters only."""
+        if not is_repeated:
+            self._counters.counted(evaluation)
+            if self._on_evaluation is not None:
+                # A callback of the user may block, and must not stop the event loop of all other turns.
+                await self._worker.in_thread(lambda: self._notify(evaluation))
+        self._export_late(evaluation)
+
+    def _export_late(self, evaluation: Evaluation) -> None:
+        """Export results of a job, whose turn was prepared for a judge."""
+        # A job of another process may come from the spool as that process has stored it, with other settings.
+        turn = self.privacy.without_citations(self.privacy.turn(evaluation.turn, for_judge=True))
+        self._delivery.export(evaluation if turn is evaluation.turn else evaluation.model_copy(update={"turn": turn}))
+
+    def _notify(self, evaluation: Evaluation) -> None:
+        if self._on_evaluation is None:
+            return
+        try:
+            with suppressed():
+                self._on_evaluation(evaluation)
+        except Exception as error:
+            self._counters.add("callback_errors")
+            self._log.warn("on_evaluation", "on_evaluation raised [RAGEVAL-205]", error=error)
+
+    def run_job(self, text: str, timeout: float) -> tuple[Evaluation, bool]:
+        """Evaluate a job that another process has dispatched, and deliver its results.
+
+        Args:
+            text: the job as JSON.
+            timeout: seconds for the evaluation and the delivery together.
+
+        Returns:
+            The results, and whether the exporters have delivered them.
+
+        Raises:
+            pydantic.ValidationError: the job cannot be read: another version of this package wrote it.
+            TimeoutError: it was not evaluated in time.
+        """
+        end = time.monotonic() + timeout
+        job = Job.model_validate_json(text)
+
+        async def evaluate() -> Evaluation:
+            return await self.engine.evaluate(job, on_part=self._arrive, executor=local_pool(), stage="background")
+
+        evaluation = self._worker.call(evaluate).result(timeout)
+        return evaluation, self._delivery.flush(remaining(end), reader="spool")
+
     # -- lifecycle
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until everything is evaluated and delivered. Returns False if it was not, or not in time."""
-        return self._stages.flush(timeout)
+        return self._finish(timeout, self._dispatcher.flush)
+
+    def _finish(self, timeout: float, finish_jobs: Callable[[float], bool]) -> bool:
+        end = time.monotonic() + timeout
+        waiting = list(self._open)
+        # A callback that flushes must not wait for the turn it belongs to.
+        done = on_pool_thread() or wait_until(lambda: all(turn.done for turn in waiting), timeout)
+        done = finish_jobs(remaining(end)) and done
+        done = self._delivery.flush(remaining(end)) and done
+        # A job that has failed with an error of ours since the last flush: its scores are missing.
+        failed = self._dispatcher.stats()["failed"]
+        seen, self._failed_jobs_seen = self._failed_jobs_seen, failed
+        return failed <= seen and done
 
     def shutdown(self, timeout: float | None = None) -> bool:
         """Take no more turns, deliver what is pending, and shut down the exporters that no other pipeline uses.
@@ -292,10 +500,10 @@ class Pipeline:
         self.enabled = False
         timeout = self.settings.drain_timeout if timeout is None else timeout
         end = time.monotonic() + timeout
-        done = self._stages.stop(timeout * _FLUSH_SHARE)
+        done = self._finish(timeout * _FLUSH_SHARE, self._dispatcher.shutdown)
         # Half of what is left: a judge that hangs must not take the exporters' time.
         self.close_judge(remaining(end) / 2)
-        done = self._stages.delivery.shutdown(remaining(end), self) and done
+        done = self._delivery.shutdown(remaining(end), self) and done
         EXIT_DRAIN.release(self)
         _at_work.discard(self)
         if not _at_work:
@@ -317,11 +525,20 @@ class Pipeline:
         roles = self.models.needed(role for metric in self.metrics for role in metric.models)
         return {
             **self._counters.snapshot(),
-            "without_passages_by_reason": self._stages.missing_passages.by_reason(),
-            "queues": self._stages.queues(),
-            "spool": self._stages.spool_stats(),
+            "without_passages_by_reason": self._missing_passages.by_reason(),
+            "queues": {"export": self._delivery.stats(), "evaluate": self._dispatcher.stats()},
+            "spool": self._dispatcher.details() if isinstance(self._dispatcher, SpoolDispatcher) else None,
             "models": {role: self.models.state(role) for role in sorted(roles)},
-            "exporters": self._stages.delivery.exporter_stats(),
+            "exporters": self._delivery.exporter_stats(),
             "judge": None if self.judge is None else self.judge.stats(),
             "judge_budget": self.judge.budget.stats() if isinstance(self.judge, SharedBudgetJudge) else None,
         }
+
+
+def _has_open() -> bool:
+    return bool(_open)
+
+
+def _drain(timeout: float) -> bool:
+    waiting = list(_open)
+    return wait_until(lambda: all(turn.done for turn in waiting), timeout)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,12 +17,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.runtime.fork import reset_in_child, run_in_child
-from rageval_hooks.runtime.threads import SimpleQueue, new_lock, start_daemon_thread, wait_until
+from rageval_hooks.runtime.threads import SimpleQueue, new_lock, sleep, start_daemon_thread, wait_until
 
 __all__ = [
     "DaemonPool",
     "Priority",
     "Steps",
+    "give_way",
     "local_pool",
     "on_pool_thread",
     "run_steps",
@@ -31,6 +34,10 @@ __all__ = [
 T = TypeVar("T")
 
 _LOCAL_THREADS = 2
+_NICENESS = 10
+"""The usual step of the command ``nice``."""
+
+_PAUSE = 0.0001
 _numbers = count()
 
 
@@ -72,11 +79,14 @@ class DaemonPool(ThreadPoolExecutor):
     Args:
         threads: how many threads, at most.
         name: prefix of their names.
+        niceness: how far the threads stand back behind the application's. Where two models compute on two cores, each
+            chunk of an answer would wait some milliseconds for a core.
     """
 
-    def __init__(self, threads: int, name: str) -> None:
+    def __init__(self, threads: int, name: str, niceness: int = 0) -> None:
         super().__init__(max_workers=threads, thread_name_prefix=name)
         self._threads_wanted = threads
+        self._niceness = niceness
         self._name = name
         self.reset_after_fork()
         reset_in_child(self)
@@ -146,6 +156,8 @@ class DaemonPool(ThreadPoolExecutor):
 
     def _work(self) -> None:
         _here.is_pool_thread = True
+        if self._niceness and sys.platform == "linux":  # of this thread; elsewhere it would be that of the process
+            os.nice(self._niceness)
         while True:
             job = self._take()
             if job is not None:
@@ -216,6 +228,15 @@ def on_pool_thread() -> bool:
     return getattr(_here, "is_pool_thread", False)
 
 
+def give_way() -> None:
+    """Let threads of the application run for a moment, if this is a thread of a pool; called between steps of work.
+
+    They would wait for the 5 ms that Python grants a thread before it has to give up the interpreter's lock.
+    """
+    if on_pool_thread():
+        sleep(_PAUSE)
+
+
 _passes: list[None] = []
 """One entry for each pass that runs: lists change by single, atomic operations."""
 
@@ -254,4 +275,4 @@ run_in_child(_passes.clear)
 @cache
 def local_pool() -> DaemonPool:
     """Return the process's pool for local metrics and the passes of models."""
-    return DaemonPool(_LOCAL_THREADS, "rageval-local")
+    return DaemonPool(_LOCAL_THREADS, "rageval-local", _NICENESS)

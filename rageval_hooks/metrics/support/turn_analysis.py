@@ -19,6 +19,7 @@ from rageval_hooks.models.embedding import Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
 from rageval_hooks.runtime.lazy import cached_property
+from rageval_hooks.runtime.pool import give_way
 from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.fact_index import FactIndex, entity_supported, index_facts, merge_indexes, unsupported_facts
@@ -93,13 +94,14 @@ class TurnAnalysis:
             self.__dict__["concepts"] = concepts
 
     def pause(self) -> None:
-        """Stop here if the time is used up.
+        """Stop here if the time is used up; else let the application's threads run for a moment.
 
         Raises:
             OverBudgetError: the time is used up.
         """
         if self.deadline is not None and self._clock() >= self.deadline:
             raise OverBudgetError
+        give_way()
 
     # -- the response
 

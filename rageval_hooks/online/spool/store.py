@@ -8,12 +8,12 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-__all__ = ["Added", "NewJob", "OtherVersionError", "SpoolFile", "StoredJob", "StoredResult"]
+__all__ = ["OtherVersionError", "Outcome", "SpoolFile", "StoredJob"]
 
 _VERSION = 2
 _BUSY_SECONDS = 2.0
@@ -60,44 +60,12 @@ COMMIT;
 _FREE = "(owner IS NULL OR lease <= :now OR lease > :now + lease_seconds)"
 
 
+Outcome = Literal["stored", "duplicates", "refused"]
+"""What became of a job: the file has it now, had it already, or is full."""
+
+
 class OtherVersionError(sqlite3.DatabaseError):
     """The file was written by another version of this package."""
-
-
-class NewJob(NamedTuple):
-    """A job to store.
-
-    Attributes:
-        key: its idempotency key.
-        text: the job as JSON.
-    """
-
-    key: str
-    text: str
-
-
-class Added(NamedTuple):
-    """The outcome of an attempt to store a job.
-
-    Attributes:
-        stored: True if the file has it; False if the file is full.
-        is_new: False if the file had it already.
-    """
-
-    stored: bool
-    is_new: bool
-
-
-class StoredResult(NamedTuple):
-    """Results that an earlier attempt has stored.
-
-    Attributes:
-        text: the evaluation as JSON, without its turn.
-        is_delivered: True if the exporters have delivered it.
-    """
-
-    text: str
-    is_delivered: bool
 
 
 class StoredJob(NamedTuple):
@@ -107,7 +75,8 @@ class StoredJob(NamedTuple):
         id: its number in the file.
         key: its idempotency key.
         text: the job as JSON.
-        results: what earlier attempts have found out.
+        results: what earlier attempts have found out: evaluations as JSON without their turn, and whether the exporters
+            have delivered them.
         takeovers: how many processes have ended while they had the job.
         deliveries: how often the results could not be delivered.
     """
@@ -115,7 +84,7 @@ class StoredJob(NamedTuple):
     id: int
     key: str
     text: str
-    results: tuple[StoredResult, ...]
+    results: tuple[tuple[str, bool], ...]
     takeovers: int
     deliveries: int
 
@@ -137,7 +106,6 @@ class SpoolFile:
 
     Attributes:
         process: identifies this process in the file.
-        is_open: True inside of a session.
         has_written: True if the latest session has changed something on the disk.
         unreadable: numbers of jobs that were set aside since this list was emptied.
     """
@@ -148,7 +116,6 @@ class SpoolFile:
         self.lease = lease
         self.process = uuid.uuid4().hex
         self.unreadable: list[int] = []
-        self.is_open = False
         self.has_written = False
         self._clock = clock
         self._database: sqlite3.Connection | None = None
@@ -165,19 +132,20 @@ class SpoolFile:
             sqlite3.Error: it cannot be opened, or is damaged.
         """
         self._create()
-        self.is_open = True
         self.has_written = False
+        database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        self._database = database
         try:
-            self._database = sqlite3.connect(
-                self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            self._set_up(self._database)
+            self._set_up(database)
             yield
         finally:
-            if self._database is not None:
-                self._database.close()
+            database.close()
             self._database = None
-            self.is_open = False
+
+    @property
+    def is_open(self) -> bool:
+        """True inside of a session."""
+        return self._database is not None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -189,10 +157,9 @@ class SpoolFile:
         self._run("BEGIN IMMEDIATE")
         try:
             yield
-            self._run("COMMIT")
-            self.has_written = self._connection.total_changes > 0
+            self.has_written = self._run("COMMIT").connection.total_changes > 0
         except BaseException:
-            if self._connection.in_transaction:
+            with suppress(sqlite3.Error):  # SQLite may have ended the transaction itself
                 self._run("ROLLBACK")
             raise
 
@@ -232,25 +199,21 @@ class SpoolFile:
             raise OtherVersionError(f"the file has version {version}, and this is version {_VERSION}")
         database.executescript(_SCHEMA)
 
-    @property
-    def _connection(self) -> sqlite3.Connection:
-        assert self._database is not None  # noqa: S101 - only called inside of a session
-        return self._database
-
     def _run(self, statement: str, values: Mapping[str, object] | tuple[object, ...] = ()) -> sqlite3.Cursor:
-        return self._connection.execute(statement, values)
+        assert self._database is not None, "only inside of a session"  # noqa: S101
+        return self._database.execute(statement, values)
 
     # -- jobs
 
-    def add(self, job: NewJob) -> Added:
-        """Store a job, unless the file is full or has it already."""
-        if self.used_bytes() + len(job.text) > self.max_bytes:
-            return Added(stored=False, is_new=True)
-        cursor = self._run("INSERT OR IGNORE INTO jobs (key, origin) VALUES (?, ?)", (job.key, self.process))
+    def add(self, key: str, text: str) -> Outcome:
+        """Store a job, given by its idempotency key and as JSON."""
+        if self.used_bytes() + len(text) > self.max_bytes:
+            return "refused"
+        cursor = self._run("INSERT OR IGNORE INTO jobs (key, origin) VALUES (?, ?)", (key, self.process))
         if not cursor.rowcount:
-            return Added(stored=True, is_new=False)
-        self._run("INSERT INTO texts VALUES (?, ?)", (cursor.lastrowid, job.text))
-        return Added(stored=True, is_new=True)
+            return "duplicates"
+        self._run("INSERT INTO texts VALUES (?, ?)", (cursor.lastrowid, text))
+        return "stored"
 
     def claim(self, limit: int, *, waiting: bool, max_bytes: float = math.inf) -> list[StoredJob]:
         """Claim jobs that no living process has. Jobs whose process died come last.
@@ -260,22 +223,17 @@ class SpoolFile:
             max_bytes: no further job is claimed once the claimed ones have this size.
             waiting: claim jobs that wait for the judge; False for the others.
         """
-        values = {
-            "now": self._clock(),
-            "me": self.process,
-            "waiting": int(waiting),
-            "limit": limit,
-        }
+        now = self._clock()
         ids = self._run(
             f"SELECT id FROM jobs WHERE waiting = :waiting AND owner IS NOT :me AND {_FREE} "  # noqa: S608 - a constant
             "ORDER BY takeovers, id LIMIT :limit",
-            values,
+            {"now": now, "me": self.process, "waiting": int(waiting), "limit": limit},
         ).fetchall()
         claimed: list[StoredJob] = []
         for (job_id,) in ids:
             if sum(len(job.text) for job in claimed) >= max_bytes:
                 break
-            job = self._claim_one(job_id, values["now"])
+            job = self._claim_one(job_id, now)
             if job is None:
                 self.set_aside(job_id)
                 self.unreadable.append(job_id)
@@ -283,7 +241,7 @@ class SpoolFile:
                 claimed.append(job)
         return claimed
 
-    def _claim_one(self, job_id: int, now: object) -> StoredJob | None:
+    def _claim_one(self, job_id: int, now: float) -> StoredJob | None:
         """Claim a job. Returns None if it has no text, or one that is not UTF-8: the file was damaged."""
         # An owner that is still there has not released the job: its process died, or stood still for a whole lease.
         self._run(
@@ -301,7 +259,7 @@ class SpoolFile:
         if text is None:
             return None
         try:
-            results = tuple(StoredResult(result.decode(), bool(delivered)) for result, delivered in rows)
+            results = tuple((result.decode(), bool(delivered)) for result, delivered in rows)
             return StoredJob(job_id, key.decode(), text.decode(), results, takeovers, deliveries)
         except UnicodeDecodeError:
             return None
@@ -324,7 +282,8 @@ class SpoolFile:
         The result of a job whose file was deleted meanwhile is not stored, and may be used: no other process has it.
         """
         if not self._is_mine(job_id):
-            return self._is_of_another_file(job_id)
+            (latest,) = self._run("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'").fetchone()
+            return bool(latest >> _ID_BITS != job_id >> _ID_BITS)
         statement = "INSERT OR IGNORE INTO results (id, part, result) VALUES (?, ?, ?)"
         return bool(self._run(statement, (job_id, part, result)).rowcount)
 
@@ -351,20 +310,15 @@ class SpoolFile:
         """Give all jobs of this process back."""
         self._run("UPDATE jobs SET owner = NULL, lease = NULL WHERE owner = ?", (self.process,))
 
-    def finish(self, ids: Iterable[int]) -> None:
-        """Remove jobs whose results are delivered."""
-        for job_id in ids:
-            if self._run("DELETE FROM jobs WHERE id = ? AND owner = ?", (job_id, self.process)).rowcount:
-                self._run("DELETE FROM texts WHERE id = ?", (job_id,))
-                self._run("DELETE FROM results WHERE id = ?", (job_id,))
+    def finish(self, job_id: int) -> None:
+        """Remove a job whose results are delivered."""
+        if self._run("DELETE FROM jobs WHERE id = ? AND owner = ?", (job_id, self.process)).rowcount:
+            self._run("DELETE FROM texts WHERE id = ?", (job_id,))
+            self._run("DELETE FROM results WHERE id = ?", (job_id,))
 
     def _is_mine(self, job_id: int) -> bool:
         found = self._run("SELECT 1 FROM jobs WHERE id = ? AND owner = ?", (job_id, self.process))
         return found.fetchone() is not None
-
-    def _is_of_another_file(self, job_id: int) -> bool:
-        (latest,) = self._run("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'").fetchone()
-        return bool(latest >> _ID_BITS != job_id >> _ID_BITS)
 
     # -- figures
 
