@@ -55,11 +55,12 @@ def run(url: str, folder: Path, tier: str, seed: int) -> None:
     chance = random.Random(seed)
     sys.stderr = open(folder / f"{os.getpid()}.err", "w")  # noqa: SIM115 - for the console exporter, until the exit
     judge = OpenAIJudge("judge-model", base_url=url, api_key="sk-test")
+    chain, over = lcel(), threading.Event()
+    chain.invoke("warm up")  # LangChain imports some of its modules in the first call
     models = "lexical" if tier == "lexical" else {"cross_encoder": "lexical", "nlp": "lexical"}
     moments = sorted(chance.uniform(0, MOMENTS) for _ in range(FORKS_OF_A_RUN))
     handle = rageval_hooks.instrument(judge=judge, exporters=["console"], models=models, inline_budget_ms=500)
     begin = time.monotonic()
-    chain, over = lcel(), threading.Event()
 
     def ask(name: str) -> None:
         for number in range(1000):
