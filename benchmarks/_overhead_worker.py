@@ -275,9 +275,9 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the tools print
     logging.disable(logging.WARNING)
-    name, tool = sys.argv[1:3]
+    name, tool, setup = sys.argv[1:4]
     application = APPLICATIONS[name]()
-    attached = ATTACH[tool](name)
+    attached = ATTACH[tool](name, setup)
     for on in (True, False):
         attached.switch(on)
         for mode in ("sync", "async", "stream"):  # warm up

@@ -1,4 +1,4 @@
-"""Attaching one tool to an application, each with an exporter that drops everything. Runs in the tool's environment."""
+"""Attaching one tool to an application, in one tracing set-up. Runs in the tool's environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ATTACH", "Attached"]
+__all__ = ["ATTACH", "SETUPS", "Attached"]
 
 os.environ.setdefault("DEEPEVAL_TELEMETRY_OPT_OUT", "1")
 os.environ.setdefault("CONFIDENT_TRACE_VERBOSE", "0")
@@ -82,73 +82,111 @@ def _null_exporter() -> Any:
     return Null()
 
 
-def _provider() -> tuple[Any, Any]:
+SETUPS = ("custom", "none", "console", "in-memory", "otlp-http", "otlp-grpc", "phoenix", "langfuse")
+"""Where spans go. The servers are those of ``_span_sink.py``, at the ports of the variable ``SINK``."""
+
+
+def _provider(setup: str = "custom") -> tuple[Any, Callable[[], int]]:
+    """Return the provider of a set-up, and a function that says how many spans it got; None without a provider."""
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    exporter = _null_exporter()
+    http, grpc = (f"http://127.0.0.1:{port}" for port in os.environ.get("SINK", "9 9").split())
+    exporter: Any = None
+    if setup == "none":
+        return None, lambda: 0
+    if setup == "phoenix":
+        from phoenix.otel import register
+
+        provider = register(endpoint=f"{http}/v1/traces", batch=True, set_global_tracer_provider=False, verbose=False)
+        return provider, lambda: 0
     provider = TracerProvider()
+    if setup == "langfuse":
+        from langfuse import Langfuse
+
+        Langfuse(public_key="pk-lf-benchmark", secret_key="sk", base_url=http, tracer_provider=provider)
+        return provider, lambda: 0
+    if setup == "in-memory":
+        exporter = InMemorySpanExporter()
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        return provider, lambda: len(exporter.get_finished_spans())
+    if setup == "otlp-http":
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as Http
+
+        exporter = Http(f"{http}/v1/traces")
+    elif setup == "otlp-grpc":
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as Grpc
+
+        exporter = Grpc(grpc, insecure=True)
+    elif setup == "console":
+        exporter = ConsoleSpanExporter(out=open(os.devnull, "w"))  # noqa: SIM115 - open as long as the process
+    else:
+        exporter = _null_exporter()
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    return provider, exporter
+    return provider, lambda: getattr(exporter, "count", 0)
 
 
-def noop(_application: str) -> Attached:
+def _flush(provider: Any) -> None:
+    if provider is not None:
+        provider.force_flush()
+
+
+def noop(_application: str, _setup: str) -> Attached:
     from langchain_core.callbacks import BaseCallbackHandler
 
     callbacks = [BaseCallbackHandler()]
     return Attached(callbacks=lambda: callbacks)
 
 
-def _ours(**settings: Any) -> Attached:
+def _ours(setup: str, **settings: Any) -> Attached:
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     import rageval_hooks
 
-    provider, exporter = _provider()
+    provider, seen = _provider(setup)
     handles: list[Any] = []
 
     def attach() -> None:
-        handles.append(rageval_hooks.instrument(metrics=[], tracer_provider=provider, **settings))
+        handles.append(rageval_hooks.instrument(**{"metrics": [], "tracer_provider": provider, **settings}))
 
     def flush() -> None:
         for handle in handles:
             handle.flush()
-        provider.force_flush()
+        _flush(provider)
 
-    return Attached(
-        ("rageval-hooks",),
-        attach=attach,
-        detach=lambda: handles.pop().shutdown(),
-        flush=flush,
-        seen=lambda: exporter.count,
-    )
+    return Attached(("rageval-hooks",), attach=attach, detach=lambda: handles.pop().shutdown(), flush=flush, seen=seen)
 
 
-def ours(_application: str) -> Attached:
-    return _ours()
+def ours(_application: str, setup: str) -> Attached:
+    return _ours(setup)
 
 
-def sampled_out(_application: str) -> Attached:
-    return _ours(sample_rate=0.0)
+def with_metrics(_application: str, setup: str) -> Attached:
+    return _ours(setup, metrics=None, models="lexical")
 
 
-def openinference(application: str) -> Attached:
+def sampled_out(_application: str, setup: str) -> Attached:
+    return _ours(setup, sample_rate=0.0)
+
+
+def openinference(application: str, setup: str) -> Attached:
     if application == "langchain":
         from openinference.instrumentation.langchain import LangChainInstrumentor as Instrumentor
     else:
         from openinference.instrumentation.llama_index import LlamaIndexInstrumentor as Instrumentor
 
-    provider, exporter = _provider()
+    provider, seen = _provider(setup)
     instrumentor = Instrumentor()
     return Attached(
         (f"openinference-instrumentation-{application.replace('_', '-')}",),
         attach=lambda: instrumentor.instrument(tracer_provider=provider),
         detach=instrumentor.uninstrument,
-        flush=provider.force_flush,
-        seen=lambda: exporter.count,
+        flush=lambda: _flush(provider),
+        seen=seen,
     )
 
 
-def langfuse(_application: str) -> Attached:
+def langfuse(_application: str, _setup: str) -> Attached:
     from langfuse import Langfuse
     from langfuse.langchain import CallbackHandler
 
@@ -168,7 +206,7 @@ def langfuse(_application: str) -> Attached:
     )
 
 
-def deepeval(_application: str) -> Attached:
+def deepeval(_application: str, _setup: str) -> Attached:
     from deepeval.integrations.langchain import CallbackHandler
     from deepeval.tracing import trace_manager, tracing
 
@@ -194,9 +232,10 @@ def deepeval(_application: str) -> Attached:
     )
 
 
-ATTACH: dict[str, Callable[[str], Attached]] = {
+ATTACH: dict[str, Callable[[str, str], Attached]] = {
     "no-op handler": noop,
     "rageval-hooks": ours,
+    "rageval-hooks, with metrics": with_metrics,
     "rageval-hooks, sampled out": sampled_out,
     "OpenInference": openinference,
     "Langfuse": langfuse,

@@ -105,7 +105,7 @@ def run(turns: int, scored: bool) -> dict[str, Any]:
     import rageval_hooks
     from rageval_hooks.judges.openai import OpenAIJudge
 
-    provider, exporter = _provider()
+    provider, spans = _provider()
     from rageval_hooks.exporters.otel import OtelExporter
 
     counted = Counted()
@@ -151,7 +151,7 @@ def run(turns: int, scored: bool) -> dict[str, Any]:
     return {
         "turns": turns, "took": took, "sizes": sizes, "flushed": flushed, "stats": stats, "requests": requests,
         "evaluations": dict(counted.evaluations), "results": dict(counted.results), "names": dict(counted.names),
-        "spans": exporter.count,
+        "spans": spans(),
     }  # fmt: skip
 
 

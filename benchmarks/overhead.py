@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/overhead.py [--rounds 60] [--turns 32] [--only langchain]
     .venv/bin/python benchmarks/overhead.py --rounds 9 --turns 512 --cases sync-1    # longer than what a tool puts off
+    .venv/bin/python benchmarks/overhead.py --setups all --rounds 15                 # ten tracing set-ups, one table
 
 The application is a RAG chain of LangChain (LCEL: retriever of five passages of 800 characters, prompt, chat model that
 answers at once, parser) or a query engine of LlamaIndex. Each tool has a separate process and environment. In each
@@ -9,12 +10,17 @@ round every process runs two short series of turns, one with the tool switched o
 comes first. What is reported is the median, over the rounds, of what a turn costs more than a bare one of the same
 round, as a share of the bare one, for the machine's speed changes from second to second and process to process; and how
 these shares compare with the leanest peer's. Every tool's exporter drops what it gets. Prints one table.
+
+With ``--setups``, ours is compared with OpenInference where spans go elsewhere: to servers over HTTP and gRPC, to a
+console, to memory, to Phoenix's and Langfuse's own exporters, to nothing; with local metrics; and sampled out. What
+counts there is the CPU time of the process, with its background threads and the final flush.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -24,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from _environments import HERE, describe_machine, environment, table
+from _peer_tools import SETUPS
 
 TOOLS = {
     "langchain": {
@@ -48,8 +55,8 @@ NOT_PEERS = (*OURS, "no-op handler")
 class Process:
     """A process with an application and a tool, which runs the series that it is sent."""
 
-    def __init__(self, python: Path, application: str, tool: str) -> None:
-        command = [python, HERE / "_overhead_worker.py", application, tool]
+    def __init__(self, python: Path, application: str, tool: str, setup: str = "custom") -> None:
+        command = [python, HERE / "_overhead_worker.py", application, tool, setup]
         self._process = subprocess.Popen(
             list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -168,6 +175,61 @@ def rows(application: str, results: dict[tuple[str, int], dict[str, Measured]]) 
     return lines
 
 
+# --------------------------------------------------------------------------- tracing set-ups
+
+AGAINST = "OpenInference"
+MOST = {"rageval-hooks": 0.35, "rageval-hooks, sampled out": 0.12}
+"""What ours may add, as a share of what OpenInference adds."""
+
+SETUP_ROWS = [
+    *((setup, "rageval-hooks") for setup in SETUPS),
+    ("custom", "rageval-hooks, with metrics"),
+    ("custom", "rageval-hooks, sampled out"),
+]
+
+
+def compare_setups(application: str, setups: Sequence[str], rounds: int, turns: int) -> list[list[str]]:
+    """Return a line for each set-up: what OpenInference adds to a turn, what ours adds, and the ratio."""
+    lines = []
+    with subprocess.Popen(
+        [sys.executable, HERE / "_span_sink.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as sink:
+        assert sink.stdout is not None
+        assert sink.stdin is not None
+        os.environ["SINK"] = sink.stdout.readline().strip()
+        for setup in setups:
+            tools = [AGAINST, *(tool for where, tool in SETUP_ROWS if where == setup)]
+            processes = {tool: Process(Path(sys.executable), application, tool, setup) for tool in tools}
+            pairs: dict[str, list[Pair]] = {tool: [] for tool in tools}
+            for number in range(rounds):
+                for tool, process in processes.items():
+                    order = {"mode": "sync", "threads": 1, "turns": turns}
+                    found = {on: process.ask(on=on, **order) for on in ((True, False) if number % 2 else (False, True))}
+                    pairs[tool].append((found[False], found[True]))
+            for process in processes.values():
+                process.close()
+            measured = {tool: Measured(found) for tool, found in pairs.items()}
+            peer = measured.pop(AGAINST)
+            for tool, ours in measured.items():
+                most = MOST.get(tool)
+                lines.append(
+                    [
+                        setup,
+                        tool,
+                        f"{peer.more:+.3f}",
+                        f"{ours.more:+.3f}",
+                        f"{ours.more / peer.more:.2f}",
+                        f"{peer.cpu:+.3f}",
+                        f"{ours.cpu:+.3f}",
+                        f"{ours.cpu / peer.cpu:.2f}",
+                        "" if most is None else f"≤ {most:.2f}",
+                    ]
+                )
+            print(f"{setup} done", file=sys.stderr)
+        sink.stdin.close()
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60, help="of which the median is taken")
@@ -176,7 +238,15 @@ def main() -> None:
     parser.add_argument("--cases", default=every, help="mode and threads, separated by commas")
     parser.add_argument("--only", choices=TOOLS, help="this framework alone")
     parser.add_argument("--without", nargs="+", default=[], metavar="TOOL", help="leave these out")
+    parser.add_argument("--setups", help=f"compare tracing set-ups instead: all, or some of {', '.join(SETUPS)}")
     given = parser.parse_args()
+    if given.setups:
+        setups = SETUPS if given.setups == "all" else given.setups.split(",")
+        lines = compare_setups(given.only or "langchain", setups, given.rounds, given.turns)
+        print(f"{describe_machine()}; {given.rounds} rounds of {given.turns} turns", end="\n\n")
+        times = ["OpenInference more ms", "ours more ms", "ratio", "OpenInference CPU ms", "ours CPU ms", "CPU ratio"]
+        print(table(["set-up", "tool", *times, "aim"], lines))
+        return
     cases = [(mode, threads) for mode, threads in CASES if f"{mode}-{threads}" in given.cases.split(",")]
     if not cases:
         parser.error(f"--cases is some of {every}")

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from rageval_hooks.integrations.capture.host_values import is_a
 from rageval_hooks.runtime.jsonable import plain_value
 
 __all__ = [
@@ -16,7 +17,7 @@ __all__ = [
     "names_search",
     "names_search_results",
     "public_parameters",
-    "question_keys_in",
+    "question_among",
 ]
 
 
@@ -100,9 +101,12 @@ def _is_final(key: str) -> bool:
     return len(words) == 1 or words[-1] in _ANSWERS
 
 
-def question_keys_in(keys: Iterable[str]) -> list[str]:
-    """Return the keys that name the question most clearly; several if they name it equally."""
-    words_of = {key: _words(key) for key in keys}
+def question_among(fields: Mapping[Any, Any]) -> str:
+    """Return the only string of some fields; of several, the one whose key names the question. Empty without one."""
+    texts = {str(key): item for key, item in fields.items() if is_a(item, str) and item}
+    if len(texts) == 1:
+        return next(iter(texts.values()))
+    words_of = {key: _words(key) for key in texts}
     # "user_message", "customer_question", "userInput"
     of_user = [
         key for key, words in words_of.items() if len(words) == 2 and words[0] in _USERS and words[1] in _USERS_TEXTS
@@ -111,7 +115,8 @@ def question_keys_in(keys: Iterable[str]) -> list[str]:
     questions = [key for key, words in words_of.items() if words[-1:] in (["question"], ["query"])]
     # {"message": "…", "language": "en"}
     messages = [key for key in words_of if key.lower() in ("message", "request", "utterance")]
-    return of_user or questions or messages
+    named = of_user or questions or messages
+    return texts[named[0]] if len(named) == 1 else ""
 
 
 def _words(key: str) -> list[str]:

@@ -38,11 +38,6 @@ class HeldTurn:
     since: int
     size: int
 
-    def submit(self) -> None:
-        """Submit it as a turn without an answer: it was not resumed."""
-        recording = self.recording
-        recording.owner.submit(partial(turn_of, recording), recording.selection)
-
 
 class HeldTurns:
     """The first halves of this process. Safe to use from any thread, but not from finalizers: it takes a lock.
@@ -80,12 +75,11 @@ class HeldTurns:
         too_many = []
         with self._lock:
             self._held.append(held)
-            while len(self._held) > 1 and self._is_too_much(most_bytes):
+            while len(self._held) > 1 and (
+                len(self._held) > self.max_turns or sum(one.size for one in self._held) > most_bytes
+            ):
                 too_many.append(self._held.pop(0))
         _submit_all(too_many)
-
-    def _is_too_much(self, most_bytes: float) -> bool:
-        return len(self._held) > self.max_turns or sum(held.size for held in self._held) > most_bytes
 
     def take(self, thread: str, places: frozenset[str], name: str) -> HeldTurn | None:
         """Return the first half that a turn resumes, which is then no longer held.
@@ -96,20 +90,14 @@ class HeldTurns:
             name: the name of the turn.
         """
         with self._lock:
-            found = self._find(thread, places, name)
+            candidates = [held for held in self._held if held.thread == thread]
+            # Places are unique, so two graphs whose conversations have the same id are told apart. But a state that was
+            # edited while the graph waited gives its nodes new places.
+            at_places = [held for held in candidates if not held.places.isdisjoint(places)]
+            found = last_of(at_places or [held for held in candidates if held.recording.root.name == name])
             if found is not None:
                 self._held.remove(found)
         return found
-
-    def _find(self, thread: str, places: frozenset[str], name: str) -> HeldTurn | None:
-        candidates = [held for held in self._held if held.thread == thread]
-        # Places are unique, so two graphs whose conversations have the same id are told apart.
-        at_places = [held for held in candidates if not held.places.isdisjoint(places)]
-        if at_places:
-            return at_places[-1]
-        # A state that was edited while the graph waited gives its nodes new places.
-        with_name = [held for held in candidates if held.recording.root.name == name]
-        return last_of(with_name)
 
     def submit_old(self) -> None:
         """Submit the first halves that have waited for too long."""
@@ -132,14 +120,12 @@ class HeldTurns:
 
     def note_sampling(self, thread: str, sampled_out: bool) -> None:
         """Remember the sampling decision for the latest turn of a conversation."""
-        if not sampled_out:
-            self._sampled_out.pop(thread, None)
-            return
-        with self._lock:
-            self._sampled_out.pop(thread, None)
-            self._sampled_out[thread] = self.clock()
-            while len(self._sampled_out) > _MOST_SAMPLED_OUT:
-                del self._sampled_out[next(iter(self._sampled_out))]
+        self._sampled_out.pop(thread, None)
+        if sampled_out:
+            with self._lock:
+                self._sampled_out[thread] = self.clock()
+                while len(self._sampled_out) > _MOST_SAMPLED_OUT:
+                    del self._sampled_out[next(iter(self._sampled_out))]
 
     def earlier_sampling(self, thread: str) -> bool | None:
         """Return True if the first half of a turn is held, False if it was sampled out, None if that is unknown."""
@@ -150,8 +136,10 @@ class HeldTurns:
 
 
 def _submit_all(turns: Iterable[HeldTurn]) -> None:
+    """Submit first halves as turns without an answer: they were not resumed."""
     for held in turns:
-        held.submit()
+        recording = held.recording
+        recording.owner.submit(partial(turn_of, recording), recording.selection)
 
 
 _HELD = HeldTurns()

@@ -11,9 +11,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
 from pydantic import BaseModel
 
+from rageval_hooks.integrations.capture.host_values import or_else
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain.payloads import is_command
 
@@ -25,21 +27,40 @@ _DEPTH = 10
 """Values within values that are copied: a state, its list of messages, a message's blocks."""
 
 
-def copy_documents(documents: Any) -> Any:
-    """Copy what a retriever found: an application may cut documents in place before the prompt."""
+def copy_documents(documents: Any, details: dict[str, Any]) -> Any:
+    """Copy what a retriever found: an application may cut documents in place before the prompt.
+
+    Args:
+        documents: the retriever's output.
+        details: details of its run. The originals are kept there, so that other steps share the copies.
+    """
     try:
-        return _copy(documents, {}, _DEPTH)
+        copied = _copy(documents, {}, _DEPTH)
     except Exception:
         return documents  # a class that cannot be copied
+    if type(documents) is list:
+        details["originals"] = list(documents)
+    return copied
 
 
 def copy_values(runs: Iterable[Run]) -> None:
     """Replace the inputs and outputs of runs by copies. Texts stay the same objects, and nothing is formatted."""
     seen: dict[int, tuple[Any, Any]] = {}
     for run in runs:
+        if originals := run.details.pop("originals", None):
+            pairs = zip(originals, run.output, strict=True)
+            seen.update((id(original), (original, copied)) for original, copied in pairs if _is_same(original, copied))
         run.input = _copy(run.input, seen, _DEPTH)
         if run.kind != "retriever":  # copied at its end
             run.output = _copy(run.output, seen, _DEPTH)
+
+
+@or_else(False)
+def _is_same(original: Any, copied: Any) -> bool:
+    """Return True if a document has not been changed since it was copied."""
+    if not isinstance(original, Document):
+        return False
+    return original.page_content is copied.page_content and original.metadata == copied.metadata
 
 
 def _copy(value: Any, seen: dict[int, tuple[Any, Any]], depth: int) -> Any:

@@ -266,7 +266,8 @@ class TurnHandler(BaseCallbackHandler):
     @_callback
     def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
         """Record what a retriever returned."""
-        return end(run_id, copy_documents(documents), None)
+        run = _recorder.get(key_of(run_id))
+        return end(run_id, None if run is None else copy_documents(documents, run.details), None)
 
     @_callback
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:

@@ -68,17 +68,19 @@ def _finish(recording: Recording) -> PendingTurn | None:
 
 
 def _submit(recording: Recording) -> PendingTurn | None:
-    """Submit the turn of a recording, which is built on another thread; returns what an async caller waits for."""
+    """Submit the turn of a recording; returns what an async caller waits for."""
     pipeline = recording.owner
     may_be_evaluated = pipeline.settings.evaluate_without_retrieval or not _is_bare_model(recording)
     computes_inline = pipeline.computes_inline and may_be_evaluated
     turn: Turn | Callable[[], Turn] = partial(turn_of, recording)
     # If an object cannot be copied, or the turn not be built, the pipeline tries it again, and counts a failure.
     with suppress(Exception):
-        if any(run.framework is not FRAMEWORK for run in recording.runs):
-            turn = turn_of(recording)  # there are no copies of what runs of other frameworks hold
+        has_foreign = any(run.framework is not FRAMEWORK for run in recording.runs)  # their values are not copied
+        is_waited_for = computes_inline and not deferred.in_event_loop()
+        if has_foreign or is_waited_for:
+            turn = turn_of(recording)
         else:
-            copy_once(recording)
+            copy_once(recording)  # and the turn is built on another thread
     pending = deferred.submit(pipeline, turn, recording.selection, computes_inline=computes_inline)
     return pending if computes_inline else None
 

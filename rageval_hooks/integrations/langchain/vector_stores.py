@@ -36,12 +36,8 @@ def _describe(store: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {**details, "top_k": kwargs["k"]} if type(kwargs.get("k")) is int else details
 
 
-def _read(result: Any, _details: dict[str, Any]) -> Any:
-    return copy_documents(result)
-
-
 _searches = DirectSearches(
-    recorder=shared_recorder(), framework=FRAMEWORK, query=_query, describe=_describe, read=_read
+    recorder=shared_recorder(), framework=FRAMEWORK, query=_query, describe=_describe, read=copy_documents
 )
 
 VECTOR_STORES = WrappedMethods("langchain_core.vectorstores.base", "VectorStore", _SEARCH_METHOD, _searches.wrap)

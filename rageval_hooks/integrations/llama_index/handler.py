@@ -21,7 +21,6 @@ from rageval_hooks.integrations.capture.deferred import hand_over
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.text_results import is_search_tool
-from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
 from rageval_hooks.integrations.llama_index.messages import arguments_of
 from rageval_hooks.integrations.llama_index.nodes import snapshot
 from rageval_hooks.integrations.llama_index.other_tracers import context_of_root, note_other_span
@@ -35,6 +34,7 @@ from rageval_hooks.integrations.llama_index.streams import (
     wait_for,
     when_dropped,
 )
+from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 from rageval_hooks.integrations.llama_index.values import (
     Streamed,
     is_generator,
@@ -47,7 +47,7 @@ from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.runtime.suppression import is_suppressed
 
-__all__ = ["HANDLERS", "attach", "detach", "keep_model_open"]
+__all__ = ["attach", "detach"]
 
 
 _NO_TURN = frozenset({"embedding", "ingestion"})
@@ -107,9 +107,9 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         if isinstance(err, GeneratorExit):
             # The garbage collector destroys an abandoned coroutine. It may run anywhere, for example inside
             # ContextVar.set, so no work may be done here.
-            hand_over(_drop, id_, err)
+            hand_over(_safely, id_, _drop, id_, err)
         else:
-            _drop(id_, err)
+            _safely(id_, _drop, id_, err)
 
     # The base class calls these three from the methods above, which this class replaces.
 
@@ -134,12 +134,13 @@ class _EventHandler(BaseEventHandler):
     def handle(self, event: BaseEvent, **kwargs: Any) -> None:
         """Record an event on the run of its span."""
         run = _recorder.get(event.span_id)
-        if run is None or type(event).__name__ not in HANDLERS:
+        record = _RECORDERS.get(type(event).__name__)
+        if run is None or record is None:
             return
         if isinstance(getattr(event, "exception", None), GeneratorExit):
-            hand_over(_record_event, run, event)  # the garbage collector may be running: see span_drop
+            hand_over(_safely, run.id, record, run, event)  # the garbage collector may be running: see span_drop
         else:
-            _record_event(run, event)
+            _safely(run.id, record, run, event)
 
 
 # --------------------------------------------------------------------------- spans
@@ -180,7 +181,7 @@ def _end(run: Run, result: Any) -> None:
         run.details["nodes_after"] = snapshot(result)
     note_other_span(run)
     if run.kind == "llm" and is_generator(result):
-        keep_model_open(run, result)
+        _keep_model_open(run, result)
         return
     streamed = streamed_in(result)
     _follow_all(run, streamed)
@@ -203,15 +204,20 @@ def _follow_all(run: Run, streamed: Iterable[Any]) -> None:
 
 
 def _drop(span_id: str, error: BaseException | None) -> None:
+    run = _recorder.get(span_id)
+    if run is not None:
+        note_other_span(run)
+    end(span_id, None, error)
+    if run is not None and run.kind == "writer":
+        finish_stream(run, _writer_key(run), error)
+
+
+def _safely(run_id: Hashable, function: Callable[..., object], *args: Any) -> None:
+    """Call a function of ours. LlamaIndex's dispatcher, or the reader of a stream, must not see its exceptions."""
     try:
-        run = _recorder.get(span_id)
-        if run is not None:
-            note_other_span(run)
-        end(span_id, None, error)
-        if run is not None and run.kind == "writer":
-            finish_stream(run, _writer_key(run), error)
-    except Exception as failure:
-        log_failure(span_id, failure)
+        function(*args)
+    except Exception as error:
+        log_failure(run_id, error)
 
 
 def _end_unsampled(span_id: str, result: Any) -> None:
@@ -246,7 +252,7 @@ def _follow(run: Run, response: Any) -> None:
     follower = Follower(
         _source_of(response, run).text_id,
         on_text=lambda text: _recorder.token(run.id, text_or_empty(text)),
-        on_end=partial(_stop_following, run, key),
+        on_end=partial(_safely, run.id, finish_stream, run, key),
     )
     response.response_gen = follower.follow(response.response_gen)
 
@@ -258,23 +264,6 @@ def _source_of(response: Any, run: Run) -> Run:
         if other.kind == "synthesizer" and other.output == Streamed(id(response)):
             return other
     return run
-
-
-def _stop_following(run: Run, key: tuple[str, object], error: BaseException | None) -> None:
-    try:
-        finish_stream(run, key, error)
-    except Exception as failure:
-        log_failure(run.id, failure)
-
-
-# --------------------------------------------------------------------------- events
-
-
-def _record_event(run: Run, event: BaseEvent) -> None:
-    try:
-        HANDLERS[type(event).__name__](run, event)
-    except Exception as error:
-        log_failure(run.id, error)
 
 
 # --------------------------------------------------------------------------- attaching
@@ -310,7 +299,7 @@ def detach() -> None:
 # --------------------------------------------------------------------------- events
 
 
-def keep_model_open(run: Run, stream: Any) -> None:
+def _keep_model_open(run: Run, stream: Any) -> None:
     """Keep a model call open whose span has ended with a stream. Its last event ends it, or the loss of the stream."""
     root = root_of(run)
     if root is not None and root is not run:
@@ -417,7 +406,7 @@ def _forget_inner(run: Run, kind: str) -> Hashable:
     return inner_id
 
 
-HANDLERS: dict[str, Callable[[Run, Any], None]] = {
+_RECORDERS: dict[str, Callable[[Run, Any], None]] = {
     "LLMChatStartEvent": _model_starts,
     "LLMCompletionStartEvent": _model_starts,
     "LLMChatInProgressEvent": _model_streams,

@@ -1,42 +1,24 @@
-"""The model calls of a turn: which count, which one wrote the answer, and whose prompts it was written from."""
+"""The model calls of a turn: which count, which one wrote the answer, and the fields of a call's step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from typing import Any
 
 from rageval_hooks.integrations.capture.authorship import last_without_tools, prompt_text, writer_of
-from rageval_hooks.integrations.capture.run_facts import (
-    end_of,
-    is_inside,
-    of_kind,
-    outside,
-)
+from rageval_hooks.integrations.capture.fields import public_parameters
+from rageval_hooks.integrations.capture.host_values import first_string, or_else
+from rageval_hooks.integrations.capture.run_facts import end_of, is_inside, of_kind, outside, seconds_to_first_token
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.llama_index.messages import (
-    as_json,
-    messages_of,
-    model_of,
-    refusal_of,
-    requested_model_in,
-    tool_calls_of,
-    usage_of,
-)
-from rageval_hooks.integrations.llama_index.values import (
-    answer_of,
-    method_of,
-)
+from rageval_hooks.integrations.llama_index.messages import arguments_of, as_json, messages_of, tool_call, tool_calls_of
+from rageval_hooks.integrations.llama_index.values import answer_of, method_of, provider_of
+from rageval_hooks.messages import PromptTemplate
+from rageval_hooks.runtime.jsonable import string_of
+from rageval_hooks.runtime.narrowing import entry_or_attribute, first_text, is_integer, items_or_empty
 from rageval_hooks.turn import Usage
 
-__all__ = [
-    "answering_call",
-    "counted_calls",
-    "generated_text",
-    "model_name",
-    "prompts_of_answer",
-    "requested_model",
-    "tokens_used",
-]
+__all__ = ["answering_call", "call_fields", "counted_calls", "generated_text", "model_of", "prompts_of_answer"]
 
 # --------------------------------------------------------------------------- which calls count
 
@@ -118,27 +100,210 @@ def generated_text(call: Run) -> str:
     if call.tokens:
         return "".join(call.tokens)
     tool_calls = tool_calls_of(call.output)
-    return as_json(tool_calls) if tool_calls else refusal_of(call.output)
+    return as_json(tool_calls) if tool_calls else _refusal_of(call.output)
 
 
-def model_name(call: Run) -> str | None:
-    """Return the name of the model that was called."""
-    return model_of(call.output) or requested_model(call)
+def model_of(call: Run) -> str | None:
+    """Return the name of the model that was called: as the provider reported it, else as it was requested."""
+    return _reported_model(call.output) or _requested_model(call)
 
 
-def requested_model(call: Run) -> str | None:
-    """Return the name of the model that the application asked for."""
-    return requested_model_in(call.details.get("model"))
+@or_else(None)
+def _requested_model(call: Run) -> str | None:
+    # The event of a call's start describes the model: {"model_name": "gpt-4.1", "num_output": 256}. Models without a
+    # name are called "unknown" there.
+    name = first_string(call.details.get("model"), ("model_name", "model"))
+    return None if name == "unknown" else name
 
 
-def tokens_used(call: Run, runs: Sequence[Run]) -> Usage | None:
+_MODEL_KEYS = ("model", "model_version", "modelId")
+_RESPONSE_ID_KEYS = ("id", "response_id", "responseId")
+
+
+@or_else(None)
+def _reported_model(response: Any) -> str | None:
+    """Return the model's name as the provider reported it in ``raw``, an object or a mapping."""
+    name = _reported(response, _MODEL_KEYS)
+    return None if name == "unknown" else name
+
+
+@or_else("")
+def _refusal_of(response: Any) -> str:
+    """Return the words in which a model refused, for which OpenAI has a separate field; empty if it did not."""
+    choice = next(iter(items_or_empty(entry_or_attribute(getattr(response, "raw", None), "choices"))), None)
+    places = (entry_or_attribute(choice, "message"), getattr(response, "additional_kwargs", None))
+    return first_text(entry_or_attribute(place, "refusal") for place in places) or ""
+
+
+@or_else(None)
+def _response_id_of(response: Any) -> str | None:
+    """Return the provider's id of a completion, for example ``chatcmpl-…``."""
+    return _reported(response, _RESPONSE_ID_KEYS)
+
+
+def _reported(response: Any, keys: tuple[str, ...]) -> str | None:
+    """Return the first text under some keys of the provider's own response, an object or a mapping."""
+    raw = getattr(response, "raw", None)
+    return first_text(entry_or_attribute(raw, key) for key in keys)
+
+
+# --------------------------------------------------------------------------- the step of a call
+
+
+def call_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the fields of a model call's step.
+
+    Args:
+        call: the run of the model.
+        runs: the runs of the turn.
+    """
+    options = call.details.get("options")
+    return {
+        "messages": messages_of(call.input),
+        "template": _template_of(call),
+        "tools": _tools_in(options),
+        "parameters": _parameters_of(call.details.get("model"), options),
+        "tool_calls": tuple(map(tool_call, tool_calls_of(call.output))),
+        "finish_reason": _finish_reason_of(call.output),
+        "output": generated_text(call),
+        "model": model_of(call),
+        "request_model": _requested_model(call),
+        "response_id": _response_id_of(call.output),
+        "provider": provider_of(call.details.get("instance")),
+        "usage": _tokens_used(call, runs),
+        "time_to_first_token": seconds_to_first_token(call, call.started_at),
+    }
+
+
+def _template_of(call: Run) -> PromptTemplate | None:
+    """Return the template of a call that a ``predict`` around it has made."""
+    for ancestor in call.ancestors():
+        if ancestor.kind != "model":
+            return None
+        found = _template_in(ancestor.input, ancestor.details.get("instance"))
+        if found is not None:
+            return found
+    return None
+
+
+# Of the description of a model: texts for prompts, and what is no parameter of the call.
+_NO_PARAMETERS = frozenset({"system_prompt", "query_wrapper_prompt", "class_name", "tools", "messages"})
+_FINISH_KEYS = ("finish_reason", "stop_reason", "done_reason")
+_ATOMS = (str, bool, int, float)
+
+
+@or_else({})
+def _parameters_of(description: Mapping[str, Any] | None, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the parameters of a model call.
+
+    Args:
+        description: the model, as the event of the call's start describes it: {"model": "gpt-4.1", "temperature": 0.1}.
+        options: the further arguments of the call: {"tool_choice": "auto"}.
+    """
+    atoms = {name: value for name, value in (description or {}).items() if isinstance(value, _ATOMS)}
+    return public_parameters({**atoms, **(options or {})}, without=_NO_PARAMETERS)
+
+
+@or_else(())
+def _tools_in(options: Mapping[str, Any] | None) -> Sequence[str]:
+    """Return the tools that a model could call, each as JSON: {"type": "function", "function": {"name": "search"}}."""
+    return tuple(as_json(tool) for tool in (options or {}).get("tools") or ())
+
+
+@or_else(None)
+def _template_in(bound: Any, model: Any) -> PromptTemplate | None:
+    """Return the template that ``predict`` was called with.
+
+    Args:
+        bound: the arguments of ``LLM.predict(prompt, **prompt_args)`` or one of its relatives.
+        model: the model. A template may be different for chat models.
+    """
+    arguments = arguments_of(bound)
+    prompt = arguments.get("prompt")
+    if prompt is None or not hasattr(prompt, "get_template"):
+        return None
+    given = {**(getattr(prompt, "kwargs", None) or {}), **(arguments.get("prompt_args") or {})}
+    variables = {str(name): string_of(value) for name, value in given.items()}
+    return PromptTemplate(text=string_of(prompt.get_template(llm=model)), variables=variables)
+
+
+@or_else(None)
+def _finish_reason_of(response: Any) -> str | None:
+    """Return why a model stopped, from the provider's own response: {"choices": [{"finish_reason": "stop"}]}."""
+    raw = getattr(response, "raw", None)
+    choices = entry_or_attribute(raw, "choices")
+    holders = [raw, choices[0]] if choices else [raw]
+    for holder in holders:
+        if found := first_string({key: entry_or_attribute(holder, key) for key in _FINISH_KEYS}, _FINISH_KEYS):
+            return found
+    return None
+
+
+# --------------------------------------------------------------------------- token counts
+
+
+_PLACES = ("usage", "usage_metadata")
+_INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "inputTokens", "prompt_eval_count")
+_OUTPUT = ("completion_tokens", "output_tokens", "candidates_token_count", "outputTokens", "eval_count")
+_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
+_CACHED = ("cached_tokens", "cache_read", "cached_content_token_count")
+# Anthropic and Bedrock report input tokens without those that were read from or written to the cache.
+_CACHED_EXTRA = ("cache_read_input_tokens", "cacheReadInputTokens")
+_WRITTEN_EXTRA = ("cache_creation_input_tokens", "cacheWriteInputTokens")
+
+
+@or_else(None)
+def _usage_of(response: Any) -> Usage | None:
+    """Return the tokens that the provider counted for a model's response; None if it did not.
+
+    They are in ``raw`` (an object or a mapping), under ``usage`` or ``usage_metadata`` or at the top. Some model
+    classes put them into ``additional_kwargs``.
+    """
+    for container in (getattr(response, "raw", None), getattr(response, "additional_kwargs", None)):
+        # {"usage": {"prompt_tokens": 12, "completion_tokens": 3}}, or without the level between.
+        places = [entry_or_attribute(container, name) for name in _PLACES]
+        for place in (*places, container):
+            usage = _counted(place)
+            if usage is not None:
+                return usage
+    return None
+
+
+@or_else(None)
+def _counted(place: Any) -> Usage | None:
+    read, written = _first_count(place, _INPUT), _first_count(place, _OUTPUT)
+    # Some providers report zeros in place of nothing.
+    if read is None or written is None or read + written == 0:
+        return None
+    written += _first_count(place, ("thoughts_token_count",)) or 0  # Gemini counts these separately
+    cached = _first_count(place, _CACHED_EXTRA)
+    if cached is not None:
+        read += cached + (_first_count(place, _WRITTEN_EXTRA) or 0)
+    else:
+        # {"prompt_tokens": 12, "prompt_tokens_details": {"cached_tokens": 8}}
+        details = [entry_or_attribute(place, name) for name in _DETAILS]
+        counts = [_first_count(detail, _CACHED) for detail in (*details, place)]
+        cached = next((count for count in counts if count is not None), None)
+    return Usage(input_tokens=read, output_tokens=written, cache_read_tokens=cached)
+
+
+def _first_count(place: Any, names: Iterable[str]) -> int | None:
+    """Return the first non-negative integer under some names of a mapping or an object."""
+    for name in names:
+        count: object = entry_or_attribute(place, name)
+        if is_integer(count) and count >= 0:
+            return count
+    return None
+
+
+def _tokens_used(call: Run, runs: Sequence[Run]) -> Usage | None:
     """Return the tokens that the provider counted for a call, else for the calls that it is made of."""
     # A provider's count in the middle of a broken stream is not the count of the call.
     is_whole = call.error is None and call.ended_at is not None
-    own = usage_of(call.output) if is_whole else None
+    own = _usage_of(call.output) if is_whole else None
     if own is not None:
         return own
-    return Usage.sum(tokens_used(part, runs) for part in runs if _is_part(part, call))
+    return Usage.sum(_tokens_used(part, runs) for part in runs if _is_part(part, call))
 
 
 def _is_part(run: Run, call: Run) -> bool:

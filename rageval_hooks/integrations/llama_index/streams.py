@@ -6,7 +6,9 @@ import asyncio
 import logging
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable
-from contextvars import Token
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
@@ -18,9 +20,10 @@ from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.capture.trace_context import look_for_other_span
-from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
 from rageval_hooks.integrations.llama_index.other_tracers import find_span
+from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator, streamed_in
+from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.runtime.logs import RateLimitedLogger
 
 __all__ = [
@@ -34,9 +37,6 @@ __all__ = [
     "wait_for",
     "when_dropped",
 ]
-
-
-OnEnd = Callable[[BaseException | None], None]
 
 
 class Follower:
@@ -57,8 +57,8 @@ class Follower:
     def __init__(
         self,
         span_id: str,
-        on_text: Callable[[Any], None] | None = None,
-        on_end: OnEnd | None = None,
+        on_text: Callable[[Any], object] = lambda _: None,
+        on_end: Callable[[BaseException | None], object] | None = None,
     ) -> None:
         self._span_id = span_id
         self._on_text = on_text
@@ -76,99 +76,82 @@ class Follower:
         followed = self._aread(aiter(stream)) if _is_asynchronous(stream) else self._read(iter(stream))
         if self._on_end is not None:
             # A generator that was never started runs none of its code when it is dropped.
-            self._finalizer = when_dropped(followed, self._abandon)
+            self._finalizer = when_dropped(followed, lambda: self._end(GeneratorExit()))
         return followed
 
     def _read(self, stream: Any) -> Generator[Any, None, None]:
         try:
             while True:
                 try:
-                    text = self._next(stream)
+                    with _InsideSpan(self._span_id):
+                        text = next(stream)
                 except StopIteration:
                     break
-                if self._on_text is not None:
-                    self._on_text(text)
+                self._on_text(text)
                 yield text
-        except GeneratorExit:
+        except GeneratorExit as closed:
             try:
                 if hasattr(stream, "close"):
                     stream.close()
             finally:
-                self._abandon()
+                self._end(closed)
             raise
         except BaseException as error:
-            self._finish(error)
+            self._end(error)
             raise
-        self._finish(None)
-
-    def _next(self, stream: Any) -> Any:
-        token = active_span_id.set(self._span_id)
-        try:
-            return next(stream)
-        finally:
-            _leave_span(token)
+        self._end(None)
 
     async def _aread(self, stream: Any) -> AsyncGenerator[Any, None]:
         try:
             while True:
                 try:
-                    text = await self._anext(stream)
+                    with _InsideSpan(self._span_id):
+                        text = await anext(stream)
                 except StopAsyncIteration:
                     break
-                if self._on_text is not None:
-                    self._on_text(text)
+                self._on_text(text)
                 yield text
-        except GeneratorExit:
+        except GeneratorExit as closed:
             try:
                 if hasattr(stream, "aclose"):
                     await stream.aclose()
             finally:
-                self._abandon()
+                self._end(closed)
             raise
         except BaseException as error:
-            self._finish(error)
+            self._end(error)
             raise
-        await self._afinish()
+        # The reader waits for the scores, the event loop does not.
+        if (pending := self._end(None)) is not None:
+            await (await asyncio.shield(asyncio.wrap_future(pending)))
 
-    async def _anext(self, stream: Any) -> Any:
-        token: Token[str | None] | None = active_span_id.set(self._span_id)
-        try:
-            return await anext(stream)
-        except GeneratorExit:
-            # An abandoned task is destroyed here. Its context goes with it, so the variable is not set back.
-            token = None
-            raise
-        finally:
-            if token is not None:
-                _leave_span(token)
-
-    def _abandon(self) -> None:
-        """Report that the stream was not read to its end. Safe in a finalizer."""
-        on_end = self._take_on_end()
-        if on_end is not None:
-            hand_over(on_end, GeneratorExit())
-
-    def _finish(self, error: BaseException | None) -> None:
-        on_end = self._take_on_end()
-        if on_end is None:
-            return
-        if in_event_loop():
-            hand_over(on_end, error)  # computing scores here would block the event loop
-        else:
-            on_end(error)
-
-    async def _afinish(self) -> None:
-        """Report the end. The reader waits for the scores, the event loop does not."""
-        on_end = self._take_on_end()
-        if on_end is not None:
-            await (await asyncio.shield(asyncio.wrap_future(hand_over(on_end, None))))
-
-    def _take_on_end(self) -> OnEnd | None:
-        """Return the callback the first time, then None."""
+    def _end(self, error: BaseException | None) -> Future[PendingTurn] | None:
+        """Report the end of the stream, once. Safe in a finalizer if the error is GeneratorExit."""
         on_end, self._on_end = self._on_end, None
         if self._finalizer is not None:
             self._finalizer.detach()
-        return on_end
+        if on_end is None:
+            return None
+        if isinstance(error, GeneratorExit) or in_event_loop():  # computing scores here would block the event loop
+            return hand_over(on_end, error)
+        on_end(error)
+        return None
+
+
+class _InsideSpan:
+    """A block whose work belongs to a span."""
+
+    def __init__(self, span_id: str) -> None:
+        self._span_id = span_id
+
+    def __enter__(self) -> None:
+        self._token = active_span_id.set(self._span_id)
+
+    def __exit__(self, kind: type[BaseException] | None, _error: object, _traceback: object) -> None:
+        # With GeneratorExit an abandoned task is destroyed. Its context goes with it, so the variable is not set back.
+        if kind is None or not issubclass(kind, GeneratorExit):
+            with suppress(ValueError):  # the next piece is read in another context
+                active_span_id.reset(self._token)
 
 
 def _is_asynchronous(stream: Any) -> bool:
@@ -176,13 +159,6 @@ def _is_asynchronous(stream: Any) -> bool:
     if isinstance(stream, (GeneratorType, AsyncGeneratorType)):
         return isinstance(stream, AsyncGeneratorType)
     return hasattr(stream, "__anext__")
-
-
-def _leave_span(token: Token[str | None]) -> None:
-    try:
-        active_span_id.reset(token)
-    except ValueError:
-        return  # the next piece is read in another context
 
 
 def when_dropped(stream: Any, function: Callable[[], Any]) -> weakref.finalize[..., Any] | None:
@@ -217,19 +193,17 @@ _recorder = shared_recorder()
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 
 
+@dataclass
 class _OpenStreams:
     """The streams that a root waits for.
 
     No lock: several threads may see that a turn is over, and :func:`end` ends it once.
     """
 
-    __slots__ = ("finished", "models_count", "open", "span_ended")
-
-    def __init__(self) -> None:
-        self.open: set[StreamKey] = set()
-        self.finished: set[StreamKey] = set()
-        self.span_ended = False
-        self.models_count = False
+    open: set[StreamKey] = field(default_factory=set)
+    finished: set[StreamKey] = field(default_factory=set)
+    span_ended: bool = False
+    models_count: bool = False
 
     @property
     def turn_is_over(self) -> bool:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from llama_index_instrumentation.span import active_span_id
+
 from rageval_hooks.integrations.capture.host_values import first_string
 from rageval_hooks.integrations.capture.passages import unique_passages
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.run_facts import (
     CANCELS,
     application_fields,
@@ -19,26 +22,18 @@ from rageval_hooks.integrations.capture.run_facts import (
     seconds_to_first_token,
     step_frame,
 )
-from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.capture.runs import Framework, Run
 from rageval_hooks.integrations.llama_index.messages import (
     arguments_of,
-    finish_reason_of,
     messages_of,
-    parameters_of,
-    response_id_of,
-    template_in,
-    tool_call,
-    tool_calls_of,
     tool_fields,
-    tools_in,
 )
 from rageval_hooks.integrations.llama_index.model_calls import (
     answering_call,
+    call_fields,
     counted_calls,
     generated_text,
-    model_name,
-    requested_model,
-    tokens_used,
+    model_of,
 )
 from rageval_hooks.integrations.llama_index.nodes import Made, collection_of, top_k_of
 from rageval_hooks.integrations.llama_index.passages import (
@@ -53,14 +48,12 @@ from rageval_hooks.integrations.llama_index.values import (
     Streamed,
     answer_of,
     leaves_answer_open,
-    provider_of,
     query_of,
     tool_input,
 )
-from rageval_hooks.messages import PromptTemplate
 from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Timing, Turn, TurnStatus, Usage
 
-__all__ = ["turn_from_events"]
+__all__ = ["FRAMEWORK", "turn_from_events"]
 
 
 _CANCELS = CANCELS | {"WorkflowCancelledByUser"}  # what ``handler.cancel_run()`` raises
@@ -128,7 +121,7 @@ def turn_from_events(
         complete=not response or status not in ("cancelled", "error"),
         error=error,
         prompt=() if answering is None else messages_of(answering.input),
-        model=None if answering is None else model_name(answering),
+        model=None if answering is None else model_of(answering),
         **application_fields(
             first_string(tags, _SESSION_KEYS),
             first_string(tags, _USER_KEYS),
@@ -274,7 +267,7 @@ def _is_step(run: Run, counted: Collection[int], every_step: bool) -> bool:
 
 def _fields(run: Run, runs: Sequence[Run], marks: Marks, made: Made) -> dict[str, Any]:
     if run.kind == "llm":
-        return _fields_of_model_call(run, runs)
+        return call_fields(run, runs)
     if run.kind == "tool":
         described = tool_fields(run.details.get("instance"))
         return {"input": tool_input(run.input), "output": answer_of(run.output), **described}
@@ -290,31 +283,37 @@ def _fields(run: Run, runs: Sequence[Run], marks: Marks, made: Made) -> dict[str
     return {"input": query or None, "output": answer_of(run.output) or None}
 
 
-def _fields_of_model_call(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
-    options = call.details.get("options")
-    return {
-        "messages": messages_of(call.input),
-        "template": _template_of(call),
-        "tools": tools_in(options),
-        "parameters": parameters_of(call.details.get("model"), options),
-        "tool_calls": tuple(map(tool_call, tool_calls_of(call.output))),
-        "finish_reason": finish_reason_of(call.output),
-        "output": generated_text(call),
-        "model": model_name(call),
-        "request_model": requested_model(call),
-        "response_id": response_id_of(call.output),
-        "provider": provider_of(call.details.get("instance")),
-        "usage": tokens_used(call, runs),
-        "time_to_first_token": seconds_to_first_token(call, call.started_at),
-    }
+# --------------------------------------------------------------------------- for the recorder
 
 
-def _template_of(call: Run) -> PromptTemplate | None:
-    """Return the template of a call that a ``predict`` around it has made."""
-    for ancestor in call.ancestors():
-        if ancestor.kind != "model":
-            return None
-        found = template_in(ancestor.input, ancestor.details.get("instance"))
-        if found is not None:
-            return found
-    return None
+_recorder = shared_recorder()
+_earlier = EarlierTools()
+
+
+def _continues_an_unsampled_turn() -> bool:
+    """Return True if the calling code belongs to a sampled-out turn whose root span has ended.
+
+    A streamed answer is read after that. The model may then call a chain of another framework.
+    """
+    span_id = active_span_id.get()
+    return span_id is not None and not _recorder.knows(span_id) and _recorder.ended.goes_on(span_id)
+
+
+def _texts_of(nodes: Any) -> list[str]:
+    return [node.get_content() for node in nodes or ()]
+
+
+def _turn_of(runs: Sequence[Run], **options: Any) -> Turn:
+    turn = turn_from_events(runs, earlier=_earlier, **options)
+    _earlier.remember(runs)
+    return turn
+
+
+FRAMEWORK = Framework(
+    "llama_index",
+    _turn_of,
+    active_span_id.get,
+    texts_of=_texts_of,
+    continues_unsampled=_continues_an_unsampled_turn,
+)
+_recorder.join(FRAMEWORK)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from rageval_hooks.integrations.capture.fields import answer_keys_in, is_beside_answer, question_keys_in
+from rageval_hooks.integrations.capture.fields import answer_keys_in, is_beside_answer, question_among
 from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.llama_index.messages import arguments_of, as_json, is_message, message_text, role_of
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_none
@@ -244,14 +244,7 @@ def _query_in_fields(value: Any, depth: int) -> str:
     has_own_names = found is None and is_mapping(value)
     if not (is_root or has_own_names):
         return ""
-    return only_string(fields) or _named_question(fields)
-
-
-def _named_question(fields: Mapping[str, Any]) -> str:
-    """Return the one of several strings whose name says that it is the question; empty if none or several say so."""
-    named = [key for key, item in fields.items() if item and is_a(item, str)]
-    keys = question_keys_in(named)
-    return fields[keys[0]] if len(keys) == 1 else ""
+    return question_among(fields)
 
 
 def tool_input(bound: Any) -> str:

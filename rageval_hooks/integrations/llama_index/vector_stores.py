@@ -9,8 +9,8 @@ from typing import Any
 from rageval_hooks.integrations.capture.direct_searches import DirectSearches
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
-from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
 from rageval_hooks.integrations.llama_index.nodes import nodes_in
+from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 
 __all__ = ["VECTOR_STORES"]
 

@@ -28,6 +28,10 @@ from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
+from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK, turn_from_events
+from rageval_hooks.turn import Step
+
 USAGE = {"prompt_tokens": 40, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 12}}
 
 
@@ -220,3 +224,11 @@ class ScriptedRetriever(BaseRetriever):
         if isinstance(found, BaseException):
             raise found
         return found
+
+
+def step_of_call(output: Any, prompt: Any = "When?", **details: Any) -> Step:
+    """Return the step of a recorded model call."""
+    run = Run("Model.chat-" + "0" * 36, None, FRAMEWORK, "llm", "Model", prompt, 1, ended_at=2, output=output)
+    run.details = {"instance": object(), **details}
+    [step] = turn_from_events([run]).steps
+    return step

@@ -14,17 +14,11 @@ from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.tools import QueryEngineTool
 
-from rageval_hooks.integrations.llama_index.messages import (
-    finish_reason_of,
-    messages_of,
-    parameters_of,
-    refusal_of,
-    tool_call,
-)
+from rageval_hooks.integrations.llama_index.messages import messages_of, tool_call
 from rageval_hooks.integrations.llama_index.nodes import collection_of, top_k_of
 from rageval_hooks.messages import ToolCall
 from rageval_hooks.turn import Turn
-from tests.integrations.llama_index.fakes import ScriptedLLM, llm, nodes
+from tests.integrations.llama_index.fakes import ScriptedLLM, llm, nodes, step_of_call
 
 QUESTION = "When was the pier opened?"
 CALL = ToolCall(name="search", arguments='{"query": "pier"}', id="call_1")
@@ -70,7 +64,7 @@ def test_messages_of_tools_name_the_call() -> None:
     ],
 )
 def test_why_the_model_stopped(raw: Any, reason: str | None) -> None:
-    assert finish_reason_of(SimpleNamespace(raw=raw)) == reason
+    assert step_of_call(SimpleNamespace(raw=raw)).finish_reason == reason
 
 
 @pytest.mark.parametrize(
@@ -84,18 +78,19 @@ def test_why_the_model_stopped(raw: Any, reason: str | None) -> None:
 )
 def test_a_refusal_of_the_model(response: Any) -> None:
     """OpenAI's APIs have a field for it."""
-    assert refusal_of(response) == "I can't."
+    assert step_of_call(response).output == "I can't."
 
 
 def test_no_refusal() -> None:
-    assert refusal_of(SimpleNamespace(raw={"choices": [{"message": {"refusal": None}}]})) == ""
-    assert refusal_of(None) == ""
+    assert step_of_call(SimpleNamespace(raw={"choices": [{"message": {"refusal": None}}]})).output == ""
+    assert step_of_call(None).output == ""
 
 
 def test_parameters_have_neither_prompts_nor_credentials() -> None:
     description = {"model": "m", "temperature": 0.1, "system_prompt": "Be kind.", "api_key": "sk-1", "_kind": "x"}
     options = {"tool_choice": "auto", "tools": [{}]}
-    assert parameters_of(description, options) == {"model": "m", "temperature": 0.1, "tool_choice": "auto"}
+    parameters = step_of_call(None, model=description, options=options).parameters
+    assert parameters == {"model": "m", "temperature": 0.1, "tool_choice": "auto"}
 
 
 class ToolPassingLLM(ScriptedLLM):

@@ -28,6 +28,7 @@ from rageval_hooks.integrations.llama_index import messages as reading_messages
 from rageval_hooks.integrations.llama_index import nodes as reading_nodes
 from rageval_hooks.integrations.llama_index import values
 from rageval_hooks.turn import Message, Passage
+from tests.integrations.llama_index.fakes import step_of_call
 
 
 class Fact(BaseModel):
@@ -191,8 +192,7 @@ def test_a_snapshot_stays_as_it_was() -> None:
 )
 def test_the_models_name(raw: Any, asked: dict[str, Any], name: str | None) -> None:
     """The provider's name comes first, then the requested one. LlamaIndex's default is not a name."""
-    reported = reading_messages.model_of(SimpleNamespace(raw=raw))
-    assert (reported or reading_messages.requested_model_in(asked)) == name
+    assert step_of_call(SimpleNamespace(raw=raw), model=asked).model == name
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index import turn_from_events
-from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
+from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 
 
 def node(key: str, text: str) -> Any:

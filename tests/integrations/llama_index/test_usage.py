@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks.integrations.llama_index.messages import usage_of
+from tests.integrations.llama_index.fakes import step_of_call
 
 
 def response(raw: Any = None, **additional: Any) -> Any:
@@ -49,7 +49,7 @@ def as_objects(value: Any) -> Any:
 )
 def test_cached_and_thought_tokens_are_counted(raw: Any, shape: Any) -> None:
     """Counts that a provider reports separately are added to input or output."""
-    usage = usage_of(response(shape(raw)))
+    usage = step_of_call(response(shape(raw))).usage
 
     assert usage is not None
     assert (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) == (40, 7, 12)
@@ -68,7 +68,7 @@ def test_cached_and_thought_tokens_are_counted(raw: Any, shape: Any) -> None:
 )
 def test_other_places(given: Any) -> None:
     """The counts are at the top of the raw response, or next to it."""
-    usage = usage_of(given)
+    usage = step_of_call(given).usage
 
     assert usage is not None
     assert (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) == (40, 7, None)
@@ -90,4 +90,4 @@ def test_other_places(given: Any) -> None:
 )
 def test_no_count_is_none(given: Any) -> None:
     """Usage is then estimated and marked as estimated."""
-    assert usage_of(given) is None
+    assert step_of_call(given).usage is None

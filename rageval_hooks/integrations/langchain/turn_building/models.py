@@ -1,4 +1,4 @@
-"""Reading the runs of models: prompt, text, tool calls, model name, tokens."""
+"""Reading the runs of models: prompt, text, tool calls, and the fields of a model call's step."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from langchain_core.outputs import LLMResult
 
 from rageval_hooks.integrations.capture.fields import public_parameters
 from rageval_hooks.integrations.capture.host_values import attribute_text, first_of, first_string, or_else
+from rageval_hooks.integrations.capture.run_facts import seconds_to_first_token
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain.payloads import as_json, as_text, message_text, role_of
 from rageval_hooks.messages import PromptTemplate, ToolCall
@@ -19,28 +20,21 @@ from rageval_hooks.text.citations import annotations_from_blocks
 from rageval_hooks.turn import Message, Usage
 
 __all__ = [
+    "call_fields",
     "citations_of",
     "classifies",
-    "finish_reason_in",
-    "finish_reason_of",
     "generated_text",
-    "model_of",
-    "parameters_of",
     "prompt_messages",
     "prompt_of",
-    "request_model_of",
-    "response_id_of",
-    "template_of",
-    "tool_call",
     "tool_calls_of",
-    "tools_of",
-    "usage_of",
     "written_by",
 ]
 
 
 # The parameters of a call by provider: {"model": "gpt-4.1"} of OpenAI, {"model_id": "…"} of Bedrock, and so on.
 _REQUESTED_MODEL_KEYS = ("model", "model_name", "model_id", "deployment_name")
+_TOOL_PARAMETERS = ("tools", "functions")
+_FINISH_KEYS = ("finish_reason", "stop_reason", "done_reason")
 
 
 def classifies(run: Run) -> bool:
@@ -52,16 +46,111 @@ def classifies(run: Run) -> bool:
     return run.kind == "llm" and isinstance(run.input, Mapping)
 
 
+# --------------------------------------------------------------------------- what a model wrote
+
+
 def _generation(output: Any) -> Any:
-    # LLMResult(generations=[[ChatGeneration(message=AIMessage("In 1869."))]]): one list per prompt.
-    if isinstance(output, LLMResult) and output.generations:
-        first_prompt = output.generations[0]
-        return first_prompt[0] if first_prompt else None
-    return None
+    # LLMResult(generations=[[ChatGeneration(message=AIMessage("In 1869."))]]): one list per prompt, with one generation
+    # per candidate. A call that failed may have none.
+    if not isinstance(output, LLMResult):
+        return None
+    return next(iter(next(iter(output.generations), ())), None)
 
 
 def _message(output: Any) -> Any:
     return getattr(_generation(output), "message", None)
+
+
+def tool_calls_of(output: Any) -> list[Any]:
+    """Return the tool calls that a model requested."""
+    return getattr(_message(output), "tool_calls", None) or []
+
+
+def generated_text(output: Any) -> str:
+    """Return the text that a model wrote."""
+    message = _message(output)
+    return message_text(message) if message is not None else getattr(_generation(output), "text", None) or ""
+
+
+def written_by(run: Run) -> str:
+    """Return what a model wrote, or the arguments of its tool calls: one of them may be a structured answer."""
+    calls = tool_calls_of(run.output)
+    return as_json([call.get("args") for call in calls]) if calls else generated_text(run.output)
+
+
+@or_else(())
+def citations_of(output: Any) -> Sequence[dict[str, Any]]:
+    """Return the citations that a model marked in its text, with their positions."""
+    return annotations_from_blocks(getattr(_message(output), "content", None))
+
+
+# --------------------------------------------------------------------------- prompts
+
+
+def prompt_messages(run: Run) -> list[BaseMessage]:
+    """Return the messages of a chat model's prompt; an empty list for a text model."""
+    # A run has a list of prompts, and one of them in practice: [[SystemMessage("…"), HumanMessage("…")]] or ["…"].
+    prompt = run.input[0] if isinstance(run.input, (list, tuple)) and run.input else None
+    return [one for one in prompt if isinstance(one, BaseMessage)] if isinstance(prompt, (list, tuple)) else []
+
+
+def prompt_of(run: Run) -> tuple[Message, ...]:
+    """Return the prompt of a model's run."""
+    if classifies(run):
+        return (Message(role="user", content=as_text(run.input)),)
+    if isinstance(run.input, (list, tuple)) and run.input and isinstance(run.input[0], str):
+        return (Message(role="user", content=run.input[0]),)
+    return tuple(map(_prompt_message, prompt_messages(run)))
+
+
+def _prompt_message(message: BaseMessage) -> Message:
+    # An agent's request for tools has no text: {"content": "", "tool_calls": [{"name": "search", "args": {…}}]}.
+    calls = getattr(message, "tool_calls", None) or ()
+    text = message_text(message)
+    return Message(
+        role=role_of(message.type),
+        content=as_json(calls) if calls and not text else text,
+        tool_calls=tuple(map(_tool_call, calls)),
+        tool_call_id=getattr(message, "tool_call_id", None),
+        name=getattr(message, "name", None),
+    )
+
+
+def _tool_call(call: Mapping[str, Any]) -> ToolCall:
+    # {"name": "search", "args": {"query": "pier"}, "id": "call_1"}
+    return ToolCall(name=str(call.get("name")), arguments=as_json(call.get("args") or {}), id=call.get("id"))
+
+
+# --------------------------------------------------------------------------- the step of a call
+
+
+def call_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the fields of a model call's step.
+
+    Args:
+        call: the run of the model.
+        runs: the runs of the turn. A prompt template is one of them.
+    """
+    tool_calls = tool_calls_of(call.output)
+    output = as_text(call.output) if classifies(call) else generated_text(call.output)
+    if not output:
+        # The beginning of an answer that broke off, or [{"name": "search", "args": {"query": "pier"}, "id": "call_1"}].
+        output = "".join(call.tokens or ()) or (as_json(tool_calls) if tool_calls else "")
+    return {
+        "messages": prompt_of(call),
+        "template": _template_of(call, runs),
+        "tools": _tools_of(call),
+        "parameters": _parameters_of(call),
+        "tool_calls": tuple(map(_tool_call, tool_calls)),
+        "finish_reason": _finish_reason_of(call),
+        "output": output,
+        "model": _model_of(call),
+        "request_model": _request_model_of(call),
+        "response_id": _response_id_of(call),
+        "provider": first_string(call.metadata, ("ls_provider",)),
+        "usage": _usage_of(call),
+        "time_to_first_token": seconds_to_first_token(call, call.started_at),
+    }
 
 
 def _reported(output: Any) -> Any:
@@ -74,92 +163,15 @@ def _llm_output(output: Any) -> Any:
     return getattr(output, "llm_output", None)
 
 
-def tool_calls_of(output: Any) -> list[Any]:
-    """Return the tool calls that a model requested."""
-    calls: list[Any] | None = getattr(_message(output), "tool_calls", None)
-    return calls or []
-
-
-def generated_text(output: Any) -> str:
-    """Return the text that a model wrote."""
-    message = _message(output)
-    if message is not None:
-        return message_text(message)
-    text: str | None = getattr(_generation(output), "text", None)
-    return text or ""
-
-
-def written_by(run: Run) -> str:
-    """Return what a model wrote, or the arguments of its tool calls: one of them may be a structured answer."""
-    calls = tool_calls_of(run.output)
-    if not calls:
-        return generated_text(run.output)
-    return as_json([call.get("args") for call in calls])
-
-
-@or_else(())
-def citations_of(output: Any) -> Sequence[dict[str, Any]]:
-    """Return the citations that a model marked in its text, with their positions."""
-    return annotations_from_blocks(getattr(_message(output), "content", None))
-
-
-def prompt_of(run: Run) -> tuple[Message, ...]:
-    """Return the prompt of a model's run."""
-    if classifies(run):
-        return (Message(role="user", content=as_text(run.input)),)
-    prompt = _first_prompt(run)
-    if isinstance(prompt, str):
-        return (Message(role="user", content=prompt),)
-    return tuple(map(_prompt_message, prompt_messages(run)))
-
-
-def _first_prompt(run: Run) -> Any:
-    """Return the prompt: a text, or a list of messages. A run has a list of prompts, and one of them in practice."""
-    if isinstance(run.input, (list, tuple)) and run.input:
-        return run.input[0]
-    return None
-
-
-def prompt_messages(run: Run) -> list[Any]:
-    """Return the messages of a chat model's prompt; an empty list for a text model."""
-    prompt = _first_prompt(run)
-    if not isinstance(prompt, (list, tuple)):
-        return []
-    return [message for message in prompt if isinstance(message, BaseMessage)]
-
-
-def _prompt_message(message: BaseMessage) -> Message:
-    # An agent's request for tools has no text: {"content": "", "tool_calls": [{"name": "search", "args": {…}}]}.
-    calls = getattr(message, "tool_calls", None)
-    text = message_text(message)
-    if not text and calls:
-        text = as_json(calls)
-    return Message(
-        role=role_of(message.type),
-        content=text,
-        tool_calls=tuple(map(tool_call, calls or ())),
-        tool_call_id=getattr(message, "tool_call_id", None),
-        name=getattr(message, "name", None),
-    )
-
-
 @or_else(None)
-def finish_reason_of(run: Run) -> str | None:
-    """Return why a model stopped, for example ``stop``, ``length`` or ``tool_calls``."""
-    generation_info = getattr(_generation(run.output), "generation_info", None)
-    return finish_reason_in(_reported(run.output)) or finish_reason_in(generation_info)
-
-
-@or_else(None)
-def model_of(run: Run) -> str | None:
+def _model_of(run: Run) -> str | None:
     """Return the model's name: as the provider reported it, else as it was requested."""
     reported = first_string(_reported(run.output), ("model_name", "model", "model_id"))
-    reported = reported or first_string(_llm_output(run.output), ("model_name", "model"))
-    return reported or request_model_of(run)
+    return reported or first_string(_llm_output(run.output), ("model_name", "model")) or _request_model_of(run)
 
 
 @or_else(None)
-def request_model_of(run: Run) -> str | None:
+def _request_model_of(run: Run) -> str | None:
     """Return the model's name as the application requested it."""
     # LangChain's metadata for tracers, {"ls_provider": "openai", "ls_model_name": "gpt-4.1"}, has one name for all
     # providers. A model class that does not set it has the provider's own name in the parameters of the call.
@@ -168,11 +180,10 @@ def request_model_of(run: Run) -> str | None:
 
 
 @or_else(None)
-def response_id_of(run: Run) -> str | None:
+def _response_id_of(run: Run) -> str | None:
     """Return the provider's id of a completion, for example ``chatcmpl-…``."""
     reported = first_string(_reported(run.output), ("id", "response_id"))
-    reported = reported or first_string(_llm_output(run.output), ("id",))
-    if reported:
+    if reported := reported or first_string(_llm_output(run.output), ("id",)):
         return reported
     # The id of the message, unless LangChain made it, for example "run--3f1c…" or "lc_run--3f1c…".
     message_id = attribute_text(_message(run.output), "id")
@@ -180,7 +191,14 @@ def response_id_of(run: Run) -> str | None:
 
 
 @or_else(None)
-def usage_of(run: Run) -> Usage | None:
+def _finish_reason_of(run: Run) -> str | None:
+    """Return why a model stopped, for example ``stop``, ``length`` or ``tool_calls``."""
+    generation_info = getattr(_generation(run.output), "generation_info", None)
+    return first_string(_reported(run.output), _FINISH_KEYS) or first_string(generation_info, _FINISH_KEYS)
+
+
+@or_else(None)
+def _usage_of(run: Run) -> Usage | None:
     """Return the tokens that the provider counted for a model's run."""
     # LangChain's own form: {"input_tokens": 12, "output_tokens": 3, "input_token_details": {"cache_read": 8}}
     holder = run.output if classifies(run) else _message(run.output)
@@ -189,72 +207,45 @@ def usage_of(run: Run) -> Usage | None:
         if reported.get("total_cost") == 0:  # LangChain marks answers from its own cache like this
             return Usage(input_tokens=0, output_tokens=0)
         details = reported.get("input_token_details") or {}
-        return _usage(reported.get("input_tokens"), reported.get("output_tokens"), details.get("cache_read"))
-    # A text model: {"prompt_tokens": 12, "completion_tokens": 3} of OpenAI, or Anthropic's names.
-    of_provider = _llm_output(run.output) or {}
-    counts = mapping_or_empty(of_provider.get("token_usage") or of_provider.get("usage"))
-    read = first_of(counts, ("prompt_tokens", "input_tokens"))
-    written = first_of(counts, ("completion_tokens", "output_tokens"))
-    return _usage(read, written, None)
-
-
-def _usage(input_tokens: Any, output_tokens: Any, cached: Any) -> Usage | None:
-    counts = [
-        count if isinstance(count, int) and count >= 0 else None for count in (input_tokens, output_tokens, cached)
-    ]
-    read, written, from_cache = counts
+        counts = reported.get("input_tokens"), reported.get("output_tokens"), details.get("cache_read")
+    else:
+        # A text model: {"prompt_tokens": 12, "completion_tokens": 3} of OpenAI, or Anthropic's names.
+        of_provider = _llm_output(run.output) or {}
+        found = mapping_or_empty(of_provider.get("token_usage") or of_provider.get("usage"))
+        read, written = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
+        counts = first_of(found, read), first_of(found, written), None
+    known = [count if isinstance(count, int) and count >= 0 else None for count in counts]
     # Some providers report zeros in place of nothing.
-    if read is None or written is None or read + written == 0:
+    if known[0] is None or known[1] is None or known[0] + known[1] == 0:
         return None
-    return Usage(input_tokens=read, output_tokens=written, cache_read_tokens=from_cache)
-
-
-# --------------------------------------------------------------------------- besides the messages
-
-_TOOL_PARAMETERS = ("tools", "functions")
-_FINISH_KEYS = ("finish_reason", "stop_reason", "done_reason")
+    return Usage(input_tokens=known[0], output_tokens=known[1], cache_read_tokens=known[2])
 
 
 @or_else({})
-def parameters_of(call: Run) -> Mapping[str, Any]:
+def _parameters_of(call: Run) -> Mapping[str, Any]:
     """Return the parameters of a call, for example {"temperature": 0.2, "max_completion_tokens": 100}."""
     return public_parameters(call.details.get("invocation_params") or {}, without=_TOOL_PARAMETERS)
 
 
 @or_else(())
-def tools_of(call: Run) -> Sequence[str]:
+def _tools_of(call: Run) -> Sequence[str]:
     """Return the tools that a model could call, each as JSON: {"type": "function", "function": {"name": "search"}}."""
     parameters = call.details.get("invocation_params") or {}
-    tools = chain.from_iterable(parameters.get(name) or () for name in _TOOL_PARAMETERS)
-    return tuple(map(as_json, tools))
-
-
-def tool_call(call: Mapping[str, Any]) -> ToolCall:
-    """Return a tool call of LangChain, for example {"name": "search", "args": {"query": "pier"}, "id": "call_1"}."""
-    return ToolCall(name=str(call.get("name")), arguments=as_json(call.get("args") or {}), id=call.get("id"))
-
-
-def finish_reason_in(reported: Any) -> str | None:
-    """Return why a model stopped, by what its provider reported: {"finish_reason": "stop", "model_name": "…"}."""
-    return first_string(reported, _FINISH_KEYS)
+    return tuple(map(as_json, chain.from_iterable(parameters.get(name) or () for name in _TOOL_PARAMETERS)))
 
 
 @or_else(None)
-def template_of(call: Run, runs: Sequence[Run]) -> PromptTemplate | None:
+def _template_of(call: Run, runs: Sequence[Run]) -> PromptTemplate | None:
     """Return the template of a model's prompt: that of the last prompt template in the same sequence before it."""
-    sequence = call.parent
-    before = (run for run in runs if run.kind == "prompt" and run.parent is sequence)
-    prompt = max((run for run in before if run.started_at <= call.started_at), key=_started_at, default=None)
-    if sequence is None or prompt is None:
+    before = [run for run in runs if run.kind == "prompt" and run.parent is call.parent]
+    before = [run for run in before if run.started_at <= call.started_at]
+    if call.parent is None or not before:
         return None
+    prompt = max(before, key=lambda run: run.started_at)
     text = "\n\n".join(_template_texts(prompt.details.get("template")))
     variables = {str(name): as_text(value) for name, value in mapping_or_empty(prompt.input).items()}
     # A prompt of placeholders only has no text.
     return PromptTemplate(text=text, variables=variables) if text else None
-
-
-def _started_at(run: Run) -> int:
-    return run.started_at
 
 
 def _template_texts(serialized: Any) -> Iterator[str]:
@@ -263,13 +254,13 @@ def _template_texts(serialized: Any) -> Iterator[str]:
     A text prompt is {"name": "PromptTemplate", "kwargs": {"template": "Use {context}"}}. A chat prompt is
     {"name": "ChatPromptTemplate", "kwargs": {"messages": [{"id": […, "SystemMessagePromptTemplate"], …}, …]}}.
     """
-    fields = _fields(serialized)
+    fields = _kwargs(serialized)
     if text := text_or_none(fields.get("template")):
         yield text
     for message in fields.get("messages") or ():
-        inner = _fields(message)
+        inner = _kwargs(message)
         # A fixed message has its text: {"id": […, "SystemMessage"], "kwargs": {"content": "Be brief."}}
-        text = text_or_none(_fields(inner.get("prompt")).get("template") or inner.get("content"))
+        text = text_or_none(_kwargs(inner.get("prompt")).get("template") or inner.get("content"))
         name = text_or_none(inner.get("variable_name"))
         if text:
             # "system" of SystemMessagePromptTemplate or SystemMessage
@@ -280,5 +271,5 @@ def _template_texts(serialized: Any) -> Iterator[str]:
             yield f"{{{name}}}"
 
 
-def _fields(serialized: Any) -> Mapping[str, Any]:
+def _kwargs(serialized: Any) -> Mapping[str, Any]:
     return mapping_or_empty(mapping_or_empty(serialized).get("kwargs"))

@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, convert_to_messages
 from langchain_core.prompt_values import PromptValue
 
-from rageval_hooks.integrations.capture.fields import question_keys_in
+from rageval_hooks.integrations.capture.fields import question_among
 from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.langchain.payloads import fields_by_name, message_text
 
@@ -70,28 +70,15 @@ def _query_under_other_key(fields: Mapping[Any, Any]) -> str:
     conversations = {key: as_messages(fields.get(key), key) for key in MESSAGE_KEYS}
     texts = {key: last_human_text(messages) for key, messages in conversations.items()}
     for key, text in texts.items():
-        if text and _is_to_be_answered(key, conversations[key]):
+        # A conversation under "messages" ends with the question; a history that ends with an answer lies before it.
+        if text and (key == "messages" or not _is_answered(conversations[key])):
             return text
 
     # For example {"topic": "When was the pier opened?", "chat_history": [question, answer]}.
-    strings = list(filter(None, strings_in(fields)))
-    if len(strings) == 1:
-        return strings[0]
-    if strings:
-        return _named_question(fields)
+    others = {key: item for key, item in fields.items() if key not in MESSAGE_KEYS}
+    if any(strings_in(others)):
+        return question_among(others)
     return next(filter(None, texts.values()), "")
-
-
-def _named_question(fields: Mapping[Any, Any]) -> str:
-    """Return the one of several strings whose key says that it is the question; empty if no key or several say so."""
-    named = {str(key): item for key, item in fields.items() if item and is_a(item, str)}
-    keys = question_keys_in(named)
-    return named[keys[0]] if len(keys) == 1 else ""
-
-
-def _is_to_be_answered(key: str, messages: Sequence[Any]) -> bool:
-    """Return True if a conversation ends with the question; a history that ends with an answer lies before it."""
-    return key == "messages" or not _is_answered(messages)
 
 
 def strings_in(fields: Mapping[Any, Any]) -> list[str]:

@@ -1,12 +1,13 @@
-"""From the runs under one root to a turn: a pure function."""
+"""From the runs under one root to a turn with its steps: a pure function."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from rageval_hooks.integrations.capture.fields import is_beside_answer
 from rageval_hooks.integrations.capture.host_values import first_string, is_a
+from rageval_hooks.integrations.capture.passages import passage_key
 from rageval_hooks.integrations.capture.run_facts import (
     application_fields,
     busy_times,
@@ -15,27 +16,27 @@ from rageval_hooks.integrations.capture.run_facts import (
     outside,
     rewritten,
     seconds_to_first_token,
+    step_frame,
 )
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.langchain.payloads import fields_by_name
+from rageval_hooks.integrations.langchain.payloads import DocumentReader, as_json, as_text, fields_by_name, tool_text
 from rageval_hooks.integrations.langchain.turn_building.models import (
+    call_fields,
     citations_of,
     classifies,
     generated_text,
-    model_of,
-    prompt_of,
 )
 from rageval_hooks.integrations.langchain.turn_building.outcome import (
     answering_call,
+    is_cancelled,
     is_complete,
     outcome_of,
     response_of,
     returned_answer,
 )
-from rageval_hooks.integrations.langchain.turn_building.passages import EarlierSearches, passages_of_turn
+from rageval_hooks.integrations.langchain.turn_building.passages import EarlierSearches, TurnPassages, passages_of_turn
 from rageval_hooks.integrations.langchain.turn_building.question import query_of
-from rageval_hooks.integrations.langchain.turn_building.steps import steps_of
-from rageval_hooks.turn import Passage, SpanReference, Timing, Turn, Usage
+from rageval_hooks.turn import Passage, SpanReference, Step, StepKind, Timing, Turn, Usage
 
 __all__ = ["IDENTITY_KEYS", "turn_from_runs", "turn_of_conversation"]
 
@@ -77,9 +78,10 @@ def turn_from_runs(
     context = passages_of_turn(runs, models=models, answering=answering, response=response, earlier=earlier or {})
     # What was searched for first is the best guess if the input of the root has no question.
     query = _query(root, question_key) or next(iter(context.queries), "")
-    steps = steps_of(runs, ended_at, every_step, context)
+    steps = _steps_of(runs, ended_at, every_step, context)
     identity = _identity(runs)
     # The citations that the model marked. Their positions hold only for exactly its text.
+    written = next((step for step in steps if answering is not None and step.id == answering.text_id), None)
     is_whole_text = answering is not None and generated_text(answering.output) == response
     citations = citations_of(answering.output) if answering is not None and is_whole_text else ()
     metadata = {key: value for key, value in root.metadata.items() if not str(key).startswith(_OWN_METADATA)}
@@ -105,8 +107,8 @@ def turn_from_runs(
         first_half_missing=bool(root.details.get("first_half_missing")),
         complete=not response or is_complete(status, answering, response),
         error=error,
-        prompt=() if answering is None else prompt_of(answering),
-        model=None if answering is None else model_of(answering),
+        prompt=() if written is None else written.messages,
+        model=None if written is None else written.model,
         **application_fields(
             first_string(identity, _SESSION_KEYS),
             first_string(identity, _USER_KEYS),
@@ -162,3 +164,64 @@ def _identity(runs: Iterable[Run]) -> dict[str, Any]:
                 if source.get(key) is not None:
                     found.setdefault(key, source[key])
     return found
+
+
+# --------------------------------------------------------------------------- steps
+
+
+def _steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: TurnPassages) -> tuple[Step, ...]:
+    """Build the steps of a turn: retrievers, model calls and tools.
+
+    Args:
+        runs: the records by start time, the root first.
+        ended_at: when the turn ended.
+        every_step: keep chains, prompts and parsers too.
+        context: the turn's passages, marked, and which runs found them.
+    """
+    searches = set(map(id, context.searches))
+    marked = {passage_key(passage): passage for passage in context.passages}
+    kept = [
+        run
+        for run in runs
+        if run.kind in ("retriever", "llm", "tool") or id(run) in searches or (every_step and run.parent is not None)
+    ]
+    ids = set(map(id, kept))
+    steps = []
+    for run in kept:
+        # A function or a graph node that searches by itself is shown as a retriever.
+        kind = "retriever" if run.kind == "chain" and id(run) in searches else run.kind
+        fields: dict[str, Any]
+        if kind == "llm":
+            fields = call_fields(run, runs)
+        elif kind == "tool":
+            fields = {
+                # LangChain passes a string, for example "{'city': 'Rome'}", or a mapping.
+                "input": run.input if isinstance(run.input, str) else as_json(run.input),
+                "output": tool_text(run.output),
+                "description": run.details.get("description"),
+                "call_id": run.details.get("tool_call_id"),
+            }
+        else:
+            fields = {"input": as_text(run.input), "output": as_text(run.output)}
+        found = context.found.get(id(run))
+        if kind == "retriever":
+            del fields["output"]  # it is the passages
+            found = DocumentReader().passages_in(run.output) if found is None else found
+        if found is not None:
+            fields |= {
+                "input": query_of(run.input),
+                "passages": tuple(marked.get(passage_key(passage), passage) for passage in found),
+                "top_k": run.details.get("top_k"),
+                # The collection that was searched, else the class of the vector store.
+                "data_source": run.details.get("collection")
+                or first_string(run.metadata, ("ls_vector_store_provider",)),
+            }
+        step = Step(
+            kind=cast("StepKind", kind),
+            span_id=run.details.get("span_id"),
+            span_tracer=run.details.get("span_tracer"),
+            **step_frame(run, ids, ended_at, is_cancelled(run.error)),
+            **fields,
+        )
+        steps.append(step)
+    return tuple(steps)
