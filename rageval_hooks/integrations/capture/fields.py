@@ -105,7 +105,7 @@ def question_among(fields: Mapping[Any, Any]) -> str:
     """Return the only string of some fields; of several, the one whose key names the question. Empty without one."""
     texts = {str(key): item for key, item in fields.items() if is_a(item, str) and item}
     if len(texts) == 1:
-        return next(iter(texts.values()))
+        return str(next(iter(texts.values())))
     words_of = {key: _words(key) for key in texts}
     # "user_message", "customer_question", "userInput"
     of_user = [
@@ -116,7 +116,7 @@ def question_among(fields: Mapping[Any, Any]) -> str:
     # {"message": "…", "language": "en"}
     messages = [key for key in words_of if key.lower() in ("message", "request", "utterance")]
     named = of_user or questions or messages
-    return texts[named[0]] if len(named) == 1 else ""
+    return str(texts[named[0]]) if len(named) == 1 else ""
 
 
 def _words(key: str) -> list[str]:

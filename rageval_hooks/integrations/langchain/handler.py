@@ -23,7 +23,6 @@ from opentelemetry import context as otel_context
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.text_results import is_search_tool
-from rageval_hooks.integrations.langchain.copies import copy_documents
 from rageval_hooks.integrations.langchain.framework import (
     FRAMEWORK,
     enter_retriever,
@@ -34,7 +33,7 @@ from rageval_hooks.integrations.langchain.framework import (
     surrounding_run,
 )
 from rageval_hooks.integrations.langchain.other_tracers import context_of_root, note_other_span, unwatch, watch
-from rageval_hooks.integrations.langchain.payloads import content_text
+from rageval_hooks.integrations.langchain.payloads import content_text, copy_documents
 from rageval_hooks.integrations.langchain.resuming import (
     earlier_sampling,
     note_sampling,

@@ -10,13 +10,12 @@ from rageval_hooks.integrations.capture.held_turns import HeldTurn, held_turns
 from rageval_hooks.integrations.capture.host_values import first_string, or_else
 from rageval_hooks.integrations.capture.run_facts import of_kind
 from rageval_hooks.integrations.capture.runs import Recording, Run
-from rageval_hooks.integrations.langchain.copies import copy_values
-from rageval_hooks.integrations.langchain.payloads import fields_by_name
+from rageval_hooks.integrations.langchain.payloads import copy_values, fields_by_name
 from rageval_hooks.integrations.langchain.turn_building import is_control_flow, is_waiting, thread_of
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 
-__all__ = ["copy_once", "earlier_sampling", "hold_if_waiting", "join_halves", "note_sampling"]
+__all__ = ["earlier_sampling", "hold_if_waiting", "join_halves", "note_sampling"]
 
 _PLACE = "langgraph_checkpoint_ns"
 """Metadata of the runs of a graph. It ends with the id of the node's task, which stays the same when it is resumed."""
@@ -140,16 +139,9 @@ def hold_if_waiting(recording: Recording) -> bool:
     return True
 
 
-def copy_once(recording: Recording) -> None:
-    """Copy what the application may change, unless that was done before."""
-    if not recording.root.details.get("copied"):
-        recording.root.details["copied"] = True
-        copy_values(recording.runs)
-
-
 def _copy_or_keep(recording: Recording) -> None:
     with suppress(Exception):  # an object that cannot be copied: the turn is read from what it is by then
-        copy_once(recording)
+        copy_values(recording.runs)
 
 
 def _places(runs: Iterable[Run]) -> frozenset[str]:

@@ -16,7 +16,8 @@ from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.integrations.langchain.framework import FRAMEWORK, key_of
 from rageval_hooks.integrations.langchain.other_tracers import note_other_span
-from rageval_hooks.integrations.langchain.resuming import copy_once, hold_if_waiting, join_halves
+from rageval_hooks.integrations.langchain.payloads import copy_values
+from rageval_hooks.integrations.langchain.resuming import hold_if_waiting, join_halves
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.turn import Turn
 
@@ -80,7 +81,7 @@ def _submit(recording: Recording) -> PendingTurn | None:
         if has_foreign or is_waited_for:
             turn = turn_of(recording)
         else:
-            copy_once(recording)  # and the turn is built on another thread
+            copy_values(recording.runs)  # and the turn is built on another thread
     pending = deferred.submit(pipeline, turn, recording.selection, computes_inline=computes_inline)
     return pending if computes_inline else None
 

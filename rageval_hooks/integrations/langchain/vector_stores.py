@@ -10,8 +10,8 @@ from rageval_hooks.integrations.capture.direct_searches import DirectSearches
 from rageval_hooks.integrations.capture.host_values import first_string
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
-from rageval_hooks.integrations.langchain.copies import copy_documents
 from rageval_hooks.integrations.langchain.framework import FRAMEWORK
+from rageval_hooks.integrations.langchain.payloads import copy_documents
 from rageval_hooks.runtime.narrowing import text_or_empty
 
 __all__ = ["VECTOR_STORES"]

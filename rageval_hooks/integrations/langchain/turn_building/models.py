@@ -87,7 +87,7 @@ def citations_of(output: Any) -> Sequence[dict[str, Any]]:
 # --------------------------------------------------------------------------- prompts
 
 
-def prompt_messages(run: Run) -> list[BaseMessage]:
+def prompt_messages(run: Run) -> list[Any]:
     """Return the messages of a chat model's prompt; an empty list for a text model."""
     # A run has a list of prompts, and one of them in practice: [[SystemMessage("…"), HumanMessage("…")]] or ["…"].
     prompt = run.input[0] if isinstance(run.input, (list, tuple)) and run.input else None
