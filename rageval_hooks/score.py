@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from rageval_hooks.turn import Turn
 from rageval_hooks.turn_html import HtmlScoreRow, turn_html, unsupported_in
 
 __all__ = [
+    "VERDICT",
     "Annotator",
     "Evaluation",
     "Failed",
@@ -25,11 +26,16 @@ __all__ = [
     "is_about_turn",
     "judge_details",
     "metric_of",
+    "verdict_first",
     "why_missing",
 ]
 
 Annotator = Literal["CODE", "LLM", "HUMAN"]
 Stage = Literal["inline", "background"]
+
+VERDICT: Final = "verdict"
+"""The name of the result that sums up a turn: a score with the label ``good``, ``doubtful`` or ``bad``, or a skipped
+result with the label ``declined`` or ``not_evaluable``."""
 
 
 class Target(Data):
@@ -95,6 +101,7 @@ class Skipped(Data):
         name: the metric's name, or that of one of its scores.
         reason: why. It never quotes the turn's texts, because it is shown where those are hidden.
         metric: the metric.
+        label: of a skipped ``verdict``: ``declined`` or ``not_evaluable``; else None.
         missing_model: the role of the local model that is not available, such as ``nlp``; None for other reasons. Such
             a metric is skipped for every turn.
     """
@@ -103,6 +110,7 @@ class Skipped(Data):
     name: Text = Field(min_length=1)
     reason: Text
     metric: Text | None = None
+    label: Text | None = None
     missing_model: Text | None = None
 
 
@@ -133,6 +141,14 @@ class Failed(Data):
 
 
 Result = Annotated[Score | Skipped | Failed, Field(discriminator="status")]
+
+
+def verdict_first(results: Iterable[Result]) -> tuple[Result, ...]:
+    """Return results with the verdict first; the judge's verdict, which ``trace`` makes, replaces the local one."""
+    results = tuple(results)
+    verdicts = [result for result in results if result.name == VERDICT]
+    verdicts.sort(key=lambda result: result.metric == VERDICT)
+    return (*verdicts[:1], *(result for result in results if result.name != VERDICT))
 
 
 def is_about_turn(result: Result) -> bool:

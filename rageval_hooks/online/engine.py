@@ -32,7 +32,7 @@ from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.pool import DaemonPool, Priority, Steps, run_steps
 from rageval_hooks.runtime.suppression import suppress, suppressed
-from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, Stage, metric_of
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, Stage, metric_of, verdict_first
 from rageval_hooks.settings import LEXICAL, ModelSettings
 from rageval_hooks.turn import Turn
 
@@ -142,6 +142,7 @@ class Engine:
         analysis.patient(wait=stage != "background")
         local, judged = self.split(job)
         one_at_a_time = asyncio.Lock()  # an analysis is used by one thread at a time
+        on_part = on_part and _OneVerdict(on_part)
         work: list[Coroutine[None, None, Evaluation]] = [
             self._run_local(part, roles, analysis, one_at_a_time, stage, executor, on_part)
             for roles, part in self._by_models(local)
@@ -207,7 +208,7 @@ class Engine:
                 for analysis, results in zip(analyses, found, strict=True):
                     if name not in results:
                         results[name] = self._compute(own.spec, analysis) or ()
-        return [[result for name in self._own for result in results[name]] for results in found]
+        return [[*verdict_first(result for name in self._own for result in results[name])] for results in found]
 
     def local_steps(
         self, job: Job, analysis: TurnAnalysis, stage: Stage = "inline"
@@ -439,12 +440,30 @@ class Engine:
         self, turn: Turn, results: Iterable[Result], stage: Stage, started: float, durations: dict[str, float]
     ) -> Evaluation:
         duration = self.clock() - started
-        return Evaluation(turn=turn, results=tuple(results), stage=stage, duration=duration, durations=durations)
+        return Evaluation(
+            turn=turn, results=verdict_first(results), stage=stage, duration=duration, durations=durations
+        )
 
 
 class _OwnMetric(NamedTuple):
     metric: Metric
     spec: MetricSpec
+
+
+class _OneVerdict:
+    """Hands results on, but no local verdict after the judge's, which it would replace: a grounding model is slow."""
+
+    def __init__(self, on_part: OnPart) -> None:
+        self._on_part = on_part
+        self._is_judged = False
+
+    async def __call__(self, part: Evaluation) -> None:
+        verdict = next((result for result in part.results if result.name == VERDICT), None)
+        if verdict is not None and verdict.metric != VERDICT:
+            self._is_judged = True
+        elif verdict is not None and self._is_judged:
+            part = part.model_copy(update={"results": tuple(other for other in part.results if other is not verdict)})
+        await self._on_part(part)
 
 
 def _without_budget(result: Result) -> Result:

@@ -58,7 +58,7 @@ _NOT_TEXTS: Mapping[type[BaseModel], frozenset[str]] = {
     Timing: frozenset(Timing.model_fields),
     Target: frozenset({"kind"}),
     Score: frozenset({"status", "name", "label", "annotator", "model", "version", "metric", "unit", "direction"}),
-    Skipped: frozenset({"status", "name", "metric"}),
+    Skipped: frozenset({"status", "name", "metric", "label"}),
     Failed: frozenset({"status", "name", "error_type", "annotator", "metric"}),
 }
 

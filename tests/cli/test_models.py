@@ -37,7 +37,7 @@ def test_with_a_grounding_model_groundedness_needs_that(tmp_path: Path, monkeypa
 
     [row] = [line for line in run("list").stdout.splitlines() if line.startswith("grounding ")]
 
-    assert row.split() == ["grounding", str(tmp_path), "yes", "groundedness"]
+    assert row.split() == ["grounding", str(tmp_path), "yes", "groundedness,", "verdict"]
 
 
 @pytest.mark.needs_models

@@ -80,7 +80,10 @@ class TestFiles:
         assert [line.split()[-1] for line in report if line.startswith("groundedness")] == ["100.0%"]
 
         run(*arguments, "--restart", "--threshold", "none", "--threshold", "unsupported_facts=0")
-        assert {name for name in table(outputs[0])[0] if name.endswith(".label")} == {"unsupported_facts.label"}
+        assert {name for name in table(outputs[0])[0] if name.endswith(".label")} == {
+            "unsupported_facts.label",
+            "verdict.label",
+        }
 
     def test_the_environment_may_name_scores_of_others(self, file: Path) -> None:
         """Metrics in the environment are those of an application; the option applies to the command."""

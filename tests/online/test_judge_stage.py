@@ -103,8 +103,9 @@ class TestScores:
         assert attributes["rageval.score.trace.adherence"] == 1.0
         assert attributes["rageval.label.trace.adherence"] == "pass"
         assert attributes["rageval.label.trace.average"] == "fail"
+        assert attributes["rageval.label.verdict"] == "good"
         assert attributes["rageval.annotator"] == "LLM"
-        assert {name for name in attributes if name.startswith("rageval.score.")} == {
+        assert {name for name in attributes if name.startswith("rageval.score.trace.")} == {
             f"rageval.score.trace.{name}"
             for name in (
                 "context_relevance",
@@ -158,7 +159,7 @@ class TestScores:
             on_evaluation=lambda evaluation: seen.append((evaluation.stage, [s.name for s in evaluation.scores][:1])),
         )
 
-        assert seen == [("inline", ["latency"]), ("background", ["trace.context_relevance"])]
+        assert seen == [("inline", ["latency"]), ("background", ["verdict"])]
 
 
 class TestTheRequestPath:

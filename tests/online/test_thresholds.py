@@ -81,7 +81,12 @@ class TestDefaults:
 
     def test_no_other_score_has_one(self) -> None:
         """No threshold was measured for them."""
-        assert set(labels(evaluate(GOOD, models=LEXICAL))) == {"faithfulness", "groundedness", "unsupported_facts"}
+        assert set(labels(evaluate(GOOD, models=LEXICAL))) == {
+            "verdict",
+            "faithfulness",
+            "groundedness",
+            "unsupported_facts",
+        }
 
     def test_a_default_is_within_the_range_of_its_score(self) -> None:
         """And says how good it was, on which sets; two never meet the same score."""

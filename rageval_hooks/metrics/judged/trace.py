@@ -24,7 +24,8 @@ from rageval_hooks.metrics.judged.trace_labels import (
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.support.unseen import unseen_support
-from rageval_hooks.score import Result
+from rageval_hooks.metrics.verdict import DECLINES, VALUES, judged_verdict
+from rageval_hooks.score import VERDICT, Result, Score
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.text.keys import KeyedSentence
@@ -126,9 +127,11 @@ class Trace(JudgeMetric):
         # refusal too.
         results = [*self._context_scores(turn), *self._support_scores(turn)]
         reason = await declined(case)
-        if reason is None:
-            return results
-        return [self.skip(reason, result.name) if result.name in _ABOUT_RESPONSE else result for result in results]
+        if reason is not None:
+            results = [
+                self.skip(reason, result.name) if result.name in _ABOUT_RESPONSE else result for result in results
+            ]
+        return [*results, *self._verdict(turn, results, has_declined=reason is not None)]
 
     async def labels(self, case: JudgedTurn) -> Judgement[TraceLabels]:
         """Return the judge's labels of the turn; they are asked for once, however many metrics use them."""
@@ -186,6 +189,15 @@ class Trace(JudgeMetric):
             more = {"sentences": evidence} if name == "adherence" else {}
             results.append(self._scored(turn, name, value or 0.0, explanation if about_support else None, more))
         return results
+
+    def _verdict(self, turn: _LabelledTurn, results: Iterable[Result], *, has_declined: bool) -> Iterable[Result]:
+        """Return the judge's verdict, which replaces the local one; nothing if the judge has not judged the support."""
+        if has_declined or turn.case.response_text.declines:
+            return [self.skip(DECLINES, VERDICT).model_copy(update={"label": "declined"})]
+        if not any(isinstance(result, Score) and result.name == "trace.adherence" for result in results):
+            return []
+        label, reason = judged_verdict(turn.evidence(), turn.case.turn, supported=turn.labels.overall_supported)
+        return [self.judged(VALUES[label], turn.judgement, name=VERDICT, label=label, explanation=reason)]
 
     def _scored(
         self,

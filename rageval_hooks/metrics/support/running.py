@@ -40,12 +40,17 @@ MISSING: Final[Mapping[Field, str]] = {
 
 
 def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
-    """Run a local metric.
+    """Run a local metric, and keep its results in the analysis.
 
     Raises:
         ModelNotReadyError: one of its models is still loading, and the analysis does not wait.
         OverBudgetError: the analysis has no time left.
     """
+    found = analysis.results[metric.name] = _compute(metric, analysis)
+    return found
+
+
+def _compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
     try:
         reason = analysis.inputs.missing(metric) or _too_large(metric, analysis.turn, analysis.inputs)
         # Whether there is something to judge is decided by reading the response, so its size is checked first.

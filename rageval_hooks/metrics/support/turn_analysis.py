@@ -21,6 +21,7 @@ from rageval_hooks.models.nlp import Entity
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.pool import give_way
 from rageval_hooks.runtime.selecting import instances
+from rageval_hooks.score import Result
 from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.fact_index import FactIndex, entity_supported, index_facts, merge_indexes, unsupported_facts
 from rageval_hooks.text.facts import Fact
@@ -71,6 +72,8 @@ class TurnAnalysis:
         self.wait = wait
         self.inputs = TurnInputs(turn)
         self.response = ResponseText(turn)
+        # By metric: the verdict is made from the results of other metrics.
+        self.results: dict[str, tuple[Result, ...]] = {}
         self._clock = clock
         self._embeddings: dict[str, AnyEmbedding] = {}
         prepare_language_detection(wait=wait)

@@ -98,7 +98,8 @@ class TestARefusal:
         evaluation, _ = self.run(DECLINED)
         skipped = {result.name: result.reason for result in evaluation.skipped}
 
-        assert {name for name in skipped if not name.startswith("precision@")} == SILENT
+        assert {name for name in skipped if not name.startswith("precision@")} == SILENT | {"verdict"}
+        assert [result.label for result in evaluation.skipped if result.name == "verdict"] == ["declined"]
         assert {skipped[name] for name in SILENT} == {"the system declined to answer (see no_answer)"}
         assert {"trace.context_relevance", "trace.context_utilization", "umbrela.mean", "mrr"} <= {
             score.name for score in evaluation.scores

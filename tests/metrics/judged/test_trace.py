@@ -234,6 +234,7 @@ class TestTheMetric:
 
         assert len(judge.calls) == 1
         assert {score.name: round(score.value, 3) for score in evaluation.scores} == {
+            "verdict": 1.0,
             "trace.context_relevance": 0.667,
             "trace.context_utilization": 0.667,
             "trace.completeness": 1.0,

@@ -436,6 +436,7 @@ def test_without_a_passage_in_the_prompt_the_answer_is_not_judged() -> None:
 
     reasons = {result.name for result in evaluation.skipped if result.reason == "no passage was in the prompt"}
     assert reasons == {
+        "verdict",
         "groundedness",
         "faithfulness",
         "unsupported_facts",
@@ -553,6 +554,7 @@ def test_a_refusal_is_not_judged(query: str, response: str) -> None:
 
     reasons = {result.name for result in evaluation.skipped if "declines to answer" in result.reason}
     assert reasons == {
+        "verdict",
         "groundedness",
         "faithfulness",
         "unsupported_facts",
