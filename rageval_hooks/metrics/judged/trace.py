@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Self
 from rageval_hooks.errors import ConfigurationError, JudgeAnswerError
 from rageval_hooks.judges.base import Judgement
 from rageval_hooks.metrics.base import Field, JudgeMetric, PassageScope, ScoreDefinition
-from rageval_hooks.metrics.judged.no_answer import declined
+from rageval_hooks.metrics.judged.no_answer import NoAnswer, declined
 from rageval_hooks.metrics.judged.trace_labels import (
     Formulas,
     SentenceSupport,
@@ -192,7 +192,8 @@ class Trace(JudgeMetric):
 
     def _verdict(self, turn: _LabelledTurn, results: Iterable[Result], *, has_declined: bool) -> Iterable[Result]:
         """Return the judge's verdict, which replaces the local one; nothing if the judge has not judged the support."""
-        if has_declined or turn.case.response_text.declines:
+        # Where the judge is asked whether the response declines, its word counts more than the rules.
+        if has_declined or (turn.case.response_text.declines and not turn.case.runs(NoAnswer.name)):
             return [self.skip(DECLINES, VERDICT).model_copy(update={"label": "declined"})]
         if not any(isinstance(result, Score) and result.name == "trace.adherence" for result in results):
             return []
