@@ -11,25 +11,19 @@ from pydantic import SecretStr
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.delivery import (
     DeliveryOptions,
-    HttpApi,
-    HttpDestination,
     Item,
+    PlacedResult,
     PostError,
     RejectedError,
     ScoreApiExporter,
-    as_secret,
-    basic_auth,
-    evaluated_at,
-    iso_time,
-    post_each,
-    reveal,
-    score_details,
-    score_id,
-    variable,
+    ScoreServer,
 )
+from rageval_hooks.exporters.delivery.exporter import as_secret, evaluated_at, iso_time, reveal, variable
+from rageval_hooks.exporters.delivery.server import basic_auth
+from rageval_hooks.exporters.main_results import VERDICT
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places, resource_attributes
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import Evaluation, Score
+from rageval_hooks.score import Evaluation, Failed
 from rageval_hooks.turn import SpanReference
 
 __all__ = ["LangfuseAutoExporter", "LangfuseExporter"]
@@ -49,7 +43,8 @@ class LangfuseExporter(ScoreApiExporter):
     """Posts scores to Langfuse, which does not read them from spans.
 
     A turn that is a whole trace gets scores of the trace. A turn below another span gets scores of its observation.
-    Metrics that failed or were skipped are not posted: a score of Langfuse is always a value.
+    The verdict is a categorical score, the others are numeric. Metrics that failed or were skipped are not posted: a
+    score of Langfuse is always a value.
 
     Args:
         base_url: by default ``LANGFUSE_BASE_URL`` or ``LANGFUSE_HOST``, else where the spans go, else Langfuse's cloud.
@@ -64,7 +59,6 @@ class LangfuseExporter(ScoreApiExporter):
 
     name: ClassVar[str] = "langfuse"
     backend: ClassVar[str] = "Langfuse"
-    extra: ClassVar[str] = "langfuse"
 
     def __init__(
         self,
@@ -84,25 +78,34 @@ class LangfuseExporter(ScoreApiExporter):
 
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the scores of a stage."""
-        timestamp = iso_time(evaluated_at(evaluation.turn))
-        environment = environment_of_spans(self.provider)
-        for score, span_id in self.placed_scores(evaluation, span):
-            body = _body(score, span_id, span)
-            # Langfuse replaces a score that comes with the same id and time, so a repeat must keep both.
-            body["timestamp"] = timestamp
-            if environment is not None:
-                body["environment"] = environment
-            yield Item(route=_ROUTE, target=span.trace_id, body=body)
+        # Langfuse replaces a score that comes with the same id and time, so a repeat must keep both.
+        common: dict[str, Any] = {"timestamp": iso_time(evaluated_at(evaluation.turn))}
+        # The environment that Langfuse gives the spans, so that scores are in the same.
+        attributes = resource_attributes(self.provider)
+        names = [variable("LANGFUSE_TRACING_ENVIRONMENT")]
+        names += [str(attributes.get(name, "")) for name in _ENVIRONMENT_ATTRIBUTES]
+        environment = next(filter(None, names), "")
+        if _ENVIRONMENT.fullmatch(environment):
+            common["environment"] = environment
+        for placed in self.placed_results(evaluation, span):
+            if not isinstance(placed.result, Failed):
+                yield Item(
+                    route=_ROUTE, target=span.trace_id, name=placed.name, body={**_score(placed, span), **common}
+                )
 
-    def connect(self) -> LangfuseApi:
+    def connect(self) -> LangfuseServer:
         """Return the server."""
-        return LangfuseApi(self._address(), self._login())
+        return LangfuseServer(self._address(), {"authorization": self._login()})
 
     def otlp_place(self, project: str) -> OtlpPlace:
         """Return where the server takes spans; the keys decide the project."""
         address = self._address()
         headers = {"authorization": self._login(), "x-langfuse-ingestion-version": "4"}
         return OtlpPlace(url=f"{address}{_OTLP_PATH}/v1/traces", headers=headers, page=safe_url(address))
+
+    def applies(self) -> bool:
+        """Return True if the keys are set and the spans go to a Langfuse."""
+        return self._has_keys and bool(self._address_of_spans())
 
     @property
     def _has_keys(self) -> bool:
@@ -113,7 +116,13 @@ class LangfuseExporter(ScoreApiExporter):
 
     def _address(self) -> str:
         named = reveal(self._base_url) or variable("LANGFUSE_BASE_URL", "LANGFUSE_HOST")
-        return (named or langfuse_of_spans(self.provider) or _CLOUD).strip().rstrip("/")
+        return (named or self._address_of_spans() or _CLOUD).strip().rstrip("/")
+
+    def _address_of_spans(self) -> str:
+        """Return the base URL of the Langfuse that gets the spans; empty if they go elsewhere."""
+        # For example https://cloud.langfuse.com/api/public/otel/v1/traces: no other backend has this path.
+        urls = [place.url for place in otlp_places(self.provider) if _OTLP_PATH in place.url]
+        return urls[0].partition(_OTLP_PATH)[0] if urls else ""
 
 
 class LangfuseAutoExporter(LangfuseExporter):
@@ -122,98 +131,67 @@ class LangfuseAutoExporter(LangfuseExporter):
     name: ClassVar[str] = "langfuse-auto"
     automatic: ClassVar[bool] = True
 
-    def applies(self) -> bool:
-        """Return True if the keys are set and the spans go to a Langfuse."""
-        return self._has_keys and langfuse_of_spans(self.provider) is not None
 
+class LangfuseServer(ScoreServer):
+    """Langfuse's scores API. Scores may come before their traces; one with a known id replaces the first."""
 
-class LangfuseApi(HttpDestination):
-    """Langfuse's scores API.
-
-    Args:
-        url: the base URL.
-        login: the header ``Authorization``.
-    """
-
-    def __init__(self, url: str, login: str) -> None:
-        headers = {"authorization": login}
-        super().__init__(HttpApi(url, backend="Langfuse", credentials=_KEYS, extra="langfuse", headers=headers))
-        self._takes_lists = True
+    backend: ClassVar[str] = "Langfuse"
+    credentials: ClassVar[str] = _KEYS
+    _takes_lists = True
 
     def post(
         self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool
-    ) -> list[PostError | None] | None:
-        """Send scores. They may come before their traces; one with a known id replaces the first.
-
-        Raises:
-            RejectedError: a score is not accepted.
-            UnavailableError: the server cannot be reached, does not work, or wants another key.
-        """
+    ) -> Sequence[PostError | None] | None:
+        """Send a list of scores, or to older servers one score per request."""
         if not self._takes_lists:
-            return post_each(bodies, lambda body: self._send(route, body))
+            return super().post(route, bodies, confirmed=confirmed)
         try:
-            self._send(route, list(bodies))
+            self._send(list(bodies))
         except RejectedError:
             # The queue asks again for each half, so in the end a single score decides.
             if len(bodies) > 1:
                 raise
-            # Older servers take one score per request, without a list around it.
-            self._send(route, bodies[0])
+            self._send(bodies[0])
             self._takes_lists = False
         return None
+
+    def post_one(self, body: Mapping[str, Any]) -> None:
+        """Send one score."""
+        self._send(body)
 
     def has(self, item: Item) -> bool:
         """Return True if the server lists a score."""
         # Servers before 3.179 have the second path only.
         for path in ("api/public/v3/scores", "api/public/v2/scores"):
-            answer = self._http.request("GET", path, params={"traceId": item.target, "limit": "100"})
-            if answer.status != 404:
+            answer = self.request("GET", path, params={"traceId": item.target, "limit": "100"})
+            if answer.status_code != 404:
                 break
-        if not answer.ok:
-            raise self._http.refusal(answer)
-        found = answer.json() or {}
-        return any(score.get("id") == item.body["id"] for score in found.get("data", ()))
+        if not answer.is_success:
+            raise self.refusal(answer)
+        return any(score.get("id") == item.body["id"] for score in answer.json().get("data", ()))
 
-    def _send(self, route: str, body: Any) -> None:
-        answer = self._http.request("POST", route, body=body)
+    def _send(self, body: Any) -> None:
+        answer = self.request("POST", _ROUTE, json=body)
         # 207: some scores of the list were accepted. Ids are stable, so the rest is found by sending parts again.
-        if answer.status == 207:
+        if answer.status_code == 207:
             raise RejectedError("answers 207: some of the scores are not accepted")
-        if not answer.ok:
-            raise self._http.refusal(answer)
+        if not answer.is_success:
+            raise self.refusal(answer)
 
 
-def langfuse_of_spans(provider: object) -> str | None:
-    """Return the base URL of the Langfuse that gets the spans; None if they go elsewhere."""
-    for place in otlp_places(provider):
-        # For example https://cloud.langfuse.com/api/public/otel/v1/traces: no other backend has this path.
-        base, found, _ = place.url.partition(_OTLP_PATH)
-        if found:
-            return base
-    return None
-
-
-def environment_of_spans(provider: object) -> str | None:
-    """Return the environment that Langfuse gives the spans, so that scores are in the same; None for the default."""
-    names = [variable("LANGFUSE_TRACING_ENVIRONMENT")]
-    attributes = resource_attributes(provider)
-    names += [str(attributes.get(name, "")) for name in _ENVIRONMENT_ATTRIBUTES]
-    name = next(filter(None, names), "")
-    return name if _ENVIRONMENT.fullmatch(name) else None
-
-
-def _body(score: Score, span_id: str, span: SpanReference) -> dict[str, Any]:
+def _score(placed: PlacedResult, span: SpanReference) -> dict[str, Any]:
+    by_label = placed.name == VERDICT
     body: dict[str, Any] = {
-        "id": str(score_id(span, score)),
+        "id": placed.id,
         "traceId": span.trace_id,
-        "name": score.name,
-        "value": score.value,
-        "dataType": "NUMERIC",
-        "metadata": score_details(score),
+        "name": placed.name,
+        "value": placed.label if by_label else placed.value,
+        "dataType": "CATEGORICAL" if by_label else "NUMERIC",
+        "metadata": placed.details,
     }
-    is_of_trace = span_id == span.span_id and span.parent_span_id is None
+    is_of_trace = placed.span_id == span.span_id and span.parent_span_id is None
     if not is_of_trace:
-        body["observationId"] = span_id
-    if score.explanation is not None:
-        body["comment"] = score.explanation
+        body["observationId"] = placed.span_id
+    if placed.explanation is not None:
+        body["comment"] = placed.explanation
     return body

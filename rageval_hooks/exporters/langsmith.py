@@ -14,23 +14,16 @@ from pydantic import SecretStr
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.delivery import (
     DeliveryOptions,
-    HttpApi,
-    HttpDestination,
     Item,
+    PlacedResult,
     PostError,
     ScoreApiExporter,
+    ScoreServer,
     TargetsMissingError,
-    as_secret,
-    evaluated_at,
-    iso_time,
-    post_each,
-    reveal,
-    score_details,
-    score_id,
-    variable,
 )
+from rageval_hooks.exporters.delivery.exporter import as_secret, evaluated_at, iso_time, reveal, variable
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
-from rageval_hooks.score import Evaluation, Failed, Score
+from rageval_hooks.score import Evaluation, Failed
 from rageval_hooks.turn import SpanReference, Turn
 
 __all__ = ["LangsmithAutoExporter", "LangsmithExporter", "RunSelection"]
@@ -43,7 +36,6 @@ _CLOUD = "https://api.smith.langchain.com"
 _CLOUD_HOST = "smith.langchain.com"
 _PROJECT_HEADER = "langsmith-project"
 _KEY = "LANGSMITH_API_KEY"
-_CREDENTIALS = f"{_KEY} (and LANGSMITH_WORKSPACE_ID for a key of a whole organization)"
 _ROUTE = "feedback"
 _DECIMALS = 4
 """The API rejects a score with more."""
@@ -68,7 +60,6 @@ class LangsmithExporter(ScoreApiExporter):
 
     name: ClassVar[str] = "langsmith"
     backend: ClassVar[str] = "LangSmith"
-    extra: ClassVar[str] = "langsmith"
 
     def __init__(
         self,
@@ -91,27 +82,35 @@ class LangsmithExporter(ScoreApiExporter):
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the feedback of a stage."""
         in_langchain = self._langchain_run(evaluation.turn)
+        # LangSmith's tracer knows LangChain only; other turns get there as spans, or not at all.
+        if self.automatic and in_langchain is None and self._place_of_spans() is None:
+            return
         time = iso_time(evaluated_at(evaluation.turn))
-        for result, span_id in self.placed_results(evaluation, span):
-            run = {"run_id": in_langchain} if in_langchain else _otlp_run(span, span_id)
+        for placed in self.placed_results(evaluation, span):
+            # LangSmith gives the run of a span the span's id with zeros before it.
+            by_otlp = {"run_id": str(UUID(hex=placed.span_id.zfill(32))), "trace_id": str(UUID(hex=span.trace_id))}
             body = {
-                "id": str(score_id(span, result)),
+                "id": placed.id,
                 "created_at": time,
                 "modified_at": time,
-                **run,
-                **_feedback(result),
+                **({"run_id": in_langchain} if in_langchain else by_otlp),
+                **_feedback(placed),
                 "extend_trace_retention": False,
             }
-            yield Item(route=_ROUTE, target=run["run_id"], body=body)
+            yield Item(route=_ROUTE, target=body["run_id"], name=placed.name, body=body)
 
-    def connect(self) -> LangsmithApi:
+    def connect(self) -> LangsmithServer:
         """Return the server."""
-        return LangsmithApi(self._address(), self._headers(), self._project_name())
+        return LangsmithServer(self._address(), self._headers(), self._project_name())
 
     def otlp_place(self, project: str) -> OtlpPlace:
         """Return where LangSmith takes spans."""
         headers = {**self._headers(), _PROJECT_HEADER: project}
         return OtlpPlace(url=f"{self._address()}/otel/v1/traces", headers=headers, page=f"https://{_CLOUD_HOST}")
+
+    def applies(self) -> bool:
+        """Return True if there is a key, and LangSmith gets runs of its tracer or spans."""
+        return bool(reveal(self._api_key)) and (_langsmith_traces() or self._place_of_spans() is not None)
 
     def _headers(self) -> dict[str, str]:
         headers = {"x-api-key": reveal(self._api_key)}
@@ -124,24 +123,32 @@ class LangsmithExporter(ScoreApiExporter):
         """Return the id of the turn's run of LangChain; None if LangSmith gets spans instead."""
         if turn.framework != "langchain" or self._runs == "otlp":
             return None
-        if self._runs == "auto" and not langsmith_traces():
+        if self._runs == "auto" and not _langsmith_traces():
             return None
         try:
             return str(UUID(turn.id))
         except ValueError:
             return None
 
+    def _place_of_spans(self) -> OtlpPlace | None:
+        """Return the endpoint of LangSmith that gets the spans; None if they go elsewhere."""
+        for place in otlp_places(self.provider):
+            host = urlsplit(place.url).hostname or ""
+            # For example https://eu.api.smith.langchain.com/otel; a server of the user is known by the header.
+            if host.endswith(_CLOUD_HOST) or _PROJECT_HEADER in place.headers:
+                return place
+        return None
+
     def _address(self) -> str:
-        place = langsmith_place(self.provider)
+        place = self._place_of_spans()
         of_spans = "" if place is None else place.url.partition("/otel")[0]
         return (reveal(self._endpoint) or _variable("ENDPOINT") or of_spans or _CLOUD).strip().strip("\"'").rstrip("/")
 
     def _project_name(self) -> str:
-        place = langsmith_place(self.provider)
+        place = self._place_of_spans()
         of_spans = "" if place is None else place.headers.get(_PROJECT_HEADER, "")
         # LangSmith's SDK reads these, and calls a project without a name "default".
-        names = (self._project, of_spans, _variable("PROJECT"), _variable("SESSION"))
-        return next(filter(None, names), "default")
+        return self._project or of_spans or _variable("PROJECT") or _variable("SESSION") or "default"
 
 
 class LangsmithAutoExporter(LangsmithExporter):
@@ -150,21 +157,8 @@ class LangsmithAutoExporter(LangsmithExporter):
     name: ClassVar[str] = "langsmith-auto"
     automatic: ClassVar[bool] = True
 
-    def applies(self) -> bool:
-        """Return True if there is a key, and LangSmith gets runs or spans."""
-        if not reveal(self._api_key):
-            return False
-        return langsmith_traces() or langsmith_place(self.provider) is not None
 
-    def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
-        """Yield the feedback of a stage, if LangSmith gets the turn at all."""
-        # LangSmith's tracer knows LangChain only; other turns get there as spans, or not at all.
-        if self._langchain_run(evaluation.turn) is None and langsmith_place(self.provider) is None:
-            return
-        yield from super().items(evaluation, span)
-
-
-class LangsmithApi(HttpDestination):
+class LangsmithServer(ScoreServer):
     """LangSmith's feedback API.
 
     Args:
@@ -173,60 +167,62 @@ class LangsmithApi(HttpDestination):
         project: the name of the project with the runs.
     """
 
+    backend: ClassVar[str] = "LangSmith"
+    credentials: ClassVar[str] = f"{_KEY} (and LANGSMITH_WORKSPACE_ID for a key of a whole organization)"
+
     def __init__(self, url: str, headers: Mapping[str, str], project: str) -> None:
-        super().__init__(
-            HttpApi(url, backend="LangSmith", credentials=_CREDENTIALS, extra="langsmith", headers=headers)
-        )
+        super().__init__(url, headers)
         self._project = project
         self._project_id: str | None = None
         self._may_read_projects = True
 
-    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> list[PostError | None]:
-        """Send feedback; what LangSmith has already is not stored twice.
-
-        Raises:
-            UnavailableError: the server cannot be reached, does not work, or wants another key.
-        """
+    def post(
+        self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool
+    ) -> Sequence[PostError | None] | None:
+        """Send feedback, one per request."""
         self._find_project()
         if self._project_id is not None:
             bodies = [{**body, "session_id": self._project_id} for body in bodies]
-        return post_each(bodies, self._send)
+        return super().post(route, bodies, confirmed=confirmed)
+
+    def post_one(self, body: Mapping[str, Any]) -> None:
+        """Send one feedback."""
+        answer = self.request("POST", _ROUTE, json=body)
+        # 409: it is stored. Either an earlier attempt had arrived, though its answer was lost, or this is the judge's
+        # verdict after the local one.
+        if answer.status_code == 409:
+            changed = {name: body.get(name) for name in ("score", "value", "comment")}
+            answer = self.request("PATCH", f"{_ROUTE}/{body['id']}", json=changed)
+        if answer.status_code == 404:
+            raise TargetsMissingError(frozenset({body["run_id"]}))
+        if not answer.is_success:
+            raise self.refusal(answer)
 
     def has(self, item: Item) -> bool:
         """Return True if the server shows a feedback."""
-        answer = self._http.request("GET", f"{_ROUTE}/{item.body['id']}")
-        if answer.status == 404:
-            return False
-        if not answer.ok:
-            raise self._http.refusal(answer)
-        return True
+        answer = self.request("GET", f"{_ROUTE}/{item.body['id']}")
+        if not answer.is_success and answer.status_code != 404:
+            raise self.refusal(answer)
+        return answer.is_success
 
     def _find_project(self) -> None:
         """Look up the project's id. LangSmith finds runs by it; without it, it searches, on some servers in vain."""
         if self._project_id is not None or not self._may_read_projects:
             return
         params = {"limit": "1", "name": self._project, "include_stats": "false"}
-        answer = self._http.request("GET", "sessions", params=params)
-        if answer.status >= 500 or answer.status in (401, 429):
-            raise self._http.refusal(answer)
-        found = answer.json() if answer.ok else None
+        answer = self.request("GET", "sessions", params=params)
+        if answer.status_code >= 500 or answer.status_code in (401, 429):
+            raise self.refusal(answer)
+        found = answer.json() if answer.is_success else None
         # The project is made when its first run arrives; until then the runs are missing too.
         if isinstance(found, list) and found:
             self._project_id = str(found[0].get("id"))
-        elif answer.status == 403:
+        elif answer.status_code == 403:
             self._may_read_projects = False
             _logger.debug("rageval-hooks: the key may not read LangSmith's projects: feedback is sent without one")
 
-    def _send(self, body: Mapping[str, Any]) -> None:
-        answer = self._http.request("POST", _ROUTE, body=body)
-        if answer.status == 404:
-            raise TargetsMissingError(frozenset({body["run_id"]}))
-        # 409: an earlier attempt had arrived, though its answer was lost.
-        if not answer.ok and answer.status != 409:
-            raise self._http.refusal(answer)
 
-
-def langsmith_traces() -> bool:
+def _langsmith_traces() -> bool:
     """Return True if LangSmith's own tracer sends the runs of LangChain, and not only as spans."""
     # Not imported here: an application without LangSmith must not load it.
     utils = sys.modules.get("langsmith.utils")
@@ -236,41 +232,19 @@ def langsmith_traces() -> bool:
     return bool(utils.tracing_is_enabled()) and not only_spans
 
 
-def langsmith_place(provider: object) -> OtlpPlace | None:
-    """Return the endpoint of LangSmith that gets the spans; None if they go elsewhere."""
-    for place in otlp_places(provider):
-        host = urlsplit(place.url).hostname or ""
-        # For example https://eu.api.smith.langchain.com/otel; a server of the user is known by the header.
-        if host.endswith(_CLOUD_HOST) or _PROJECT_HEADER in place.headers:
-            return place
-    return None
-
-
-def _otlp_run(span: SpanReference, span_id: str) -> dict[str, str]:
-    """Return the ids that LangSmith gives the run of a span: the span's id with zeros before it."""
-    return {"run_id": str(UUID(hex=span_id.zfill(32))), "trace_id": str(UUID(hex=span.trace_id))}
-
-
-def _feedback(result: Score | Failed) -> dict[str, Any]:
+def _feedback(placed: PlacedResult) -> dict[str, Any]:
     """Return the part of the feedback that says how good the answer is."""
-    if not isinstance(result, Score):
-        source = {"type": _source(result.annotator), "metadata": {"annotator": result.annotator, **result.metadata}}
-        comment = result.reason
-        return {"key": result.name, "comment": comment, "feedback_source": source, "error": True}
-    feedback: dict[str, Any] = {
-        "key": result.name,
-        "score": round(result.value, _DECIMALS),
-        "feedback_source": {"type": _source(result.annotator), "metadata": score_details(result)},
-    }
-    if result.label is not None:
-        feedback["value"] = result.label
-    if result.explanation is not None:
-        feedback["comment"] = result.explanation
+    source = {"type": "model" if placed.annotator == "LLM" else "api", "metadata": placed.details}
+    feedback: dict[str, Any] = {"key": placed.name, "feedback_source": source}
+    if placed.value is not None:
+        feedback["score"] = round(placed.value, _DECIMALS)
+    if placed.label is not None:
+        feedback["value"] = placed.label
+    if placed.explanation is not None:
+        feedback["comment"] = placed.explanation
+    if isinstance(placed.result, Failed):
+        feedback["error"] = True
     return feedback
-
-
-def _source(annotator: str) -> str:
-    return "model" if annotator == "LLM" else "api"
 
 
 def _variable(name: str) -> str:

@@ -11,43 +11,30 @@ import json
 import logging
 import math
 import os
-import re
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from rageval_hooks.errors import ConfigurationError, ExportError, MissingDependencyError
+from rageval_hooks.errors import ExportError, MissingDependencyError
 from rageval_hooks.exporters.delivery import (
     DeliveryOptions,
-    Destination,
     DestinationAbsentError,
-    HttpAnswer,
-    HttpApi,
-    HttpDestination,
     Item,
     PlacedResult,
-    PostError,
     ScoreApiExporter,
+    ScoreServer,
     TargetsMissingError,
-    UnavailableError,
-    as_secret,
-    asks_version,
-    basic_auth,
-    evaluated_at,
-    iso_time,
-    post_each,
-    reveal,
-    score_details,
-    score_id,
 )
+from rageval_hooks.exporters.delivery.exporter import as_secret, evaluated_at, iso_time, reveal, variable
+from rageval_hooks.exporters.delivery.server import asks_version, basic_auth
+from rageval_hooks.exporters.main_results import VERDICT
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import Evaluation, Failed, Score, metric_of
+from rageval_hooks.score import Evaluation, Failed, Result, Score, metric_of
 from rageval_hooks.turn import SpanReference
 
 __all__ = ["EXPERIMENT_HEADER", "MlflowAutoExporter", "MlflowExporter", "mlflow_fault"]
@@ -57,40 +44,17 @@ _logger = logging.getLogger(__name__)
 EXPERIMENT_HEADER = "x-mlflow-experiment-id"
 _WORKSPACE_HEADER = "x-mlflow-workspace"
 _DEFAULT_URL = "http://localhost:5000"
-_VERSION = re.compile(rb"\d{1,9}\.\d{1,9}\.\d{1,9}\S{0,64}")  # for example b"3.17.2"
-
 _TRACES = "api/3.0/mlflow/traces"
 _EXPERIMENTS = "api/2.0/mlflow/experiments"
-_REQUEST_TIMEOUT = 408
-_WORKERS = 4
-_TIMEOUT = 60.0
-"""Seconds. The first request after a start sets up the database, which took 20 seconds on a busy machine."""
-
 _ASK_AGAIN = 60.0
 
 _ID_KEY = "rageval.id"
 """In an assessment's metadata: tells whether it is stored already."""
 
 _LABEL = ".label"
-_CODE_SOURCE = "rageval-hooks"
 _SOURCE_TYPES = {"CODE": "CODE", "LLM": "LLM_JUDGE", "HUMAN": "HUMAN"}
-
-# MLflow's own names.
-_SCORER_NAME = "mlflow.assessment.scorerName"
-_SCORER_VERSION = "mlflow.assessment.scorerVersion"
-
-
-@dataclass(frozen=True, kw_only=True)
-class MlflowPlace:
-    """A server. Not in its repr: both fields may hold secrets.
-
-    Attributes:
-        url: the base URL.
-        headers: the login, and the workspace if there are several.
-    """
-
-    url: str = field(repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+_PASS_OR_FAIL = {"good": "pass", "bad": "fail"}
+"""MLflow draws these words green and red, and every other label of a verdict without a colour."""
 
 
 class MlflowExporter(ScoreApiExporter):
@@ -110,7 +74,6 @@ class MlflowExporter(ScoreApiExporter):
 
     name: ClassVar[str] = "mlflow"
     backend: ClassVar[str] = "MLflow"
-    extra: ClassVar[str] = "mlflow"
 
     def __init__(
         self,
@@ -132,7 +95,7 @@ class MlflowExporter(ScoreApiExporter):
         for position, place in enumerate(placed):
             yield from _assessments(place, evaluation, span, position)
 
-    def connect(self) -> Destination:
+    def connect(self) -> MlflowServer:
         """Return the server."""
         place = self._place()
         if place is None:
@@ -141,27 +104,30 @@ class MlflowExporter(ScoreApiExporter):
                 "to its address [RAGEVAL-110]",
                 _DEFAULT_URL,
             )
-        return MlflowServer(place or MlflowPlace(url=_DEFAULT_URL))
+        return _server(place or OtlpPlace(url=_DEFAULT_URL))
 
     def otlp_place(self, project: str) -> OtlpPlace:
         """Return where the server takes spans: of ``MLFLOW_EXPERIMENT_ID``, or of the experiment with this name."""
-        place = self._place() or MlflowPlace(url=_DEFAULT_URL)
-        server = MlflowServer(place)
+        place = self._place() or OtlpPlace(url=_DEFAULT_URL)
+        server = _server(place)
         # MLflow takes spans only with the id of an experiment, which people know by its name.
         try:
             experiment = os.environ.get("MLFLOW_EXPERIMENT_ID") or server.experiment_id(project)
         finally:
             server.close()
         page = f"{safe_url(place.url)}/#/experiments/{experiment}/traces"
-        return OtlpPlace(
-            url=f"{place.url}/v1/traces", headers={**place.headers, EXPERIMENT_HEADER: experiment}, page=page
-        )
+        headers = {**place.headers, EXPERIMENT_HEADER: experiment}
+        return OtlpPlace(url=f"{place.url}/v1/traces", headers=headers, page=page)
 
-    def _place(self) -> MlflowPlace | None:
-        """Return the server that the user or ``MLFLOW_TRACKING_URI`` names, else the one that spans go to."""
-        url = reveal(self._uri) or os.environ.get("MLFLOW_TRACKING_URI", "").strip()
-        if _is_http(url):
-            return MlflowPlace(url=url.rstrip("/"), headers=_login_headers(self._token))
+    def applies(self) -> bool:
+        """Return True if spans carry MLflow's header."""
+        return _place_of_spans(self.provider) is not None
+
+    def _place(self) -> OtlpPlace | None:
+        """Return base URL and login of the server that the user names, else of the one that spans go to."""
+        url = reveal(self._uri) or variable("MLFLOW_TRACKING_URI")
+        if not self.automatic and _is_http(url):
+            return OtlpPlace(url=url.rstrip("/"), headers=_login_headers(self._token))
         return _place_of_spans(self.provider)
 
 
@@ -175,72 +141,58 @@ class MlflowAutoExporter(MlflowExporter):
     name: ClassVar[str] = "mlflow-auto"
     automatic: ClassVar[bool] = True
 
-    def applies(self) -> bool:
-        """Return True if spans carry MLflow's header."""
-        return _endpoint_of_spans(self.provider) is not None
-
-    def connect(self) -> Destination:
+    def connect(self) -> MlflowServer:
         """Return the server that the spans go to."""
         place = self._place()
-        # The application may set its provider later.
-        if place is None:
-            raise DestinationAbsentError(_ASK_AGAIN)
-        answer = _is_mlflow(place.url)
+        answer = None if place is None else _is_mlflow(place.url)
         # None means no answer: the server may still be starting.
-        if not answer:
+        if place is None or not answer:
             raise DestinationAbsentError(math.inf if answer is False else _ASK_AGAIN)
         _logger.info(
             "rageval-hooks: scores go to the MLflow at %s as assessments, too [RAGEVAL-113]", safe_url(place.url)
         )
-        return MlflowServer(place)
-
-    def _place(self) -> MlflowPlace | None:
-        return _place_of_spans(self.provider)
+        return _server(place)
 
 
-class MlflowServer(HttpDestination):
-    """A server's REST API, as far as assessments need it.
+class MlflowServer(ScoreServer):
+    """A server's REST API, as far as assessments need it."""
 
-    Args:
-        place: where it is.
+    backend: ClassVar[str] = "MLflow"
+    credentials: ClassVar[str] = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN,"
+    # The first request after a start sets up the database, which took 20 seconds on a busy machine.
+    timeout: ClassVar[float] = 60.0
+    workers: ClassVar[int] = 4
 
-    Raises:
-        MissingDependencyError: httpx is not installed.
-        ConfigurationError: the login cannot be sent.
-    """
-
-    def __init__(self, place: MlflowPlace) -> None:
-        super().__init__(
-            HttpApi(
-                place.url,
-                backend="MLflow",
-                extra="mlflow",
-                credentials="MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN,",
-                headers=place.headers,
-                verify=_certificates(),
-                timeout=_TIMEOUT,
-            )
-        )
+    def __init__(self, url: str, headers: Mapping[str, str], *, verify: ssl.SSLContext | bool = True) -> None:
+        super().__init__(url, headers, verify=verify)
         # Ids of assessments whose post had no answer, or a server error: they may be stored all the same.
         self._unsure: set[str] = set()
 
-    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> list[PostError | None]:
-        """Store assessments, one per request, several requests at a time, and return the error of each."""
-        return post_each(bodies, self._post, workers=_WORKERS)
-
-    def _post(self, body: Mapping[str, Any]) -> None:
-        # The server stores what it gets twice as two assessments, so what may be a repeat looks first.
-        may_be_stored = body["look_first"] or body["id"] in self._unsure
-        if may_be_stored and body["id"] in self._stored_ids(body["trace_id"]):
-            self._unsure.discard(body["id"])
-            return
+    def post_one(self, body: Mapping[str, Any]) -> None:
+        """Store an assessment. The server stores what it gets twice as two, so what may be a repeat looks first."""
+        assessment = dict(body["assessment"])
+        if body["is_late"] or body["id"] in self._unsure:
+            stored = self._stored_ids(body["trace_id"])
+            if body["id"] in stored:
+                self._unsure.discard(body["id"])
+                return
+            # The judge's verdict takes the place of the local one.
+            if body["replaces"] in stored:
+                assessment["overrides"] = stored[body["replaces"]]
         self._unsure.add(body["id"])
-        path = f"{_TRACES}/{body['trace_id']}/assessments"
-        answer = self._http.request("POST", path, body={"assessment": body["assessment"]})
-        if answer.status < 500 and answer.status != _REQUEST_TIMEOUT:
+        answer = self.request("POST", f"{_TRACES}/{body['trace_id']}/assessments", json={"assessment": assessment})
+        if answer.status_code < 500 and answer.status_code != 408:
             self._unsure.discard(body["id"])
-        if not answer.ok:
-            raise self._error(answer, body["trace_id"])
+        if not answer.is_success:
+            raise self.refusal(answer)
+
+    def refusal(self, answer: Any) -> Any:
+        """Return the error for an answer that is not a success: a trace that has not arrived, or a fault."""
+        if answer.status_code == 404 and '"RESOURCE_DOES_NOT_EXIST"' in answer.text:
+            # .../traces/tr-0af7651916cd43dd8448eb211c80319c/assessments
+            trace_id = answer.request.url.path.partition(f"{_TRACES}/")[2].partition("/")[0]
+            return TargetsMissingError(frozenset({trace_id}))
+        return super().refusal(answer)
 
     def has(self, item: Item) -> bool:
         """Return True if the server lists an assessment of a trace."""
@@ -255,12 +207,12 @@ class MlflowServer(HttpDestination):
         Raises:
             ExportError: the server cannot be asked.
         """
-        found = self._http.request("GET", f"{_EXPERIMENTS}/get-by-name", params={"experiment_name": name})
-        if found.ok:
+        found = self.request("GET", f"{_EXPERIMENTS}/get-by-name", params={"experiment_name": name})
+        if found.is_success:
             return str(found.json()["experiment"]["experiment_id"])
-        made = self._http.request("POST", f"{_EXPERIMENTS}/create", body={"name": name})
-        if not made.ok:
-            raise self._http.refusal(made)
+        made = self.request("POST", f"{_EXPERIMENTS}/create", json={"name": name})
+        if not made.is_success:
+            raise super().refusal(made)
         return str(made.json()["experiment_id"])
 
     def has_experiment(self, experiment_id: str) -> bool:
@@ -269,38 +221,28 @@ class MlflowServer(HttpDestination):
         Raises:
             ExportError: the server cannot be asked.
         """
-        answer = self._http.request("GET", f"{_EXPERIMENTS}/get", params={"experiment_id": experiment_id})
-        return answer.status != 404
+        answer = self.request("GET", f"{_EXPERIMENTS}/get", params={"experiment_id": experiment_id})
+        return answer.status_code != 404
 
-    def _stored_ids(self, trace_id: str) -> set[str]:
-        """Return our ids of the assessments that a trace has."""
-        answer = self._http.request("GET", f"{_TRACES}/{trace_id}")
-        if not answer.ok:
-            raise self._error(answer, trace_id)
-        try:
-            assessments = answer.json()["trace"]["trace_info"].get("assessments", ())
-            return {item.get("metadata", {}).get(_ID_KEY) for item in assessments}
-        except (TypeError, KeyError, AttributeError):
-            # Without a list, posting again might make a second assessment.
-            raise UnavailableError("does not list the assessments of a trace") from None
-
-    def _error(self, answer: HttpAnswer, trace_id: str) -> PostError:
-        said = answer.json() if answer.status == 404 else None
-        if isinstance(said, dict) and said.get("error_code") == "RESOURCE_DOES_NOT_EXIST":
-            return TargetsMissingError(frozenset({trace_id}))
-        return self._http.refusal(answer)
+    def _stored_ids(self, trace_id: str) -> dict[str, str]:
+        """Return the server's ids of the assessments that a trace has, by our own."""
+        answer = self.request("GET", f"{_TRACES}/{trace_id}")
+        if not answer.is_success:
+            raise self.refusal(answer)
+        found = answer.json()["trace"]["trace_info"].get("assessments", ())
+        return {item.get("metadata", {}).get(_ID_KEY): item.get("assessment_id", "") for item in found}
 
 
 # --------------------------------------------------------------------------- assessments
 
 
-def _is_share_of_errors(result: Score | Failed) -> bool:
+def _is_share_of_errors(result: Result) -> bool:
     """Return True for a share of which less is better. MLflow would draw a good 0.1 in red: it has no directions."""
     return isinstance(result, Score) and result.direction == "lower" and result.high == 1
 
 
 def _assessments(placed: PlacedResult, evaluation: Evaluation, span: SpanReference, position: int) -> Iterator[Item]:
-    """Yield the assessments of a result: its value, and its label as one more.
+    """Yield the assessments of a result: its value, and its label as one more; of the verdict the label only.
 
     MLflow filters and charts numbers; it colours labels such as ``fail`` and counts how many passed. An assessment has
     only one of the two.
@@ -311,72 +253,84 @@ def _assessments(placed: PlacedResult, evaluation: Evaluation, span: SpanReferen
         span: the turn's span.
         position: of the result in the stage, from 0.
     """
-    result, span_id = placed
     trace_id = f"tr-{span.trace_id}"
-    own_id = str(score_id(span, result))
-    if isinstance(result, Failed):
-        error = {"error_code": result.error_type, "error_message": result.message}
-        values: dict[str, tuple[str, dict[str, Any]]] = {result.name: (own_id, {"error": error})}
+    feedback: dict[str, dict[str, Any]] = {}
+    if isinstance(placed.result, Failed):
+        feedback[""] = {"error": {"error_code": placed.result.error_type, "error_message": placed.result.message}}
+    elif placed.name == VERDICT:
+        feedback[""] = {"value": _PASS_OR_FAIL.get(placed.label or "", placed.label)}
     else:
-        values = {result.name: (own_id, {"value": result.value})}
-        if result.label is not None:
-            values[result.name + _LABEL] = (own_id + _LABEL, {"value": result.label})
-    model = result.model if isinstance(result, Score) else None
-    for number, (name, (item_id, feedback)) in enumerate(values.items()):
-        # MLflow lists the newest first, by milliseconds: main scores stay first, and a label follows its value.
+        feedback[""] = {"value": placed.value}
+        if placed.label is not None:
+            feedback[_LABEL] = {"value": placed.label}
+    # The judge's verdict is told from the local one, which it replaces.
+    own_id = f"{placed.id}.LLM" if placed.name == VERDICT and placed.annotator == "LLM" else placed.id
+    for number, (suffix, value) in enumerate(feedback.items()):
+        # MLflow lists the newest first, by milliseconds: the verdict stays first, and a label follows its value.
         earlier = (2 * position + number) * 1_000_000
         time = iso_time(evaluated_at(evaluation.turn) - earlier).replace("+00:00", "Z")
+        metadata = {
+            **placed.details,
+            _ID_KEY: own_id + suffix,
+            # MLflow's own name.
+            "mlflow.assessment.scorerName": metric_of(placed.result),
+        }
+        if isinstance(placed.result, Score):
+            metadata["mlflow.assessment.scorerVersion"] = placed.result.version
+        source = placed.result.model if isinstance(placed.result, Score) else None
         assessment = {
-            "assessment_name": name,
+            "assessment_name": placed.name + suffix,
             "trace_id": trace_id,
-            "span_id": span_id,
-            "source": {"source_type": _SOURCE_TYPES[result.annotator], "source_id": model or _CODE_SOURCE},
-            "feedback": feedback,
-            "rationale": result.explanation if isinstance(result, Score) else None,
-            "metadata": _metadata(result, item_id),
+            "span_id": placed.span_id,
+            "source": {"source_type": _SOURCE_TYPES[placed.annotator], "source_id": source or "rageval-hooks"},
+            "feedback": value,
+            "rationale": None if isinstance(placed.result, Failed) else placed.explanation,
+            # MLflow takes nothing but text.
+            "metadata": {name: text if isinstance(text, str) else json.dumps(text) for name, text in metadata.items()},
             "create_time": time,
             "last_update_time": time,
             "valid": True,
         }
-        # Late results may be delivered a second time, by another process, from a spool that survived a crash.
-        late = evaluation.stage == "background"
-        body = {"name": name, "id": item_id, "trace_id": trace_id, "look_first": late, "assessment": assessment}
-        yield Item(route="assessments", target=trace_id, body=body)
-
-
-def _metadata(result: Score | Failed, item_id: str) -> dict[str, str]:
-    """Return the details, all as text: MLflow takes nothing else."""
-    details = score_details(result) if isinstance(result, Score) else dict(result.metadata)
-    details[_ID_KEY] = item_id
-    details[_SCORER_NAME] = metric_of(result)
-    if isinstance(result, Score):
-        details[_SCORER_VERSION] = result.version
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in details.items()}
+        body = {
+            "id": own_id + suffix,
+            "replaces": placed.id,
+            "trace_id": trace_id,
+            # Late results may be delivered a second time, by another process, from a spool that survived a crash.
+            "is_late": evaluation.stage == "background",
+            "assessment": assessment,
+        }
+        yield Item(route="assessments", target=trace_id, name=placed.name, body=body)
 
 
 # --------------------------------------------------------------------------- where the server is, and how to log in
 
 
-def _endpoint_of_spans(provider: object) -> OtlpPlace | None:
-    """Return the endpoint of an MLflow that spans go to; None if they go elsewhere.
+def _server(place: OtlpPlace) -> MlflowServer:
+    """Return the server at a base URL, with the certificates that MLflow's variables name."""
+    verify: ssl.SSLContext | bool = variable("MLFLOW_TRACKING_INSECURE_TLS").lower() not in ("true", "1")
+    server, client = variable("MLFLOW_TRACKING_SERVER_CERT_PATH"), variable("MLFLOW_TRACKING_CLIENT_CERT_PATH")
+    if verify and (server or client):
+        verify = ssl.create_default_context(cafile=server or None)
+        if client:
+            verify.load_cert_chain(client)
+    return MlflowServer(place.url, place.headers, verify=verify)
+
+
+def _place_of_spans(provider: object) -> OtlpPlace | None:
+    """Return base URL and login of the MLflow that spans go to; None if they go elsewhere.
 
     MLflow refuses spans without the header ``x-mlflow-experiment-id``, and nothing else has it.
     """
     for place in otlp_places(provider):
         if EXPERIMENT_HEADER in place.headers and _is_http(place.url):
-            return place
+            # What logs in with the spans logs in with their scores.
+            login = {name: text for name, text in place.headers.items() if name in ("authorization", _WORKSPACE_HEADER)}
+            return OtlpPlace(url=_base_of(place.url), headers={**_login_headers(None), **login})
     return None
 
 
-def _place_of_spans(provider: object) -> MlflowPlace | None:
-    """Return the MLflow that spans go to, with its login; None if they go elsewhere."""
-    endpoint = _endpoint_of_spans(provider)
-    if endpoint is None:
-        return None
-    base = endpoint.url.rstrip("/").removesuffix("/v1/traces").rstrip("/")
-    # What logs in with the spans logs in with their scores.
-    login = {name: value for name, value in endpoint.headers.items() if name in ("authorization", _WORKSPACE_HEADER)}
-    return MlflowPlace(url=base, headers={**_login_headers(None), **login})
+def _base_of(url: str) -> str:
+    return url.rstrip("/").removesuffix("/v1/traces").rstrip("/")
 
 
 def mlflow_fault(provider: object = None) -> str | None:
@@ -385,7 +339,7 @@ def mlflow_fault(provider: object = None) -> str | None:
     For ``rageval-hooks doctor``. MLflow answers with 422 or 404 and does not say that it is about the experiment.
     """
     for place in otlp_places(provider):
-        base = place.url.rstrip("/").removesuffix("/v1/traces").rstrip("/")
+        base = _base_of(place.url)
         if not _is_http(base) or not _is_mlflow(base):
             continue
         experiment = place.headers.get(EXPERIMENT_HEADER)
@@ -394,66 +348,40 @@ def mlflow_fault(provider: object = None) -> str | None:
                 f"MLflow takes spans with the header {EXPERIMENT_HEADER} only: add {EXPERIMENT_HEADER}=0 to the headers"
             )
         try:
-            server = MlflowServer(_place_of_spans(provider) or MlflowPlace(url=base))
-        except (ConfigurationError, MissingDependencyError):
-            return None
-        try:
-            if not server.has_experiment(experiment):
-                return (
-                    f"MLflow has no experiment with the id {experiment!r}, which the header {EXPERIMENT_HEADER} names"
-                )
-        except ExportError:
-            return None
-        finally:
+            server = _server(_place_of_spans(provider) or OtlpPlace(url=base))
+            known = server.has_experiment(experiment)
             server.close()
+        except (MissingDependencyError, ExportError):
+            return None
+        if not known:
+            return f"MLflow has no experiment with the id {experiment!r}, which the header {EXPERIMENT_HEADER} names"
     return None
 
 
 def _login_headers(token: SecretStr | None) -> dict[str, str]:
     """Return the headers that MLflow's client sends: a user name and a password go before a token."""
     headers = {}
-    if workspace := os.environ.get("MLFLOW_WORKSPACE", "").strip():
+    if workspace := variable("MLFLOW_WORKSPACE"):
         headers[_WORKSPACE_HEADER] = workspace
-    if token is not None:
-        return {**headers, "authorization": f"Bearer {token.get_secret_value().strip()}"}
-    stored = _credentials_file()
-    user = os.environ.get("MLFLOW_TRACKING_USERNAME") or stored.get("mlflow_tracking_username")
-    password = os.environ.get("MLFLOW_TRACKING_PASSWORD") or stored.get("mlflow_tracking_password")
-    if user and password:
-        headers["authorization"] = basic_auth(user, password)
-    elif given := os.environ.get("MLFLOW_TRACKING_TOKEN", "").strip():
-        headers["authorization"] = f"Bearer {given}"
-    return headers
-
-
-def _credentials_file() -> Mapping[str, str]:
-    """Return the section ``[mlflow]`` of the credentials file; empty without a readable file."""
-    config = configparser.ConfigParser(interpolation=None)
+    stored = configparser.ConfigParser(interpolation=None)
     try:
-        config.read(Path.home() / ".mlflow" / "credentials")
+        stored.read(Path.home() / ".mlflow" / "credentials")
     except (OSError, RuntimeError, UnicodeError, configparser.Error):
-        return {}
-    return dict(config["mlflow"]) if "mlflow" in config else {}
-
-
-def _certificates() -> ssl.SSLContext | bool:
-    """Return how certificates are checked, by ``MLFLOW_TRACKING_INSECURE_TLS`` and the ``…_CERT_PATH`` variables."""
-    if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").strip().lower() in ("true", "1"):
-        return False
-    server = os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH")
-    client = os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH")
-    if not server and not client:
-        return True
-    context = ssl.create_default_context(cafile=server or None)
-    if client:
-        context.load_cert_chain(client)
-    return context
+        stored.clear()
+    user = variable("MLFLOW_TRACKING_USERNAME") or stored.get("mlflow", "mlflow_tracking_username", fallback="")
+    password = variable("MLFLOW_TRACKING_PASSWORD") or stored.get("mlflow", "mlflow_tracking_password", fallback="")
+    bearer = reveal(token).strip() or ("" if user and password else variable("MLFLOW_TRACKING_TOKEN"))
+    if bearer:
+        headers["authorization"] = f"Bearer {bearer}"
+    elif user and password:
+        headers["authorization"] = basic_auth(user, password)
+    return headers
 
 
 def _is_mlflow(url: str) -> bool | None:
     """Ask a server whether it is an MLflow; None if there is no answer."""
     # A gateway in front may want a login for every page: then the header alone decides.
-    return asks_version(f"{url}/version", _VERSION, locked=True)
+    return asks_version(f"{url}/version", locked=True)
 
 
 def _is_http(url: str) -> bool:

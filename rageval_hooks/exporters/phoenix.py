@@ -12,7 +12,6 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, Unpack
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -22,17 +21,14 @@ from pydantic import SecretStr
 from rageval_hooks.exporters.delivery import (
     DeliveryOptions,
     DestinationAbsentError,
-    HttpApi,
-    HttpDestination,
     Item,
     ScoreApiExporter,
+    ScoreServer,
     TargetsMissingError,
-    as_secret,
-    asks_version,
-    reveal,
-    variable,
 )
-from rageval_hooks.exporters.main_results import main_results
+from rageval_hooks.exporters.delivery.exporter import as_secret, reveal, variable
+from rageval_hooks.exporters.delivery.server import asks_version
+from rageval_hooks.exporters.main_results import VERDICT, main_results
 from rageval_hooks.exporters.otlp_places import OtlpPlace, header_variable, otlp_places, resource_attributes
 from rageval_hooks.exporters.span_places import passage_place
 from rageval_hooks.runtime.urls import safe_url
@@ -40,7 +36,7 @@ from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 
-__all__ = ["PhoenixAutoExporter", "PhoenixExporter", "phoenix_collector", "phoenix_places"]
+__all__ = ["PhoenixAutoExporter", "PhoenixExporter", "phoenix_collector", "phoenix_places", "phoenix_resource"]
 
 _logger = logging.getLogger(__name__)
 
@@ -57,7 +53,6 @@ _DEFAULT_PLACE = f"http://localhost:{_DEFAULT_PORT}"
 _PLACE_VARIABLES = ("PHOENIX_ENDPOINT", "PHOENIX_COLLECTOR_ENDPOINT")
 _PROJECT = "openinference.project.name"
 _GRPC_PORT = 4317
-_VERSION = re.compile(rb"\d{1,9}\.\d{1,9}\.\d{1,9}\S{0,64}")  # for example b"20.26.1"
 
 # For example "Spans with IDs 1234567890abcdef, fedcba0987654321 do not exist."
 _MISSING = re.compile(r"with IDs (.+) do not exist")
@@ -66,8 +61,9 @@ _MISSING = re.compile(r"with IDs (.+) do not exist")
 class PhoenixExporter(ScoreApiExporter):
     """Posts scores to a Phoenix server, which draws annotations where it shows attributes only on request.
 
-    The main scores become annotations of the turn's span, of its trace and of its session; scores of passages become
-    annotations of their retriever's documents.
+    Phoenix sorts annotations by name and its lists show the first, so the verdict is alone on the turn's span and on
+    its session. The trace has the other main scores, too. Scores of passages become annotations of their retriever's
+    documents.
 
     Args:
         endpoint: the server's base URL. By default what ``PHOENIX_ENDPOINT``, ``PHOENIX_COLLECTOR_ENDPOINT`` or the
@@ -83,7 +79,6 @@ class PhoenixExporter(ScoreApiExporter):
 
     name: ClassVar[str] = "phoenix"
     backend: ClassVar[str] = "Phoenix"
-    extra: ClassVar[str] = "phoenix"
 
     def __init__(
         self,
@@ -111,20 +106,28 @@ class PhoenixExporter(ScoreApiExporter):
 
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the annotations of a stage."""
-        main = main_results(evaluation.results, self._named_metrics)
-        chosen: Sequence[Result] = evaluation.results if self.scores == "all" else main
-        for result in chosen:
+        named = self._named_metrics
+        main = main_results(evaluation.results, named)
+        has_verdict = not named or VERDICT in named
+        listed = [result for result in main if result.name == VERDICT] if has_verdict else main
+        on_span: Sequence[Result] = evaluation.results if self.scores == "all" else listed
+        for result in on_span:
             if isinstance(result, Score) and result.target.kind == "passage":
                 continue
             identifier = _IDENTIFIER
             if isinstance(result, Score) and result.target.kind == "sentence":
                 identifier = f"{_IDENTIFIER} sentence {result.target.index}"
-            yield _annotation("span", span.span_id, result, identifier)
-        # The trace's header, the chart of trace scores and the session read annotations of their own. A trace and a
-        # session may have several turns, each with the same scores.
+            item = _annotation("span", span.span_id, result, identifier)
+            # Lists show the mean of the numbers, or else the label, and "bad" says more than "0.00". The annotation of
+            # the trace has the number, for charts.
+            if result.name == VERDICT and isinstance(result, Score):
+                del item.body["result"]["score"]
+            yield item
+        # A trace and a session may have several turns, each with the same scores.
         for result in main:
             yield _annotation("trace", span.trace_id, result, f"{_IDENTIFIER} {span.span_id}")
-            if evaluation.turn.session_id:
+        if evaluation.turn.session_id:
+            for result in listed:
                 yield _annotation("session", evaluation.turn.session_id, result, f"{_IDENTIFIER} {span.span_id}")
         for score in evaluation.scores:
             if len(self._configs) < _MOST_CONFIGS:
@@ -194,7 +197,7 @@ class PhoenixAutoExporter(PhoenixExporter):
         answers = []
         for place in self._places():
             # None means no answer: the server may still be starting.
-            answers.append(asks_version(f"{place}/arize_phoenix_version", _VERSION))
+            answers.append(asks_version(f"{place}/arize_phoenix_version"))
             if answers[-1]:
                 server = self._server(place)
                 _logger.info(
@@ -228,10 +231,11 @@ def _annotation(kind: str, target: str, result: Result, identifier: str, **more:
             body["metadata"]["model"] = result.model
     else:
         # Phoenix takes an annotation without a score: it shows the label and does not count it in means.
-        body["result"] = {"label": result.status, "explanation": result.reason}
+        label = (result.label if isinstance(result, Skipped) else None) or result.status
+        body["result"] = {"label": label, "explanation": result.reason}
     if isinstance(result, Failed):
         body["metadata"] = result.metadata
-    return Item(route=f"{kind}_annotations", target=target, body=body)
+    return Item(route=f"{kind}_annotations", target=target, name=result.name, body=body)
 
 
 def _config(score: Score) -> dict[str, Any]:
@@ -245,7 +249,7 @@ def _config(score: Score) -> dict[str, Any]:
     }
 
 
-class PhoenixServer(HttpDestination):
+class PhoenixServer(ScoreServer):
     """A server's REST API, as far as annotations need it.
 
     Args:
@@ -253,27 +257,18 @@ class PhoenixServer(HttpDestination):
         api_key: for the header ``Authorization``; ``PHOENIX_API_KEY`` by default.
         project: the project that the spans are in.
         configs: the annotation configs of scores, by name; they are registered with the project as scores arrive.
-
-    Raises:
-        MissingDependencyError: httpx is not installed.
-        ConfigurationError: the key or a header cannot be sent.
     """
 
+    backend: ClassVar[str] = "Phoenix"
+    credentials: ClassVar[str] = "PHOENIX_API_KEY (or PHOENIX_CLIENT_HEADERS)"
     own_queue: ClassVar[bool] = True
 
     def __init__(
-        self,
-        url: str,
-        api_key: SecretStr | None = None,
-        *,
-        project: str = "default",
-        configs: Mapping[str, Mapping[str, Any]] | None = None,
+        self, url: str, api_key: SecretStr | None, *, project: str, configs: Mapping[str, Mapping[str, Any]]
     ) -> None:
-        credentials = "PHOENIX_API_KEY (or PHOENIX_CLIENT_HEADERS)"
-        headers = login_headers(api_key)
-        super().__init__(HttpApi(url, backend="Phoenix", extra="phoenix", credentials=credentials, headers=headers))
+        super().__init__(url, login_headers(api_key))
         self._project = quote(project, safe="")
-        self._configs = {} if configs is None else configs
+        self._configs = configs
         self._configured: set[str] = set()
 
     def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
@@ -292,27 +287,27 @@ class PhoenixServer(HttpDestination):
             UnavailableError: the server cannot be reached, does not work, or wants another key.
         """
         params = {"sync": "true"} if confirmed else None
-        answer = self._http.request("POST", f"v1/{route}", body={"data": list(bodies)}, params=params)
-        if answer.status == 200:
+        answer = self.request("POST", f"v1/{route}", json={"data": list(bodies)}, params=params)
+        if answer.status_code == 200:
             self._register(str(body["name"]) for body in bodies)
             return
         missing = _MISSING.search(answer.text)
         # A 404 without any ids is that of a server without this API.
-        if answer.status == 404 and missing:
+        if answer.status_code == 404 and missing:
             raise TargetsMissingError(frozenset(missing[1].split(", ")))
-        raise self._http.refusal(answer)
+        raise self.refusal(answer)
 
     def has(self, item: Item) -> bool:
-        """Return True if the server shows an annotation of a span."""
-        params = {"span_ids": str(item.body["span_id"]), "limit": "100"}
-        answer = self._http.request("GET", f"v1/projects/{self._project}/span_annotations", params=params)
+        """Return True if the server shows an annotation of a span, a trace or a session."""
+        # For example span_annotations?span_ids=…
+        params = {f"{item.route.removesuffix('_annotations')}_ids": item.target, "limit": "100"}
+        answer = self.request("GET", f"v1/projects/{self._project}/{item.route}", params=params)
         # 404: the project is made when its first span arrives.
-        if answer.status == 404:
+        if answer.status_code == 404:
             return False
-        if not answer.ok:
-            raise self._http.refusal(answer)
-        found = answer.json() or {}
-        return any(annotation.get("name") == item.body["name"] for annotation in found.get("data", ()))
+        if not answer.is_success:
+            raise self.refusal(answer)
+        return any(annotation.get("name") == item.name for annotation in answer.json().get("data", ()))
 
     def _register(self, names: Iterable[str]) -> None:
         """Register the configs of new scores. They only add colours, so a failure is not worth a warning."""
@@ -323,9 +318,9 @@ class PhoenixServer(HttpDestination):
             self._configured.add(name)
             try:
                 # 409 if the name exists: the user's own stays.
-                self._http.request("POST", "v1/annotation_configs", body=self._configs[name])
+                self.request("POST", "v1/annotation_configs", json=self._configs[name])
                 path = f"v1/projects/{self._project}/annotation_configs/{quote(name, safe='')}"
-                self._http.request("PUT", path)
+                self.request("PUT", path)
             except Exception as error:
                 _logger.debug("rageval-hooks: no annotation config for %s: %s", name, type(error).__name__)
 
@@ -340,29 +335,16 @@ def login_headers(api_key: SecretStr | None = None) -> dict[str, str]:
     return headers
 
 
-@dataclass(frozen=True, kw_only=True)
-class PhoenixCollector:
-    """Where Phoenix's own packages send spans. Not in its repr: URL and headers may hold secrets.
-
-    Attributes:
-        url: the address for OTLP over HTTP.
-        headers: sent with the spans.
-        resource: the attribute that names the project.
-    """
-
-    url: str = field(repr=False)
-    headers: Mapping[str, str] = field(repr=False)
-    resource: Mapping[str, str]
-
-
-def phoenix_collector() -> PhoenixCollector | None:
+def phoenix_collector() -> OtlpPlace | None:
     """Return where spans go that have no other place, as with ``phoenix.otel``; None without Phoenix's variable."""
     base = _base_url(variable("PHOENIX_COLLECTOR_ENDPOINT"))
-    if base is None:
-        return None
+    return None if base is None else OtlpPlace(url=f"{base}/v1/traces", headers=login_headers())
+
+
+def phoenix_resource() -> dict[str, str]:
+    """Return the attribute that names the project, for the resource of spans; empty for the default project."""
     project = _project_variable()
-    resource = {_PROJECT: project} if project else {}
-    return PhoenixCollector(url=f"{base}/v1/traces", headers=login_headers(), resource=resource)
+    return {_PROJECT: project} if project else {}
 
 
 def _project_variable() -> str:

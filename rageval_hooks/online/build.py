@@ -83,7 +83,13 @@ def resolve_parts(
         **plain,
     )
     # The settings have parsed names in a text, and those of the environment.
-    made_exporters = _resolve_exporters(_parsed(exporters, settings.exporters), settings, tracer_provider)
+    for_exporters = settings
+    if metrics is not None and not isinstance(metrics, str):
+        metrics = list(metrics)
+        # Exporters choose what comes first by the names of the metrics.
+        names = tuple(str(getattr(found, "name", found)) for found in metrics)
+        for_exporters = settings.model_copy(update={"metrics": names})
+    made_exporters = _resolve_exporters(_parsed(exporters, settings.exporters), for_exporters, tracer_provider)
     made_judge = _resolve_judge(judge, settings, plain)
     # The judge comes before the metrics: which defaults run depends on it.
     running = resolve_metrics(_parsed(metrics, settings.metrics), made_judge, settings)

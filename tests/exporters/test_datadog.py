@@ -71,8 +71,8 @@ def test_the_json_is_that_of_datadogs_sdk(server: RecordingServer) -> None:
     deliver(DatadogExporter(server.url, api_key="key"), *RESULTS)
     [request] = server.requests
 
-    assert [score["label"] for score in metrics(request.body)] == ["trace_adherence", "groundedness"]
-    assert metrics(request.body)[1] == RECORDED
+    assert [score["label"] for score in metrics(request.body)] == ["groundedness", "trace_adherence"]
+    assert metrics(request.body)[0] == RECORDED
     assert (request.path, request.headers["dd-api-key"]) == ("/api/intake/llm-obs/v2/eval-metric", "key")
 
 

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 import rageval_hooks
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.otel.exporter import OtelExporter
-from rageval_hooks.exporters.otel.own_provider import own_tracer_provider
+from rageval_hooks.exporters.otel.own_provider import TRACES, forget_own_provider
 from rageval_hooks.exporters.phoenix import PhoenixExporter
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.turn import SpanReference, Turn
@@ -34,7 +34,7 @@ TURN = Turn(
     response="In 2019.",
     span=SpanReference(trace_id="0" * 31 + "1", span_id="1234567890abcdef"),
 )
-EVALUATION = Evaluation(turn=TURN, results=(Score(name="faithfulness", value=0.9),))
+EVALUATION = Evaluation(turn=TURN, results=(Score(name="verdict", value=1.0, label="good"),))
 
 
 @pytest.fixture
@@ -43,11 +43,11 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], OtelExp
 
     def connect(url: str) -> OtelExporter:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-        own_tracer_provider.cache_clear()
+        forget_own_provider(TRACES)
         return OtelExporter()
 
     yield connect
-    own_tracer_provider.cache_clear()
+    forget_own_provider(TRACES)
 
 
 @pytest.fixture

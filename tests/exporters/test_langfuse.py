@@ -54,7 +54,7 @@ def test_the_json_is_that_of_langfuses_sdk(server: RecordingServer, monkeypatch:
     theirs = [score for request in server.requests for score in request.body]
     sdk.shutdown()
 
-    assert [score["name"] for score in theirs] == ["trace.adherence", "groundedness"]
+    assert [score["name"] for score in theirs] == ["groundedness", "trace.adherence"]
     assert [{**score, "timestamp": ""} for score in ours.body] == [{**score, "timestamp": ""} for score in theirs]
     assert ours.path == server.requests[0].path
     assert ours.headers["authorization"] == server.requests[0].headers["authorization"]

@@ -126,14 +126,16 @@ def test_by_itself_beside_langsmiths_tracer(server: RecordingServer, monkeypatch
 
 
 def test_feedback_waits_for_its_run_and_an_earlier_attempt_counts(server: RecordingServer) -> None:
-    """LangSmith answers 404 until it has the run, and 409 to feedback that it has already."""
-    answers = iter([404, 404, 409])
+    """LangSmith answers 404 until it has the run, and 409 to feedback that it has already, which is then updated."""
+    answers = iter([404, 404, 409, 200])
     server.respond = lambda request: respond(request) if "sessions" in request.path else Reply(status=next(answers))
     exporter = LangsmithExporter(server.url, api_key="key")
     deliver(exporter)
 
     assert exporter.stats()["delivered"] == 1
     assert len({json.dumps(body) for body in server.posted("/feedback")}) == 1
+    assert server.requests[-1].method == "PATCH"
+    assert server.requests[-1].body == {"score": 0.9, "value": None, "comment": None}
 
 
 def test_without_the_right_to_read_projects_feedback_has_none(server: RecordingServer) -> None:

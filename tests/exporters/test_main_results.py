@@ -16,11 +16,11 @@ def test_only_the_chosen_scores_of_the_packages_own_metrics_are_main() -> None:
 
 
 def test_a_main_metric_that_failed_is_shown_in_its_place() -> None:
-    """A judge that does not answer must not look like one that was not asked."""
+    """A judge that does not answer must not look like one that was not asked: it stands where its verdict would."""
     results = [
         Failed(name="trace", error_type="timeout", annotator="LLM", metric="trace"),
         Skipped(name="unsupported_facts", reason="no response"),
         Score(name="faithfulness", value=0.5),
     ]
 
-    assert [result.name for result in main_results(results)] == ["faithfulness", "trace"]
+    assert [result.name for result in main_results(results)] == ["trace", "faithfulness"]

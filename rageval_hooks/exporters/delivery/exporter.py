@@ -8,9 +8,10 @@ import os
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any, ClassVar, NamedTuple, Self, TypedDict
+from typing import Any, ClassVar, Self, TypedDict
 from uuid import UUID
 
 from opentelemetry import trace
@@ -20,19 +21,13 @@ from pydantic import SecretStr
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy, hide_result
-from rageval_hooks.exporters.delivery.http import require_httpx
-from rageval_hooks.exporters.delivery.queue import (
-    DeliveryQueue,
-    Destination,
-    DestinationAbsentError,
-    Item,
-    Searchable,
-)
-from rageval_hooks.exporters.main_results import ScoreSelection, quality_results
+from rageval_hooks.exporters.delivery.queue import DeliveryQueue, DestinationAbsentError, Item
+from rageval_hooks.exporters.delivery.server import ScoreServer, require_httpx
+from rageval_hooks.exporters.main_results import VERDICT, ScoreSelection, quality_results
 from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.exporters.span_places import passage_place
 from rageval_hooks.runtime.tracing import provider_of_span
-from rageval_hooks.score import Evaluation, Failed, Result, Score
+from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.turn import SpanReference, Turn
 
@@ -44,8 +39,6 @@ __all__ = [
     "evaluated_at",
     "iso_time",
     "reveal",
-    "score_details",
-    "score_id",
     "variable",
 ]
 
@@ -61,11 +54,61 @@ class DeliveryOptions(TypedDict, total=False):
     tracer_provider: TracerProvider | None
 
 
-class PlacedResult(NamedTuple):
-    """A result and the span that it belongs to: the turn's, or for a passage's score that of its retriever."""
+@dataclass(frozen=True)
+class PlacedResult:
+    """A result and its place, with what score APIs ask for.
 
-    result: Score | Failed
+    Attributes:
+        result: a score, a metric that failed, or a verdict without a number.
+        span_id: the span that it belongs to: the turn's, or for a passage's score that of its retriever.
+        id: one per turn, score, target and version of the metric, the same in every process, so that a score that is
+            sent twice can be told from two scores. The judge's verdict has the id of the local one: it replaces it.
+    """
+
+    result: Result
     span_id: str
+    id: str
+
+    @property
+    def name(self) -> str:
+        """The score's name."""
+        return self.result.name
+
+    @property
+    def value(self) -> float | None:
+        """The number; None for results without one."""
+        return self.result.value if isinstance(self.result, Score) else None
+
+    @property
+    def label(self) -> str | None:
+        """The label of a score, or of a verdict without a number."""
+        return None if isinstance(self.result, Failed) else self.result.label
+
+    @property
+    def annotator(self) -> str:
+        """CODE, LLM or HUMAN."""
+        return "CODE" if isinstance(self.result, Skipped) else self.result.annotator
+
+    @property
+    def explanation(self) -> str | None:
+        """Why the score is what it is, or why there is none."""
+        return self.result.explanation if isinstance(self.result, Score) else self.result.reason
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The other fields as JSON-able data."""
+        result = self.result
+        details = {} if isinstance(result, Skipped) else dict(result.metadata)
+        details["annotator"] = self.annotator
+        if isinstance(result, Score):
+            details.update(version=result.version, probability=result.probability)
+            if result.model is not None:
+                details["model"] = result.model
+            if result.target.kind != "turn":
+                details[result.target.kind] = result.target.index
+        if self.label is not None:
+            details["label"] = self.label
+        return details
 
 
 class ScoreApiExporter(Exporter):
@@ -81,15 +124,14 @@ class ScoreApiExporter(Exporter):
         tracer_provider: where the spans go; the application's global one by default.
 
     Attributes:
-        backend: the backend's name for log lines, such as ``"MLflow"``.
-        extra: the extra of this package that brings httpx: the exporter's name.
+        backend: the backend's name for log lines, such as ``"MLflow"``. The extra of this package that brings httpx
+            is named like it.
 
     Raises:
         MissingDependencyError: httpx is not installed. Automatic exporters log it instead.
     """
 
     backend: ClassVar[str]
-    extra: ClassVar[str]
 
     def __init__(
         self,
@@ -100,7 +142,7 @@ class ScoreApiExporter(Exporter):
         tracer_provider: TracerProvider | None = None,
     ) -> None:
         if not self.automatic:
-            require_httpx(self.extra)
+            require_httpx(self.backend.lower())
         self.policy = ContentPolicy.build(capture_content)
         self.spans: SpanSelection = spans
         self.scores: ScoreSelection = scores
@@ -122,20 +164,19 @@ class ScoreApiExporter(Exporter):
 
         Args:
             evaluation: the stage. Its results have no text that may not be shown; the turn does, so that only its ids
-                and places may be sent. :meth:`placed_results` and :meth:`placed_scores` choose by :attr:`scores`;
-                :func:`score_id` gives a repeat the same id.
+                and places may be sent. :meth:`placed_results` chooses by :attr:`scores`.
             span: the turn's span. It is sampled.
         """
 
     def placed_results(self, evaluation: Evaluation, span: SpanReference) -> Iterator[PlacedResult]:
-        """Yield the scores and failed metrics of a stage that the backend gets, main scores first.
+        """Yield the results of a stage that the backend gets, the verdict and the main scores first.
 
         All results of quality about the turn, unless all results are wanted: backends draw a chart of each score.
         Results without a known span are counted as unplaced.
         """
         results: Iterable[Result] = evaluation.results if self.scores == "all" else quality_results(evaluation.results)
         for result in results:
-            if not isinstance(result, (Score, Failed)):
+            if isinstance(result, Skipped) and result.label is None:
                 continue
             span_id: str | None = span.span_id
             if isinstance(result, Score) and result.target.kind == "passage":
@@ -144,21 +185,15 @@ class ScoreApiExporter(Exporter):
             if span_id is None:
                 self.queue.count("unplaced", 1)
             else:
-                yield PlacedResult(result, span_id)
-
-    def placed_scores(self, evaluation: Evaluation, span: SpanReference) -> Iterator[tuple[Score, str]]:
-        """Yield the scores of a stage with their spans, for a backend that takes no failed metrics."""
-        for result, span_id in self.placed_results(evaluation, span):
-            if isinstance(result, Score):
-                yield result, span_id
+                yield PlacedResult(result, span_id, _id_of(result, span))
 
     @abstractmethod
-    def connect(self) -> Destination:
+    def connect(self) -> ScoreServer:
         """Return the server. Runs on the queue's own thread, with the first item.
 
         Raises:
             DestinationAbsentError: there is no such server.
-            ConfigurationError: a credential is missing or cannot be sent. The items are lost and counted.
+            ConfigurationError: a credential is missing. The items are lost and counted.
         """
 
     def otlp_place(self, project: str) -> OtlpPlace:
@@ -174,7 +209,7 @@ class ScoreApiExporter(Exporter):
         raise ConfigurationError(f"the exporter {self.name!r} does not say where {self.backend} takes spans")
 
     def applies(self) -> bool:
-        """Return True if the backend is in use. Automatic exporters override this; it must be fast and not block."""
+        """Return True if the spans go to this backend. Automatic exporters ask it; it must be fast and not block."""
         return True
 
     @property
@@ -188,7 +223,7 @@ class ScoreApiExporter(Exporter):
         if span is not None and span.live_span is not None:
             used = self._tracer_provider or trace.get_tracer_provider()
             self._carrier = provider_of_span(span.live_span, used)
-        if not self.applies():
+        if self.automatic and not self.applies():
             return
         self._used = True
         # Spans that were not sampled never reach a server, so their scores would wait there in vain.
@@ -216,7 +251,7 @@ class ScoreApiExporter(Exporter):
             return None
         server = self.connect()
         try:
-            return server.has(items[0]) if isinstance(server, Searchable) else None
+            return server.has(items[0])
         finally:
             server.close()
 
@@ -231,7 +266,7 @@ class ScoreApiExporter(Exporter):
         """
         return self.queue.stats() if self._used or not self.automatic else {}
 
-    def _connect(self) -> Destination:
+    def _connect(self) -> ScoreServer:
         try:
             return self.connect()
         except MissingDependencyError as error:
@@ -241,37 +276,13 @@ class ScoreApiExporter(Exporter):
             raise DestinationAbsentError from None
 
 
-# --------------------------------------------------------------------------- the parts of payloads
-
-
-def score_id(span: SpanReference, result: Result) -> UUID:
-    """Return the id of a result: one per turn, score, target and version of the metric, the same in every process.
-
-    A score that is sent twice can then be told from two scores.
-
-    Args:
-        span: the turn's span.
-        result: the result.
-    """
+def _id_of(result: Result, span: SpanReference) -> str:
     target: list[str | int | None] = []
-    if isinstance(result, Score):
+    if isinstance(result, Score) and result.name != VERDICT:
         target = [result.target.kind, result.target.index, result.version]
     key = json.dumps([span.trace_id, span.span_id, result.name, *target])
     # Version 4 by its form: some APIs accept no other.
-    return UUID(bytes=blake2b(key.encode(), digest_size=16).digest(), version=4)
-
-
-def score_details(score: Score) -> dict[str, Any]:
-    """Return the other fields of a score, besides its value and explanation, as JSON-able data."""
-    details = dict(score.metadata)
-    details.update(annotator=score.annotator, version=score.version, probability=score.probability)
-    if score.label is not None:
-        details["label"] = score.label
-    if score.model is not None:
-        details["model"] = score.model
-    if score.target.kind != "turn":
-        details[score.target.kind] = score.target.index
-    return details
+    return str(UUID(bytes=blake2b(key.encode(), digest_size=16).digest(), version=4))
 
 
 def evaluated_at(turn: Turn) -> int:

@@ -17,9 +17,10 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.errors import ExportError, RagevalError
 from rageval_hooks.runtime.fork import reset_in_child
@@ -28,14 +29,15 @@ from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.sizes import size_of
 from rageval_hooks.runtime.suppression import quiet_context
 
+if TYPE_CHECKING:
+    from rageval_hooks.exporters.delivery.server import ScoreServer
+
 __all__ = [
     "DeliveryQueue",
-    "Destination",
     "DestinationAbsentError",
     "Item",
     "PostError",
     "RejectedError",
-    "Searchable",
     "TargetsMissingError",
     "UnavailableError",
 ]
@@ -50,14 +52,15 @@ _MAX_BYTES = 128 * 2**20
 _BATCH = 200
 """Items in a request. A Phoenix server stores about 500 a second and should not be blocked for longer than that."""
 
+# All in seconds.
 _TICK = 0.5
-"""Seconds. Items that arrive within one tick go in one request."""
+"""Items that arrive within one tick go in one request."""
 
 _KEPT = 600.0
-"""Seconds that items are kept for a server that cannot be reached."""
+"""How long items are kept for a server that cannot be reached."""
 
 _PATIENCE = 20.0
-"""Seconds that a span may take to arrive, in addition to the delay of the batch span processor."""
+"""How long a span may take to arrive, in addition to the delay of the batch span processor."""
 
 _FLUSH_PATIENCE = 10.0
 """The same during a flush, which has sent the spans before."""
@@ -65,15 +68,13 @@ _FLUSH_PATIENCE = 10.0
 _LONGEST_WAIT = 5.0
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 60.0
-_HURRIED_WAIT = 0.1
-_HURRIED_PAUSE = 1.0
-_CLOSING_PAUSES = (0.1, 0.2, 0.3)
+# A flush waits for the result, so it tries more often.
+_FLUSH_WAIT = 0.1
+_FLUSH_PAUSE = 1.0
+_CLOSING_PAUSES = (0.1, 0.2, 0.3, 0.0)
 
 # Not the module's own functions: an application that has seeded them gets the same numbers as without us.
 _JITTER = random.SystemRandom()
-
-_NAME_FIELDS = ("name", "key", "label")
-"""Where score APIs have a score's name."""
 
 _COUNTERS = ("delivered", "handed_over", "rejected", "dropped", "dropped_by_size", "lost", "unplaced", "errors")
 _UNDELIVERED = ("handed_over", "rejected", "dropped", "lost")
@@ -86,12 +87,14 @@ class Item:
     Attributes:
         route: the kind of request that takes it; a request has items of one route.
         target: the id of the span or trace that it is about.
+        name: the score's name, for log lines.
         body: as the API expects it. Sent twice, it must not become two scores: it has an id, or the API replaces what
             has the same target and name.
     """
 
     route: str
     target: str
+    name: str
     body: Mapping[str, Any]
 
 
@@ -131,76 +134,29 @@ class UnavailableError(PostError):
     """The server cannot be reached, does not work, or wants another key. A later attempt may succeed.
 
     Attributes:
-        retry_after: seconds for which the server wants to be left alone; None if it does not say.
+        retry_after: seconds for which the server wants to be left alone; 0 if it does not say.
     """
 
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
-class Destination(Protocol):
-    """A score API. Its ``repr`` names the server without any key: log lines show it.
+@dataclass(kw_only=True, slots=True, eq=False)
+class _Waiting:
+    """An item in the queue. Times are on the monotonic clock.
 
     Attributes:
-        own_queue: True if the server itself keeps scores whose targets have not arrived.
+        queued_at: when it came.
+        due: when it is posted next.
+        attempts: how often its target was missing.
     """
 
-    own_queue: ClassVar[bool]
-
-    def post(
-        self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool
-    ) -> Sequence[PostError | None] | None:
-        """Send items of one route.
-
-        Args:
-            route: the kind of request.
-            bodies: the items.
-            confirmed: True to learn whether they were stored, which needs their targets to be there. False for the last
-                attempt: leave them to the server's own queue if it has one, else try once more. What still misses its
-                target is then lost.
-
-        Returns:
-            None if all are stored. An API that takes one score per request returns the error of each item, or None.
-
-        Raises:
-            TargetsMissingError: targets have not arrived yet.
-            RejectedError: the server does not accept the request as a whole: the queue sends its halves.
-            UnavailableError: the server cannot be reached, is overloaded, or wants another key.
-        """
-
-    def close(self) -> None:
-        """Close the connections."""
-
-
-@runtime_checkable
-class Searchable(Protocol):
-    """A score API that can be asked for what it has."""
-
-    def has(self, item: Item) -> bool:
-        """Return True if the server shows an item that was posted.
-
-        Raises:
-            UnavailableError: the server cannot be asked.
-        """
-
-
-class _Waiting:
-    """An item in the queue. Times are on the monotonic clock."""
-
-    __slots__ = ("attempts", "due", "item", "queued_at", "size", "tried_at")
-
-    def __init__(self, item: Item, now: float) -> None:
-        self.item = item
-        self.size = size_of(item.body)
-        self.queued_at = now
-        self.due = _next_tick(now + _TICK)
-        self.tried_at = -math.inf
-        self.attempts = 0  # how often its target was missing
-
-
-Batch = list[_Waiting]
-"""Items of one route, for one request."""
+    item: Item
+    size: int
+    queued_at: float
+    due: float
+    attempts: int = 0
 
 
 class DeliveryQueue:
@@ -208,7 +164,7 @@ class DeliveryQueue:
 
     Spans travel through a batch span processor, perhaps through a collector, and arrive later than their scores. A
     request for a span that is not there fails as a whole: the rest is posted again at once, the items of the missing
-    span later. After some time they are left to the server's own queue.
+    span later. After some time they are left to the server's own queue, or lost.
 
     Args:
         name: the backend's name, for log lines, the thread and metrics.
@@ -220,7 +176,7 @@ class DeliveryQueue:
     def __init__(
         self,
         name: str,
-        connect: Callable[[], Destination],
+        connect: Callable[[], ScoreServer],
         *,
         capacity: int = _CAPACITY,
         max_bytes: float = _MAX_BYTES,
@@ -236,20 +192,21 @@ class DeliveryQueue:
     def reset_after_fork(self) -> None:
         """Start empty. What was queued before a fork is the parent's, and so are its connections."""
         self._changed = threading.Condition()
-        self._waiting: Batch = []
+        self._waiting: list[_Waiting] = []
         self._queued = 0
         self._queued_bytes = 0
         self._counts: Counter[str] = Counter()
         self._thread: threading.Thread | None = None
-        self._destination: Destination | None = None
+        self._destination: ScoreServer | None = None
         self._absent_until = -math.inf
         self._paused_until = -math.inf
-        self._hurried_until = -math.inf
+        self._refused_until = -math.inf  # the pause that the server asked for
         self._failures = 0
         self._flushes = 0
         self._flush_began = -math.inf
         self._undelivered = 0
         self._closed = False
+        self._is_last_attempt = False
         self._limited_log = RateLimitedLogger(_logger)
 
     @property
@@ -262,7 +219,8 @@ class DeliveryQueue:
     def put(self, items: Iterable[Item]) -> None:
         """Queue items. Never waits for the network."""
         now = time.monotonic()
-        new = [_Waiting(item, now) for item in items]
+        due = math.ceil((now + _TICK) / _TICK) * _TICK
+        new = [_Waiting(item=item, size=size_of(item.body), queued_at=now, due=due) for item in items]
         size = sum(entry.size for entry in new)
         with self._changed:
             # Without a server nothing is kept: the queue would fill for nothing.
@@ -283,7 +241,8 @@ class DeliveryQueue:
             self._waiting += new
             # From the first item on: metrics do not list the queues of backends that are not in use.
             PROCESS_TOTALS.watch(self)
-            self._start()
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = self._new_thread()
             self._changed.notify_all()
 
     def count(self, name: str, amount: int) -> None:
@@ -307,7 +266,10 @@ class DeliveryQueue:
         with self._changed:
             # Counted and not a flag: several threads may flush at the same time.
             self._flushes += 1
-            self._flush_began = time.monotonic()
+            now = self._flush_began = time.monotonic()
+            for entry in self._waiting:
+                entry.due = min(entry.due, now)
+            self._paused_until = max(min(self._paused_until, now + _FLUSH_PAUSE), self._refused_until)
             self._changed.notify_all()
             try:
                 empty = self._changed.wait_for(lambda: self._queued == 0, timeout)
@@ -345,10 +307,8 @@ class DeliveryQueue:
         new, self._undelivered = undelivered - self._undelivered, undelivered
         return new == 0
 
-    def _start(self) -> None:
+    def _new_thread(self) -> threading.Thread | None:
         """Start the thread. While the interpreter exits none can be started, and the items count as lost."""
-        if self._thread is not None and self._thread.is_alive():
-            return
         # The thread lives for long: it must not keep the spans and variables of the turn that started it.
         context = quiet_context()
         name = f"rageval-{self.name.lower()}"
@@ -356,8 +316,8 @@ class DeliveryQueue:
         try:
             thread.start()
         except RuntimeError:
-            return
-        self._thread = thread
+            return None
+        return thread
 
     # -- on the queue's thread
 
@@ -365,43 +325,29 @@ class DeliveryQueue:
         while True:
             with self._changed:
                 while not (batch := self._take()) and not self._closed:
-                    self._changed.wait(self._until_next())
+                    due = max(self._paused_until, min((entry.due for entry in self._waiting), default=math.inf))
+                    self._changed.wait(None if due == math.inf else max(0.0, due - time.monotonic()))
                 if self._closed:
                     self._waiting += batch
                     break
             self._deliver(batch)
         self._finish()
 
-    def _take(self) -> Batch:
+    def _take(self) -> list[_Waiting]:
         """Return the items of the next request; under the lock."""
         now = time.monotonic()
-        if now < self._pause_end():
+        if now < self._paused_until:
             return []
-        due = [entry for entry in self._waiting if self._due(entry) <= now]
-        batch = _first_batch(due)
-        taken = set(map(id, batch))
-        self._waiting = [entry for entry in self._waiting if id(entry) not in taken]
+        batch = _first_batch([entry for entry in self._waiting if entry.due <= now])
+        self._waiting = _without(self._waiting, batch)
         return batch
 
-    def _until_next(self) -> float | None:
-        """Return the seconds until an item is due; None without any."""
-        if not self._waiting:
-            return None
-        due = max(self._pause_end(), min(map(self._due, self._waiting)))
-        return max(0.0, due - time.monotonic())
-
-    def _due(self, entry: _Waiting) -> float:
-        return min(entry.due, entry.tried_at + _HURRIED_WAIT) if self._flushes else entry.due
-
-    def _pause_end(self) -> float:
-        return self._hurried_until if self._flushes else self._paused_until
-
-    def _deliver(self, batch: Batch, *, confirmed: bool = True) -> None:
+    def _deliver(self, batch: list[_Waiting]) -> None:
         """Post a batch. Whatever happens, each of its items is settled or waits again."""
         try:
             if self._destination is None:
                 self._destination = self._connect()
-            self._post(self._destination, batch, confirmed=confirmed)
+            self._post(self._destination, batch)
         except DestinationAbsentError as absence:
             with self._changed:
                 self._absent_until = time.monotonic() + absence.ask_again
@@ -414,104 +360,101 @@ class DeliveryQueue:
             self._limited_log.warn("internal", "scores could not be posted to %s: %s [RAGEVAL-506]", self.name, why)
             self._settle("lost", batch)
 
-    def _post(self, destination: Destination, batch: Batch, *, confirmed: bool) -> None:
+    def _post(self, destination: ScoreServer, batch: list[_Waiting]) -> None:
         """Post a batch, and settle its items or let them wait, by the error of each."""
-        results = list(zip(batch, self._outcomes(destination, batch, confirmed=confirmed), strict=True))
-        unavailable = [error for _, error in results if isinstance(error, UnavailableError)]
-        if len(unavailable) < len(batch):
+        results = list(zip(batch, self._outcomes(destination, batch), strict=True))
+        failed = [entry for entry, error in results if isinstance(error, UnavailableError)]
+        if len(failed) < len(batch):
             self._failures = 0
-        stored = [entry for entry, error in results if error is None]
-        self._settle("handed_over" if destination.own_queue and not confirmed else "delivered", stored)
+        self._settle("delivered", [entry for entry, error in results if error is None])
         for entry, error in results:
             if isinstance(error, RejectedError):
-                self._reject(entry, error)
+                self._limited_log.warn(
+                    "rejected",
+                    "%s does not accept the score %s: it %s [RAGEVAL-501]",
+                    self.name,
+                    entry.item.name,
+                    error,
+                )
+                self._settle("rejected", [entry])
         missing = [entry for entry, error in results if isinstance(error, TargetsMissingError)]
         if missing:
-            self._wait_for_targets(destination, missing, confirmed=confirmed)
-        if unavailable:
-            failed = [entry for entry, error in results if isinstance(error, UnavailableError)]
-            # The longest pause that the server asked for.
-            self._pause(destination, failed, max(unavailable, key=lambda error: error.retry_after or 0.0))
+            self._wait_for_targets(destination, missing)
+        if failed:
+            unavailable = [error for _, error in results if isinstance(error, UnavailableError)]
+            self._pause(destination, failed, max(unavailable, key=lambda error: error.retry_after))
 
-    def _outcomes(self, destination: Destination, batch: Batch, *, confirmed: bool) -> list[PostError | None]:
+    def _outcomes(self, destination: ScoreServer, batch: list[_Waiting]) -> list[PostError | None]:
         """Post a batch, in parts if a part of it is to blame, and return the error of each item."""
         bodies = [entry.item.body for entry in batch]
         try:
-            return list(destination.post(batch[0].item.route, bodies, confirmed=confirmed) or [None] * len(batch))
+            return list(destination.post(batch[0].item.route, bodies, confirmed=True) or [None] * len(batch))
         except UnavailableError as error:
             return [error] * len(batch)
         except TargetsMissingError as error:
             present = [entry for entry in batch if entry.item.target not in error.targets]
             if len(present) == len(batch):  # the server names others
                 return [error] * len(batch)
-            rest = iter(self._outcomes(destination, present, confirmed=confirmed) if present else [])
+            rest = iter(self._outcomes(destination, present) if present else [])
             return [error if entry.item.target in error.targets else next(rest) for entry in batch]
         except RejectedError as error:
             if len(batch) == 1:
                 return [error]
             # Perhaps one item is to blame: the halves are posted again, down to single items.
             middle = len(batch) // 2
-            first = self._outcomes(destination, batch[:middle], confirmed=confirmed)
-            return first + self._outcomes(destination, batch[middle:], confirmed=confirmed)
+            return self._outcomes(destination, batch[:middle]) + self._outcomes(destination, batch[middle:])
 
-    def _reject(self, entry: _Waiting, error: RejectedError) -> None:
-        """Count an item that the server does not accept."""
-        body = entry.item.body
-        name = next((body[field] for field in _NAME_FIELDS if field in body), None)
-        self._limited_log.warn(
-            "rejected", "%s does not accept the score %s: it %s [RAGEVAL-501]", self.name, name, error
-        )
-        self._settle("rejected", [entry])
-
-    def _wait_for_targets(self, destination: Destination, batch: Batch, *, confirmed: bool) -> None:
-        """Put items back until their spans arrive. Those that have waited for too long get a last attempt."""
-        if not confirmed:  # that was the last attempt
-            self._limited_log.warn(
-                "missing", "%d scores are lost: %s does not have their spans [RAGEVAL-503]", len(batch), self.name
-            )
-            self._settle("lost", batch)
-            return
+    def _wait_for_targets(self, destination: ScoreServer, batch: list[_Waiting]) -> None:
+        """Put items back until their spans arrive. Those that have waited for too long are given up."""
         now = time.monotonic()
         late = [entry for entry in batch if self._is_late(entry, now)]
         with self._changed:
             for entry in batch:
-                entry.tried_at = now
                 # After half a second at first, after five seconds in the end.
-                entry.due = _next_tick(now + min(_LONGEST_WAIT, _TICK * 2**entry.attempts))
+                entry.due = now + (_FLUSH_WAIT if self._flushes else min(_LONGEST_WAIT, _TICK * 2**entry.attempts))
                 entry.attempts += 1
             self._waiting += [entry for entry in batch if entry not in late]
         if not late:
             return
-        self._limited_log.warn(
-            "late",
-            "after %.0f seconds %s does not have the spans of %d scores. Are the spans sent elsewhere, or sampled out "
-            "on their way? [RAGEVAL-502]",
-            now - late[0].queued_at,
-            self.name,
-            len(late),
-        )
-        self._post(destination, late, confirmed=False)
+        outcome = "lost"
+        if destination.own_queue:
+            self._limited_log.warn(
+                "late",
+                "after %.0f seconds %s does not have the spans of %d scores. Are the spans sent elsewhere, or sampled "
+                "out on their way? [RAGEVAL-502]",
+                now - late[0].queued_at,
+                self.name,
+                len(late),
+            )
+            with suppress(PostError):
+                destination.post(late[0].item.route, [entry.item.body for entry in late], confirmed=False)
+                outcome = "handed_over"
+        if outcome == "lost":
+            self._limited_log.warn(
+                "missing", "%d scores are lost: %s does not have their spans [RAGEVAL-503]", len(late), self.name
+            )
+        self._settle(outcome, late)
 
     def _is_late(self, entry: _Waiting, now: float) -> bool:
         """Return True if the span of an item should have arrived."""
-        # While the queue closes, all of them wait for the last attempts of `_finish`.
         if self._closed:
-            return False
+            return self._is_last_attempt
         if self._flushes and now - max(entry.queued_at, self._flush_began) > _FLUSH_PATIENCE:
             return True
         return now - entry.queued_at > self._patience
 
-    def _pause(self, destination: Destination, batch: Batch, error: UnavailableError) -> None:
+    def _pause(self, destination: ScoreServer, batch: list[_Waiting], error: UnavailableError) -> None:
         """Put items back until the server is better. Those that have waited for too long are lost."""
         now = time.monotonic()
         # Single errors are common behind a load balancer, so the first pause is short; after six it is the longest.
         backoff = min(_LONGEST_PAUSE, _FIRST_PAUSE * 3.0 ** min(self._failures, 6))
         backoff *= _JITTER.uniform(0.8, 1.2)  # many processes share one server
-        asked = min(_LONGEST_PAUSE, error.retry_after or 0.0)
         with self._changed:
-            self._paused_until = now + max(backoff, asked)
             # A flush shortens our own backoff, but not the pause that the server asked for.
-            self._hurried_until = now + max(min(backoff, _HURRIED_PAUSE), asked)
+            self._refused_until = now + min(_LONGEST_PAUSE, error.retry_after)
+            self._paused_until = max(
+                now + (min(backoff, _FLUSH_PAUSE) if self._flushes else backoff), self._refused_until
+            )
             self._failures += 1
             self._counts["errors"] += 1
             self._waiting += [entry for entry in batch if now - entry.queued_at <= _KEPT]
@@ -520,7 +463,7 @@ class DeliveryQueue:
         )
         self._settle("lost", [entry for entry in batch if now - entry.queued_at > _KEPT])
 
-    def _settle(self, outcome: str, batch: Batch) -> None:
+    def _settle(self, outcome: str, batch: list[_Waiting]) -> None:
         """Count what became of items."""
         with self._changed:
             # After `close` an answer may still come for items that were counted as lost.
@@ -532,43 +475,33 @@ class DeliveryQueue:
                 self._changed.notify_all()
 
     def _finish(self) -> None:
-        """Post everything once more, then leave to the server what has no target yet or would take too long."""
+        """Post everything again, a few times: a server stores the spans that were sent at the end within a moment."""
         for pause in _CLOSING_PAUSES:
-            if not self._waiting or self._failures or len(self._waiting) > 2 * _BATCH:
+            self._is_last_attempt = pause == 0
+            left, self._waiting = self._waiting, []
+            failures = self._failures
+            while left and self._failures <= failures:  # if the server fails, the rest would fail too
+                batch = _first_batch(left)
+                left = _without(left, batch)
+                self._deliver(batch)
+            self._waiting += left
+            if not self._waiting:
                 break
-            self._deliver_all(confirmed=True)
-            time.sleep(pause if self._waiting else 0)  # a server stores new spans within a moment
-        self._deliver_all(confirmed=False)
+            time.sleep(pause)
         # On this thread, because HTTP clients are not always safe to close from another.
         if self._destination is not None:
             self._destination.close()
 
-    def _deliver_all(self, *, confirmed: bool) -> None:
-        with self._changed:
-            left, self._waiting = self._waiting, []
-        failures = self._failures
-        while left:
-            # If the server fails, the rest would fail too.
-            if self._failures > failures:
-                self._waiting += left
-                return
-            batch = _first_batch(left)
-            taken = set(map(id, batch))
-            left = [entry for entry in left if id(entry) not in taken]
-            self._deliver(batch, confirmed=confirmed)
 
-
-def _first_batch(entries: Batch) -> Batch:
+def _first_batch(entries: list[_Waiting]) -> list[_Waiting]:
     """Return the items of one request: of the route of the oldest item, oldest first, because these expire first."""
-    if not entries:
-        return []
     ordered = sorted(entries, key=lambda entry: entry.queued_at)
-    route = ordered[0].item.route
-    return [entry for entry in ordered if entry.item.route == route][:_BATCH]
+    return [entry for entry in ordered if entry.item.route == ordered[0].item.route][:_BATCH]
 
 
-def _next_tick(moment: float) -> float:
-    return math.ceil(moment / _TICK) * _TICK
+def _without(entries: list[_Waiting], batch: list[_Waiting]) -> list[_Waiting]:
+    taken = set(batch)
+    return [entry for entry in entries if entry not in taken]
 
 
 def _schedule_delay() -> float:

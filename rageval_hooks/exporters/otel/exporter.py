@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from opentelemetry._logs import LoggerProvider
@@ -73,6 +73,7 @@ class OtelExporter(Exporter):
         if score_metrics:
             self._others.append(Metrics(meter_provider, self._spans))
         self._console: ConsoleExporter | None = None
+        self._signals: list[OtelSignal[Any]] = [self._spans, *self._others]
         for signal in self._signals:
             signal.prepare()
 
@@ -108,7 +109,8 @@ class OtelExporter(Exporter):
             application only the deadline is known: it does not say what became of what it took.
         """
         deadline = time.monotonic() + timeout
-        return _all_done(signal.flush(remaining(deadline)) for signal in self._signals)
+        # A list: unlike `all`, it does not stop at the first that is False.
+        return False not in [signal.flush(remaining(deadline)) for signal in self._signals]
 
     def shutdown(self, timeout: float) -> bool:
         """Shut our own providers down. Those of the application stay open: their owner closes them.
@@ -117,7 +119,7 @@ class OtelExporter(Exporter):
             False if something that our own providers sent was lost or rejected since the last flush.
         """
         deadline = time.monotonic() + timeout
-        return _all_done(signal.shutdown(remaining(deadline)) for signal in self._signals)
+        return False not in [signal.shutdown(remaining(deadline)) for signal in self._signals]
 
     def stats(self) -> Mapping[str, int]:
         """Return the counts of what our own providers sent; empty for providers of the application.
@@ -128,13 +130,9 @@ class OtelExporter(Exporter):
         """
         stats = dict(self._spans.stats())
         for signal in self._others:
-            prefix = signal.what.replace(" ", "_")
+            prefix = signal.otlp.what.replace(" ", "_")
             stats.update({f"{prefix}_{name}": count for name, count in signal.stats().items()})
         return stats
-
-    @property
-    def _signals(self) -> list[OtelSignal[Any]]:
-        return [self._spans, *self._others]
 
     def _fallback(self) -> ConsoleExporter:
         if self._console is None:
@@ -145,8 +143,3 @@ class OtelExporter(Exporter):
                 "for example http://localhost:4318 [RAGEVAL-101]"
             )
         return self._console
-
-
-def _all_done(outcomes: Iterable[bool]) -> bool:
-    """Return True if all are True. Unlike ``all``, it does not stop at the first that is not."""
-    return False not in list(outcomes)

@@ -5,27 +5,22 @@ from __future__ import annotations
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from opentelemetry.context import Context
-from opentelemetry.metrics import (
-    CallbackOptions,
-    Histogram,
-    Meter,
-    MeterProvider,
-    Observation,
-)
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation
 from opentelemetry.util.types import AttributeValue
 
 from rageval_hooks.exporters import semconv
-from rageval_hooks.exporters.otel.own_provider import METRICS, OtlpSignal, OwnProvider, own_meter_provider
+from rageval_hooks.exporters.main_results import VERDICT
+from rageval_hooks.exporters.otel.own_provider import METRICS, OtlpSignal
+from rageval_hooks.exporters.otel.result_attributes import label_of
 from rageval_hooks.exporters.otel.signal import SCOPE, OtelSignal
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
-from rageval_hooks.runtime.tracing import global_meter_provider
 from rageval_hooks.score import Evaluation, Failed, Result, Score, judge_details, metric_of
-from rageval_hooks.turn import Step, Turn
+from rageval_hooks.turn import Turn
 from rageval_hooks.version import __version__
 
 __all__ = ["Metrics"]
@@ -68,7 +63,6 @@ class Metrics(OtelSignal[MeterProvider]):
     """
 
     otlp: ClassVar[OtlpSignal] = METRICS
-    what: ClassVar[str] = "metric exports"
 
     def __init__(self, given: MeterProvider | None, spans: Spans) -> None:
         super().__init__(given)
@@ -86,20 +80,26 @@ class Metrics(OtelSignal[MeterProvider]):
         """Record the results of an evaluation."""
         if not self.connected() or self._instruments is None:
             return False
+        made, turn = self._instruments, evaluation.turn
         # The SDK makes exemplars of what is recorded in the context of a sampled span.
-        context = self._spans.context_of(evaluation.turn)
+        context = self._spans.context_of(turn)
         if evaluation.stage == "inline":
-            self._record_turn(self._instruments, evaluation, context)
-            self._record_calls(self._instruments, evaluation.turn, context)
+            kind = "rag" if turn.is_rag else "other"
+            of_turn = {semconv.TURN_STATUS: turn.status, semconv.TURN_KIND: kind, semconv.FRAMEWORK: turn.framework}
+            made.turns.add(1, self._bounded.of(of_turn), context=context)
+            # Nothing ran if the turn was not RAG, or if all metrics need a judge: a zero would lower the percentiles.
+            if evaluation.durations:
+                made.inline_duration.record(evaluation.duration, context=context)
+            self._record_calls(made, turn, context)
         for result in evaluation.results:
-            self._record_result(self._instruments, result, evaluation.turn, context)
+            self._record_result(made, result, turn, context)
         # Counted once per metric: all results of a metric have the details of the same judgement.
         judged: dict[str, Result] = {}
         for result in evaluation.results:
             if judge_details(result):
                 judged.setdefault(metric_of(result), result)
         for metric, result in judged.items():
-            self._record_judge(self._instruments, metric, result, context)
+            self._record_judge(made, metric, result, context)
         return True
 
     def flush(self, timeout: float) -> bool:
@@ -109,18 +109,6 @@ class Metrics(OtelSignal[MeterProvider]):
         another time, and OpenTelemetry's Prometheus exporter then reports every value twice at the next scrape.
         """
         return super().flush(timeout) if self._own is not None else True
-
-    def _record_turn(self, instruments: Instruments, evaluation: Evaluation, context: Context) -> None:
-        turn = evaluation.turn
-        attributes = {
-            semconv.TURN_STATUS: turn.status,
-            semconv.TURN_KIND: "rag" if turn.is_rag else "other",
-            semconv.FRAMEWORK: turn.framework,
-        }
-        instruments.turns.add(1, self._bounded.of(attributes), context=context)
-        # Nothing ran if the turn was not RAG, or if all metrics need a judge: a zero would lower the percentiles.
-        if evaluation.durations:
-            instruments.inline_duration.record(evaluation.duration, context=context)
 
     def _record_calls(self, instruments: Instruments, turn: Turn, context: Context) -> None:
         """Record the GenAI client metrics of a turn's model calls, unless another instrumentor does."""
@@ -139,19 +127,18 @@ class Metrics(OtelSignal[MeterProvider]):
             error = {semconv.ERROR_TYPE: None if step.error is None else step.error.type}
             seconds = (step.ended_at - step.started_at) / 1e9
             instruments.call_duration.record(seconds, self._bounded.of({**attributes, **error}), context=context)
-            self._record_tokens(instruments, step, attributes, context)
-
-    def _record_tokens(
-        self, instruments: Instruments, step: Step, attributes: Mapping[str, str | None], context: Context
-    ) -> None:
-        # The conventions want no estimates.
-        if step.usage is None or step.usage.estimated:
-            return
-        for kind, amount in (("input", step.usage.input_tokens), ("output", step.usage.output_tokens)):
-            counted = self._bounded.of({**attributes, semconv.TOKEN_TYPE: kind})
-            instruments.call_tokens.record(amount, counted, context=context)
+            # The conventions want no estimates.
+            if step.usage is not None and not step.usage.estimated:
+                for kind, amount in (("input", step.usage.input_tokens), ("output", step.usage.output_tokens)):
+                    counted = self._bounded.of({**attributes, semconv.TOKEN_TYPE: kind})
+                    instruments.call_tokens.record(amount, counted, context=context)
 
     def _record_result(self, instruments: Instruments, result: Result, turn: Turn, context: Context) -> None:
+        if result.name == VERDICT and not isinstance(result, Failed):
+            # With a judge, a turn has two verdicts: one series for each.
+            annotator = result.annotator if isinstance(result, Score) else "CODE"
+            verdict = {semconv.VERDICT: label_of(result), semconv.ANNOTATOR: annotator}
+            instruments.verdicts.add(1, self._bounded.of(verdict), context=context)
         if isinstance(result, Score):
             attributes = {
                 semconv.SCORE_NAME: result.name,
@@ -189,12 +176,6 @@ class Metrics(OtelSignal[MeterProvider]):
                 instruments.judge_tokens.add(amount, counted, context=context)
         if details.get("cost") is not None:
             instruments.judge_cost.add(details["cost"], self._bounded.of(attributes), context=context)
-
-    def _global_provider(self) -> MeterProvider | None:
-        return global_meter_provider()
-
-    def _make_own(self) -> OwnProvider[Any] | None:
-        return own_meter_provider()
 
     def _use(self, provider: MeterProvider) -> None:
         self._instruments = instruments_of(provider)
@@ -259,6 +240,7 @@ class Instruments:
             "tokens": self._histogram(semconv.METRIC_SCORE_TOKENS, "{token}", about, _TOKENS_BUCKETS),
             "USD": self._histogram(semconv.METRIC_SCORE_COST, "USD", about, _USD_BUCKETS),
         }
+        self.verdicts = meter.create_counter(semconv.METRIC_VERDICTS, "{turn}", "Turns by verdict")
         self.turns = meter.create_counter(semconv.METRIC_TURNS, "{turn}", "Captured turns")
         self.skipped = meter.create_counter(semconv.METRIC_SKIPPED, "{score}", "Scores that could not be computed")
         self.failed = meter.create_counter(semconv.METRIC_FAILED, "{score}", "Scores whose metric failed")
@@ -275,79 +257,39 @@ class Instruments:
             semconv.METRIC_CALL_TOKENS, "{token}", "Number of input and output tokens used", _CALL_TOKENS_BUCKETS
         )
         # These are read when the provider collects: they cost the application's calls nothing.
-        for create, name, rows, unit, description in (
-            (meter.create_observable_counter, semconv.METRIC_SAMPLED_OUT, _sampled_out, "{turn}", "Turns not captured"),
-            (
-                meter.create_observable_counter,
-                semconv.METRIC_ERRORS,
-                _errors,
-                "{error}",
-                "Errors of rageval-hooks itself",
-            ),
-            (
-                meter.create_observable_counter,
-                semconv.METRIC_DROPPED,
-                _dropped,
-                "{item}",
-                "Work that a full queue refused",
-            ),
-            (
-                meter.create_observable_gauge,
-                semconv.METRIC_QUEUE_DEPTH,
-                _depths,
-                "{item}",
-                "Items that wait in a queue",
-            ),
-            (
-                meter.create_observable_gauge,
-                semconv.METRIC_QUEUE_CAPACITY,
-                _capacities,
-                "{item}",
-                "Items that may wait",
-            ),
-        ):
-            create(name, [_observer(rows)], unit, description)
+        counter, gauge = meter.create_observable_counter, meter.create_observable_gauge
+        counter(semconv.METRIC_SAMPLED_OUT, [_sampled_out], "{turn}", "Turns not captured")
+        counter(semconv.METRIC_ERRORS, [_errors], "{error}", "Errors of rageval-hooks itself")
+        counter(semconv.METRIC_DROPPED, [_dropped], "{item}", "Work that a full queue refused")
+        gauge(semconv.METRIC_QUEUE_DEPTH, [_depths], "{item}", "Items that wait in a queue")
+        gauge(semconv.METRIC_QUEUE_CAPACITY, [_capacities], "{item}", "Items that may wait")
 
     def _histogram(self, name: str, unit: str, description: str, buckets: Iterable[float]) -> Histogram:
         boundaries = [float(bound) for bound in buckets]
         return self._meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=boundaries)
 
 
-Rows = Iterable[tuple[int, str, str]]
-"""Values, each with the name and the value of its one attribute."""
+def _sampled_out(_: CallbackOptions) -> Iterable[Observation]:
+    yield Observation(PROCESS_TOTALS["sampled_out"], {semconv.REASON: "sample_rate"})
+    yield Observation(PROCESS_TOTALS["unsampled_traces"], {semconv.REASON: "unsampled_trace"})
 
 
-def _observer(rows: Callable[[], Rows]) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    def observe(_: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(value, {name: text}) for value, name, text in rows()]
-
-    return observe
-
-
-def _sampled_out() -> Rows:
-    yield PROCESS_TOTALS["sampled_out"], semconv.REASON, "sample_rate"
-    yield PROCESS_TOTALS["unsampled_traces"], semconv.REASON, "unsampled_trace"
+def _errors(_: CallbackOptions) -> Iterable[Observation]:
+    yield Observation(PROCESS_TOTALS["export_errors"], {semconv.ERROR_TYPE: "export"})
+    yield Observation(PROCESS_TOTALS["callback_errors"], {semconv.ERROR_TYPE: "callback"})
+    yield Observation(PROCESS_TOTALS["internal_errors"], {semconv.ERROR_TYPE: "internal"})
 
 
-def _errors() -> Rows:
-    yield PROCESS_TOTALS["export_errors"], semconv.ERROR_TYPE, "export"
-    yield PROCESS_TOTALS["callback_errors"], semconv.ERROR_TYPE, "callback"
-    yield PROCESS_TOTALS["internal_errors"], semconv.ERROR_TYPE, "internal"
+def _dropped(_: CallbackOptions) -> Iterable[Observation]:
+    return [Observation(amount, {semconv.QUEUE: queue}) for queue, amount in PROCESS_TOTALS.dropped().items()]
 
 
-def _dropped() -> Rows:
-    for queue, amount in PROCESS_TOTALS.dropped().items():
-        yield amount, semconv.QUEUE, queue
+def _depths(_: CallbackOptions) -> Iterable[Observation]:
+    return [Observation(state.pending, {semconv.QUEUE: queue}) for queue, state in PROCESS_TOTALS.queues().items()]
 
 
-def _depths() -> Rows:
-    for queue, state in PROCESS_TOTALS.queues().items():
-        yield state.pending, semconv.QUEUE, queue
-
-
-def _capacities() -> Rows:
-    for queue, state in PROCESS_TOTALS.queues().items():
-        yield state.capacity, semconv.QUEUE, queue
+def _capacities(_: CallbackOptions) -> Iterable[Observation]:
+    return [Observation(state.capacity, {semconv.QUEUE: queue}) for queue, state in PROCESS_TOTALS.queues().items()]
 
 
 _made: list[tuple[weakref.ref[Any], Instruments]] = []

@@ -1,67 +1,59 @@
-"""The attributes of results: on the span of an evaluation, on the turn's span, and on log events."""
+"""The attributes of results: on the span of an evaluation, and on the turn's span."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.main_results import is_about_quality, quality_results
+from rageval_hooks.exporters.main_results import VERDICT, is_about_quality, quality_results
 from rageval_hooks.exporters.otel.attributes import Attributes, Value, json_string
-from rageval_hooks.exporters.span_places import PassagePlace, passage_place
-from rageval_hooks.score import Evaluation, Failed, Result, Score, is_about_turn, judge_details, metric_of
-from rageval_hooks.settings import SpanSelection
-from rageval_hooks.turn import Step, Turn
+from rageval_hooks.score import Evaluation, Result, Score, Skipped, is_about_turn, judge_details, metric_of
+from rageval_hooks.turn import Turn
 
 __all__ = [
     "add_main_scores",
+    "evaluated_response_id",
     "evaluation_attributes",
-    "evaluation_name",
-    "event_attributes",
     "has_news",
+    "label_of",
+    "only_metric",
+    "result_line",
     "score_attributes",
-    "scored_place",
 ]
 
 _MOST_SCORE_ATTRIBUTES = 12
 """On a turn's span. Backends sort attributes by name and preview the first few: more would hide the question."""
 
-# The attribute with the reason, by the status of a result without a value.
-_REASONS = {"skipped": semconv.SKIPPED, "failed": semconv.FAILED}
-
 # A judge's details that are text and quote nothing. Its words when it refused, for one, may quote a passage.
 _JUDGE_IDS = frozenset({"model", "response_id", "mode", "circuit"})
-
 
 _COUNTED_LATE = frozenset({"tokens", "cost"})
 
 
 def has_news(evaluation: Evaluation) -> bool:
     """Return True if an evaluation deserves a span."""
-    if not evaluation.results:
-        return False
     if any(is_about_quality(result) or not is_about_turn(result) for result in evaluation.results):
         return True
-    # The metrics of a turn without an answer are skipped, and a span would only repeat that.
-    if evaluation.turn.status != "ok":
-        return False
-    # What waited for a tokenizer and came late, alone, is in the log events and metrics.
-    late = evaluation.stage == "background"
-    return not late or not _COUNTED_LATE.issuperset(map(metric_of, evaluation.results))
+    # The metrics of a turn without an answer are skipped, and a span would only repeat that. What waited for a
+    # tokenizer and came late, alone, is in the log events and metrics.
+    metrics = set(map(metric_of, evaluation.results))
+    is_late_count = evaluation.stage == "background" and metrics <= _COUNTED_LATE
+    return bool(metrics) and evaluation.turn.status == "ok" and not is_late_count
 
 
-def evaluation_name(results: Sequence[Result]) -> str:
-    """Return the name of an evaluation's span: with the metric if it is one, else without, so that names are few."""
-    metric = _only_metric(results)
-    return "evaluate" if metric is None else f"evaluate {metric}"
-
-
-def _only_metric(results: Sequence[Result]) -> str | None:
+def only_metric(results: Sequence[Result]) -> str | None:
     """Return the metric that all results come from; None for several metrics."""
     metrics = set(map(metric_of, results))
     return metrics.pop() if len(metrics) == 1 else None
+
+
+def label_of(result: Result) -> str | None:
+    """Return the label of a result: its own, or ``skipped`` or ``failed`` if there is no score."""
+    if isinstance(result, Score):
+        return result.label
+    return (result.label if isinstance(result, Skipped) else None) or result.status
 
 
 def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy, *, for_braintrust: bool = False) -> Attributes:
@@ -74,40 +66,47 @@ def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy, *, for_
         policy: what may be shown.
         for_braintrust: True to make the scores Braintrust's own.
     """
-    results = evaluation.results
-    scores = evaluation.scores
+    results, scores = evaluation.results, evaluation.scores
     # Main scores first: a span keeps 128 attributes by default. Usage and skipped metrics come last.
-    about_turn = sorted(filter(is_about_turn, results), key=lambda result: not is_about_quality(result))
-    ordered = [*quality_results(about_turn), *(result for result in about_turn if not is_about_quality(result))]
+    about_turn = list(filter(is_about_turn, results))
+    ordered = quality_results(about_turn) + [result for result in about_turn if not is_about_quality(result)]
     attributes = Attributes()
     attributes[semconv.SPAN_KIND] = "EVALUATOR"
     attributes[semconv.STAGE] = evaluation.stage
+    _add_verdict(attributes, results)
     # A person who opens the span reads what was asked, and what came out.
     attributes[semconv.INPUT_VALUE] = policy.quote(evaluation.turn.query, policy.inputs)
     attributes[semconv.INPUT_MIME_TYPE] = semconv.TEXT
-    attributes[semconv.OUTPUT_VALUE] = "\n".join(map(_line, ordered or results))
+    attributes[semconv.OUTPUT_VALUE] = "\n".join(map(result_line, ordered or results))
     attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT
     # The span's own times lie inside its parent's. These two say when the work was done and how long it took.
     attributes[semconv.DURATION] = sum(evaluation.durations.values()) or evaluation.duration
     attributes[semconv.EVALUATED_AT] = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     # Langfuse drops spans without an attribute of GenAI's.
-    attributes[semconv.EVALUATION_NAME] = (ordered or results)[0].name
-    attributes.put(semconv.RESPONSE_ID, _evaluated_response_id(evaluation.turn))
+    attributes.setdefault(semconv.EVALUATION_NAME, (ordered or results)[0].name)
+    attributes.put(semconv.RESPONSE_ID, evaluated_response_id(evaluation.turn))
     if evaluation.failed and not scores:
         attributes[semconv.ERROR_TYPE] = evaluation.failed[0].error_type
-    metric = _only_metric(results)
-    if metric is not None:
-        attributes[semconv.METRIC] = metric
-        if scores:
-            attributes[semconv.ANNOTATOR] = scores[0].annotator
-            attributes[semconv.SCORE_VERSION] = scores[0].version
+    attributes.put(semconv.METRIC, only_metric(results))
+    if scores and semconv.METRIC in attributes:
+        attributes[semconv.ANNOTATOR] = scores[0].annotator
+        attributes[semconv.SCORE_VERSION] = scores[0].version
     if for_braintrust:
-        _add_braintrust(attributes, about_turn)
+        # Braintrust takes shares, from 0 to 1, and nothing else.
+        of_turn = (result for result in about_turn if isinstance(result, Score))
+        if shares := {score.name: score.value for score in of_turn if score.low == 0 and score.high == 1}:
+            attributes[semconv.BRAINTRUST_SCORES] = json_string(shares)
+            attributes[semconv.BRAINTRUST_SPAN_ATTRIBUTES] = json_string({"type": "score"})
     for result in ordered:
         attributes.update(score_attributes(result, policy))
     if scores:
         attributes[semconv.PROBABILITY] = min(score.probability for score in scores)
-    _add_judge(attributes, results, policy)
+    # The judge's usage, under names of our own: a backend must not add it to the application's tokens. All results of
+    # a stage share one judgement, so the first one that has details has them all. Texts may quote the turn.
+    shown = (str, bool, int, float) if policy.everything else (bool, int, float)
+    for name, value in next(filter(None, map(judge_details, results)), {}).items():
+        if isinstance(value, shown) or name in _JUDGE_IDS:
+            attributes[semconv.JUDGE.format(name=name)] = value
     _add_passage_scores(attributes, scores, len(evaluation.turn.passages))
     for result in ordered:
         if isinstance(result, Score) and result.explanation is not None:
@@ -117,8 +116,9 @@ def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy, *, for_
 
 
 def add_main_scores(attributes: Attributes, results: Iterable[Result], policy: ContentPolicy) -> None:
-    """Add the results that matter most to the attributes of a turn's span: the main scores, then others of quality."""
+    """Add the results that matter most to the attributes of a turn's span: the verdict and the main scores first."""
     quality = quality_results(results)
+    _add_verdict(attributes, quality)
     free = _MOST_SCORE_ATTRIBUTES
     for result in quality:
         new = score_attributes(result, policy)
@@ -132,43 +132,38 @@ def add_main_scores(attributes: Attributes, results: Iterable[Result], policy: C
         attributes[semconv.PROBABILITY] = min(probabilities)
 
 
+def _add_verdict(attributes: Attributes, results: Iterable[Result]) -> None:
+    """Add the verdict under a name of ours, for searches, and under those of GenAI.
+
+    Jaeger shows a span's attributes in one line, sorted by name, and cuts it at the width of the page: the names of
+    GenAI come before the question and the answer there.
+    """
+    for result in results:
+        if result.name == VERDICT and (label := label_of(result)) is not None:
+            attributes[semconv.VERDICT] = label
+            attributes[semconv.EVALUATION_NAME] = VERDICT
+            attributes[semconv.EVALUATION_SCORE_LABEL] = label
+
+
 def score_attributes(result: Result, policy: ContentPolicy) -> dict[str, Value]:
     """Return a result about the whole turn as attributes with its name: value and label, or the reason."""
-    label = semconv.LABEL.format(name=result.name)
+    attributes: dict[str, Value] = {}
+    if isinstance(result, Score):
+        attributes[semconv.SCORE.format(name=result.name)] = result.value
+    if (label := label_of(result)) is not None:
+        attributes[semconv.LABEL.format(name=result.name)] = label
     if not isinstance(result, Score):
-        return {label: result.status, _REASONS[result.status].format(name=result.name): policy.reason(result)}
-    attributes: dict[str, Value] = {semconv.SCORE.format(name=result.name): result.value}
-    if result.label is not None:
-        attributes[label] = result.label
+        template = semconv.SKIPPED if isinstance(result, Skipped) else semconv.FAILED
+        attributes[template.format(name=result.name)] = policy.reason(result)
     return attributes
 
 
-def _line(result: Result) -> str:
+def result_line(result: Result) -> str:
     """Return a result as a line without texts of the turn, such as ``groundedness=0.83 (pass)``."""
     if not isinstance(result, Score):
-        return f"{result.name} {result.status}"
+        return f"{result.name} {label_of(result)}"
     label = "" if result.label is None else f" ({result.label})"
     return f"{result.name}={result.value:g}{label}"
-
-
-def _add_braintrust(attributes: Attributes, results: Iterable[Result]) -> None:
-    """Add what Braintrust turns into scores. It takes shares, from 0 to 1, and nothing else."""
-    scores = [result for result in results if isinstance(result, Score)]
-    shares = {score.name: score.value for score in scores if score.low == 0 and score.high == 1}
-    if shares:
-        attributes[semconv.BRAINTRUST_SCORES] = json_string(shares)
-        attributes[semconv.BRAINTRUST_SPAN_ATTRIBUTES] = json_string({"type": "score"})
-
-
-def _add_judge(attributes: Attributes, results: Iterable[Result], policy: ContentPolicy) -> None:
-    """Add the judge's usage, under names of our own: a backend must not add it to the application's tokens."""
-    # All results of a stage share one judgement, so the first one that has details has them all.
-    details: Mapping[str, Any] = next(filter(None, map(judge_details, results)), {})
-    # Texts may quote the turn.
-    shown = (str, bool, int, float) if policy.everything else (bool, int, float)
-    for name, value in details.items():
-        if isinstance(value, shown) or name in _JUDGE_IDS:
-            attributes[semconv.JUDGE.format(name=name)] = value
 
 
 def _add_passage_scores(attributes: Attributes, scores: Iterable[Score], passages: int) -> None:
@@ -178,9 +173,8 @@ def _add_passage_scores(attributes: Attributes, scores: Iterable[Score], passage
     """
     by_name: dict[str, dict[int, float]] = {}
     for score in scores:
-        index = score.target.index
-        if score.target.kind == "passage" and index is not None:
-            by_name.setdefault(score.name, {})[index] = score.value
+        if score.target.kind == "passage" and score.target.index is not None:
+            by_name.setdefault(score.name, {})[score.target.index] = score.value
     for name, values in by_name.items():
         places = sorted(values)
         attributes[semconv.PASSAGE_SCORES.format(name=name)] = json_string([values[place] for place in places])
@@ -188,70 +182,9 @@ def _add_passage_scores(attributes: Attributes, scores: Iterable[Score], passage
             attributes[semconv.SCORED_PASSAGES.format(name=name)] = json_string(places)
 
 
-# --------------------------------------------------------------------------- the log event gen_ai.evaluation.result
-
-
-def event_attributes(result: Result, turn: Turn, policy: ContentPolicy, place: PassagePlace | None) -> Attributes:
-    """Return the attributes of the log event of a result.
-
-    Args:
-        result: the result.
-        turn: what was evaluated.
-        policy: what may be shown.
-        place: where the scored passage is listed; see :func:`scored_place`.
-    """
-    attributes = Attributes()
-    attributes[semconv.EVALUATION_NAME] = result.name
-    if isinstance(result, Score):
-        attributes[semconv.EVALUATION_SCORE_VALUE] = result.value
-        attributes.put(semconv.EVALUATION_SCORE_LABEL, result.label)
-        attributes.put(semconv.EVALUATION_EXPLANATION, policy.quote(result.explanation, policy.everything))
-        attributes[semconv.EVALUATOR_VERSION] = result.version
-        # With sampling, a mean over all traffic weights each score by the inverse of this.
-        attributes[semconv.PROBABILITY] = result.probability
-    else:
-        attributes[semconv.EVALUATION_SCORE_LABEL] = result.status
-        attributes[semconv.EVALUATION_EXPLANATION] = policy.reason(result)
-        if isinstance(result, Failed):
-            attributes[semconv.ERROR_TYPE] = result.error_type
-    attributes.put(semconv.RESPONSE_ID, _evaluated_response_id(turn))
-    attributes[semconv.EVALUATION_TARGET] = turn.name
-    attributes[semconv.TURN_ID] = turn.id
-    # In the form of pydantic_evals: {"name": "trace", "arguments": null}.
-    model = result.model if isinstance(result, Score) else None
-    arguments = None if model is None else {"model": model}
-    attributes[semconv.EVALUATOR_SOURCE] = json_string({"name": metric_of(result), "arguments": arguments})
-    if isinstance(result, Score) and not is_about_turn(result):
-        target: dict[str, Value | None] = {
-            "kind": result.target.kind,
-            "index": result.target.index,
-            "id": result.target.id,
-        }
-        if place is not None:
-            target.update(span_id=place.span_id, document_position=place.position)
-        for name, value in target.items():
-            attributes.put(semconv.TARGET.format(name=name), value)
-    return attributes
-
-
-def scored_place(result: Result, turn: Turn, spans: SpanSelection) -> PassagePlace | None:
-    """Return where the scored passage is listed; None for results that are not about a passage of a span."""
-    if not isinstance(result, Score) or result.target.kind != "passage":
-        return None
-    return passage_place(turn, result.target.index, spans)
-
-
-def _evaluated_response_id(turn: Turn) -> str | None:
+def evaluated_response_id(turn: Turn) -> str | None:
     """Return the provider's id of the completion that became the answer; None if it is not known."""
     calls = [step for step in turn.steps if step.response_id is not None]
     # A later call may have nothing to do with the answer, such as one that suggests follow-up questions.
-    answering = [step for step in calls if _wrote(step, turn.response)]
-    for step in reversed(answering or calls):
-        return step.response_id
-    return None
-
-
-def _wrote(step: Step, response: str) -> bool:
-    """Return True if a model call's text is the answer or a part of it."""
-    text = (step.output or "").strip()
-    return bool(text) and text in response
+    answering = [step for step in calls if (step.output or "").strip() and (step.output or "").strip() in turn.response]
+    return (answering or calls)[-1].response_id if calls else None

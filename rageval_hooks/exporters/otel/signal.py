@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
-from rageval_hooks.exporters.otel.own_provider import OtlpSignal, OwnProvider, forget_own_provider
+from rageval_hooks.exporters.otel.own_provider import OtlpSignal, OwnProvider, forget_own_provider, own_provider
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.time_limit import remaining, within
@@ -36,16 +36,14 @@ class OtelSignal(ABC, Generic[Provider]):
 
     Attributes:
         otlp: the variables that name an endpoint.
-        what: what the signal consists of, for log lines.
     """
 
     otlp: ClassVar[OtlpSignal]
-    what: ClassVar[str]
 
     def __init__(self, given: Provider | None = None) -> None:
         self._given = given
         self._provider: Provider | None = None
-        self._own: OwnProvider[Any] | None = None
+        self._own: OwnProvider | None = None
         self._undelivered = 0
         self._final_stats: Mapping[str, int] = {}
         self.reset_after_fork()
@@ -59,14 +57,6 @@ class OtelSignal(ABC, Generic[Provider]):
     @abstractmethod
     def export(self, evaluation: Evaluation) -> bool:
         """Write what an evaluation says. Returns False if there is nowhere to write it."""
-
-    @abstractmethod
-    def _global_provider(self) -> Provider | None:
-        """Return the application's global provider; None if it has set none."""
-
-    @abstractmethod
-    def _make_own(self) -> OwnProvider[Any] | None:
-        """Return our own provider, always the same one; None if its exporter is not installed."""
 
     @abstractmethod
     def _use(self, provider: Provider) -> None:
@@ -88,14 +78,14 @@ class OtelSignal(ABC, Generic[Provider]):
             self._use(provider)
         return True
 
-    def _find_provider(self) -> Provider | None:
+    def _find_provider(self) -> Any:
         """Return the application's provider, or else our own; None without either."""
-        provider = self._given or self._global_provider()
+        provider = self._given or self.otlp.global_provider()
         if provider is not None:
             self._own = None
             return provider
         if self._own is None and self.otlp.configured:
-            self._own = self._make_own()
+            self._own = own_provider(self.otlp)
         return None if self._own is None else self._own.provider
 
     def flush(self, timeout: float) -> bool:
@@ -126,23 +116,23 @@ class OtelSignal(ABC, Generic[Provider]):
             # Score APIs that are shut down next can only refer to spans that have arrived.
             return self.flush(timeout)
         self._provider = None
-        forget_own_provider(own)
+        forget_own_provider(self.otlp)
         in_time = self._in_time(own.provider.shutdown, timeout)
-        lost = own.give_up()
-        self._final_stats = own.stats()
+        lost = own.sent.give_up()
+        self._final_stats = own.sent.stats()
         if lost:
             _logger.warning(
-                "rageval-hooks: %d %s could not be delivered in time and are lost [RAGEVAL-606]", lost, self.what
+                "rageval-hooks: %d %s could not be delivered in time and are lost [RAGEVAL-606]", lost, self.otlp.what
             )
         return in_time and self._delivered_everything(own)
 
     def stats(self) -> Mapping[str, int]:
         """Return the counts of what our own provider sent; empty for a provider of the application."""
-        return self._final_stats if self._own is None else self._own.stats()
+        return self._final_stats if self._own is None else self._own.sent.stats()
 
-    def _delivered_everything(self, own: OwnProvider[Any]) -> bool:
+    def _delivered_everything(self, own: OwnProvider) -> bool:
         """Return True if nothing waits and nothing was lost since this was asked last."""
-        stats = own.stats()
+        stats = own.sent.stats()
         undelivered = stats["rejected"] + stats["lost"] + stats["dropped"]
         new, self._undelivered = undelivered - self._undelivered, undelivered
         return stats["queued"] == 0 and new == 0
@@ -167,7 +157,6 @@ class OtelSignal(ABC, Generic[Provider]):
         except TimeoutError:
             return False
         except Exception as error:
-            idle.set()
             # The SDK's meter provider raises if one of its readers fails. The SDK has logged why.
-            _logger.debug("rageval-hooks: %s could not be flushed: %r", self.what, error)
+            _logger.debug("rageval-hooks: %s could not be flushed: %r", self.otlp.what, error)
             return False

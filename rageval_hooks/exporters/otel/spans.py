@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import OrderedDict
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from opentelemetry import baggage, trace
@@ -27,19 +27,19 @@ from opentelemetry.trace import (
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.attributes import Attributes, Value
-from rageval_hooks.exporters.otel.own_provider import TRACES, OtlpSignal, OwnProvider, own_tracer_provider
+from rageval_hooks.exporters.otel.own_provider import TRACES, OtlpSignal
 from rageval_hooks.exporters.otel.result_attributes import (
     add_main_scores,
     evaluation_attributes,
-    evaluation_name,
     has_news,
+    only_metric,
 )
 from rageval_hooks.exporters.otel.signal import SCOPE, OtelSignal
 from rageval_hooks.exporters.otel.span_attributes import step_attributes, step_name, turn_attributes
 from rageval_hooks.exporters.otlp_places import otlp_places
 from rageval_hooks.exporters.span_places import has_span, passage_place
 from rageval_hooks.runtime.time_limit import remaining
-from rageval_hooks.runtime.tracing import global_tracer_provider, most_attributes, provider_of_span, start_span
+from rageval_hooks.runtime.tracing import most_attributes, provider_of_span, start_span
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn
@@ -71,7 +71,6 @@ class Spans(OtelSignal[TracerProvider]):
     """
 
     otlp: ClassVar[OtlpSignal] = TRACES
-    what: ClassVar[str] = "spans"
 
     def __init__(self, given: TracerProvider | None, policy: ContentPolicy, selection: SpanSelection) -> None:
         super().__init__(given)
@@ -136,12 +135,6 @@ class Spans(OtelSignal[TracerProvider]):
         tracer = provider.get_tracer(SCOPE, __version__, semconv.SCHEMA_URL)
         return SpanWriter(tracer, self._policy, self._selection, for_braintrust=_goes_to_braintrust(provider))
 
-    def _global_provider(self) -> TracerProvider | None:
-        return global_tracer_provider()
-
-    def _make_own(self) -> OwnProvider[Any] | None:
-        return own_tracer_provider()
-
     def _use(self, provider: TracerProvider) -> None:
         self._writer = self._writer_of(provider)
         self._tracer = self._writer.tracer
@@ -204,11 +197,12 @@ class SpanWriter:
         if judged is None or not has_news(evaluation):
             return
         started_at, ended_at = _evaluation_interval(turn)
+        metric = only_metric(evaluation.results)
         attributes = evaluation_attributes(evaluation, self._policy, for_braintrust=self._for_braintrust)
         span = start_span(
             self.tracer,
             _evaluation_ids(evaluation, judged),
-            evaluation_name(evaluation.results),
+            "evaluate" if metric is None else f"evaluate {metric}",
             context=trace.set_span_in_context(NonRecordingSpan(judged), _surrounding_context(turn.span)),
             kind=SpanKind.INTERNAL,
             attributes=attributes.within(most_attributes(self.tracer)),

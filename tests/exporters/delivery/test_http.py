@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
-from typing import Any
+from typing import ClassVar
 
 import pytest
 
-from rageval_hooks.exporters.delivery import HttpApi, RejectedError, UnavailableError
+from rageval_hooks.exporters.delivery import RejectedError, ScoreServer, UnavailableError
 from tests.exporters.recording import Reply, recording_server
 
 
-def api(url: str, **options: Any) -> HttpApi:
-    return HttpApi(url, backend="Test", credentials="TEST_KEY", extra="phoenix", **options)
+class TestServer(ScoreServer):
+    __test__ = False
+    backend: ClassVar[str] = "Test"
+    credentials: ClassVar[str] = "TEST_KEY"
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def test_a_status_becomes_an_error_that_says_what_to_do(status: int, kind: type[
     """Faulty data is not sent again; everything else may be repaired. Redirects are not followed."""
     headers = {"location": "http://127.0.0.1:9/elsewhere"} if status == 307 else {}
     with recording_server(lambda _: Reply(status=status, body="no", headers=headers)) as server:
-        client = api(server.url)
-        error = client.refusal(client.request("POST", "v1/scores", body={}))
+        client = TestServer(server.url)
+        error = client.refusal(client.request("POST", "v1/scores", json={}))
         client.close()
 
     assert type(error) is kind
@@ -43,21 +43,11 @@ def test_a_status_becomes_an_error_that_says_what_to_do(status: int, kind: type[
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize(
-    ("header", "seconds"),
-    [
-        ("7", 7.0),
-        ("in an hour", pytest.approx(3600, abs=60)),
-        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
-        ("soon", None),
-    ],
-)
-def test_the_pause_that_a_server_asks_for(header: str, seconds: float | None) -> None:
-    """``Retry-After`` as seconds or as a date."""
-    if header == "in an hour":
-        header = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+@pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("Thu, 01 Jan 2026 00:00:00 GMT", 0.0), ("soon", 0.0)])
+def test_the_pause_that_a_server_asks_for(header: str, seconds: float) -> None:
+    """``Retry-After`` in seconds; after a date, our own pauses are kept."""
     with recording_server(lambda _: Reply(status=503, headers={"retry-after": header})) as server:
-        client = api(server.url)
+        client = TestServer(server.url)
         error = client.refusal(client.request("GET", "v1/scores"))
         client.close()
 
@@ -69,8 +59,8 @@ def test_a_password_in_the_address_is_sent_and_not_logged(caplog: pytest.LogCapt
     """httpx logs the URL of each request."""
     caplog.set_level(logging.DEBUG)
     with recording_server() as server:
-        client = api(server.url.replace("//", "//user:s3cret@"))
-        client.request("POST", "v1/scores", body={})
+        client = TestServer(server.url.replace("//", "//user:s3cret@"))
+        client.request("POST", "v1/scores", json={})
         client.close()
 
     assert server.requests[0].headers["authorization"] == "Basic dXNlcjpzM2NyZXQ="

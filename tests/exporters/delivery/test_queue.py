@@ -13,16 +13,17 @@ from rageval_hooks.exporters.delivery import (
     Item,
     PostError,
     RejectedError,
+    ScoreServer,
     TargetsMissingError,
     UnavailableError,
-    post_each,
 )
 
 
-class Scripted:
+class Scripted(ScoreServer):
     """Raises what the script says, then takes everything."""
 
-    own_queue = False
+    backend = "Test"
+    workers = 1
 
     def __init__(self, *script: Exception) -> None:
         self.script = list(script)
@@ -38,12 +39,15 @@ class Scripted:
         self.taken += [body["name"] for body in bodies]
         return None
 
+    def __repr__(self) -> str:
+        return "Test"
+
     def close(self) -> None:
         pass
 
 
 def item(name: str) -> Item:
-    return Item(route="scores", target="t", body={"name": name})
+    return Item(route="scores", target="t", name=name, body={"name": name})
 
 
 def test_items_of_one_tick_travel_in_one_request() -> None:
@@ -119,8 +123,7 @@ class OneByOne(Scripted):
         super().__init__()
         self.errors = errors
 
-    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> list[PostError | None]:
-        return post_each(bodies, self.post_one, workers=1)
+    post = ScoreServer.post
 
     def post_one(self, body: Mapping[str, Any]) -> None:
         error = self.errors.pop(body["name"], None)
@@ -192,12 +195,16 @@ def test_a_server_that_is_down_is_not_asked_for_each_item() -> None:
     """Each request might wait for its timeout."""
     asked: list[str] = []
 
-    def post(body: Mapping[str, Any]) -> None:
-        asked.append(body["name"])
-        raise UnavailableError("cannot be reached")
+    class Down(OneByOne):
+        workers = 2
 
-    errors = post_each([{"name": str(number)} for number in range(100)], post, workers=2)
+        def post_one(self, body: Mapping[str, Any]) -> None:
+            asked.append(body["name"])
+            raise UnavailableError("cannot be reached")
 
+    errors = Down().post("scores", [{"name": str(number)} for number in range(100)], confirmed=True)
+
+    assert errors is not None
     assert len(asked) < 10
     assert {type(error) for error in errors} == {UnavailableError}
     assert len(errors) == 100

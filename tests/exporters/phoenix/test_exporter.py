@@ -146,50 +146,85 @@ def turn(span_id: str = SPAN, **fields: Any) -> Turn:
     return Turn(query="When?", response="In 2019.", passages=passages, steps=(step,), span=span, **fields)
 
 
+GOOD = Score(name="verdict", value=1.0, label="good", explanation="every sentence is in a passage")
+
+
 def evaluation(*results: Any, **fields: Any) -> Evaluation:
-    return Evaluation(turn=turn(**fields), results=results or (Score(name="faithfulness", value=0.9),))
+    return Evaluation(turn=turn(**fields), results=results or (GOOD,))
+
+
+def named(annotations: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {item["name"]: item for item in annotations}
 
 
 def test_what_is_posted(server: Server, exporter: PhoenixExporter) -> None:
-    """Main scores on the turn's span, passages' scores on the retriever's documents, failures without a score."""
+    """The verdict alone on the turn's span, main scores on its trace, passages' scores on the retriever's documents."""
     passage = Target(kind="passage", index=1, id="d2")
     exporter.export(
         evaluation(
-            Score(name="faithfulness", value=0.9, label="pass", explanation="well supported", model="m", version="3"),
+            Score(name="verdict", value=0.0, label="bad", explanation="no passage has: 2019", model="m", version="3"),
+            Score(name="groundedness", value=0.4, label="fail"),
+            Score(name="faithfulness", value=0.9, label="pass"),
             Score(name="context_relevance", value=0.25, target=passage, annotator="LLM"),
-            Skipped(name="entity_consistency", reason="the response names nothing"),
+            Skipped(name="unsupported_facts", reason="the response names nothing"),
             Failed(name="trace", error_type="rate_limited", message="too many requests", annotator="LLM"),
             Score(name="latency", value=3.0, unit="s", high=None),
         )
     )
     assert exporter.flush(10)
 
-    stored = {item["name"]: item for item in server.stored}
-    assert stored["faithfulness"] == {
+    [verdict, document] = sorted(server.stored, key=lambda item: str(item["path"]), reverse=True)
+    assert verdict == {
         "path": "/v1/span_annotations",
-        "name": "faithfulness",
+        "name": "verdict",
         "span_id": SPAN,
-        "identifier": "rageval-hooks",  # phoenix.evals has a score with this name and no identifier
+        "identifier": "rageval-hooks",  # phoenix.evals may have a score with the same name and no identifier
         "annotator_kind": "CODE",
-        "result": {"score": 0.9, "label": "pass", "explanation": "well supported"},
+        # Without the number, lists show the label.
+        "result": {"label": "bad", "explanation": "no passage has: 2019"},
         "metadata": {"model": "m", "version": "3", "probability": 1.0},
     }
-    document = stored["context_relevance"]
     assert (document["path"], document["document_position"]) == ("/v1/document_annotations", 1)
     assert document["span_id"] == turn().step_span_id(turn().steps[0])
-    assert stored["trace"]["result"] == {"label": "failed", "explanation": "rate_limited: too many requests"}
-    assert set(stored) == {"faithfulness", "context_relevance", "trace"}
+    traces = named(server.traces)
+    assert set(traces) == {"verdict", "faithfulness", "trace"}
+    assert traces["verdict"]["result"] == {"score": 0.0, "label": "bad", "explanation": "no passage has: 2019"}
+    assert traces["trace"]["result"] == {"label": "failed", "explanation": "rate_limited: too many requests"}
 
 
-def test_the_trace_and_the_session_have_the_main_scores_too(server: Server, exporter: PhoenixExporter) -> None:
-    """For their headers and charts; told apart by the turn's span, as both may have several turns."""
-    exporter.export(evaluation(Score(name="faithfulness", value=0.9), session_id="monday"))
+def test_a_verdict_without_a_number_has_its_label(server: Server, exporter: PhoenixExporter) -> None:
+    exporter.export(evaluation(Skipped(name="verdict", label="declined", reason="the answer declines")))
     assert exporter.flush(10)
 
-    [of_trace], [of_session] = server.traces, server.sessions
-    assert (of_trace["trace_id"], of_trace["name"]) == ("0" * 31 + "1", "faithfulness")
-    assert (of_session["session_id"], of_session["name"]) == ("monday", "faithfulness")
-    assert of_trace["identifier"] == of_session["identifier"] == f"rageval-hooks {SPAN}"
+    for found in (server.stored, server.traces):
+        [item] = found
+        assert item["result"] == {"label": "declined", "explanation": "the answer declines"}
+
+
+def test_the_judges_verdict_replaces_the_local_one(server: Server, exporter: PhoenixExporter) -> None:
+    """Phoenix keeps one annotation per target, name and identifier."""
+    judged = GOOD.model_copy(update={"annotator": "LLM", "value": 0.0, "label": "bad", "metric": "trace"})
+    exporter.export(evaluation())
+    exporter.export(evaluation(judged).model_copy(update={"stage": "background"}))
+    assert exporter.flush(10)
+
+    for found in (server.stored, server.traces):
+        assert len(found) == 2
+        assert (
+            len({(item["name"], item["identifier"], item.get("span_id"), item.get("trace_id")) for item in found}) == 1
+        )
+
+
+def test_the_trace_has_the_main_scores_and_the_session_the_verdict(server: Server, exporter: PhoenixExporter) -> None:
+    """Told apart by the turn's span, as both may have several turns. The list of sessions shows one annotation."""
+    exporter.export(evaluation(GOOD, Score(name="faithfulness", value=0.9), session_id="monday"))
+    assert exporter.flush(10)
+
+    assert [item["name"] for item in server.traces] == ["verdict", "faithfulness"]
+    [of_session] = server.sessions
+    assert (of_session["session_id"], of_session["name"]) == ("monday", "verdict")
+    assert {item["identifier"] for item in (of_session, *server.traces)} == {f"rageval-hooks {SPAN}"}
+    assert {item["trace_id"] for item in server.traces} == {"0" * 31 + "1"}
 
 
 LOCAL = [Score(name=name, value=0.9, label="pass") for name in ("groundedness", "faithfulness", "unsupported_facts")]
@@ -206,7 +241,7 @@ def test_the_choice_of_scores_does_not_depend_on_load_or_values(
     exporter.export(evaluation(*late).model_copy(update={"stage": "background", "results": tuple(late)}))
     assert exporter.flush(10)
 
-    assert sorted(item["name"] for item in server.stored) == ["faithfulness", "unsupported_facts"]
+    assert sorted(item["name"] for item in server.traces) == ["faithfulness", "unsupported_facts"]
 
 
 def test_scores_of_the_users_own_metrics_are_annotated(server: Server, exporter: PhoenixExporter) -> None:
@@ -214,11 +249,11 @@ def test_scores_of_the_users_own_metrics_are_annotated(server: Server, exporter:
     exporter.export(evaluation(Score(name="tone", value=0.3), *LATE, *LOCAL))
     assert exporter.flush(10)
 
-    assert [item["name"] for item in server.stored] == ["faithfulness", "unsupported_facts", "tone"]
+    assert [item["name"] for item in server.traces] == ["faithfulness", "unsupported_facts", "tone"]
 
 
 def test_metrics_that_the_user_has_named_are_annotated_if_no_main_one_is_named(server: Server) -> None:
-    """Else an application that runs only these would have no annotation."""
+    """Else an application that runs only these would have no annotation. There is no verdict, so the span has them."""
     settings = Settings.build(phoenix_endpoint=server.url, metrics="answer_relevance,latency")
     exporter = PhoenixExporter.from_settings(settings, None)
     exporter.export(evaluation(*LATE[:1], Score(name="latency", value=3.0, unit="s", high=None)))
@@ -349,8 +384,8 @@ def test_one_score_that_is_refused_does_not_take_others_with_it(server: Server, 
     exporter.export(evaluation(*scores))
     assert not exporter.flush(10)
 
-    assert sorted(item["name"] for item in server.stored) == ["a", "b", "c", "d"]
-    assert exporter.stats()["rejected"] == 2  # of the span and of the trace
+    assert sorted(item["name"] for item in server.traces) == ["a", "b", "c", "d"]
+    assert exporter.stats()["rejected"] == 1
 
 
 def test_an_absent_server(caplog: pytest.LogCaptureFixture) -> None:
@@ -386,15 +421,15 @@ def test_hidden_content_is_not_posted(server: Server) -> None:
     exporter = PhoenixExporter(server.url, capture_content=False)
     exporter.export(
         evaluation(
-            Score(name="faithfulness", value=0.5, explanation="no passage has: pier", metadata={"sentence": "pier"}),
+            Score(name="verdict", value=0.5, explanation="no passage has: pier", metadata={"sentence": "pier"}),
             Failed(name="odd", error_type="ValueError", message="pier"),
         )
     )
     assert exporter.flush(10)
     exporter.shutdown(5)
 
-    assert "pier" not in json.dumps(server.stored)
-    assert {item["name"] for item in server.stored} == {"faithfulness", "odd"}
+    assert "pier" not in json.dumps(server.stored + server.traces)
+    assert [item["name"] for item in server.stored + server.traces] == ["verdict", "verdict", "odd"]
 
 
 class TestOnItsOwn:
@@ -419,7 +454,7 @@ class TestOnItsOwn:
     def test_a_phoenix_is_recognised(self, server: Server, run: Callable[[], dict[str, Any]]) -> None:
         """By what it says of itself."""
         assert run()["delivered"] > 0
-        assert "unsupported_facts" in {item["name"] for item in server.stored}
+        assert "unsupported_facts" in {item["name"] for item in server.traces}
 
     def test_something_else_gets_nothing(self, server: Server, run: Callable[[], dict[str, Any]]) -> None:
         """No request beyond the question who it is; nothing is counted as lost."""
@@ -468,8 +503,8 @@ def test_an_endpoint_that_was_given_in_code_is_found(server: Server) -> None:
     exporter.shutdown(5)
     provider.shutdown()
 
-    assert [item["name"] for item in server.stored] == ["faithfulness"]
-    assert server.configs[-1]["path"] == "/v1/projects/harbour/annotation_configs/faithfulness"
+    assert [item["name"] for item in server.stored] == ["verdict"]
+    assert server.configs[-1]["path"] == "/v1/projects/harbour/annotation_configs/verdict"
 
 
 def test_secrets_are_in_no_repr(caplog: pytest.LogCaptureFixture) -> None:
