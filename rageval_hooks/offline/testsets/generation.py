@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,7 +13,6 @@ from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, BudgetSpent
 from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.jobs.running import Advance, work_together
 from rageval_hooks.offline.records.record import Target
-from rageval_hooks.offline.testsets.chunks import Chunk
 from rageval_hooks.offline.testsets.linking import ChunkIndex
 from rageval_hooks.offline.testsets.question_tasks import QuestionTask
 from rageval_hooks.offline.testsets.questions import PROMPTS_VERSION, REASONS, draft, look_again
@@ -126,10 +125,10 @@ async def generate(
     judge: Judge,
     journal: Journal,
     *,
-    index: ChunkIndex | None = None,
-    concurrency: int = 4,
-    budget: Budget | None = None,
-    unanswered: Unanswered = "mark",
+    index: ChunkIndex,
+    concurrency: int,
+    budget: Budget,
+    unanswered: Unanswered,
     advance: Advance = lambda _: None,
 ) -> Generated:
     """Generate questions about chunks.
@@ -140,8 +139,7 @@ async def generate(
         tasks: what is asked about which chunks; see ``tasks_of``.
         judge: who writes the questions, and checks them.
         journal: of this work; it is kept.
-        index: of all chunks of the documents, among which answers to unanswerable questions are looked for; of the
-            chunks in ``tasks`` by default.
+        index: of all chunks of the documents, among which answers to unanswerable questions are looked for.
         concurrency: chunks at a time.
         budget: how much the judge may use.
         unanswered: what becomes of an ordinary question that its own chunk does not answer.
@@ -150,75 +148,52 @@ async def generate(
     Raises:
         JudgeRejectedError: the judge rejects every request: its key, model or address is wrong.
     """
-    work = _Work(BudgetedJudge(judge, budget or Budget()), journal, advance, index or _index_of(tasks))
+    writer = BudgetedJudge(judge, budget)
     # A chunk is done once its questions were checked.
-    resumed = sum(task.look in journal for task in tasks)
+    result = Generated(resumed=sum(task.look in journal for task in tasks))
+
+    def keep(key: str, found: dict[str, Any]) -> None:
+        journal.append(key, found, budget.spent.model_dump())
+
+    async def process(task: QuestionTask) -> None:
+        # Both answers are paid for, so each is kept as soon as it exists.
+        if task.draft not in journal:
+            keep(task.draft, {"pairs": await draft(writer, task.kind, task.chunks, task.styles)})
+        if task.look not in journal:
+            pairs = journal[task.draft]["pairs"]
+            chunks = {chunk.id: chunk for chunk in task.chunks}
+            # The author saw only a few of the chunks that may answer a question that should have no answer.
+            for pair in pairs if task.kind == "unanswerable" else ():
+                chunks |= {chunk.id: chunk for chunk in index.nearest(pair["question"], _NEAREST)}
+            # Without a question there is nothing to check.
+            reasons = await look_again(writer, task.kind, list(chunks.values()), pairs) if pairs else []
+            keep(task.look, {"reasons": reasons})
+
+    # Workers share this iterator: each chunk is taken once.
     waiting = iter(tasks)
 
-    async def take() -> None:
+    async def work() -> None:
         for task in waiting:
-            await work.do(task)
+            try:
+                await process(task)
+            except BudgetSpentError:
+                result.undone += 1
+            except JudgeError as error:
+                # After the first answer the judge works: an error is about one chunk. Before it, every request would
+                # fail like this one, unless it was refused for its text: a wrong key, model or address.
+                is_about_text = error.details.get("status") in (400, 422)
+                if not len(journal) and isinstance(error, JudgeRejectedError) and not is_about_text:
+                    raise
+                result.failures[error.message] += 1
+            advance(1)
 
-    await work_together(take, min(concurrency, len(tasks)))
-    result = Generated(failures=work.failures, undone=work.undone, resumed=resumed)
+    await work_together(work, min(concurrency, len(tasks)))
     _collect(tasks, journal, result, unanswered)
     return result
 
 
-def _index_of(tasks: Sequence[QuestionTask]) -> ChunkIndex:
-    # Only unanswerable questions are compared with all chunks.
-    is_needed = any(task.kind == "unanswerable" for task in tasks)
-    return ChunkIndex([task.chunk for task in tasks] if is_needed else [])
-
-
-class _Work:
-    """Processes one chunk at a time, and counts failures."""
-
-    def __init__(self, judge: BudgetedJudge, journal: Journal, advance: Advance, index: ChunkIndex) -> None:
-        self.judge = judge
-        self.index = index
-        self.journal = journal
-        self.advance = advance
-        self.failures: Counter[str] = Counter()
-        self.undone = 0
-
-    async def do(self, task: QuestionTask) -> None:
-        try:
-            # Both answers are paid for, so each is kept as soon as it exists.
-            if task.draft not in self.journal:
-                self._keep(task.draft, "pairs", await draft(self.judge, task.kind, task.chunks, task.styles))
-            if task.look not in self.journal:
-                pairs = self.journal[task.draft]["pairs"]
-                # Without a question there is nothing to check.
-                chunks = self._candidates(task, pairs) if task.kind == "unanswerable" else task.chunks
-                reasons = await look_again(self.judge, task.kind, chunks, pairs) if pairs else []
-                self._keep(task.look, "reasons", reasons)
-        except BudgetSpentError:
-            self.undone += 1
-        except JudgeError as error:
-            # After the first answer the judge works: an error is about one chunk.
-            if not len(self.journal) and _is_about_the_judge(error):
-                raise
-            self.failures[error.message] += 1
-        self.advance(1)
-
-    def _candidates(self, task: QuestionTask, pairs: Sequence[Mapping[str, str]]) -> list[Chunk]:
-        """Return the chunks in which an answer to the questions would be: the author saw only a few of them."""
-        found = {chunk.id: chunk for chunk in task.chunks}
-        for pair in pairs:
-            found |= {chunk.id: chunk for chunk in self.index.nearest(pair["question"], _NEAREST)}
-        return list(found.values())
-
-    def _keep(self, key: str, name: str, found: Any) -> None:
-        self.journal.append(key, {name: found}, self.judge.budget.spent.model_dump())
-
-
-def _is_about_the_judge(error: JudgeError) -> bool:
-    """Return True if every request would fail like this one: a wrong key, model or address."""
-    return isinstance(error, JudgeRejectedError) and error.details.get("status") not in (400, 422)
-
-
 def _collect(tasks: Sequence[QuestionTask], journal: Journal, result: Generated, unanswered: Unanswered) -> None:
+    """Add the accepted questions to the result, and count the rejected ones."""
     seen: set[str] = set()
     for task in tasks:
         if task.look not in journal:
@@ -230,48 +205,31 @@ def _collect(tasks: Sequence[QuestionTask], journal: Journal, result: Generated,
             asked = " ".join(fold(pair["question"]).split())
             if reason in (None, "unanswered") and asked in seen:
                 reason = "duplicate"
-            if reason == "unanswered" and task.kind == "plain" and unanswered != "reject":
+            is_marked = reason == "unanswered" and task.kind == "plain" and unanswered != "reject"
+            if reason is None or is_marked:
                 seen.add(asked)
-                result.questions.append(_marked_question(pair, task, unanswered))
-                continue
-            if reason is not None:
+                is_answerable = task.kind != "unanswerable" and not (is_marked and unanswered == "unanswerable")
+                result.questions.append(_question(pair, task, is_marked=is_marked, is_answerable=is_answerable))
+            else:
                 result.rejected[reason] += 1
-                continue
-            seen.add(asked)
-            result.questions.append(_question(pair, task))
 
 
-def _marked_question(pair: dict[str, str], task: QuestionTask, unanswered: Unanswered) -> GoldenQuestion:
-    """Return a question that its own chunk does not answer. Another chunk may, so it is only marked by default."""
-    # The answer that was written is wrong or guessed, and the chunk is no target of retrieval.
-    return GoldenQuestion(
-        id=question_id(pair["question"], None),
-        question=pair["question"],
-        document=task.chunk.document,
-        style=pair["style"],
-        answerable=unanswered != "unanswerable",
-        second_look="unanswered",
-    )
-
-
-def _question(pair: dict[str, str], task: QuestionTask) -> GoldenQuestion:
+def _question(pair: dict[str, str], task: QuestionTask, *, is_marked: bool, is_answerable: bool) -> GoldenQuestion:
     chunk = task.chunk
-    # An unanswerable question has neither an answer nor a chunk that should be retrieved.
-    if task.kind == "unanswerable":
-        return GoldenQuestion(
-            id=question_id(pair["question"], None),
-            question=pair["question"],
-            document=chunk.document,
-            style=pair["style"],
-            answerable=False,
-        )
+    # An unanswerable question has no answer, and no chunk that should be retrieved. A marked one may be answered by
+    # another chunk; the answer that was written is wrong or guessed.
+    has_answer = is_answerable and not is_marked
     return GoldenQuestion(
-        id=question_id(pair["question"], chunk.id),
+        id=question_id(pair["question"], chunk.id if has_answer else None),
         question=pair["question"],
-        reference=pair["answer"],
-        chunk_id=chunk.id,
+        reference=pair["answer"] if has_answer else None,
+        chunk_id=chunk.id if has_answer else None,
         document=chunk.document,
         style=pair["style"],
-        chunk=chunk.text,
-        more_chunks=tuple(Target(id=other.id, text=other.text, document=other.document) for other in task.others),
+        chunk=chunk.text if has_answer else None,
+        answerable=is_answerable,
+        more_chunks=tuple(Target(id=other.id, text=other.text, document=other.document) for other in task.others)
+        if has_answer
+        else (),
+        second_look="unanswered" if is_marked else None,
     )

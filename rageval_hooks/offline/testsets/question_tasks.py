@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, cycle, islice
 from typing import Literal
 
 from rageval_hooks.errors import ConfigurationError
@@ -111,13 +111,7 @@ def _hash(chunk: Chunk) -> str:
 
 
 def tasks_of(
-    chunks: Sequence[Chunk],
-    *,
-    styles: Sequence[str] = ("factual",),
-    per_chunk: int = 1,
-    mix: Mix | None = None,
-    index: ChunkIndex | None = None,
-    seed: int = 0,
+    chunks: Sequence[Chunk], *, styles: Sequence[str], per_chunk: int, mix: Mix, index: ChunkIndex, seed: int
 ) -> list[QuestionTask]:
     """Return what is to be asked.
 
@@ -129,31 +123,20 @@ def tasks_of(
         styles: of plain questions, taken in turn.
         per_chunk: questions about each chunk.
         mix: shares of multi-hop and unanswerable questions.
-        index: of all chunks of the documents; of ``chunks`` by default.
+        index: of all chunks of the documents; empty if all questions are plain.
         seed: that chose the chunks.
     """
-    if mix is None or mix == Mix():
-        return [QuestionTask("plain", chunk, _styles(styles, number, per_chunk)) for number, chunk in enumerate(chunks)]
-    index = index or ChunkIndex(chunks)
     # Kinds follow the order in which a growing limit adds chunks.
-    order = spread_order(chunks, seed)
-    kinds = dict(zip((chunk.id for chunk in order), mix.kinds(), strict=False))
-    return [
-        _task(kinds[chunk.id], chunk, _styles(styles, number, per_chunk), index) for number, chunk in enumerate(chunks)
-    ]
-
-
-def _task(kind: Kind, chunk: Chunk, styles: tuple[str, ...], index: ChunkIndex) -> QuestionTask:
-    if kind == "multi-hop":
-        others = tuple(index.linked(chunk))
-        return (
-            QuestionTask(kind, chunk, (kind,) * len(styles), others) if others else QuestionTask("plain", chunk, styles)
-        )
-    if kind == "unanswerable":
-        others = tuple(index.linked(chunk, _NEIGHBORS))
-        return QuestionTask(kind, chunk, (kind,) * len(styles), others, index.digest)
-    return QuestionTask("plain", chunk, styles)
-
-
-def _styles(styles: Sequence[str], index: int, per_chunk: int) -> tuple[str, ...]:
-    return tuple(styles[(index * per_chunk + number) % len(styles)] for number in range(per_chunk))
+    kinds = dict(zip((chunk.id for chunk in spread_order(chunks, seed)), mix.kinds(), strict=False))
+    turns = cycle(styles)
+    tasks: list[QuestionTask] = []
+    for chunk in chunks:
+        own = tuple(islice(turns, per_chunk))
+        kind = kinds[chunk.id]
+        others = () if kind == "plain" else tuple(index.linked(chunk, 1 if kind == "multi-hop" else _NEIGHBORS))
+        if kind == "plain" or (kind == "multi-hop" and not others):
+            tasks.append(QuestionTask("plain", chunk, own))
+        else:
+            collection = index.digest if kind == "unanswerable" else ""
+            tasks.append(QuestionTask(kind, chunk, (kind,) * per_chunk, others, collection))
+    return tasks

@@ -6,6 +6,7 @@ Most questions are about one chunk. Multi-hop questions need two, and unanswerab
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -78,6 +79,10 @@ class QuestionPairs(BaseModel):
 
     pairs: list[QuestionPair] = Described(description="one pair for each line of the task, in its order")
 
+    def written(self) -> list[tuple[str, str]]:
+        """Return the questions with their answers."""
+        return [(pair.question, pair.answer) for pair in self.pairs]
+
 
 class OpenQuestion(BaseModel):
     """A question that the passages do not answer."""
@@ -91,6 +96,10 @@ class OpenQuestions(BaseModel):
 
     questions: list[OpenQuestion] = Described(description="as many as the task says")
 
+    def written(self) -> list[tuple[str, str]]:
+        """Return the questions, which have no answers."""
+        return [(item.question, "") for item in self.questions]
+
 
 class QuestionVerdict(BaseModel):
     """The verdict of the second look on one question."""
@@ -102,6 +111,14 @@ class QuestionVerdict(BaseModel):
     )
     answer_supported: bool = Described(description="whether the passage supports everything that the answer claims")
     reason: str = Described(default="", description="where one of these is false: why, in a few words")
+
+    def why_not(self) -> str | None:
+        """Return why the question is rejected, a key of :data:`REASONS`; None for a good one."""
+        if not self.answered:
+            return "unanswered"
+        if not self.self_contained:
+            return "refers"
+        return None if self.answer_supported else "unsupported"
 
 
 class QuestionVerdicts(BaseModel):
@@ -115,6 +132,10 @@ class LinkedVerdict(QuestionVerdict):
 
     answered: bool = Described(description="whether the two passages together answer the question, all of it")
     one_is_enough: bool = Described(description="whether one of the passages, without the other, answers it already")
+
+    def why_not(self) -> str | None:
+        """Return why the question is rejected."""
+        return "single" if self.answered and self.one_is_enough else super().why_not()
 
 
 class LinkedVerdicts(BaseModel):
@@ -132,6 +153,14 @@ class OpenVerdict(BaseModel):
     on_topic: bool = Described(description="whether a user could expect this collection of documents to answer it")
     reason: str = Described(default="", description="why, in a few words")
 
+    def why_not(self) -> str | None:
+        """Return why the question is rejected."""
+        if self.answered:
+            return "answerable"
+        if not self.self_contained:
+            return "refers"
+        return None if self.on_topic else "off topic"
+
 
 class OpenVerdicts(BaseModel):
     """The second look at questions that should have no answer."""
@@ -141,22 +170,12 @@ class OpenVerdicts(BaseModel):
 
 _WRITER = """\
 You write test questions for a system that answers users' questions from a collection of documents.
-You are given one passage of the collection. The users do not know it and have never seen it.
-{notice}"""
-
-_WRITER_OF_SEVERAL = """\
-You write test questions for a system that answers users' questions from a collection of documents.
-You are given passages of the collection. The users do not know them and have never seen them.
+You are given {given} of the collection. The users do not know {them} and have never seen {them}.
 {notice}"""
 
 _CHECKER = """\
 You check test questions for a system that answers users' questions from a collection of documents.
-You are given one passage of the collection, and questions about it with their answers. Be strict.
-{notice}"""
-
-_CHECKER_OF_SEVERAL = """\
-You check test questions for a system that answers users' questions from a collection of documents.
-You are given passages of the collection, and questions. Be strict.
+You are given {given} of the collection, and questions{about}. Be strict.
 {notice}"""
 
 _DRAFT = """\
@@ -233,6 +252,24 @@ Say of each question, by its number,
   other subjects."""
 
 
+@dataclass(frozen=True)
+class _Prompts:
+    """What the judge is asked for a kind of questions, and the forms of its answers."""
+
+    draft: str
+    drafts: type[QuestionPairs | OpenQuestions]
+    check: str
+    verdicts: type[QuestionVerdicts | LinkedVerdicts | OpenVerdicts]
+    checked: tuple[str, ...] = ("question", "answer")
+
+
+_KINDS = {
+    "plain": _Prompts(_DRAFT, QuestionPairs, _CHECK, QuestionVerdicts),
+    "multi-hop": _Prompts(_DRAFT_MULTI_HOP, QuestionPairs, _CHECK_MULTI_HOP, LinkedVerdicts),
+    "unanswerable": _Prompts(_DRAFT_UNANSWERABLE, OpenQuestions, _CHECK_UNANSWERABLE, OpenVerdicts, ("question",)),
+}
+
+
 async def draft(judge: Judge, kind: str, chunks: Sequence[Chunk], styles: Sequence[str]) -> list[dict[str, str]]:
     """Have questions written about chunks.
 
@@ -250,23 +287,16 @@ async def draft(judge: Judge, kind: str, chunks: Sequence[Chunk], styles: Sequen
     Raises:
         JudgeError: there is no usable answer.
     """
-    count = counted(len(styles), "question")
-    if kind == "unanswerable":
-        messages = _messages(_WRITER_OF_SEVERAL, chunks, {}, _DRAFT_UNANSWERABLE.format(count=count))
-        found = (await judge.complete(messages, OpenQuestions)).value.questions
-        written = [(item.question, "") for item in found]
-    else:
-        if kind == "multi-hop":
-            messages = _messages(_WRITER_OF_SEVERAL, chunks, {}, _DRAFT_MULTI_HOP.format(count=count))
-        else:
-            lines = "\n".join(f"{number}. a question that {STYLES[style]}" for number, style in enumerate(styles, 1))
-            distinct = "\n- No two of them ask for the same thing." if len(styles) > 1 else ""
-            messages = _messages(_WRITER, chunks, {}, _DRAFT.format(count=count, lines=lines, distinct=distinct))
-        pairs = (await judge.complete(messages, QuestionPairs)).value.pairs
-        written = [(pair.question, pair.answer) for pair in pairs]
+    task = _KINDS[kind].draft.format(
+        count=counted(len(styles), "question"),
+        lines="\n".join(f"{number}. a question that {STYLES.get(style)}" for number, style in enumerate(styles, 1)),
+        distinct="\n- No two of them ask for the same thing." if len(styles) > 1 else "",
+    )
+    messages = _messages(_WRITER, chunks, {}, task, is_plain=kind == "plain")
+    found = (await judge.complete(messages, _KINDS[kind].drafts)).value
     return [
         {"question": question.strip(), "answer": answer.strip(), "style": style}
-        for (question, answer), style in zip(written, styles, strict=False)
+        for (question, answer), style in zip(found.written(), styles, strict=False)
     ]
 
 
@@ -287,24 +317,15 @@ async def look_again(
     Raises:
         JudgeError: there is no usable answer.
     """
-    names = ("question",) if kind == "unanswerable" else ("question", "answer")
-    asked = {number: pair for number, pair in enumerate(pairs, 1) if all(pair[name] for name in names)}
+    prompts = _KINDS[kind]
+    asked = {number: pair for number, pair in enumerate(pairs, 1) if all(pair[name] for name in prompts.checked)}
     if not asked:
         return ["empty"] * len(pairs)
-    texts = {f"{name} {number}": pair[name] for number, pair in asked.items() for name in names}
+    texts = {f"{name} {number}": pair[name] for number, pair in asked.items() for name in prompts.checked}
+    messages = _messages(_CHECKER, chunks, texts, prompts.check, is_plain=kind == "plain")
     found: dict[int, list[str | None]] = {}
-    if kind == "multi-hop":
-        messages = _messages(_CHECKER_OF_SEVERAL, chunks, texts, _CHECK_MULTI_HOP)
-        for linked in (await judge.complete(messages, LinkedVerdicts)).value.verdicts:
-            found.setdefault(linked.number, []).append(_why_not_multi_hop(linked))
-    elif kind == "unanswerable":
-        messages = _messages(_CHECKER_OF_SEVERAL, chunks, texts, _CHECK_UNANSWERABLE)
-        for verdict in (await judge.complete(messages, OpenVerdicts)).value.verdicts:
-            found.setdefault(verdict.number, []).append(_why_not_unanswerable(verdict))
-    else:
-        messages = _messages(_CHECKER, chunks, texts, _CHECK)
-        for plain in (await judge.complete(messages, QuestionVerdicts)).value.verdicts:
-            found.setdefault(plain.number, []).append(_why_not_plain(plain))
+    for verdict in (await judge.complete(messages, prompts.verdicts)).value.verdicts:
+        found.setdefault(verdict.number, []).append(verdict.why_not())
     reasons: list[str | None] = []
     for number in range(1, len(pairs) + 1):
         # Judges skip questions in long lists.
@@ -314,29 +335,9 @@ async def look_again(
     return reasons
 
 
-def _why_not_plain(verdict: QuestionVerdict) -> str | None:
-    if not verdict.answered:
-        return "unanswered"
-    if not verdict.self_contained:
-        return "refers"
-    return None if verdict.answer_supported else "unsupported"
-
-
-def _why_not_multi_hop(verdict: LinkedVerdict) -> str | None:
-    if verdict.answered and verdict.one_is_enough:
-        return "single"
-    return _why_not_plain(verdict)
-
-
-def _why_not_unanswerable(verdict: OpenVerdict) -> str | None:
-    if verdict.answered:
-        return "answerable"
-    if not verdict.self_contained:
-        return "refers"
-    return None if verdict.on_topic else "off topic"
-
-
-def _messages(instructions: str, chunks: Sequence[Chunk], questions: Mapping[str, str], task: str) -> list[Any]:
+def _messages(
+    instructions: str, chunks: Sequence[Chunk], questions: Mapping[str, str], task: str, *, is_plain: bool
+) -> list[Any]:
     """Return a prompt with framed chunks and questions.
 
     The delimiters are chosen so that no text can close its frame: instructions in documents stay data. The texts are
@@ -344,10 +345,16 @@ def _messages(instructions: str, chunks: Sequence[Chunk], questions: Mapping[str
     """
     framed: dict[str, str] = {}
     for number, chunk in enumerate(chunks, 1):
-        is_only = instructions in (_WRITER, _CHECKER)
-        framed["source of the passage" if is_only else f"source of passage {number}"] = chunk.document
-        framed["passage" if is_only else f"passage {number}"] = chunk.text
+        name = "passage" if is_plain else f"passage {number}"
+        framed[f"source of the {name}" if is_plain else f"source of {name}"] = chunk.document
+        framed[name] = chunk.text
     framed.update(questions)
     delimiters = Delimiters(framed.values())
+    system = instructions.format(
+        given="one passage" if is_plain else "passages",
+        them="it" if is_plain else "them",
+        about=" about it with their answers" if is_plain else "",
+        notice=delimiters.notice,
+    )
     shown = [delimiters.frame(name, text) for name, text in framed.items()]
-    return [("system", instructions.format(notice=delimiters.notice)), ("user", "\n\n".join([*shown, task]))]
+    return [("system", system), ("user", "\n\n".join([*shown, task]))]

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.distinct import distinct
@@ -52,30 +52,15 @@ class GoldenQuestion(Data):
 
     id: Text
     question: Text
-    reference: Text | None = None
+    # As the column is named in files.
+    reference: Text | None = Field(default=None, serialization_alias="ground_truth_answer")
     chunk_id: Text | None = None
     document: Text | None = None
     style: Text | None = None
     chunk: Text | None = None
-    more_chunks: tuple[Target, ...] = ()
     answerable: bool = True
+    more_chunks: tuple[Target, ...] = ()
     second_look: Text | None = None
-
-    def row(self) -> dict[str, Any]:
-        """Return the question by the column names of a file, without what is not known."""
-        fields = {
-            "id": self.id,
-            "question": self.question,
-            "ground_truth_answer": self.reference,
-            "chunk_id": self.chunk_id,
-            "document": self.document,
-            "style": self.style,
-            "chunk": self.chunk,
-            "answerable": None if self.answerable else False,
-            "more_chunks": [chunk.model_dump(exclude_none=True) for chunk in self.more_chunks] or None,
-            "second_look": self.second_look,
-        }
-        return {name: value for name, value in fields.items() if value is not None}
 
 
 def question_id(question: str, chunk_id: str | None) -> str:
@@ -136,7 +121,21 @@ def _of_row(row: Mapping[str, Any], mapping: ColumnMap | None) -> tuple[GoldenQu
     """Return the question of a row, and the number of the run that the row is."""
     if holds_turn(row):
         record = Record.model_validate(row)
-        return _of_record(record), record.run
+        if not record.turn.query.strip():
+            raise TurnError("the question is empty")
+        question = GoldenQuestion(
+            id=record.id,
+            question=record.turn.query,
+            reference=record.turn.reference,
+            chunk_id=record.target,
+            document=record.document,
+            style=_text(record.turn.metadata.get("style")),
+            chunk=record.target_text,
+            answerable=record.answerable,
+            more_chunks=record.more_targets,
+            second_look=_text(record.turn.metadata.get("second_look")),
+        )
+        return question, record.run
     fields = take_fields(row, mapping)
     query = query_in(fields.get("query"))
     if not query.strip():
@@ -164,24 +163,6 @@ def _of_row(row: Mapping[str, Any], mapping: ColumnMap | None) -> tuple[GoldenQu
         **about,
     )
     return question, run
-
-
-def _of_record(record: Record) -> GoldenQuestion:
-    turn = record.turn
-    if not turn.query.strip():
-        raise TurnError("the question is empty")
-    return GoldenQuestion(
-        id=record.id,
-        question=turn.query,
-        reference=turn.reference,
-        chunk_id=record.target,
-        document=record.document,
-        style=_text(turn.metadata.get("style")),
-        second_look=_text(turn.metadata.get("second_look")),
-        chunk=record.target_text,
-        more_chunks=record.more_targets,
-        answerable=record.answerable,
-    )
 
 
 def _text(value: Any) -> str | None:
@@ -225,19 +206,17 @@ def write_questions(path: Path, questions: Iterable[GoldenQuestion]) -> None:
         OSError: the file cannot be written.
     """
     output_format = check_output(path)
-    rows = [question.row() for question in questions]
+    rows = [
+        question.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
+        for question in questions
+    ]
     special = [name for name in _SPECIAL if any(name in row for row in rows)]
     if output_format.has_columns:
-        rows = [_cells(row, special) for row in rows]
+        # A table has a word for each question, and lists as JSON.
+        for row in rows:
+            if "answerable" in special:
+                row["answerable"] = "true" if row.get("answerable", True) else "false"
+            if "more_chunks" in row:
+                row["more_chunks"] = json.dumps(row["more_chunks"], ensure_ascii=False)
     with atomic_file(path) as file:
         output_format.write(file, rows, (*COLUMNS, *special))
-
-
-def _cells(row: dict[str, Any], special: Iterable[str]) -> dict[str, Any]:
-    """Return a row with the special columns as a table has them: a word for each question, and lists as JSON."""
-    cells = dict(row)
-    if "answerable" in special:
-        cells["answerable"] = "false" if row.get("answerable") is False else "true"
-    if "more_chunks" in row:
-        cells["more_chunks"] = json.dumps(row["more_chunks"], ensure_ascii=False)
-    return cells
