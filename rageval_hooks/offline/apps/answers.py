@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rageval_hooks.errors import RagevalError
+from rageval_hooks.errors import RagevalError, TurnError
 from rageval_hooks.integrations.offline_support import installed_support
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.values import field_of, first_present, is_number
+from rageval_hooks.offline.records.values import field_of, passages_in
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
 from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import ErrorInfo, Passage, Timing, Turn
@@ -24,8 +23,6 @@ _PASSAGE_KEYS = (
     *("passages", "contexts", "source_documents", "source_nodes", "retrieved_contexts", "documents", "chunks"),
     "context",
 )
-_TEXT_KEYS = ("text", "page_content", "content")
-_ID_KEYS = ("id", "node_id", "id_", "chunk_id")
 _FORMS = "a text, a pair of text and passages, a mapping with 'answer' and 'passages', or a Turn"
 
 
@@ -141,77 +138,36 @@ def _read(result: Any) -> _Result:
     """
     if isinstance(result, Turn):
         return _Result(result.response, result.passages, turn=result)
-    if isinstance(result, str):
-        return _Result(_plain(result))
     if isinstance(result, tuple) and len(result) == 2:
         return _Result(_text(result[0]), _passages(result[1]))
-    # A mapping, a message or a response object.
-    named = [field_of(result, name) for name in _PASSAGE_KEYS]
-    lists = [value for value in named if _is_list(value)]
+    # A text, a mapping, a message or a response object.
+    named = [] if isinstance(result, str) else [field_of(result, name) for name in _PASSAGE_KEYS]
+    lists = [value for value in named if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))]
     # A chain that formats its documents returns the whole context as one text.
     context = next((value for value in named if isinstance(value, str) and value.strip()), None)
     return _Result(_text(result), _passages(lists[0]) if lists else None, context)
 
 
-def _plain(text: str) -> str:
-    """Return a text without what a subclass adds, such as the metadata of LangChain's message texts."""
-    return str.__str__(text)
-
-
 def _text(result: Any) -> str:
-    if isinstance(result, str):
-        return _plain(result)
-    for name in _ANSWER_KEYS:
-        value = field_of(result, name)
-        # The answer may be a message: `{"answer": AIMessage(content="...")}`.
-        for found in (value, field_of(value, "content")):
-            if isinstance(found, str):
-                return _plain(found)
-    names = ", ".join(map(str, result)) if isinstance(result, Mapping) else None
-    described = _kind(result) if names is None else f"a mapping with {names or 'nothing'}"
+    # The answer may be a message: `{"answer": AIMessage(content="...")}`.
+    values = [field_of(result, name) for name in _ANSWER_KEYS]
+    for found in (result, *(part for value in values for part in (value, field_of(value, "content")))):
+        if isinstance(found, str):
+            # Without what a subclass adds, such as the metadata of LangChain's message texts.
+            return str.__str__(found)
+    names = ", ".join(map(str, result)) or "nothing" if isinstance(result, Mapping) else None
+    described = _kind(result) if names is None else f"a mapping with {names}"
     raise UnreadableAnswerError(f"the application returned {described}; an answer is {_FORMS}")
+
+
+def _passages(value: Any) -> tuple[Passage, ...]:
+    if value is not None and not isinstance(value, Iterable):
+        raise UnreadableAnswerError(f"the application's passages are {_kind(value)}; give a list of texts or documents")
+    try:
+        return tuple(passages_in(value if isinstance(value, (str, Mapping)) or value is None else list(value)))
+    except TurnError as error:
+        raise UnreadableAnswerError(f"the application's {error}") from None
 
 
 def _kind(value: Any) -> str:
     return "None" if value is None else with_article(type(value).__name__)
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
-
-
-def _passages(value: Any) -> tuple[Passage, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return (Passage(text=value),)
-    if not _is_list(value):
-        raise UnreadableAnswerError(f"the application's passages are {_kind(value)}; give a list of texts or documents")
-    return tuple(_passage(item, number) for number, item in enumerate(value, 1))
-
-
-def _passage(item: Any, number: int) -> Passage:
-    """Return a text, a mapping, a LangChain document or a LlamaIndex node as a passage."""
-    if isinstance(item, Passage):
-        return item
-    if isinstance(item, str):
-        return Passage(text=item)
-    score = field_of(item, "score")
-    # `similarity_search_with_score` of LangChain returns pairs.
-    if isinstance(item, tuple) and len(item) == 2:
-        item, score = item
-    # LlamaIndex's NodeWithScore has the node inside.
-    item = getattr(item, "node", item)
-    texts = (field_of(item, name) for name in _TEXT_KEYS)
-    text = next((text for text in texts if isinstance(text, str)), None)
-    if text is None:
-        raise UnreadableAnswerError(f"the application's passage {number} is {_kind(item)} without a text")
-    identifier = first_present(item, _ID_KEYS)
-    metadata = field_of(item, "metadata")
-    return Passage(
-        text=text,
-        id=None if identifier is None else str(identifier),
-        # A score of infinity, which some stores give an exact match, is not JSON.
-        score=float(score) if is_number(score) and math.isfinite(score) else None,
-        metadata=dict(metadata) if isinstance(metadata, Mapping) else {},
-    )

@@ -1,19 +1,32 @@
-"""Loads the application that was named, as a function of a question."""
+"""Loads the application that was named, as a function of a question: an object of the user's code, or a URL."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
-from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.errors import ConfigurationError, RagevalError
 from rageval_hooks.integrations.offline_support import installed_support
-from rageval_hooks.offline.apps.http import HttpApp, is_url
 from rageval_hooks.offline.import_object import import_named, is_factory
+from rageval_hooks.offline.limits import REPLY, in_mib
+from rageval_hooks.offline.records.values import chat_text
 from rageval_hooks.text.wording import with_article
 
 __all__ = ["App", "adapt", "load"]
+
+_PLACEHOLDER = "{question}"
+_DEFAULT_REQUEST = '{"question": "{question}"}'
+_SHOWN = 300
+_TIMEOUT = 600.0  # the time limit of a question ends a request earlier
+_MOST_REDIRECTS = 5
+# 303 asks for another method, and says that the reply is about something else.
+_REDIRECTS = (301, 302, 307, 308)
 
 
 @dataclass(frozen=True)
@@ -42,7 +55,7 @@ def load(name: str, request: str | None = None, *, follow_redirects: bool = Fals
     Raises:
         ConfigurationError: there is no such object, or it cannot be made.
     """
-    if is_url(name):
+    if name.startswith(("http://", "https://")):
         return HttpApp(name, request, follow_redirects=follow_redirects)
     for option, is_given in (("--request", request is not None), ("--follow-redirects", follow_redirects)):
         if is_given:
@@ -89,3 +102,103 @@ def _kind(value: Any) -> str:
     if isinstance(value, type):
         return f"the class {value.__qualname__}"
     return with_article(type(value).__name__)
+
+
+class HttpError(RagevalError):
+    """The application behind a URL did not answer."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Leaves redirects to the caller: urllib would ask any host by GET, and without the question."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class HttpApp:
+    """Asks an application by HTTP.
+
+    Args:
+        url: where requests go.
+        request: the body as JSON, with ``{question}`` within any of its strings; ``{"question": ...}`` by default.
+        follow_redirects: True to send a question again where the same host redirects to. Other redirects are errors.
+
+    Raises:
+        ConfigurationError: the body is not JSON or has no place for the question.
+    """
+
+    def __init__(self, url: str, request: str | None = None, *, follow_redirects: bool = False) -> None:
+        self._url = url
+        self._follow_redirects = follow_redirects
+        self._opener = urllib.request.build_opener(_NoRedirect)
+        template = request or _DEFAULT_REQUEST
+        if _PLACEHOLDER not in template:
+            raise ConfigurationError(f"--request has no {_PLACEHOLDER}: {template!r}")
+        try:
+            self._template = json.loads(template)
+        except ValueError as error:
+            raise ConfigurationError(f"--request is not JSON ({error}): {template!r}") from None
+
+    def __call__(self, question: str) -> Any:
+        """Return the answer to a question: the JSON of the response, or its text.
+
+        Raises:
+            HttpError: there is no answer; the message has the status and the beginning of the response.
+        """
+        body = json.dumps(_filled(self._template, question)).encode()
+        url = self._url
+        for _ in range(_MOST_REDIRECTS + 1):
+            try:
+                text = self._post(url, body)
+            except urllib.error.HTTPError as error:
+                with error:
+                    target = error.headers.get("Location")
+                    if 300 <= error.code < 400 and target:
+                        url = self._redirected(url, error.code, target)
+                        continue
+                    shown = error.read(_SHOWN).decode("utf-8", "replace")
+                raise HttpError(f"{error.code} {error.reason}: {shown}") from None
+            except urllib.error.URLError as error:
+                raise HttpError(f"{url} cannot be reached: {error.reason}") from None
+            try:
+                found = json.loads(text)
+            except (ValueError, RecursionError):
+                return text
+            # A chat completion has its answer deeper than other responses.
+            said = chat_text(found, "assistant") if isinstance(found, Mapping) else ""
+            return {"answer": said, **found} if said else found
+        raise HttpError(f"{self._url} redirects more than {_MOST_REDIRECTS} times")
+
+    def _post(self, url: str, body: bytes) -> str:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        request = urllib.request.Request(url, body, headers, method="POST")  # noqa: S310 - the user names the URL
+        with self._opener.open(request, timeout=_TIMEOUT) as response:
+            content: bytes = response.read(REPLY + 1)
+        if len(content) > REPLY:
+            raise HttpError(f"the reply is larger than {in_mib(REPLY)}")
+        return content.decode("utf-8", "replace")
+
+    def _redirected(self, url: str, status: int, target: str) -> str:
+        """Return where a redirect leads, if it is to be followed.
+
+        Raises:
+            HttpError: it is not; the message says what to do.
+        """
+        there = urljoin(url, target)
+        one, other = urlsplit(url), urlsplit(there)
+        if (one.scheme, one.netloc) != (other.scheme, other.netloc):
+            raise HttpError(f"{status}: {url} redirects to another host, {there}: name the right URL with --app")
+        if status not in _REDIRECTS or not self._follow_redirects:
+            raise HttpError(f"{status}: {url} redirects to {there}: name it with --app, or give --follow-redirects")
+        return there
+
+
+def _filled(template: Any, question: str) -> Any:
+    """Return the body with the question in the place of ``{question}``."""
+    if isinstance(template, str):
+        return template.replace(_PLACEHOLDER, question)
+    if isinstance(template, list):
+        return [_filled(item, question) for item in template]
+    if isinstance(template, dict):
+        return {key: _filled(value, question) for key, value in template.items()}
+    return template

@@ -13,9 +13,8 @@ from typing import Any
 
 from rageval_hooks.offline.answerability import is_refusal
 from rageval_hooks.offline.apps.answers import record_of
-from rageval_hooks.offline.apps.asking import ask
+from rageval_hooks.offline.apps.asking import Capture, ask
 from rageval_hooks.offline.apps.loading import App, adapt
-from rageval_hooks.offline.apps.turn_capture import Capture, joined
 from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.jobs.running import Advance, work_together
 from rageval_hooks.offline.records.record import Record
@@ -75,9 +74,7 @@ async def _ask_one(question: GoldenQuestion, run: int, app: App, capture: Captur
     started = time.time_ns()
     # A separate task: what the application sets in the context does not reach the next question.
     asked = await asyncio.ensure_future(ask(app, question.question, capture, timeout))
-    return record_of(
-        question, run, asked.result, asked.error, joined(asked.turns), knows_answer=app.framework, started=started
-    )
+    return record_of(question, run, *asked, knows_answer=app.framework, started=started)
 
 
 def ask_once(target: Any, question: GoldenQuestion, *, input_key: str | None = None, timeout: float = 300.0) -> Record:

@@ -6,7 +6,6 @@ Its columns and their contents are described in docs/offline.md.
 from __future__ import annotations
 
 import json
-import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -333,7 +332,7 @@ def _scores_in(row: Mapping[str, Any], passages: Sequence[Passage]) -> Iterator[
     for theirs, value in _numbers(cells[_CITATIONS]).items():
         values[f"citation.{theirs.removeprefix('weighted_')}"] = value
     for name, value in values.items():
-        if is_number(value) and math.isfinite(value) and has_place(name):
+        if is_number(value) and has_place(name):
             yield Score(name=name, value=value)
     said = cells[_NO_ANSWER].get("query_answered") if isinstance(cells[_NO_ANSWER], Mapping) else None
     if said in ("yes", "no"):
@@ -343,7 +342,7 @@ def _scores_in(row: Mapping[str, Any], passages: Sequence[Passage]) -> Iterator[
 def _numbers(value: Any) -> dict[str, float]:
     if not isinstance(value, Mapping):
         return {}
-    return {str(key): item for key, item in value.items() if is_number(item) and math.isfinite(item)}
+    return {str(key): item for key, item in value.items() if is_number(item)}
 
 
 def _parsed(cell: Any) -> Any:

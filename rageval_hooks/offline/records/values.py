@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ __all__ = [
     "is_number",
     "kind_of",
     "may_be_passages",
+    "object_fields",
     "passages_in",
     "unpacked",
 ]
@@ -42,9 +44,9 @@ def is_missing(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Return True for a number that is neither a boolean nor NaN."""
+    """Return True for a finite number that is not a boolean."""
     # A boolean is an int in Python, but `"score": true` is not a similarity of 1.
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def kind_of(value: Any) -> str:
@@ -221,21 +223,38 @@ def _flat(items: Iterable[Any]) -> Iterator[Any]:
     """
     for item in items:
         is_list = isinstance(item, (list, tuple))
-        if is_list and not (len(item) == 2 and isinstance(item[0], (str, Mapping)) and is_number(item[1])):
+        if is_list and not (len(item) == 2 and not isinstance(item[0], (list, tuple)) and is_number(item[1])):
             yield from _flat(item)
         else:
             yield item
 
 
+def object_fields(item: Any) -> dict[str, Any]:
+    """Return text, id, score and metadata of a document of LangChain or a node of LlamaIndex, those that it has."""
+    # LlamaIndex's NodeWithScore has the node inside.
+    node = getattr(item, "node", item)
+    text = first_present(node, ("page_content", "text", "content"))
+    # Nodes with several parts have only the method that joins them.
+    if text is None and hasattr(node, "get_content"):
+        text = node.get_content()
+    fields = {"text": text, "id": first_present(node, _IDS), "score": field_of(item, "score")}
+    return {**fields, "metadata": field_of(node, "metadata")} if isinstance(text, str) else {}
+
+
 def _passage(item: Any, number: int) -> Passage:
+    if isinstance(item, Passage):
+        return item
     if isinstance(item, str):
         return Passage(text=item)
     if isinstance(item, (list, tuple)):
         return _passage(item[0], number).model_copy(update={"score": float(item[1])})
     if not isinstance(item, Mapping):
-        raise TurnError(
-            f"passage {number} is {kind_of(item)}: give a text, or an object with text, id, score, metadata"
-        )
+        fields = object_fields(item)
+        if not fields:
+            raise TurnError(
+                f"passage {number} is {kind_of(item)}: give a text, or an object with text, id, score, metadata"
+            )
+        item = fields
     # The passage may be inside, next to its score or id.
     while not (text_key := _first(item, _TEXTS, str)) and (inner := _first(item, _INNER, Mapping)):
         item = {**{key: value for key, value in item.items() if key != inner}, **item[inner]}

@@ -8,15 +8,13 @@ from typing import Any
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.integrations.offline_support import StoredItem, installed_support
 from rageval_hooks.offline.import_object import import_named, is_factory
-from rageval_hooks.offline.records.values import field_of, first_present
+from rageval_hooks.offline.records.values import first_present, object_fields
 from rageval_hooks.offline.testsets.chunks import Chunk, chunk_id
 from rageval_hooks.text.wording import with_article
 
 __all__ = ["chunks_of_store"]
 
 # Names in LangChain's documents, LlamaIndex's nodes and common databases, the most specific first.
-_TEXT_KEYS = ("page_content", "text", "content")
-_ID_KEYS = ("id", "node_id", "id_")
 _METADATA_IDS = ("chunk_id", "id", "_id")
 _SOURCE_KEYS = ("source", "document", "file_name", "file_path", "filename", "title", "url", "ref_doc_id")
 _CHROMA = ("Chroma", "Collection")
@@ -100,25 +98,15 @@ def _columns(found: Mapping[str, Any]) -> list[StoredItem]:
 def _chunks(items: Iterable[StoredItem]) -> Iterator[Chunk]:
     """Yield documents, nodes and texts as chunks, without those that have no text."""
     for key, stored in items:
-        # LlamaIndex's NodeWithScore has the node inside.
-        item = getattr(stored, "node", stored)
-        text = item if isinstance(item, str) else first_present(item, _TEXT_KEYS)
-        # Nodes of LlamaIndex have several parts, which only the method joins.
-        if text is None and item is not None and hasattr(item, "get_content"):
-            text = item.get_content()
-        if isinstance(text, str) and text.strip():
-            yield _chunk(key, item, text)
-
-
-def _chunk(key: str | None, item: Any, text: str) -> Chunk:
-    # A text has attributes such as `title`, which are no metadata.
-    fields = {} if isinstance(item, str) else item
-    metadata = field_of(fields, "metadata")
-    metadata = metadata if isinstance(metadata, Mapping) else {}
-    document = first_present(metadata, _SOURCE_KEYS) or first_present(fields, ("ref_doc_id", "document"))
-    name = str(document or "")
-    # The item's id comes before one in its metadata, and that before the key in the store.
-    found = first_present(fields, _ID_KEYS) or first_present(metadata, _METADATA_IDS) or key
-    # The hash of a text is the same in every run.
-    identifier = chunk_id(name, text) if found is None else str(found)
-    return Chunk(id=identifier, text=text, document=name or identifier)
+        item: Any = {"text": stored} if isinstance(stored, str) else getattr(stored, "node", stored)
+        fields = object_fields(item)
+        text = fields.get("text", "")
+        if not text.strip():
+            continue
+        metadata = fields["metadata"] if isinstance(fields["metadata"], Mapping) else {}
+        name = str(first_present(metadata, _SOURCE_KEYS) or first_present(item, ("ref_doc_id", "document")) or "")
+        # The item's id comes before one in its metadata, and that before the key in the store.
+        found = first_present(fields, ("id",)) or first_present(metadata, _METADATA_IDS) or key
+        # The hash of a text is the same in every run.
+        identifier = chunk_id(name, text) if found is None else str(found)
+        yield Chunk(id=identifier, text=text, document=name or identifier)

@@ -423,7 +423,7 @@ class TestErrors:
             (7, "an int"),
             ({"reply": "x"}, "a mapping with reply"),
             (("x", 7), "passages are an int"),
-            (("x", [{"words": "y"}]), "passage 1 is a dict without a text"),
+            (("x", [{"words": "y"}]), "passage 1 has no text"),
         ],
     )
     def test_what_is_no_answer(self, bench: Bench, value: Any, found: str) -> None:
