@@ -12,7 +12,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
-from rageval_hooks.runtime.files.stats_file import StatsFile
+from rageval_hooks.runtime.files import StatsFile
 from rageval_hooks.runtime.threads import patched_by
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text
 from rageval_hooks.runtime.narrowing import mapping_or_empty
-from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.turn import Turn
 from rageval_hooks.turn_html import HtmlScoreRow, turn_html, unsupported_in
 
@@ -197,17 +196,17 @@ class Evaluation(Data):
     @property
     def scores(self) -> tuple[Score, ...]:
         """The results that are numbers."""
-        return tuple(instances(self.results, Score))
+        return tuple(result for result in self.results if isinstance(result, Score))
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
         """The metrics that could not run."""
-        return tuple(instances(self.results, Skipped))
+        return tuple(result for result in self.results if isinstance(result, Skipped))
 
     @property
     def failed(self) -> tuple[Failed, ...]:
         """The metrics that failed with an error."""
-        return tuple(instances(self.results, Failed))
+        return tuple(result for result in self.results if isinstance(result, Failed))
 
     def score(self, name: str) -> Score | None:
         """Return the score of the whole turn with this name, or None."""

@@ -11,7 +11,6 @@ from pydantic import Field, PrivateAttr
 
 from rageval_hooks.messages import Message, PromptTemplate, ToolCall
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text, string_of
-from rageval_hooks.runtime.selecting import not_none
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -140,7 +139,7 @@ class Usage(Data):
     @classmethod
     def sum(cls, parts: Iterable[Usage | None]) -> Usage | None:
         """Add up several counts; the sum is as exact as its least exact part. None without any count."""
-        known = not_none(parts)
+        known = [part for part in parts if part is not None]
         return reduce(cls._plus, known) if known else None
 
     @classmethod
@@ -149,7 +148,7 @@ class Usage(Data):
         return cls.sum(step.usage for step in steps)
 
     def _plus(self, other: Usage) -> Usage:
-        cached = not_none([self.cache_read_tokens, other.cache_read_tokens])
+        cached = [count for count in (self.cache_read_tokens, other.cache_read_tokens) if count is not None]
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,

@@ -68,7 +68,7 @@ def _watch(files: list[str] | None, interval: float) -> None:
 def _paths(files: list[str] | None) -> list[Path]:
     """Return the files; ``{pid}`` in a name stands for any process."""
     from rageval_hooks.errors import ConfigurationError
-    from rageval_hooks.runtime.files.stats_file import PID
+    from rageval_hooks.runtime.files import PID
     from rageval_hooks.settings import Settings
 
     # With files given, the settings of this shell do not matter, not even wrong ones.

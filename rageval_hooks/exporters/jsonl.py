@@ -15,7 +15,7 @@ from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy, hide
-from rageval_hooks.runtime.files.private import open_private
+from rageval_hooks.runtime.files import open_private
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
 

@@ -17,7 +17,6 @@ from rageval_hooks.metrics.base import REGISTRY, AnyMetric, Metric, ScoreDefinit
 from rageval_hooks.online.delivery import shared_exporters
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.privacy import PrivacyPolicy, Redact
-from rageval_hooks.runtime.selecting import entries_except
 from rageval_hooks.settings import EVERY, Settings
 
 __all__ = ["Parts", "resolve_metrics", "resolve_parts", "resolve_thresholds", "within_budget"]
@@ -248,7 +247,7 @@ def resolve_thresholds(metrics: Iterable[Metric], settings: Settings, *, own: bo
     known = {definition.name: definition for definition in definitions}
     given = settings.thresholds
     # EVERY is the threshold of all scores without one, and no name of a score.
-    named = entries_except(given, EVERY)
+    named = {name: threshold for name, threshold in given.items() if name != EVERY}
     # Creating every metric takes a while, so it happens only when a name is still unknown.
     if not own and named.keys() - known.keys():
         known = {**_all_definitions(settings), **known}

@@ -155,23 +155,15 @@ class Counters:
             PROCESS_TOTALS.add("turns")
 
     def counted(self, evaluation: Evaluation) -> Evaluation:
-        """Count the results of an evaluation by status, and return it."""
+        """Count the results of an evaluation by status and by score, and return it."""
         for result in evaluation.results:
             self.add(result.status)
         with self._lock.lock:
             for result in filter(is_about_turn, evaluation.results):
-                self._note(result)
+                # A metric of the user's might make up names without end.
+                if result.name in self._scores or len(self._scores) < _MOST_SCORES:
+                    self._scores.setdefault(result.name, ScoreTotals()).add(result)
         return evaluation
-
-    def _note(self, result: Result) -> None:
-        """Add a result about a turn to the totals of its score; the lock is held."""
-        totals = self._scores.get(result.name)
-        if totals is None:
-            # A metric of the user's might make up names without end.
-            if len(self._scores) >= _MOST_SCORES:
-                return
-            totals = self._scores[result.name] = ScoreTotals()
-        totals.add(result)
 
     def __getitem__(self, name: str) -> int:
         """Return how many events of a name were counted."""

@@ -148,7 +148,10 @@ class Engine:
             for roles, part in self._by_models(local)
         ]
         # All judge metrics of a turn share one prompt prefix, which the provider can then cache.
-        case = None if self.judge is None else self._judged_turn(job.turn, self.judge, judged)
+        case = None
+        if self.judge is not None:
+            turn = self._privacy.turn(job.turn, for_judge=True)
+            case = JudgedTurn(turn, self.judge, map(self._metric, judged.metrics))
         work += [self._ask(job.turn, spec, case, stage, on_part) for spec in judged.metrics]
         # Local and judge metrics overlap: a judge mostly waits for the network.
         parts = await asyncio.gather(*work)
@@ -217,8 +220,9 @@ class Engine:
         started = self.clock()
         found: dict[str, Sequence[Result]] = {}
         durations: dict[str, float] = {}
-        rules, models = self._by_cost(job)
-        self._compute_all(rules, analysis, found, durations)
+        costs = sorted(((self._cost(spec), spec) for spec in job.metrics), key=itemgetter(0))
+        self._compute_all((spec for cost, spec in costs if cost <= _Cost.RULES), analysis, found, durations)
+        models = [spec for cost, spec in costs if cost > _Cost.RULES]
         if models:
             yield Priority.MODELS
             self._compute_all(models, analysis, found, durations)
@@ -247,12 +251,6 @@ class Engine:
             yield Priority.LATE
         results = [result for name in job.names for result in found.get(name, ())]
         return self._evaluation(job.turn, results, stage, started, durations)
-
-    def _by_cost(self, job: Job) -> tuple[list[MetricSpec], list[MetricSpec]]:
-        """Return the job's metrics that need rules, and those that need models; the cheap ones come first in both."""
-        costs = sorted(((self._cost(spec), spec) for spec in job.metrics), key=itemgetter(0))
-        rules = [spec for cost, spec in costs if cost <= _Cost.RULES]
-        return rules, [spec for cost, spec in costs if cost > _Cost.RULES]
 
     def _by_models(self, job: Job) -> list[tuple[frozenset[Role], Job]]:
         """Return the job in parts: first the metrics whose models are here, then those that wait for the same ones."""
@@ -300,21 +298,18 @@ class Engine:
     def _cost(self, spec: MetricSpec) -> _Cost:
         """Return how expensive a metric is, to run it in that order."""
         try:
-            return self._cost_of(self._metric(spec))
+            metric = self._metric(spec)
         except ConfigurationError:
             return _Cost.FREE
+        # Asked for each turn. The engine keeps its metrics, so that an id is that of one metric.
+        cost = self._costs.get(id(metric))
+        if cost is None:
+            cost = self._costs[id(metric)] = self._cost_of(metric)
+        return cost
 
     def _cost_of(self, metric: Metric) -> _Cost:
-        # Asked for each turn. The engine keeps its metrics, so that an id is that of one metric.
-        found = self._costs.get(id(metric))
-        if found is None:
-            found = self._costs[id(metric)] = self._find_cost(metric)
-        return found
-
-    def _find_cost(self, metric: Metric) -> _Cost:
         # Without the models that rules replace.
-        needed = self.models.needed(metric.models)
-        models = {role for role in needed if getattr(self.models.settings, role) != LEXICAL}
+        models = {role for role in self.models.needed(metric.models) if getattr(self.models.settings, role) != LEXICAL}
         # Nothing of a pair can be prepared before the answer exists, and it takes longer than all other metrics.
         if _PAIR_MODELS & models:
             return _Cost.PAIR_MODEL
@@ -332,7 +327,7 @@ class Engine:
         if metric.asks_judge:
             return None
         deadline = analysis.deadline
-        if deadline is not None and (self.clock() >= deadline or self._cost_of(metric) is _Cost.PAIR_MODEL):
+        if deadline is not None and (self.clock() >= deadline or self._cost(spec) is _Cost.PAIR_MODEL):
             return None
         if not analysis.wait and any(self.models.state(role) in ("idle", "loading") for role in metric.models):
             return None
@@ -399,10 +394,6 @@ class Engine:
             await on_part(part)
         return part
 
-    def _judged_turn(self, turn: Turn, judge: Judge, job: Job) -> JudgedTurn:
-        """Return the turn as the judge may see it."""
-        return JudgedTurn(self._privacy.turn(turn, for_judge=True), judge, map(self._metric, job.metrics))
-
     def _asks_judge(self, spec: MetricSpec) -> bool:
         try:
             return self._metric(spec).asks_judge
@@ -416,8 +407,11 @@ class Engine:
             ConfigurationError: this process cannot create it.
         """
         own = self._own.get(spec.name)
-        # Options may differ between processes, so an equal name is not enough.
-        if own is not None and _is_same(own.spec, spec):
+        # A job of this process has the engine's own specs. One of another process may differ in its options, and in
+        # its probability, which changes nothing here.
+        if own is not None and (
+            own.spec is spec or own.spec == spec.model_copy(update={"probability": own.spec.probability})
+        ):
             return own.metric
         key = spec.model_dump_json(exclude={"probability"})
         if key not in self._created:
@@ -471,11 +465,3 @@ def _without_budget(result: Result) -> Result:
     if isinstance(result, Failed) and result.error_type == BudgetUsedUpError.kind:
         return Skipped(name=result.name, reason=result.message, metric=result.metric)
     return result
-
-
-def _is_same(own: MetricSpec, spec: MetricSpec) -> bool:
-    """Return True if two specs describe the same metric; their probabilities may differ."""
-    # A job of this process has the engine's own specs, and comparing them field by field takes longer.
-    if own is spec:
-        return True
-    return own == spec or own.model_copy(update={"probability": spec.probability}) == spec

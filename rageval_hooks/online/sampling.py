@@ -7,7 +7,6 @@ from hashlib import blake2b, sha256
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.metrics.base import Metric
-from rageval_hooks.runtime.selecting import without
 from rageval_hooks.settings import Settings
 
 __all__ = ["MetricSampler", "TraceSampler", "trace_fraction"]
@@ -83,7 +82,7 @@ class MetricSampler:
             return self._names
         # A metric without a rate runs for every turn that is evaluated.
         dropped = {name for name, sampler in self._samplers.items() if not sampler.keeps(trace_id)}
-        return tuple(without(self._names, dropped))
+        return tuple(name for name in self._names if name not in dropped)
 
 
 def _rates(metrics: Iterable[Metric], names: tuple[str, ...], settings: Settings) -> dict[str, float]:

@@ -11,7 +11,6 @@ from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.prepare import Preparation
 from rageval_hooks.online.sampling import TraceSampler
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
-from rageval_hooks.runtime.selecting import entries_of
 from rageval_hooks.runtime.tracing import ids_like, sdk_provider
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
@@ -86,7 +85,7 @@ def _text_baggage(context: Context) -> dict[str, str]:
     if not context:
         return {}
     # Baggage may hold any object, and a reference goes to other processes as JSON.
-    return entries_of(baggage.get_all(context), str)
+    return {name: value for name, value in baggage.get_all(context).items() if isinstance(value, str)}
 
 
 class TurnSelector:

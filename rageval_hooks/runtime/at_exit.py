@@ -55,8 +55,7 @@ class ExitDrain:
     """
 
     def __init__(self) -> None:
-        self._steps: dict[Step, Stage] = {}
-        self._checks: dict[Step, Check] = {}
+        self._steps: dict[Step, tuple[Stage, Check | None]] = {}
         # Seconds of the exit that the wait for loads has taken.
         self._waited = 0.0
         self._timeouts: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
@@ -86,26 +85,24 @@ class ExitDrain:
             stage: when it runs.
             is_pending: says whether the step has work that may wait for a model.
         """
-        self._steps.setdefault(step, stage)
-        if is_pending is not None:
-            self._checks.setdefault(step, is_pending)
+        self._steps.setdefault(step, (stage, is_pending))
 
     def remove(self, step: Step) -> None:
         """Do not run a step at exit."""
         self._steps.pop(step, None)
-        self._checks.pop(step, None)
 
     def register(self) -> None:
         """Register the exit handler of this process, once."""
-        if self._registered_in != os.getpid():
-            self._register()
-            # Thread pools of the standard library take no more work once the main thread has ended, and models read
-            # their weights with them: a script of one question would have no model scores. This private function
-            # calls us just before; the last one that is registered is called first, so the pools come before.
-            with suppress(ImportError, AttributeError, RuntimeError):
-                import concurrent.futures.thread  # noqa: F401
+        if self._registered_in == os.getpid():
+            return
+        self._register()
+        # Thread pools of the standard library take no more work once the main thread has ended, and models read their
+        # weights with them: a script of one question would have no model scores. This private function calls us just
+        # before; the last one that is registered is called first, so the pools come before.
+        with suppress(ImportError, AttributeError, RuntimeError):
+            import concurrent.futures.thread  # noqa: F401
 
-                threading._register_atexit(self._wait_for_loads)  # type: ignore[attr-defined]
+            threading._register_atexit(self._wait_for_loads)  # type: ignore[attr-defined]
 
     def run_before(self, provider: object) -> None:
         """Run before the exit handler of an OpenTelemetry provider that exists by now."""
@@ -132,11 +129,9 @@ class ExitDrain:
     def _wait_for_loads(self) -> None:
         """Wait for models that are loading, if turns need them."""
         start = time.monotonic()
-        wait_until(lambda: not (is_loading() and self._is_pending()), self.timeout)
+        checks = [check for _, check in list(self._steps.values()) if check is not None]
+        wait_until(lambda: not (is_loading() and any(check() for check in checks)), self.timeout)
         self._waited = time.monotonic() - start
-
-    def _is_pending(self) -> bool:
-        return any(check() for check in list(self._checks.values()))
 
     def _at_exit(self) -> None:
         self.run()
@@ -150,29 +145,27 @@ class ExitDrain:
         """Run all steps within the timeout. Returns False if one of them could not finish."""
         # The exporters have time for what is ready, also if the wait for a model took all of it.
         timeout = max(self.timeout - self._waited, self.timeout * (1 - _EARLY_SHARE))
-        end = time.monotonic() + timeout
-        early_end = time.monotonic() + timeout * _EARLY_SHARE
+        start = time.monotonic()
         done = True
         for stage in _STAGES:
-            deadline = end if stage == "export" else early_end
-            done = self._run_stage(stage, deadline) and done
+            deadline = start + timeout * (1 if stage == "export" else _EARLY_SHARE)
+            steps = [step for step, (its_stage, _) in list(self._steps.items()) if its_stage == stage]
+            for index, step in enumerate(steps):
+                # A fair share for each: one step that hangs must not take the time of those after it.
+                done = _run_step(step, remaining(deadline) / (len(steps) - index)) and done
         return done
 
-    def _run_stage(self, stage: Stage, deadline: float) -> bool:
-        steps = [step for step, its_stage in list(self._steps.items()) if its_stage == stage]
-        done = True
-        for index, step in enumerate(steps):
-            # A fair share for each: one step that hangs must not take the time of those after it.
-            share = max(0.0, deadline - time.monotonic()) / (len(steps) - index)
-            try:
-                done = within(partial(step, share), share + _GRACE) is not False and done
-            except TimeoutError:
-                done = False
-                _logger.warning("rageval-hooks: the exit does not wait for %s any longer [RAGEVAL-607]", _name_of(step))
-            except Exception:
-                done = False
-                _logger.warning("rageval-hooks: a step of the shutdown at exit failed [RAGEVAL-608]", exc_info=True)
-        return done
+
+def _run_step(step: Step, seconds: float) -> bool:
+    try:
+        return within(partial(step, seconds), seconds + _GRACE) is not False
+    except TimeoutError:
+        owner = getattr(step, "__self__", None)
+        name = type(owner).__name__ if owner is not None else getattr(step, "__qualname__", repr(step))
+        _logger.warning("rageval-hooks: the exit does not wait for %s any longer [RAGEVAL-607]", name)
+    except Exception:
+        _logger.warning("rageval-hooks: a step of the shutdown at exit failed [RAGEVAL-608]", exc_info=True)
+    return False
 
 
 def _drain_celery_worker(**_: object) -> None:
@@ -189,11 +182,6 @@ def is_multiprocessing_child() -> bool:
     """Return True in a child process of ``multiprocessing``, of a pool or of a process pool executor."""
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None
-
-
-def _name_of(step: Step) -> str:
-    owner = getattr(step, "__self__", None)
-    return type(owner).__name__ if owner is not None else getattr(step, "__qualname__", repr(step))
 
 
 EXIT_DRAIN = ExitDrain()

@@ -22,6 +22,8 @@ __all__ = ["BackgroundValue", "LoadState", "cached_property", "is_loading"]
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
+_POLL = 0.02
+
 LoadState = Literal["idle", "loading", "ready", "failed"]
 
 _FORKED = (
@@ -129,7 +131,7 @@ class BackgroundValue(Generic[T]):
         """Wait until the value is loaded, or cannot be."""
         self.start()
         if self.state == "loading":
-            await self._done.wait_async(self._left)
+            await self._done.wait_async(self._left, _POLL)
 
     def _run(self) -> None:
         # PyTorch's companions import this module, which is not possible any more once the main thread has ended.

@@ -1,4 +1,8 @@
-"""Counts over all pipelines of this process, and its queues: what OpenTelemetry metrics report."""
+"""Counts over all pipelines of this process, and its queues: what OpenTelemetry metrics report.
+
+A pipeline may live for one request only. A counter that is reported to a metrics backend must never go down, so its
+value cannot be the sum over the pipelines that exist at the moment.
+"""
 
 from __future__ import annotations
 
@@ -41,15 +45,11 @@ class QueueState(NamedTuple):
 
 
 class ProcessTotals:
-    """Counts that outlive the pipelines they come from.
-
-    A pipeline may live for one request only. A counter that is reported to a metrics backend must never go down, so
-    its value cannot be the sum over the pipelines that exist at the moment.
-    """
+    """Counts that outlive the pipelines they come from. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = ForkSafeLock()
-        self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
+        self._queues: weakref.WeakValueDictionary[int, Queue] = weakref.WeakValueDictionary()
         self.reset_after_fork()
         reset_in_child(self)
 
@@ -70,35 +70,27 @@ class ProcessTotals:
 
     def watch(self, queue: Queue) -> None:
         """Include a queue in :meth:`queues`, for as long as it exists."""
-        self._queues.add(queue)
+        self._queues[id(queue)] = queue
 
     def __getitem__(self, event: str) -> int:
         """Return how many events of a name were counted."""
-        with self._lock.lock:
-            return self._events[event]
+        return self._events[event]
 
     def dropped(self) -> Mapping[str, int]:
         """Return how many items were dropped, by the name of the queue; queues without a drop are 0."""
-        counts = dict.fromkeys(self.queues(), 0)
         with self._lock.lock:
-            counts.update(self._dropped)
-        return counts
+            return {**dict.fromkeys(self.queues(), 0), **self._dropped}
 
     def queues(self) -> dict[str, QueueState]:
         """Return the state of the queues by name."""
         states: dict[str, QueueState] = {}
-        for queue in self._existing():
-            pending, capacity = states.get(queue.name, QueueState(0, 0))
-            states[queue.name] = QueueState(pending + queue.pending, capacity + queue.capacity)
+        # The references and not the queues: a finalizer may make a queue meanwhile, on any thread.
+        for reference in self._queues.valuerefs():
+            queue = reference()
+            if queue is not None:
+                pending, capacity = states.get(queue.name, (0, 0))
+                states[queue.name] = QueueState(pending + queue.pending, capacity + queue.capacity)
         return states
-
-    def _existing(self) -> list[Queue]:
-        # No lock: a queue may be made by a finalizer, which runs at any moment on any thread.
-        while True:
-            try:
-                return list(self._queues)
-            except RuntimeError:  # a queue was added during the iteration
-                continue
 
 
 PROCESS_TOTALS = ProcessTotals()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rageval_hooks.runtime.selecting import not_none
-
 __all__ = ["size_of"]
 
 _OBJECT_BYTES = 50
@@ -56,7 +54,7 @@ def _fields(item: object, kind: type) -> list[Any]:
         if "__call__" in base.__dict__:
             return []
         names += base.__dict__.get("__slots__", ())
-    return not_none(_attribute(item, name) for name in names)
+    return [value for name in names if (value := _attribute(item, name)) is not None]
 
 
 def _attribute(item: object, name: str) -> Any:

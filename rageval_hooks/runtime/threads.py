@@ -11,8 +11,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol
 
 __all__ = [
@@ -123,19 +122,12 @@ class Signal:
         self._is_set = False
         # A blocking wait would stop all greenlets of its thread.
         self._event = threading.Event() if patched_by() is None else None
-        self._lock = new_lock()
-        self._callbacks: list[Callable[[], object]] = []
 
     def set(self) -> None:
         """Wake all who wait, now and later."""
-        # Under the lock, so that no callback is added after the list was taken.
-        with self._lock:
-            self._is_set = True
-            callbacks, self._callbacks = self._callbacks, []
+        self._is_set = True
         if self._event is not None:
             self._event.set()
-        for call in callbacks:
-            call()
 
     def is_set(self) -> bool:
         """Return True once :meth:`set` was called."""
@@ -147,49 +139,19 @@ class Signal:
             return self._event.wait(min(max(0.0, timeout), threading.TIMEOUT_MAX))
         return wait_until(self.is_set, timeout)
 
-    async def wait_async(self, timeout: float) -> bool:
-        """Wait in an event loop, of asyncio or trio. Returns False if ``timeout`` seconds pass first."""
-        if self._is_set:
-            return True
+    async def wait_async(self, timeout: float, poll: float = _POLL) -> bool:
+        """Wait in an event loop, of asyncio or trio. Returns False if ``timeout`` seconds pass first.
+
+        Args:
+            timeout: seconds.
+            poll: seconds between two looks.
+        """
+        pause: Callable[[float], Awaitable[object]] = asyncio.sleep
         try:
-            loop = asyncio.get_running_loop()
+            asyncio.get_running_loop()
         except RuntimeError:
-            return await self._wait_in_trio(timeout)
-        woken = loop.create_future()
-
-        def wake() -> None:
-            if not woken.done():
-                woken.set_result(None)
-
-        def wake_from_thread() -> None:
-            with suppress(RuntimeError):  # the loop is closed: the task that waited was cancelled
-                loop.call_soon_threadsafe(wake)
-
-        self._call_when_set(wake_from_thread)
-        timer = loop.call_later(max(0.0, timeout), wake)
-        try:
-            await woken
-        finally:
-            timer.cancel()
+            pause = sys.modules["trio"].sleep
+        end = time.monotonic() + timeout
+        while not self._is_set and (left := end - time.monotonic()) > 0:
+            await pause(min(poll, left))
         return self._is_set
-
-    async def _wait_in_trio(self, timeout: float) -> bool:
-        import trio  # type: ignore[import-not-found,unused-ignore]
-
-        woken, token = trio.Event(), trio.lowlevel.current_trio_token()
-
-        def wake_from_thread() -> None:
-            with suppress(trio.RunFinishedError):
-                token.run_sync_soon(woken.set)
-
-        self._call_when_set(wake_from_thread)
-        with trio.move_on_after(max(0.0, timeout)):
-            await woken.wait()
-        return self._is_set
-
-    def _call_when_set(self, call: Callable[[], object]) -> None:
-        with self._lock:
-            if not self._is_set:
-                self._callbacks.append(call)
-                return
-        call()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from concurrent.futures import Future
+from typing import TypeVar
 
 from rageval_hooks.runtime.pool import local_pool
 from rageval_hooks.runtime.threads import Signal, start_daemon_thread
@@ -25,34 +26,21 @@ def within(call: Callable[[], T], timeout: float) -> T:
     Raises:
         TimeoutError: it took longer than ``timeout`` seconds. It continues on its thread.
     """
-    return _Outcome(call).wait(timeout)
+    outcome: Future[T] = Future()
+    done = Signal()  # a greenlet cannot wait for the future
 
-
-class _Outcome(Generic[T]):
-    """A call on a thread, and what it returned or raised once it has run."""
-
-    def __init__(self, call: Callable[[], T]) -> None:
-        self.done = Signal()
-        self._call = call
-        self._error: BaseException | None = None
-        self._results: list[T] = []
+    def run() -> None:
         try:
-            start_daemon_thread(self._run, "rageval-limited")
-        except RuntimeError:  # the interpreter is exiting, and Python 3.12 and later start no threads then
-            local_pool().submit(self._run)
-
-    def _run(self) -> None:
-        try:
-            self._results.append(self._call())
+            outcome.set_result(call())
         except BaseException as error:
-            self._error = error
+            outcome.set_exception(error)
         finally:
-            self.done.set()
+            done.set()
 
-    def wait(self, timeout: float) -> T:
-        if not self.done.wait(timeout):
-            raise TimeoutError(f"no result within {timeout:.1f} seconds")
-        if self._error is not None:
-            raise self._error
-        [result] = self._results
-        return result
+    try:
+        start_daemon_thread(run, "rageval-limited")
+    except RuntimeError:  # the interpreter is exiting, and Python 3.12 and later start no threads then
+        local_pool().submit(run)
+    if not done.wait(timeout):
+        raise TimeoutError(f"no result within {timeout:.1f} seconds")
+    return outcome.result()

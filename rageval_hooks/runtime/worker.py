@@ -259,39 +259,39 @@ class Worker:
             asyncio.get_running_loop().call_later(_LINGER, self._run_waiting)
 
     def _run_waiting(self) -> None:
-        """Do what is queued."""
+        """Do what is queued, in order; what is to be awaited runs as concurrent tasks."""
         self._is_woken = False
         while self._waiting:
-            self._perform(*self._waiting.popleft())
+            queue, work, size = self._waiting.popleft()
+            try:
+                coroutine = work()
+            except BaseException:  # whatever it was, the thread continues
+                self._ended(queue, size, is_failed=True)
+            else:
+                if coroutine is None:
+                    self._ended(queue, size)
+                else:
+                    task = asyncio.get_running_loop().create_task(self._follow(queue, coroutine, size))
+                    self._tasks.add(task)  # the loop itself has weak references only
+                    task.add_done_callback(self._tasks.discard)
             if not self._flushes and self._pending < _MANY:
                 sleep(_PAUSE)
-
-    def _perform(self, queue: BoundedQueue, work: Work, size: int) -> None:
-        try:
-            coroutine = work()
-        except BaseException:  # whatever it was, the thread continues
-            self._failed(queue)
-        else:
-            if coroutine is not None:
-                task = asyncio.get_running_loop().create_task(self._follow(queue, coroutine, size))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-                return
-        self._finished(queue, size)
 
     async def _follow(self, queue: BoundedQueue, coroutine: Coroutine[Any, Any, None], size: int) -> None:
         try:
             await coroutine
         except Exception:
-            self._failed(queue)
-        finally:
-            self._finished(queue, size)
+            self._ended(queue, size, is_failed=True)
+        except BaseException:  # cancelled
+            self._ended(queue, size)
+            raise
+        else:
+            self._ended(queue, size)
 
-    def _failed(self, queue: BoundedQueue) -> None:
-        queue.failed += 1
-        _logger.exception("rageval-hooks: a background job (%s) failed [RAGEVAL-214]", queue.name)
-
-    def _finished(self, queue: BoundedQueue, size: int) -> None:
+    def _ended(self, queue: BoundedQueue, size: int, *, is_failed: bool = False) -> None:
+        if is_failed:
+            queue.failed += 1
+            _logger.exception("rageval-hooks: a background job (%s) failed [RAGEVAL-214]", queue.name)
         with self._lock:
             queue.remove(size)
             self._pending -= 1

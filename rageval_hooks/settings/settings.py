@@ -12,7 +12,6 @@ from pydantic import BeforeValidator, Field, FiniteFloat, SecretStr, ValidationE
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.runtime.selecting import entries_not_none
 from rageval_hooks.settings.explanation import explain
 from rageval_hooks.settings.local_models import ModelSettings, tier_of
 from rageval_hooks.settings.text_forms import (
@@ -247,7 +246,7 @@ class Settings(BaseSettings):
         """
         _warn_of_strange_variables()
         try:
-            return cls(**entries_not_none(given))
+            return cls(**{name: value for name, value in given.items() if value is not None})
         except ValidationError as error:
             raise ConfigurationError(explain(error, cls)) from None
 

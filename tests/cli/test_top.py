@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import rageval_hooks
 from rageval_hooks.cli import app
-from rageval_hooks.runtime.files.stats_file import StatsFile
+from rageval_hooks.runtime.files import StatsFile
 from rageval_hooks.testing import InMemoryExporter
 from tests.warm import run_warm_script
 

@@ -23,7 +23,6 @@ from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.support.spending import combined
 from rageval_hooks.metrics.support.unseen import passage_name
-from rageval_hooks.runtime.selecting import not_none
 from rageval_hooks.score import Failed, Result
 from rageval_hooks.text.citations import Citations, CitedKey, CitedPart, find_citations
 from rageval_hooks.text.formatting import shorten
@@ -88,7 +87,7 @@ def citation_scores(parts: Sequence[Mapping[object, float | None]]) -> tuple[flo
             # A made-up key is a wrong citation: 0 for precision.
             by_key.setdefault(key, []).append(support or 0.0)
         # For recall a made-up key is as if the sentence did not cite it.
-        available = not_none(part.values())
+        available = [value for value in part.values() if value is not None]
         recalls.append(_mean(available))
     precision = _mean([_mean(values) for values in by_key.values()])
     recall = _mean(recalls)

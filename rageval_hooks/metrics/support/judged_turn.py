@@ -14,7 +14,6 @@ from rageval_hooks.judges.prompts import Delimiters, estimated_tokens
 from rageval_hooks.metrics.support.response_text import ResponseText
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.logs import RateLimitedLogger
-from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.score import Result, Score
 from rageval_hooks.text.keys import KeyedSentence, key_passages, key_response
 from rageval_hooks.turn import Message, Turn
@@ -81,7 +80,7 @@ class JudgedTurn:
 
     def metrics(self, kind: type[T]) -> list[T]:
         """Return the metrics of one kind that run for this turn, as they were set up."""
-        return instances(self._metrics, kind)
+        return [metric for metric in self._metrics if isinstance(metric, kind)]
 
     def runs(self, name: str) -> bool:
         """Return True if a metric of this name runs for this turn."""

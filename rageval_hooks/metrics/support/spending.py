@@ -10,7 +10,6 @@ from pydantic import BaseModel
 
 from rageval_hooks.errors import JudgeError
 from rageval_hooks.judges.base import Judgement, usage_details
-from rageval_hooks.runtime.selecting import entries_not_none, not_none
 from rageval_hooks.score import Failed
 from rageval_hooks.turn import Usage
 
@@ -47,7 +46,7 @@ def _sum_of_usage(judgements: Sequence[AnyJudgement]) -> Usage | None:
 
 def _sum_of_costs(judgements: Sequence[AnyJudgement]) -> float | None:
     costs = [judgement.cost for judgement in judgements]
-    known = not_none(costs)
+    known = [cost for cost in costs if cost is not None]
     # The sum of the known ones would look like the whole.
     if len(known) < len(costs):
         return None
@@ -82,7 +81,7 @@ def with_spending(failed: Failed, calls: Sequence[AnyJudgement]) -> Failed:
         calls: the calls; empty if another metric reports them.
     """
     details = {**failed.metadata.get("judge", {}), **_amounts(calls)}
-    known = entries_not_none(details)
+    known = {name: value for name, value in details.items() if value is not None}
     metadata = {**failed.metadata, "judge": known} if known else dict(failed.metadata)
     return failed.model_copy(update={"metadata": metadata})
 

@@ -20,7 +20,6 @@ from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.pool import give_way
-from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.score import Result
 from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.fact_index import FactIndex, entity_supported, index_facts, merge_indexes, unsupported_facts
@@ -304,10 +303,10 @@ class TurnAnalysis:
         parts = self.prompt_embeddings
         if len(parts) == 1:
             return parts[0]
-        lexical = instances(parts, LexicalEmbedding)
+        lexical = [part for part in parts if isinstance(part, LexicalEmbedding)]
         if len(lexical) == len(parts):
             return LexicalEmbedding.together(lexical)
-        dense = instances(parts, Embedding)
+        dense = [part for part in parts if isinstance(part, Embedding)]
         text = "\n".join(passage.text for passage in self.inputs.prompt_passages)
         if self._fits_one_window(text, dense):
             return self.embed(text)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.runtime.files.private import open_private
+from rageval_hooks.runtime.files import open_private
 
 __all__ = ["FORMAT", "Journal", "file_hash", "interruption", "journal_path", "work_in"]
 

@@ -22,7 +22,7 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags
 
 from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
-from rageval_hooks.runtime.tracing import RANDOM, preset_ids
+from rageval_hooks.runtime.tracing import RandomIds, preset_ids
 
 __all__ = ["find_span", "is_active", "unwatch", "watch"]
 
@@ -91,7 +91,7 @@ def _choose(run_id: UUID, recording: Recording) -> SpanContext:
         # The trace of the application's current span, or that of the turn if it begins a trace.
         selection = recording.selection
         flags = TraceFlags(selection.flags)
-        context = SpanContext(selection.trace_id, RANDOM.getrandbits(64) or 1, is_remote=False, trace_flags=flags)
+        context = SpanContext(selection.trace_id, RandomIds().generate_span_id(), is_remote=False, trace_flags=flags)
         _chosen[run_id] = context
         _pending.add(run_id)
         if len(_chosen) > _REMEMBERED:

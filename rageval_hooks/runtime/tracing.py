@@ -1,8 +1,7 @@
-"""The SDK's tracer and provider inside the wrappers that other libraries put around them, and beside a span.
+"""OpenTelemetry's SDK: its tracers inside the wrappers of other libraries, and span ids that are known early.
 
-This module and ``span_ids`` hold every private name of OpenTelemetry's API and SDK that we touch, but for the names of
-its OTLP exporters, which are in ``exporters/otlp_places``. Tested with opentelemetry-sdk 1.45. What happens without
-a name:
+This module holds every private name of OpenTelemetry's API and SDK that we touch, but for the names of its OTLP
+exporters, which are in ``exporters/otlp_places``. Tested with opentelemetry-sdk 1.45. What happens without a name:
 
 * ``_active_span_processor``, ``_span_processors``: it is not known where spans go, and scores reach only the backends
   that variables name.
@@ -13,6 +12,12 @@ a name:
 
 from __future__ import annotations
 
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from opentelemetry import trace
 from opentelemetry._logs import LoggerProvider, NoOpLoggerProvider, get_logger_provider
 from opentelemetry._logs._internal import ProxyLoggerProvider
@@ -20,17 +25,24 @@ from opentelemetry.metrics import MeterProvider, NoOpMeterProvider, get_meter_pr
 from opentelemetry.metrics._internal import _ProxyMeterProvider
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, Tracer, TracerProvider
+from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
+from opentelemetry.trace import Span
+from opentelemetry.trace import Tracer as AnyTracer
 
 __all__ = [
+    "RandomIds",
     "global_logger_provider",
     "global_meter_provider",
     "global_tracer_provider",
+    "ids_like",
     "most_attributes",
+    "preset_ids",
     "processors_of",
     "provider_of_span",
     "sdk_provider",
     "sdk_tracer",
+    "start_span",
 ]
 
 # Where wrappers keep what they wrap: OpenInference's OITracer is a wrapt proxy, Logfire's proxies have plain
@@ -126,3 +138,118 @@ def _unwrap(wrapper: object, kind: type[object], names: tuple[str, ...]) -> obje
             return None
         wrapper = inner
     return None
+
+
+# -- ids
+
+_RANDOM = random.SystemRandom()
+"""Not Python's shared generator, which belongs to the application: the numbers of an experiment that uses
+``random.seed(…)`` would change, and two processes with the same seed would give their traces the same ids."""
+
+
+class RandomIds(RandomIdGenerator):
+    """OpenTelemetry's random ids, from the operating system."""
+
+    def generate_trace_id(self) -> int:
+        """Return 128 random bits, never all 0."""
+        return _RANDOM.getrandbits(128) or self.generate_trace_id()
+
+    def generate_span_id(self) -> int:
+        """Return 64 random bits, never all 0."""
+        return _RANDOM.getrandbits(64) or self.generate_span_id()
+
+
+def ids_like(ids: object) -> IdGenerator:
+    """Return a provider's own id generator; ours if the provider has OpenTelemetry's default."""
+    # A custom generator may follow rules of a backend, for example AWS X-Ray's time-based ids.
+    return ids if isinstance(ids, IdGenerator) and type(ids) is not RandomIdGenerator else RandomIds()
+
+
+# A turn's span is written after the turn has ended. Its ids are needed earlier: sampling reads the trace id, and scores
+# name the span that they belong to. The SDK takes ids from a tracer's generator only, so the tracer gets a generator
+# that hands out the ids of the turn. Wrappers around the SDK's tracer (OpenInference, Logfire) stay in use: they add
+# attributes and apply their users' masks.
+
+
+class PresetIds(IdGenerator):
+    """Hands out the ids that this thread has set, else those of the provider's own generator.
+
+    Args:
+        ids: the provider's own generator.
+    """
+
+    def __init__(self, ids: IdGenerator) -> None:
+        self._ids = ids
+        # Several threads may start spans with one tracer.
+        self._preset = threading.local()
+
+    def preset(self, trace_id: int, span_id: int) -> None:
+        """Set the ids of the next spans of this thread."""
+        self._preset.ids = (trace_id, span_id)
+
+    def clear(self) -> None:
+        """Go back to generated ids on this thread."""
+        self._preset.ids = None
+
+    def generate_trace_id(self) -> int:
+        """Return the preset trace id or a new one."""
+        ids: tuple[int, int] | None = getattr(self._preset, "ids", None)
+        return ids[0] if ids else self._ids.generate_trace_id()
+
+    def generate_span_id(self) -> int:
+        """Return the preset span id or a new one."""
+        ids: tuple[int, int] | None = getattr(self._preset, "ids", None)
+        return ids[1] if ids else self._ids.generate_span_id()
+
+    def is_trace_id_random(self) -> bool:
+        """Return the answer of the provider's own generator."""
+        return self._ids.is_trace_id_random()
+
+
+def start_span(tracer: AnyTracer, ids: tuple[int, int] | None, name: str, **about: Any) -> Span:
+    """Start a span, with given ids where the tracer allows it.
+
+    Args:
+        tracer: our own tracer of any provider. Without the SDK inside, the ids are the provider's.
+        ids: trace id and span id; None for generated ones.
+        name: the span's name.
+        about: the other arguments of ``Tracer.start_span``.
+    """
+    if ids is None:
+        return tracer.start_span(name, **about)
+    with preset_ids(tracer, ids):
+        return tracer.start_span(name, **about)
+
+
+@contextmanager
+def preset_ids(tracer: object, ids: tuple[int, int]) -> Iterator[None]:
+    """Give the spans that this thread starts with a tracer in this block these ids.
+
+    Args:
+        tracer: a tracer of any provider. Without the SDK inside, the ids are the provider's.
+        ids: trace id and span id. The trace id only counts for a span without a parent.
+    """
+    generator = _generator(tracer)
+    if generator is None:
+        yield
+        return
+    generator.preset(*ids)
+    try:
+        yield
+    finally:
+        generator.clear()
+
+
+def _generator(tracer: object) -> PresetIds | None:
+    """Return the tracer's generator of preset ids, installed on first use.
+
+    Logfire replaces the tracer inside its wrapper when it is configured again, so this looks each time.
+    """
+    inner = sdk_tracer(tracer)
+    if inner is None:
+        return None
+    generator = inner.id_generator
+    if isinstance(generator, PresetIds):
+        return generator
+    inner.id_generator = preset = PresetIds(ids_like(generator))
+    return preset

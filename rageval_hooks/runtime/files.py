@@ -1,4 +1,4 @@
-"""Writes the counters of this process to a file every second, for ``rageval-hooks top``."""
+"""Files that this process writes for itself: readable by their owner only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.threads import new_lock, sleep, start_daemon_thread
 
-__all__ = ["PID", "StatsFile"]
+__all__ = ["PID", "StatsFile", "open_private"]
 
 _logger = logging.getLogger(__name__)
 
@@ -24,8 +24,13 @@ PID = "{pid}"
 _INTERVAL = 1.0
 
 
+def open_private(path: str, flags: int) -> int:
+    """Open a file; a new one can only be read by its owner. For the argument ``opener`` of :func:`open`."""
+    return os.open(path, flags, 0o600)
+
+
 class StatsFile:
-    """A file that only its owner can read, replaced as a whole every second by a daemon thread.
+    """The counters of this process, for ``rageval-hooks top``: a daemon thread replaces the file every second.
 
     It has numbers and names only, no texts of turns. A clean end of the process removes it.
 
