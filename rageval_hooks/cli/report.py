@@ -140,7 +140,7 @@ def report(
     conclusion = conclude(analysis.report, bounds, result)
     if output is None and form is Format.table and sys.stdout.isatty():
         from rageval_hooks.exporters.console import make_console
-        from rageval_hooks.offline.report.text import print_tables
+        from rageval_hooks.offline.report.tables import print_tables
 
         with survive_closed_pipe():
             print_tables(analysis.report, make_console(sys.stdout), conclusion)
@@ -182,7 +182,7 @@ def _as_text(
     analysis: Analysis, conclusion: Conclusion, form: Format, bounds: dict[str, float], trace_url: str | None
 ) -> str:
     from rageval_hooks.offline.report.html import to_html
-    from rageval_hooks.offline.report.text import to_markdown, to_plain_text
+    from rageval_hooks.offline.report.tables import to_markdown, to_plain_text
 
     found = analysis.report
     if form is Format.table:

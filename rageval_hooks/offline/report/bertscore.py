@@ -24,8 +24,6 @@ from rageval_hooks.errors import ConfigurationError, MissingDependencyError, Mod
 from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
 from rageval_hooks.models.sources import find_model, reading
 
-__all__ = ["DEFAULT_MODEL", "BertScore", "load_bertscore"]
-
 DEFAULT_MODEL = "xlm-roberta-large"
 
 # The layer whose tokens agree best with human judgements, as the authors of the method found on WMT16.

@@ -36,8 +36,6 @@ from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.text.wording import counted
 
-__all__ = ["Analysis", "analyze", "build_report"]
-
 # The most frequent reasons explain nearly all skips and failures.
 _MOST_REASONS = 5
 
@@ -235,8 +233,7 @@ def _score_row(file: ScoredFile, name: str, lower: Sequence[str], how: Resamplin
     )
     if values is None:
         return row
-    questions = file.questions[values.rows]
-    found = spread(values.values, values.weights, questions, how, is_share=definition.binary)
+    found = spread(values.values, values.weights, values.questions, how, is_share=definition.binary)
     # What no metric defines is known by its values. A single 0 or 1 may be any number.
     looks_binary = not definition.description and found.binary and found.count > 1
     looks_like_share = definition.high is None and not definition.unit and 0 <= found.minimum <= found.maximum <= 1
@@ -255,7 +252,7 @@ def _score_row(file: ScoredFile, name: str, lower: Sequence[str], how: Resamplin
             "threshold": next(thresholds, None),
             "sampled": values.sampled,
             "makers": tuple(map(describe_maker, makers)) if len(makers) > 1 else (),
-            "repeats": variation(values.values, questions, how) if file.runs > 1 else None,
+            "repeats": variation(values.values, values.questions, how) if file.runs > 1 else None,
         }
     )
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["compare_files", "describe_maker"]
-
 
 def compare_files(
     before: ScoredFile,
@@ -176,8 +174,8 @@ def _means(file: ScoredFile, name: str) -> tuple[Floats, Floats]:
     import numpy as np
 
     values = file.values[name]
-    present, counts = np.unique(questions := file.questions[values.rows], return_counts=True)
-    total, weight = sums(values.values, values.weights, questions)
+    present, counts = np.unique(values.questions, return_counts=True)
+    total, weight = sums(values.values, values.weights, values.questions)
     found = np.full((2, len(file.ids)), np.nan)
     found[0, present], found[1, present] = total / weight, weight / counts
     return found[0], found[1]
@@ -189,7 +187,7 @@ def _makers(file: ScoredFile, name: str) -> Flags:
 
     values = file.values[name]
     found = np.zeros((len(file.ids), len(values.makers)), dtype=bool)
-    found[file.questions[values.rows], values.maker_numbers] = True
+    found[values.questions, values.maker_numbers] = True
     return found
 
 

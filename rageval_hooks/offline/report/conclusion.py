@@ -21,8 +21,6 @@ from rageval_hooks.offline.report.model import (
 from rageval_hooks.text.formatting import format_interval, format_p_value, format_share, show_value, signed_value
 from rageval_hooks.text.wording import counted, listed
 
-__all__ = ["conclude"]
-
 # Without a bound, a share is good news from 90%, and bad news below 75%.
 _GOOD_SHARE, _BAD_SHARE = 0.9, 0.75
 

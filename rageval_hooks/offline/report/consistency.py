@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import Field
 
-from rageval_hooks.errors import ConfigurationError, MissingDependencyError
+from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.report.bertscore import BertScore
 from rageval_hooks.offline.report.model import Similarity
@@ -19,19 +19,6 @@ from rageval_hooks.offline.report.statistics import Resampling, spread
 from rageval_hooks.offline.rouge import ROUGE, rouge_pairs
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.score import Skipped
-
-__all__ = [
-    "BertScores",
-    "Consistency",
-    "PairMean",
-    "RougeScores",
-    "ScoreVariation",
-    "bertscore",
-    "compare_answers",
-    "consistency",
-    "rouge",
-    "variations",
-]
 
 # Of more questions, this many are drawn at random: comparing texts takes about a millisecond per pair.
 _MOST_QUESTIONS: Final = 2_000
@@ -153,17 +140,10 @@ def consistency(records: Iterable[Record], *, scorer: BertScore | None = None) -
     found = []
     for name, runs in questions.items():
         repeats = [runs[number] for number in sorted(runs)]
-        answers = [_answer(record) for record in repeats]
-        no_scorer = Skipped(name="bertscore", reason="no encoder was given")
-        found.append(
-            Consistency(
-                id=name,
-                runs=len(runs),
-                rouge=rouge(answers),
-                bertscore=no_scorer if scorer is None else bertscore(answers, scorer),
-                variations=tuple(variations(repeats)),
-            )
-        )
+        answers = list(map(_answer, repeats))
+        close = bertscore(answers, scorer) if scorer else Skipped(name="bertscore", reason="no encoder was given")
+        varied = tuple(_variations(repeats))
+        found.append(Consistency(id=name, runs=len(runs), rouge=rouge(answers), bertscore=close, variations=varied))
     return found
 
 
@@ -184,14 +164,10 @@ def rouge(answers: Sequence[str]) -> RougeScores | Skipped:
     pairs, usable = rouge_pairs(answers)
     if not pairs:
         return _too_few("rouge", usable, "an answer with words of a to z or digits")
-    means = {
-        name: PairMean(
-            precision=statistics.fmean(pair[name].precision for pair in pairs),
-            recall=statistics.fmean(pair[name].recall for pair in pairs),
-            f1=statistics.fmean(pair[name].fmeasure for pair in pairs),
-        )
-        for name in ROUGE
-    }
+    means: dict[str, PairMean] = {}
+    for name in ROUGE:
+        precision, recall, f1 = (statistics.fmean(part) for part in zip(*(pair[name] for pair in pairs), strict=True))
+        means[name] = PairMean(precision=precision, recall=recall, f1=f1)
     return RougeScores(**means, pairs=len(pairs), left_out=len(answers) - usable)
 
 
@@ -221,7 +197,7 @@ def _too_few(name: str, runs: int, what: str) -> Skipped:
     return Skipped(name=name, reason=f"{runs or 'no'} {have} {what}; two are needed")
 
 
-def variations(runs: Sequence[Record]) -> Iterator[ScoreVariation]:
+def _variations(runs: Sequence[Record]) -> Iterator[ScoreVariation]:
     """Yield the variation of every score of the whole turn over the runs of a question.
 
     Skipped and failed results are excluded and counted.
@@ -260,26 +236,22 @@ def compare_answers(file: ScoredFile, how: Resampling, scorer: BertScore | None 
     """
     import numpy as np
 
-    questions = file.questions
-    repeated = np.flatnonzero(np.bincount(questions) > 1)
+    rows: dict[int, list[int]] = {}
+    for row, question in enumerate(file.questions.tolist()):
+        rows.setdefault(question, []).append(row)
+    repeated = [numbers for numbers in rows.values() if len(numbers) > 1]
     drawn = len(repeated) > _MOST_QUESTIONS
     if drawn:
-        # Sorted, because drawing leaves them in random order, and records are read from disk in the file's order.
-        repeated = np.sort(np.random.default_rng(how.seed).choice(repeated, _MOST_QUESTIONS, replace=False))
-    rows: dict[int, list[int]] = {question: [] for question in repeated.tolist()}
-    for row in np.flatnonzero(np.isin(questions, repeated)).tolist():
-        rows[int(questions[row])].append(row)
+        # In their order, because records are read from disk.
+        chosen = np.random.default_rng(how.seed).choice(len(repeated), _MOST_QUESTIONS, replace=False)
+        repeated = [repeated[place] for place in sorted(chosen)]
     values: dict[str, list[float]] = {name: [] for name in (*ROUGE, *(["bertscore"] if scorer else []))}
-    for numbers in rows.values():
+    for numbers in repeated:
         answers = [_answer(record) for record in sorted(map(file.record, numbers), key=lambda record: record.run)]
-        try:
-            overlap = rouge(answers)
-        except MissingDependencyError as error:
-            return (Similarity(name="rouge", reason=str(error)),)
+        overlap, close = rouge(answers), bertscore(answers, scorer) if scorer else None
         if isinstance(overlap, RougeScores):
             for name in ROUGE:
                 values[name].append(getattr(overlap, name).f1)
-        close = bertscore(answers, scorer) if scorer else None
         if isinstance(close, BertScores):
             values["bertscore"].append(close.f1)
     return tuple(
@@ -287,7 +259,7 @@ def compare_answers(file: ScoredFile, how: Resampling, scorer: BertScore | None 
             name=name,
             # Each question has one value of equal weight.
             spread=spread(np.array(found), np.ones(len(found)), np.arange(len(found)), how) if found else None,
-            left_out=len(rows) - len(found),
+            left_out=len(repeated) - len(found),
             reason="" if found else "no question has two answers with words",
             drawn=drawn,
             model=scorer.name if scorer and name == "bertscore" else None,

@@ -13,25 +13,6 @@ from typing import Final
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import REGISTRY, Direction, Metric, ScoreDefinition
 
-__all__ = [
-    "ANSWERED",
-    "BAD_ANSWERS",
-    "DECLINED",
-    "DERIVED",
-    "HITS",
-    "NO_ANSWER",
-    "RANK",
-    "TARGET_RANK",
-    "VERDICT",
-    "VERDICTS",
-    "define_score",
-    "direction_of",
-    "group_of",
-    "is_quality",
-    "metric_of",
-    "needs_answer",
-]
-
 VERDICT: Final = "verdict"
 """The score that says whether a turn is good, doubtful or bad; ``declined`` and ``not_evaluable`` have no number."""
 

@@ -13,8 +13,6 @@ from rageval_hooks.offline.report.model import FileComparison, FileReport, Loss,
 from rageval_hooks.text.formatting import show_value
 from rageval_hooks.text.wording import counted, listed
 
-__all__ = ["GateResult", "ReportGate", "Tolerance", "check_gate", "gate_of", "parse_bounds", "parse_tolerances"]
-
 
 @dataclass(frozen=True)
 class Tolerance:
@@ -72,7 +70,7 @@ class ReportGate:
         return quality or score in self.named or score in self.tolerances
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class GateResult:
     """The result of a check.
 
@@ -82,9 +80,9 @@ class GateResult:
         notes: about the test itself.
     """
 
-    failures: tuple[str, ...] = ()
-    undecided: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    failures: list[str] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def status(self) -> int:
@@ -92,55 +90,6 @@ class GateResult:
         if self.failures:
             return 1
         return 2 if self.undecided else 0
-
-
-def parse_bounds(given: Iterable[str]) -> dict[str, float]:
-    """Read bounds such as ``groundedness=0.7``; several in one string are separated by commas.
-
-    Raises:
-        ConfigurationError: a bound does not have that form.
-    """
-    bounds = {}
-    for part in _parts(given):
-        # The last equals sign separates: a name of a score may contain one, a number cannot.
-        name, _, number = map(str.strip, part.rpartition("="))
-        bound = _finite(number)
-        if bound is None or not name:
-            raise ConfigurationError(f"{part!r} does not have the form score=number, such as groundedness=0.7")
-        bounds[name] = bound
-    return bounds
-
-
-def parse_tolerances(given: Iterable[str]) -> dict[str, Tolerance]:
-    """Read tolerances such as ``groundedness=0.02``, ``cost=5%``, or ``0.02`` for all scores that are not named.
-
-    Raises:
-        ConfigurationError: a tolerance does not have that form, or is negative.
-    """
-    found = {}
-    for part in _parts(given):
-        name, _, text = map(str.strip, part.rpartition("="))
-        number = _finite(text.removesuffix("%"))
-        if number is None or number < 0 or part.startswith("="):
-            raise ConfigurationError(
-                f"--tolerance {part!r} does not have the form score=number or score=percentage, such as"
-                " groundedness=0.02 or cost=5%"
-            )
-        found[name] = Tolerance(number / 100, is_share=True) if text.endswith("%") else Tolerance(number)
-    return found
-
-
-def _parts(given: Iterable[str]) -> list[str]:
-    return [part.strip() for text in given for part in text.split(",")]
-
-
-def _finite(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    # float() also reads "nan" and "inf", which nothing could reach.
-    return number if math.isfinite(number) else None
 
 
 def gate_of(
@@ -153,6 +102,14 @@ def gate_of(
 ) -> ReportGate | None:
     """Return the conditions that the options of ``rageval-hooks report`` name; None for a report without checks.
 
+    Args:
+        fail_under: bounds such as ``groundedness=0.7``; several in one string are separated by commas.
+        has_baseline: whether a baseline is given.
+        max_errors: how many questions may fail, such as ``3`` or ``5%``.
+        alpha: probability of a false alarm.
+        tolerances: such as ``groundedness=0.02``, ``cost=5%``, or ``0.02`` for all scores that are not named.
+        metrics: the scores that are named.
+
     Raises:
         ConfigurationError: an option is wrong.
     """
@@ -160,16 +117,42 @@ def gate_of(
         raise ConfigurationError("--tolerance needs --fail-on-regression FILE, the baseline to compare with")
     if has_baseline and not 0 < alpha < 1:
         raise ConfigurationError(f"--alpha is {alpha:g}: give a probability between 0 and 1, such as 0.05")
-    if not fail_under and not has_baseline and max_errors is None:
+    bounds = {}
+    for name, number, is_share, part in _numbers(fail_under or ()):
+        if not name or number is None or is_share:
+            raise ConfigurationError(f"{part!r} does not have the form score=number, such as groundedness=0.7")
+        bounds[name] = number
+    accepted = {}
+    for name, number, is_share, part in _numbers(tolerances or ()):
+        if number is None or number < 0 or part.startswith("="):
+            raise ConfigurationError(
+                f"--tolerance {part!r} does not have the form score=number or score=percentage, such as"
+                " groundedness=0.02 or cost=5%"
+            )
+        accepted[name] = Tolerance(number / 100 if is_share else number, is_share=is_share)
+    if not bounds and not has_baseline and max_errors is None:
         return None
     return ReportGate(
-        bounds=parse_bounds(fail_under or ()),
+        bounds=bounds,
         has_baseline=has_baseline,
         alpha=alpha,
         max_errors=MaxErrors.parse(max_errors),
-        tolerances=parse_tolerances(tolerances or ()),
+        tolerances=accepted,
         named=metrics,
     )
+
+
+def _numbers(given: Iterable[str]) -> Iterator[tuple[str, float | None, bool, str]]:
+    """Yield the name and the number of each part, whether it is a percentage, and the part; None for no number."""
+    for part in (part.strip() for text in given for part in text.split(",")):
+        # The last equals sign separates: a name of a score may contain one, a number cannot.
+        name, _, text = map(str.strip, part.rpartition("="))
+        try:
+            number = float(text.removesuffix("%"))
+        except ValueError:
+            number = math.nan
+        # float() also reads "nan" and "inf", which nothing could reach.
+        yield name, number if math.isfinite(number) else None, text.endswith("%"), part
 
 
 def check_gate(report: Report, gate: ReportGate) -> GateResult:
@@ -185,28 +168,25 @@ def check_gate(report: Report, gate: ReportGate) -> GateResult:
             raise UnknownNameError("score", name, names)
     # The baseline passed its own checks when it was made; only the files after it are checked.
     checked = report.files[1:] if gate.has_baseline else report.files
-    failures: list[str] = []
-    undecided: list[str] = []
-    notes: list[str] = []
+    result = GateResult()
     for file in checked:
         if not gate.max_errors.allows(file.failed_questions, file.questions):
             kinds = listed([f"{number} {kind}" for kind, number in file.errors.items()])
-            failures.append(
+            result.failures.append(
                 f"{file.name}: {file.failed_questions} of {counted(file.questions, 'question')} failed ({kinds});"
                 f" allowed: --max-errors {gate.max_errors}"
             )
     for name, bound in gate.bounds.items():
         for file in checked:
-            failures += _shortfall(file, name, bound)
+            result.failures += _shortfall(file, name, bound)
     for comparison, file in zip(report.comparisons, checked, strict=True) if gate.has_baseline else ():
-        found = _check_regressions(comparison, gate, file.questions)
-        failures += found.failures
-        undecided += found.undecided
-        notes += found.notes
+        _check_regressions(comparison, gate, file.questions, result)
         known = {row.name for row in report.files[0].scores if row.count}
         if new := [row.name for row in file.scores if row.count and row.name not in known]:
-            notes.append(f"{file.name}: {report.files[0].name} has no values of {', '.join(new)} to compare with")
-    return GateResult(failures=tuple(failures), undecided=tuple(undecided), notes=tuple(notes))
+            result.notes.append(
+                f"{file.name}: {report.files[0].name} has no values of {', '.join(new)} to compare with"
+            )
+    return result
 
 
 def _shortfall(file: FileReport, name: str, bound: float) -> Iterator[str]:
@@ -235,7 +215,7 @@ def _shortfall(file: FileReport, name: str, bound: float) -> Iterator[str]:
         )
 
 
-def _check_regressions(comparison: FileComparison, gate: ReportGate, questions: int) -> GateResult:
+def _check_regressions(comparison: FileComparison, gate: ReportGate, questions: int, result: GateResult) -> None:
     """Look for scores of one file that have regressed since the baseline.
 
     A score has regressed if the interval of its paired difference lies beyond the tolerance, and the difference is
@@ -248,6 +228,7 @@ def _check_regressions(comparison: FileComparison, gate: ReportGate, questions: 
         comparison: the baseline with the file.
         gate: what is checked.
         questions: number of questions of the file.
+        result: what was found is added to it.
 
     Raises:
         ConfigurationError: the files have nothing in common that could be compared.
@@ -292,11 +273,9 @@ def _check_regressions(comparison: FileComparison, gate: ReportGate, questions: 
             f" With {counted(scores, 'score')} and alpha = {gate.alpha:g}, at least {needed} are needed to"
             " find any change significant. Compare fewer scores: --metrics"
         )
-    return GateResult(
-        failures=tuple(_regressions(comparison, gate, sound)),
-        undecided=tuple(f"{after}: a regression cannot be excluded: {cause}" for cause in causes),
-        notes=tuple(f"{after}: {note}" for note in notes),
-    )
+    result.failures += _regressions(comparison, gate, sound)
+    result.undecided += [f"{after}: a regression cannot be excluded: {cause}" for cause in causes]
+    result.notes += [f"{after}: {note}" for note in notes]
 
 
 def _regressions(comparison: FileComparison, gate: ReportGate, sound: Sequence[ScoreChange]) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -16,12 +15,10 @@ from rageval_hooks.offline.report.build import Analysis
 from rageval_hooks.offline.report.definitions import VERDICT
 from rageval_hooks.offline.report.model import Conclusion, ScoreSummary
 from rageval_hooks.offline.report.plots import FAINT, INK, PAPER, Panel, colour_of, draw, panels, to_svg
-from rageval_hooks.offline.report.tables import Table, comparison_tables, file_tables
+from rageval_hooks.offline.report.tables import comparison_tables, file_tables
 from rageval_hooks.offline.report.turns import ShownTurn, check_trace_url
 from rageval_hooks.text.formatting import flat, shorten, shown
 from rageval_hooks.version import __version__
-
-__all__ = ["to_html"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -65,38 +62,26 @@ def to_html(
     check_trace_url(trace_url)
     with requires("jinja2", "offline", "a page of a report"):
         from jinja2 import Environment, FileSystemLoader
-        from markupsafe import Markup
-    report, level = analysis.report, analysis.report.resampling.level
+    report = analysis.report
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, finalize=_clean)
+    # Escapes what could end the script element that the JSON is in.
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     script = (_TEMPLATES / "report.js").read_text("utf-8")
-    plots = [(panel, _inline(panel, number)) for number, panel in enumerate(panels(report, bounds=bounds), 1)]
-    scores: dict[str, ScoreSummary] = {}
-    for file in report.files:
-        for row in file.scores:
-            if row.spread is not None:
-                scores.setdefault(row.name, row)
+    scores = {row.name: row for file in reversed(report.files) for row in reversed(file.scores) if row.spread}
     return environment.get_template("report.html.j2").render(
         title=title,
         version=__version__,
-        style=Markup((_TEMPLATES / "report.css").read_text("utf-8")),  # noqa: S704 - a file of this package
-        script=Markup(script),  # noqa: S704 - a file of this package
+        style=(_TEMPLATES / "report.css").read_text("utf-8"),
+        script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         conclusion=conclusion,
-        level=f"{level:.0%}",
-        plots=[{"svg": Markup(svg), "wide": panel.kind == "overview"} for panel, svg in plots],  # noqa: S704 - escaped by matplotlib and _inline
-        colours=[colour_of(place) for place in range(len(report.files))],
-        files=[{"report": file, "tables": _split(file_tables(file))} for file in report.files],
-        comparisons=[{"comparison": item, "tables": _split(comparison_tables(item))} for item in report.comparisons],
-        data=((name, Markup(_json(value))) for name, value in _data(analysis, scores, trace_url)),  # noqa: S704 - _json escapes markup
+        level=f"{report.resampling.level:.0%}",
+        plots=[(panel, _inline(panel, number)) for number, panel in enumerate(panels(report, bounds=bounds), 1)],
+        files=[(file, file_tables(file)) for file in report.files],
+        comparisons=[comparison_tables(comparison) for comparison in report.comparisons],
+        colour_of=colour_of,
+        data=((name, _clean(value)) for name, value in _data(analysis, dict(reversed(scores.items())), trace_url)),
     )
-
-
-def _split(tables: list[Table]) -> dict[str, list[Table]]:
-    """Return the tables of numbers, and those of single turns, which only readers without a script see."""
-    return {
-        "numbers": [table for table in tables if not table.is_detail],
-        "details": [table for table in tables if table.is_detail],
-    }
 
 
 def _inline(panel: Panel, number: int) -> str:
@@ -162,12 +147,6 @@ def _row(turn: ShownTurn, names: Sequence[str]) -> list[Any]:
         turn.verdict,
         shorten(turn.reason, _LONGEST_QUERY),
     ]
-
-
-def _json(value: Any) -> str:
-    """Return JSON without the characters that could end the script element it is in."""
-    text = json.dumps(_clean(value), separators=(",", ":"), ensure_ascii=False)
-    return text.replace("<", "\\u003c").replace("&", "\\u0026")
 
 
 def _clean(value: Any) -> Any:

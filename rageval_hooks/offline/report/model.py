@@ -16,24 +16,6 @@ from rageval_hooks.offline.report.turns import ShownTurn
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.text.wording import counted
 
-__all__ = [
-    "ChangedTurn",
-    "Conclusion",
-    "DocumentRow",
-    "FileComparison",
-    "FileReport",
-    "Finding",
-    "FindingKind",
-    "Loss",
-    "Missing",
-    "OtherMakers",
-    "Ranks",
-    "Report",
-    "ScoreChange",
-    "ScoreSummary",
-    "Similarity",
-]
-
 
 class Missing(Data):
     """Results that are not numbers.

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FAINT", "INK", "PAPER", "Mark", "Panel", "PlotKind", "colour_of", "draw", "panels", "to_png", "to_svg"]
 
 PlotKind = Literal["all", "scores", "consistency"]
 
@@ -61,7 +60,6 @@ class Mark:
         file: position of the file, which chooses the colour.
         spread: the numbers; None without values.
         as_share: True for a yes-or-no score, which is written and drawn as a share.
-        is_brief: True to write the mean and its interval only.
         shares: per bin of a rank panel, the share of turns.
         count: number of turns of a rank panel.
     """
@@ -70,13 +68,15 @@ class Mark:
     file: int
     spread: Spread | None = None
     as_share: bool = False
-    is_brief: bool = False
     shares: tuple[float, ...] = ()
     count: int = 0
 
-    @property
-    def numbers(self) -> list[str]:
-        """The numbers of the row in words, in one line or two."""
+    def numbers(self, *, is_brief: bool = False) -> list[str]:
+        """Return the numbers of the row in words, in one line or two.
+
+        Args:
+            is_brief: only the mean and its interval.
+        """
         # A histogram shows its numbers at the bars.
         if self.shares:
             return [f"n = {self.count}"]
@@ -86,7 +86,7 @@ class Mark:
         interval = self.spread.interval
         bounds = "" if interval is None else f" [{show(interval.low)}, {show(interval.high)}]"
         mean = f"{show(self.spread.mean)}{bounds}"
-        if self.is_brief:
+        if is_brief:
             return [mean]
         # The median of zeros and ones is 0 or 1, and says less than the share.
         median = "" if self.as_share else f"median {short_value(self.spread.median)}, "
@@ -125,7 +125,7 @@ class Panel:
         for mark in self.marks:
             bars = [f"{name} {format_share(share)}" for name, share in zip(self.bins, mark.shares, strict=False)]
             ranks = f", rank {', '.join(bars)}" if bars else ""
-            rows.append(f"{mark.label}: {', '.join(mark.numbers)}{ranks}")
+            rows.append(f"{mark.label}: {', '.join(mark.numbers())}{ranks}")
         title = f"{self.title} ({self.subtitle})" if self.subtitle else self.title
         return f"{title}: {'; '.join(rows)}"
 
@@ -171,15 +171,13 @@ def _score_panels(
             if row and row.spread and row.low == 0 and row.high == 1:
                 # The files of a score follow each other, in their colours, under one name.
                 label = f"{flat(name)} ↓" if row.direction == "lower" else flat(name)
-                overview.append(Mark(label=label, file=place, spread=row.spread, as_share=row.binary, is_brief=True))
+                overview.append(Mark(label=label, file=place, spread=row.spread, as_share=row.binary))
     # One mark alone would repeat the plot of its score.
     if len(overview) > 1:
         yield Panel(title="overview", kind="overview", high=1.0, marks=tuple(overview))
     for name, rows in scores.items():
         found = [row for row in rows if row and row.spread]
-        # A single value has no distribution: the overview shows all of it.
-        in_overview = len(overview) > 1 and all(row.count == 1 and (row.low, row.high) == (0, 1) for row in found)
-        if not found or in_overview:
+        if not found:
             continue
         first = found[0]
         is_share = all(row.binary for row in found)
@@ -330,7 +328,7 @@ def _labels(panel: Panel) -> list[str]:
     above = panel.marks[0].label if len(panel.marks) == 1 else None
     for mark in panel.marks:
         names = [_wrapped(mark.label)] if mark.label != above else []
-        found.append("\n".join([*names, *mark.numbers]))
+        found.append("\n".join([*names, *mark.numbers(is_brief=panel.kind == "overview")]))
         above = mark.label
     return found
 
@@ -349,7 +347,7 @@ def _row_height(label: str) -> float:
 def _draw_panel(axes: Axes, panel: Panel) -> None:
     lines = [panel.title, panel.subtitle]
     if panel.kind == "ranks":
-        lines += [", ".join([mark.label, *mark.numbers]) for mark in panel.marks]
+        lines += [", ".join([mark.label, *mark.numbers()]) for mark in panel.marks]
     axes.set_title("\n".join(_wrapped(line, 60) for line in lines if line), size=9)
     axes.tick_params(length=0)
     if panel.kind == "ranks":
@@ -425,10 +423,8 @@ def _set_limits(axes: Axes, panel: Panel) -> tuple[float, float]:
         high = low + 1.0
     margin = (high - low) * 0.02
     axes.set_xlim(low - margin, high + margin)
-    # Round steps only: 0.8 and 2.4 are no places where one looks for a count.
-    numbers = [number for found in spreads for number in (found.minimum, found.median, found.maximum)]
-    is_whole = high - low > 2 and all(number.is_integer() for number in numbers)
-    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=is_whole))
+    # Round steps only: 0.8 and 2.4 are no places where one looks for a number.
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     largest = max(abs(low), abs(high))
     if panel.kind == "share":
         axes.xaxis.set_major_formatter(PercentFormatter(1.0))

@@ -8,7 +8,6 @@ import weakref
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +40,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Maker", "ScoreValues", "ScoredFile", "Watch", "check_names", "read_files", "verdict_of"]
+    from rageval_hooks.offline.report.statistics import Floats, Ints
+
 
 Watch = Callable[[Iterable[Record], Path], Iterable[Record]]
 """Wraps the records of a file, to show progress."""
@@ -78,7 +78,22 @@ class ScoreValues:
         metric: the metric that made it, as far as the records say.
         makers: versions and models that made its values, each with its number.
         labelled: number of values with the label ``pass`` or ``fail``.
+        values: the values, in the order of the file. This and what follows is there after :meth:`finish`.
+        weights: per value, 1 / the probability with which its turn was sampled.
+        rows: per value, the number of its record in the file, from 0.
+        questions: per value, the number of its question.
+        maker_numbers: per value, the number of its maker, in the order of ``makers``.
+        sampled: True if some values stand for more than one turn.
+        passed: weighted share of the labelled values that pass; None without labels.
     """
+
+    values: Floats
+    weights: Floats
+    rows: Ints
+    questions: Ints
+    maker_numbers: Ints
+    sampled: bool
+    passed: float | None
 
     def __init__(self, metric: str | None) -> None:
         self.metric = metric
@@ -102,44 +117,20 @@ class ScoreValues:
             self._weight_of_label[score.label] += weight
             self.labelled += 1
 
-    # After the last value was added.
+    def finish(self, questions: Ints) -> None:
+        """Make the arrays.
 
-    @cached_property
-    def _table(self) -> NDArray[np.float64]:
+        Args:
+            questions: per record of the file, the number of its question.
+        """
         import numpy as np
 
-        return np.array(self._numbers).reshape(-1, 4)
-
-    @property
-    def values(self) -> NDArray[np.float64]:
-        """The values, in the order of the file."""
-        return self._table[:, 0]
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """Per value: 1 / the probability with which its turn was sampled."""
-        return self._table[:, 1]
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """Per value: the number of its record in the file, from 0."""
-        return self._table[:, 2].astype(int)
-
-    @property
-    def maker_numbers(self) -> NDArray[np.int64]:
-        """Per value: the number of its maker, in the order of :attr:`makers`."""
-        return self._table[:, 3].astype(int)
-
-    @property
-    def sampled(self) -> bool:
-        """True if some values stand for more than one turn."""
-        return bool((self.weights > 1).any())
-
-    @property
-    def passed(self) -> float | None:
-        """Weighted share of the labelled values that pass; None without labels."""
+        self.values, self.weights, rows, makers = np.array(self._numbers).reshape(-1, 4).T
+        self.rows, self.maker_numbers = rows.astype(int), makers.astype(int)
+        self.questions = questions[self.rows]
+        self.sampled = bool((self.weights > 1).any())
         total = sum(self._weight_of_label.values())
-        return self._weight_of_label["pass"] / total if total else None
+        self.passed = self._weight_of_label["pass"] / total if total else None
 
 
 class ScoredFile:
@@ -161,7 +152,14 @@ class ScoredFile:
         unscored: the scores that a file of responses has although nobody scored it.
         bad: number of rows that could not be used.
         bad_rows: the first few of them, with their lines.
+        questions: per record, the number of its question. This and what follows is there after :meth:`finish`.
+        document_numbers: per record, the number of its source document; -1 if it has none.
+        query_hashes: per question, a hash of its text, which ignores white space and case; 0 for an empty text.
     """
+
+    questions: Ints
+    document_numbers: Ints
+    query_hashes: Ints
 
     def __init__(self, name: str, path: str) -> None:
         self.name = name
@@ -269,7 +267,9 @@ class ScoredFile:
             self.bad_rows.append(f"{self.path}, line {bad.line}: {bad.reason}")
 
     def finish(self) -> None:
-        """Add the derived scores that the file itself lacks."""
+        """Add the derived scores that the file itself lacks, and make the arrays."""
+        import numpy as np
+
         # Ids that match for no question at all are ids of another store, and show no misses.
         if self._target_ids.comparable:
             for row in self._not_found:
@@ -301,6 +301,10 @@ class ScoredFile:
         self.unscored = frozenset(unscored)
         first = [name for name in (BAD_ANSWERS, VERDICT) if name in self.values]
         self.values = {name: self.values[name] for name in dict.fromkeys((*first, *self.values))}
+        self.questions, self.document_numbers = np.array(self._questions), np.array(self._documents)
+        self.query_hashes = np.array(self._query_hashes)
+        for values in self.values.values():
+            values.finish(self.questions)
 
     # ----------------------------------------------------------------- what was found
 
@@ -324,27 +328,6 @@ class ScoredFile:
     def runs(self) -> int:
         """The most answers that one question has."""
         return max(Counter(self._questions).values())
-
-    @property
-    def questions(self) -> NDArray[np.int64]:
-        """Per record: the number of its question."""
-        import numpy as np
-
-        return np.array(self._questions)
-
-    @property
-    def document_numbers(self) -> NDArray[np.int64]:
-        """Per record: the number of its source document; -1 if it has none."""
-        import numpy as np
-
-        return np.array(self._documents)
-
-    @property
-    def query_hashes(self) -> NDArray[np.int64]:
-        """Per question: a hash of its text, which ignores white space and case; 0 for an empty text."""
-        import numpy as np
-
-        return np.array(self._query_hashes)
 
     def names(self) -> list[str]:
         """Return the scores and metrics that have results, in the order of the file.

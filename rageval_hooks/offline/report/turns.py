@@ -12,7 +12,9 @@ gets its sentences highlighted in the answer and its missing facts listed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.records.record import Record
@@ -22,17 +24,6 @@ from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Score
 from rageval_hooks.text.formatting import truncate
 from rageval_hooks.turn import Turn
-
-__all__ = [
-    "Quote",
-    "SentenceEvidence",
-    "ShownPassage",
-    "ShownScore",
-    "ShownSentence",
-    "ShownTurn",
-    "check_trace_url",
-    "show_turn",
-]
 
 Support = Literal["supported", "weak", "unsupported"]
 
@@ -44,11 +35,15 @@ _LONGEST = 2000
 _LONGEST_RESPONSE = 20_000
 
 
+Short = Annotated[str, AfterValidator(lambda text: truncate(text, _LONGEST))]
+"""A text of at most 2,000 characters."""
+
+
 class Quote(Data):
     """A piece of a passage: the passage's id, or its number from 1, and the text."""
 
     passage: str
-    text: str
+    text: Short
 
 
 class ShownSentence(Data):
@@ -90,7 +85,7 @@ class ShownPassage(Data):
 
     rank: int
     id: str | None
-    text: str
+    text: Short
     score: float | None = None
     is_target: bool = False
     in_prompt: bool | None = None
@@ -102,7 +97,7 @@ class ShownScore(Data):
     name: str
     value: float
     label: str | None = None
-    explanation: str | None = None
+    explanation: Short | None = None
     model: str | None = None
 
 
@@ -133,14 +128,14 @@ class ShownTurn(Data):
     id: str
     run: int
     document: str | None
-    query: str
+    query: Short
     response: str
-    reference: str | None
+    reference: Short | None
     error: str | None
     verdict: str | None = None
-    reason: str = ""
+    reason: Short = ""
     value: float | None = None
-    explanation: str | None = None
+    explanation: Short | None = None
     scores: tuple[ShownScore, ...] = ()
     missing: dict[str, str]
     facts: tuple[str, ...] = ()
@@ -197,24 +192,15 @@ def show_turn(record: Record, derived: Iterable[Score] = (), name: str | None = 
         id=record.id,
         run=record.run,
         document=record.document,
-        query=truncate(turn.query, _LONGEST),
+        query=turn.query,
         response=truncate(turn.response, _LONGEST_RESPONSE),
-        reference=None if turn.reference is None else truncate(turn.reference, _LONGEST),
+        reference=turn.reference,
         error=error,
         verdict=verdict,
-        reason=truncate(reason, _LONGEST),
+        reason=reason,
         value=chosen.value if chosen else None,
         explanation=chosen.explanation if chosen else None,
-        scores=tuple(
-            ShownScore(
-                name=score.name,
-                value=score.value,
-                label=score.label,
-                explanation=None if score.explanation is None else truncate(score.explanation, _LONGEST),
-                model=score.model,
-            )
-            for score in scores.values()
-        ),
+        scores=tuple(ShownScore.model_validate(score, from_attributes=True) for score in scores.values()),
         missing={result.name: f"{result.status}: {result.reason}" for result in missing},
         facts=tuple(dict.fromkeys(filter(None, facts))),
         evidence=tuple(evidence),
@@ -222,7 +208,7 @@ def show_turn(record: Record, derived: Iterable[Score] = (), name: str | None = 
             ShownPassage(
                 rank=rank,
                 id=passage.id,
-                text=truncate(passage.text, _LONGEST),
+                text=passage.text,
                 score=passage.score,
                 is_target=rank in targets,
                 in_prompt=passage.in_prompt,
@@ -269,6 +255,6 @@ def _quote(index: Any, text: Any, turn: Turn) -> Quote | None:
     number = f"number {index + 1}" if isinstance(index, int) else "?"
     # A judge may name a passage that the turn does not have; its quote is still evidence.
     if not isinstance(index, int) or not 0 <= index < len(turn.passages):
-        return Quote(passage=number, text=truncate(str(text), _LONGEST)) if text else None
+        return Quote(passage=number, text=str(text)) if text else None
     passage = turn.passages[index]
-    return Quote(passage=passage.id or number, text=truncate(str(text or passage.text), _LONGEST))
+    return Quote(passage=passage.id or number, text=str(text or passage.text))

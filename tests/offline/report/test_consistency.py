@@ -17,10 +17,10 @@ from rageval_hooks.offline.report.bertscore import BertScore, load_bertscore
 from rageval_hooks.offline.report.consistency import (
     BertScores,
     RougeScores,
+    ScoreVariation,
     bertscore,
     consistency,
     rouge,
-    variations,
 )
 from rageval_hooks.score import Failed, Result, Score, Skipped, Target
 from rageval_hooks.turn import Turn
@@ -36,6 +36,12 @@ def scored(value: float, name: str = "groundedness", **fields: Any) -> Score:
 
 
 # ------------------------------------------------------------------------------------------ variation
+
+
+def variations(runs: list[Record]) -> tuple[ScoreVariation, ...]:
+    [found] = consistency(runs)
+    return found.variations
+
 
 GOLDEN = [
     # values, mean, variance (n - 1), coefficient
@@ -85,7 +91,7 @@ def test_what_was_skipped_or_failed_does_not_enter() -> None:
 
 def test_a_score_that_no_run_has_does_not_appear() -> None:
     """There is nothing to say of it."""
-    assert list(variations([record(1, "A.", Skipped(name="x", reason="y")), record(2)])) == []
+    assert variations([record(1, "A.", Skipped(name="x", reason="y")), record(2)]) == ()
 
 
 _values = st.lists(st.floats(0, 1), min_size=2, max_size=6)

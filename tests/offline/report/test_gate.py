@@ -50,7 +50,7 @@ class TestFailedQuestions:
         result = check_gate(report, ReportGate(bounds={"groundedness": 0.5}))
 
         assert result.status == 1
-        assert result.failures == ("a: 1 of 54 questions failed (1 TimeoutError); allowed: --max-errors 0",)
+        assert result.failures == ["a: 1 of 54 questions failed (1 TimeoutError); allowed: --max-errors 0"]
 
     @pytest.mark.parametrize(("limit", "status"), [("1", 1), ("2", 0), ("3%", 1), ("4%", 0), ("100%", 0), ("0", 1)])
     def test_some_may_be_allowed(self, tmp_path: Path, limit: str, status: int) -> None:

@@ -11,8 +11,7 @@ import pytest
 from rageval_hooks import ConfigurationError, Failed, Score, Skipped, UnknownNameError
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.report import Report, build_report
-from rageval_hooks.offline.report.tables import to_tables
-from rageval_hooks.offline.report.text import to_markdown
+from rageval_hooks.offline.report.tables import to_markdown, to_tables
 from tests.offline.scored import record, write
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from rageval_hooks.offline.report import Report, build_report
-from rageval_hooks.offline.report.text import print_tables, to_markdown, to_plain_text
+from rageval_hooks.offline.report.tables import print_tables, to_markdown, to_plain_text
 from tests.offline.scored import record, write
 
 QUESTION = " ".join(f"word{number}" for number in range(30))
