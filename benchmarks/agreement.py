@@ -15,7 +15,6 @@ from rageval_hooks.offline.agreement.statistics import (
     balanced_accuracy,
     best_threshold,
     calibration_error,
-    difference_interval,
 )
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "balanced_accuracy",
     "best_threshold",
     "calibration_error",
-    "difference_interval",
 ]
 
 Floats = NDArray[np.float64]

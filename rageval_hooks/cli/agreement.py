@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["agreement"]
 
 
+_MOST_BAD_ROWS = 3
+
+
 class Form(StrEnum):
     """The form of the figures."""
 
@@ -65,12 +68,13 @@ def agreement(
     Exit status: 0, or 2 if nothing could be measured.
     """
     from rageval_hooks.offline.agreement import labelled_rows, measure, to_json, to_markdown, to_text
-    from rageval_hooks.offline.agreement.measure import unusable
     from rageval_hooks.offline.records.columns import ColumnMap
 
     rows, bad = labelled_rows(file, label, group, mapping=ColumnMap.parse(mapping or ()), encoding=encoding)
-    for line in unusable(bad):
+    for line in bad[:_MOST_BAD_ROWS]:
         say(line)
+    if len(bad) > _MOST_BAD_ROWS:
+        say(f"and {len(bad) - _MOST_BAD_ROWS} more rows cannot be used")
     if metrics is not None or not any(row.record.results for row in rows):
         rows = _scored(rows, metrics, models, threshold or [])
     found = measure(rows, seed=seed, resamples=resamples, level=level)
@@ -90,7 +94,9 @@ def _scored(
     from rageval_hooks.metrics.base import REGISTRY
     from rageval_hooks.offline.jobs.running import progress_bar
 
-    names = split_names(metrics) if metrics else _measurable()
+    # By default those about support and relevance; latency and cost have no labels.
+    default = [name for name, metric in REGISTRY.builtin().items() if metric.default and metric.family == "local"]
+    names = split_names(metrics) if metrics else default
     chosen = [REGISTRY.create(name) for name in names]
     if asking := [metric.name for metric in chosen if metric.asks_judge]:
         raise ConfigurationError(
@@ -103,11 +109,3 @@ def _scored(
             scored.append(replace(row, record=row.record.model_copy(update={"results": found.results})))
             advance(1)
     return scored
-
-
-def _measurable() -> list[str]:
-    """Return the names of the default metrics about support and relevance; latency and cost have no labels."""
-    from rageval_hooks.metrics.base import REGISTRY
-
-    builtin = REGISTRY.builtin()
-    return [name for name, metric in builtin.items() if metric.default and metric.family == "local"]

@@ -16,7 +16,6 @@ from rageval_hooks.offline.agreement import labelled_rows
 from rageval_hooks.offline.agreement.statistics import (
     Labelled,
     calibration_error,
-    difference_interval,
     kappa,
     kappa_interval,
 )
@@ -147,6 +146,29 @@ def test_the_alarm_is_measured(tmp_path: Path) -> None:
     assert "| 0.67 | 0.50 | 0.57 |" in run(file, "--format", "markdown").stdout
 
 
+def test_the_verdict_is_measured_as_an_alarm(tmp_path: Path) -> None:
+    """It comes first, whatever its AUROC. A bad verdict is the alarm, a doubtful one is none; declined has none."""
+    verdicts = ["bad", "bad", "good", "doubtful", "bad", "good", "good", "doubtful", "good", "declined"]
+    values = {"good": 1.0, "doubtful": 0.5, "bad": 0.0}
+    lines = []
+    for k, verdict in enumerate(verdicts):
+        results: list[dict[str, Any]] = [{"status": "scored", "name": "mrr", "value": float(k >= 4)}]
+        if verdict in values:
+            results.append({"status": "scored", "name": "verdict", "value": values[verdict], "label": verdict})
+        else:
+            results.append({"status": "skipped", "name": "verdict", "reason": "the response declines"})
+        turn = {"query": "Who?", "response": f"Berg {k}.", "metadata": {"label": int(k >= 4)}}
+        lines.append(json.dumps({"id": f"q{k}", "turn": turn, "results": results}))
+    file = tmp_path / "scored.jsonl"
+    file.write_text("\n".join(lines))
+    found = json.loads(run(file, "--format", "json").stdout)[0]
+
+    assert (found["score"], found["rows"], found["left_out"]) == ("verdict", 9, 1)
+    alarm = [found[f"fail_{name}"] for name in ("precision", "recall", "f1")]
+    assert alarm == pytest.approx([2 / 3, 2 / 4, 4 / 7])
+    assert "as an alarm: precision of bad 0.67, recall 0.50, F1 0.57" in run(file).stdout
+
+
 def test_rows_without_a_label_are_named(tmp_path: Path) -> None:
     """An unlabelled file is an error that says what is missing; all labels alike are one, too."""
     with pytest.raises(ConfigurationError, match=r"no row of .* has a label in the column 'verdict'"):
@@ -163,12 +185,3 @@ def test_kappa_by_hand() -> None:
     assert kappa(passed, data.labels) == pytest.approx((0.75 - 0.5) / 0.5)
     low, high = kappa_interval(passed, data.labels, data.groups, 0, 200)
     assert low <= 0.5 <= high <= 1
-
-
-def test_a_difference_is_measured_on_the_same_samples() -> None:
-    """Two scores that sort alike differ by nothing, in every sample."""
-    rows = [(number / 10, number % 2, str(number)) for number in range(10)]
-    one = Labelled.of(rows)
-    other = Labelled.of([(value * 2, label, group) for value, label, group in rows])
-
-    assert difference_interval(one, other, 0, 100) == (0.0, 0.0, 0.0)

@@ -1,9 +1,10 @@
-"""Scores next to people's labels: reading labelled rows, and measuring each score on them."""
+"""Scores next to people's labels: reads labelled rows, measures each score on them, and says how well it agrees."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,9 +27,9 @@ from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.report.definitions import define_score
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.score import Score
+from rageval_hooks.score import VERDICT, Score, is_about_turn, verdict_first
 
-__all__ = ["Agreement", "LabelledRow", "labelled_rows", "measure"]
+__all__ = ["Agreement", "LabelledRow", "labelled_rows", "measure", "strength", "to_json", "to_markdown", "to_text"]
 
 _GOOD: Final = frozenset("1 1.0 true yes y pass passed good supported faithful correct relevant grounded".split())
 _BAD: Final = frozenset(
@@ -36,6 +37,15 @@ _BAD: Final = frozenset(
 )
 _GROUPS: Final = ("group", "extra.group", "document", "doc_id", "conversation_id")
 """Fields that may name the document of a row, if the user names none."""
+
+# From this AUROC on, if the whole interval is above chance.
+_WORDS: Final = (
+    (0.9, "sorts answers nearly as people do"),
+    (0.8, "sorts answers well"),
+    (0.7, "sorts answers fairly"),
+    (0.6, "sorts answers a little better than chance"),
+    (0.0, "hardly better than chance"),
+)
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,7 @@ class Agreement(Data):
         kappa_low: lower bound of its interval.
         kappa_high: upper bound of its interval.
         balanced_accuracy: mean of the shares of good rows that pass and of bad rows that fail.
-        fail_precision: share of the rows that fail which are bad; None if no row fails.
+        fail_precision: share of the rows that fail which are bad; None if no row fails. A bad verdict fails.
         fail_recall: share of the bad rows that fail.
         fail_f1: their harmonic mean; 0 if no row fails.
         calibration_error: mean distance of the score from the share of good rows; None for a score beyond 0..1.
@@ -127,18 +137,12 @@ def labelled_rows(
             bad.append(f"line {line}: {item.reason}")
             continue
         given = _field(item, label)
-        value = _label(given)
-        if value is not None:
-            rows.append(LabelledRow(item, value, _group(item, group)))
-        elif given is None:
-            bad.append(f"line {line}: {label} has no label")
+        text = str(given).strip().casefold()
+        if text in _GOOD or text in _BAD:
+            rows.append(LabelledRow(item, text in _GOOD, _group(item, group)))
         else:
-            bad.append(f"line {line}: {label} has the label {str(given)[:40]!r}, not 1 or 0")
-    _check(path, rows, label)
-    return rows, bad
-
-
-def _check(path: Path, rows: Sequence[LabelledRow], label: str) -> None:
+            what = "no label" if given is None else f"the label {str(given)[:40]!r}, not 1 or 0"
+            bad.append(f"line {line}: {label} has {what}")
     if not rows:
         raise ConfigurationError(
             f"no row of {path} has a label in the column {label!r}: 1 for a good answer, 0 for a bad one. "
@@ -146,6 +150,7 @@ def _check(path: Path, rows: Sequence[LabelledRow], label: str) -> None:
         )
     if len({row.label for row in rows}) == 1:
         raise ConfigurationError(f"all {len(rows)} labels in {path} are the same: agreement needs good and bad answers")
+    return rows, bad
 
 
 def _field(record: Record, path: str) -> Any:
@@ -161,18 +166,8 @@ def _field(record: Record, path: str) -> Any:
     return found
 
 
-def _label(given: Any) -> bool | None:
-    text = str(given).strip().casefold()
-    if text in _GOOD:
-        return True
-    if text in _BAD:
-        return False
-    return None
-
-
 def _group(record: Record, group: str | None) -> str:
-    names = _GROUPS if group is None else (group,)
-    for name in names:
+    for name in _GROUPS if group is None else (group,):
         value = _field(record, name)
         if value is not None:
             return str(value)
@@ -184,7 +179,7 @@ def _group(record: Record, group: str | None) -> str:
 def measure(
     rows: Sequence[LabelledRow], *, seed: int = 0, resamples: int = 1000, level: float = 0.95
 ) -> list[Agreement]:
-    """Measure every score of the rows that both good and bad rows have, best agreement first.
+    """Measure every score that both good and bad rows have: the verdict first, then the best agreement.
 
     Args:
         rows: labelled rows with their scores.
@@ -192,34 +187,36 @@ def measure(
         resamples: number of bootstrap samples.
         level: confidence of the intervals.
     """
+    by_score: dict[str, list[tuple[LabelledRow, Score]]] = {}
+    for row in rows:
+        for score in verdict_first(row.record.results):
+            if isinstance(score, Score) and is_about_turn(score):
+                by_score.setdefault(score.name, []).append((row, score))
     found = [
         _measured(name, part, len(rows), seed, resamples, level)
-        for name, part in _by_score(rows).items()
+        for name, part in by_score.items()
         if len({row.label for row, _ in part}) == 2
     ]
-    return sorted(found, key=lambda agreement: -agreement.auroc)
+    return sorted(found, key=lambda agreement: (agreement.score != VERDICT, -agreement.auroc))
 
 
-Scored = list[tuple[LabelledRow, Score]]
-
-
-def _by_score(rows: Iterable[LabelledRow]) -> dict[str, Scored]:
-    found: dict[str, Scored] = {}
-    for row in rows:
-        for score in row.record.scores():
-            found.setdefault(score.name, []).append((row, score))
-    return found
-
-
-def _measured(name: str, part: Scored, labelled: int, seed: int, resamples: int, level: float) -> Agreement:
+def _measured(
+    name: str, part: list[tuple[LabelledRow, Score]], labelled: int, seed: int, resamples: int, level: float
+) -> Agreement:
     definition = define_score(name, part[0][1].metric)
-    data = Labelled.of([(_oriented(score.value, definition), int(row.label), row.group) for row, score in part])
-    threshold, fitted = _threshold(part, definition, data)
-    passed = data.values >= _oriented(threshold, definition) - 1e-9
+    # Oriented values: higher is better for all scores.
+    sign = 1 if definition.direction == "higher" else -1
+    data = Labelled.of([(sign * score.value, int(row.label), row.group) for row, score in part])
+    threshold, fitted = _threshold([score for _, score in part], definition, data, sign)
+    passed = data.values >= threshold - 1e-9
     low, high = auroc_interval(data, seed, resamples, level)
     kappa_low, kappa_high = kappa_interval(passed, data.labels, data.groups, seed, resamples, level)
-    is_share = definition.low == 0 and definition.high == 1
     failing, bad, both = int((~passed).sum()), int((~data.labels).sum()), int((~passed & ~data.labels).sum())
+    error = None
+    if definition.low == 0 and definition.high == 1:
+        # So that 1 is good, whatever the direction.
+        shares = data.values if sign == 1 else 1 + data.values
+        error = calibration_error(Labelled(shares, data.labels, data.groups))
     return Agreement(
         score=name,
         models=tuple(sorted({score.model for _, score in part if score.model})),
@@ -228,63 +225,99 @@ def _measured(name: str, part: Scored, labelled: int, seed: int, resamples: int,
         auroc=auroc(data),
         auroc_low=low,
         auroc_high=high,
-        threshold=threshold,
+        threshold=sign * threshold,
         fitted=fitted,
         kappa=kappa(passed, data.labels),
         kappa_low=kappa_low,
         kappa_high=kappa_high,
-        balanced_accuracy=balanced_accuracy(data, _oriented(threshold, definition)),
+        balanced_accuracy=balanced_accuracy(data, threshold),
         fail_precision=both / failing if failing else None,
         fail_recall=both / bad,
         fail_f1=2 * both / (failing + bad),
-        calibration_error=calibration_error(_as_share(data, definition)) if is_share else None,
+        calibration_error=error,
         direction=definition.direction,
     )
 
 
-def _oriented(value: float, definition: ScoreDefinition) -> float:
-    return value if definition.direction == "higher" else -value
+def _threshold(scores: Sequence[Score], definition: ScoreDefinition, data: Labelled, sign: int) -> tuple[float, bool]:
+    """Return the oriented threshold that the labels follow; without labels, the best one on these rows.
 
-
-def _as_share(data: Labelled, definition: ScoreDefinition) -> Labelled:
-    """Return a score of 0..1 so that 1 is good."""
-    if definition.direction == "higher":
-        return data
-    return Labelled(1 + data.values, data.labels, data.groups)
-
-
-def _threshold(part: Scored, definition: ScoreDefinition, data: Labelled) -> tuple[float, bool]:
-    """Return the threshold that the score's labels follow; without labels, the best one on these rows."""
-    # Oriented values: higher is better for all scores.
-    passing = _oriented_values(part, "pass", definition)
-    failing = _oriented_values(part, "fail", definition)
-    default = definition.default_threshold(part[0][1])
-    has_labels = bool(passing or failing)
-    if has_labels and default is not None and _separates(_oriented(default, definition), passing, failing):
-        return default, False
+    The verdict is an alarm if it is bad; a doubtful one passes.
+    """
+    passing = [sign * score.value for score in scores if score.label in ("pass", "good", "doubtful")]
+    failing = [sign * score.value for score in scores if score.label in ("fail", "bad")]
+    default = definition.default_threshold(scores[0])
+    if default is not None and (passing or failing):
+        bound = sign * default - 1e-9
+        if min(passing, default=math.inf) >= bound > max(failing, default=-math.inf):
+            return sign * default, False
     if passing:
-        return _oriented(min(passing), definition), False
+        return min(passing), False
     # A score without an upper bound is a number such as tokens, where hundredths mean nothing. One that no metric
     # defines is known by its values.
-    is_defined = bool(definition.description)
-    is_share = definition.high is not None if is_defined else bool((abs(data.values) <= 1).all())
-    step = 0.01 if is_share else 1.0
-    best, _ = best_threshold([data], step)
-    return _oriented(best, definition), True
+    is_share = definition.high is not None if definition.description else bool((abs(data.values) <= 1).all())
+    return best_threshold([data], 0.01 if is_share else 1.0)[0], True
 
 
-def _oriented_values(part: Scored, label: str, definition: ScoreDefinition) -> list[float]:
-    return [_oriented(score.value, definition) for _, score in part if score.label == label]
+# --------------------------------------------------------------------------- in words
 
 
-def _separates(threshold: float, passing: Iterable[float], failing: Iterable[float]) -> bool:
-    """Return True if the labels follow this threshold."""
-    bound = threshold - 1e-9
-    return min(passing, default=math.inf) >= bound > max(failing, default=-math.inf)
+def strength(auroc: float, low: float, high: float) -> str:
+    """Say what an AUROC with its interval means."""
+    if high < 0.5:
+        return "sorts answers the wrong way round"
+    if low <= 0.5:
+        return "not distinguishable from chance"
+    return next(words for least, words in _WORDS if auroc >= least)
 
 
-def unusable(bad: Sequence[str], most: int = 3) -> Iterator[str]:
-    """Yield a few of the rows that cannot be used, and how many more there are."""
-    yield from bad[:most]
-    if len(bad) > most:
-        yield f"and {len(bad) - most} more rows cannot be used"
+def to_json(found: Sequence[Agreement]) -> str:
+    """Return the figures as JSON."""
+    return json.dumps(
+        [{**item.model_dump(mode="json"), "in_words": _cells(item)["in words"]} for item in found], indent=1
+    )
+
+
+def to_markdown(found: Sequence[Agreement]) -> str:
+    """Return a table in Markdown."""
+    rows = list(map(_cells, found))
+    lines = [[*rows[0]], ["---"] * len(rows[0]), *([*row.values()] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def to_text(found: Sequence[Agreement]) -> str:
+    """Return one paragraph per score."""
+    lines = []
+    for item in found:
+        cells = _cells(item)
+        models = f" ({', '.join(item.models)})" if item.models else ""
+        alarm = "bad" if item.score == VERDICT else "fail"
+        precision = cells["precision of fail"] or f"unknown, no row {'is bad' if alarm == 'bad' else 'fails'}"
+        rates = f"recall {cells['recall of fail']}, F1 {cells['F1 of fail']}"
+        agreed = f"Cohen's kappa {cells['kappa']}, balanced accuracy {cells['balanced accuracy']}"
+        lines += [
+            f"{item.score}{models}: {cells['in words']}",
+            f"  AUROC {cells['AUROC']} on {cells['rows']}",
+            f"  with the threshold {cells['threshold']}: {agreed}",
+            f"  as an alarm: precision of {alarm} {precision}, {rates}",
+        ]
+        if cells["calibration error"]:
+            lines.append(f"  calibration error {cells['calibration error']}")
+    return "\n".join(lines)
+
+
+def _cells(item: Agreement) -> dict[str, str]:
+    sign = "≥" if item.direction == "higher" else "≤"
+    return {
+        "score": item.score,
+        "in words": strength(item.auroc, item.auroc_low, item.auroc_high),
+        "AUROC": f"{item.auroc:.2f} ({item.auroc_low:.2f} to {item.auroc_high:.2f})",
+        "kappa": f"{item.kappa:.2f} ({item.kappa_low:.2f} to {item.kappa_high:.2f})",
+        "threshold": f"{sign} {item.threshold:.2f}{' (fitted to these rows)' if item.fitted else ''}",
+        "balanced accuracy": f"{item.balanced_accuracy:.2f}",
+        "precision of fail": "" if item.fail_precision is None else f"{item.fail_precision:.2f}",
+        "recall of fail": f"{item.fail_recall:.2f}",
+        "F1 of fail": f"{item.fail_f1:.2f}",
+        "calibration error": "" if item.calibration_error is None else f"{item.calibration_error:.2f}",
+        "rows": f"{item.rows} rows" + (f", {item.left_out} without the score" if item.left_out else ""),
+    }

@@ -19,7 +19,6 @@ __all__ = [
     "balanced_accuracy",
     "best_threshold",
     "calibration_error",
-    "difference_interval",
     "kappa",
     "kappa_interval",
 ]
@@ -63,24 +62,6 @@ def auroc_interval(data: Labelled, seed: int, samples: int, level: float = 0.95)
     """Return the percentile bootstrap interval of the AUROC."""
     ranks = _ranks(data)
     return _interval(lambda weights: _auroc(ranks, data.labels, weights), data.groups, seed, samples, level)
-
-
-def difference_interval(
-    new: Labelled, old: Labelled, seed: int, samples: int, level: float = 0.95
-) -> tuple[float, float, float]:
-    """Return how much higher one score's AUROC is than another's on the same rows, with a paired bootstrap interval.
-
-    Both scores are measured on each sample, so that what makes a sample easy cancels out.
-    """
-    one, other = _ranks(new), _ranks(old)
-    low, high = _interval(
-        lambda weights: _auroc(one, new.labels, weights) - _auroc(other, old.labels, weights),
-        new.groups,
-        seed,
-        samples,
-        level,
-    )
-    return auroc(new) - auroc(old), low, high
 
 
 def _ranks(data: Labelled) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from rageval_hooks.metrics.local.reference_overlap import RECALL
-from rageval_hooks.offline.report.definitions import BAD_ANSWERS, VERDICT
+from rageval_hooks.offline.report.definitions import BAD_ANSWERS
 from rageval_hooks.offline.report.gate import GateResult
 from rageval_hooks.offline.report.model import (
     Conclusion,
@@ -18,6 +18,7 @@ from rageval_hooks.offline.report.model import (
     ScoreChange,
     ScoreSummary,
 )
+from rageval_hooks.score import VERDICT
 from rageval_hooks.text.formatting import format_interval, format_p_value, format_share, show_value, signed_value
 from rageval_hooks.text.wording import counted, listed
 

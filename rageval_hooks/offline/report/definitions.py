@@ -12,9 +12,7 @@ from typing import Final
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import REGISTRY, Direction, Metric, ScoreDefinition
-
-VERDICT: Final = "verdict"
-"""The score that says whether a turn is good, doubtful or bad; ``declined`` and ``not_evaluable`` have no number."""
+from rageval_hooks.score import VERDICT
 
 VERDICTS: Final = ("good", "doubtful", "bad", "declined", "not_evaluable")
 """The labels of the verdict, in the order in which a report counts them."""

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from rageval_hooks.errors import requires
 from rageval_hooks.offline.report.build import Analysis
-from rageval_hooks.offline.report.definitions import VERDICT
 from rageval_hooks.offline.report.model import Conclusion, ScoreSummary
 from rageval_hooks.offline.report.plots import FAINT, INK, PAPER, Panel, colour_of, draw, panels, to_svg
 from rageval_hooks.offline.report.tables import comparison_tables, file_tables
 from rageval_hooks.offline.report.turns import ShownTurn, check_trace_url
+from rageval_hooks.score import VERDICT
 from rageval_hooks.text.formatting import flat, shorten, shown
 from rageval_hooks.version import __version__
 

@@ -25,14 +25,13 @@ from rageval_hooks.offline.report.definitions import (
     NO_ANSWER,
     RANK,
     TARGET_RANK,
-    VERDICT,
     define_score,
     direction_of,
     metric_of,
     needs_answer,
 )
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
-from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
+from rageval_hooks.score import VERDICT, Failed, Result, Score, Skipped, is_about_turn, verdict_first
 from rageval_hooks.text.formatting import flat, show_value
 from rageval_hooks.text.words import fold
 
@@ -60,14 +59,10 @@ _JUDGE, _RULES, _OVERLAP = "judge", "rules", "overlap"
 
 def verdict_of(record: Record) -> tuple[str, str] | None:
     """Return the verdict of a record and its reason; None for a record without one."""
-    # The judge's verdict comes after that of the local scores, and replaces it.
-    for result in reversed(record.results):
-        if result.name == VERDICT and is_about_turn(result):
-            if isinstance(result, Score):
-                return result.label or "", result.explanation or ""
-            label = getattr(result, "label", None)
-            if isinstance(result, Skipped) and label:
-                return label, result.reason
+    for result in verdict_first(record.results)[:1]:
+        if result.name == VERDICT and not isinstance(result, Failed) and result.label:
+            reason = result.explanation if isinstance(result, Score) else result.reason
+            return result.label, reason or ""
     return None
 
 
@@ -216,8 +211,10 @@ class ScoredFile:
             self._failed[ANSWERED if record.answerable else DECLINED] += 1
         if (verdict := verdict_of(record)) is not None:
             self.verdicts[verdict[0]] += 1
-        # A result that was made twice, such as the verdict, counts once.
-        for result in {result.name: result for result in record.results if is_about_turn(result)}.values():
+        # A result that was made twice counts once, the judge's verdict instead of the local one.
+        for result in {
+            result.name: result for result in verdict_first(record.results) if is_about_turn(result)
+        }.values():
             self._add_result(result, record, row)
         for source, score in _derived_scores(record, rules=not self._has_judge):
             self._add_value(self._derived.get(source, self.values), score, row)
@@ -478,10 +475,10 @@ def _derived_scores(record: Record, *, rules: bool) -> Iterator[tuple[str, Score
     verdict = verdict_of(record)
     if verdict is not None and verdict[0] != "not_evaluable":
         bad = Score(name=BAD_ANSWERS, value=float(verdict[0] == "bad"))
-        for score in record.scores():
-            if score.name == VERDICT:
-                # With the version and the model of the verdict.
-                bad = score.model_copy(update={"name": BAD_ANSWERS, "value": bad.value, "label": None, "metric": None})
+        score = verdict_first(record.results)[0]
+        if isinstance(score, Score):
+            # With the version and the model of the verdict.
+            bad = score.model_copy(update={"name": BAD_ANSWERS, "value": bad.value, "label": None, "metric": None})
         yield VERDICT, bad
 
 

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from rageval_hooks.offline.report.definitions import VERDICT
 from rageval_hooks.offline.report.model import Conclusion, DocumentRow, FileComparison, FileReport, Report
 from rageval_hooks.offline.report.statistics import Interval, Spread
+from rageval_hooks.score import VERDICT
 from rageval_hooks.text.formatting import (
     MISSING,
     flat,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import ir_measures
 import pytest
 
 from rageval_hooks import ConfigurationError, Failed, Score, Skipped, UnknownNameError
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.report import Report, build_report
-from rageval_hooks.offline.report.tables import to_markdown, to_tables
+from rageval_hooks.offline.report import Report, ReportGate, build_report, check_gate, conclude
+from rageval_hooks.offline.report.tables import to_markdown, to_plain_text, to_tables
 from tests.offline.scored import record, write
 
 
@@ -217,6 +218,108 @@ class TestScores:
 
         assert (file.records, file.bad) == (2, 1)
         assert f"{path}, line 2: " in lines[0]
+
+
+VALUES = {"good": 1.0, "doubtful": 0.5, "bad": 0.0}
+
+
+def judged(id: str, verdict: str, **fields: Any) -> Record:
+    """Return a record with a verdict."""
+    reason = f"“It is {id}.” has no support in passage 1"
+    if verdict in VALUES:
+        result: Any = Score(name="verdict", value=VALUES[verdict], label=verdict, explanation=reason, metric="verdict")
+    else:
+        result = Skipped(name="verdict", label=verdict, reason=reason, metric="verdict")
+    return record(id, 1, result, response=f"It is {id}.", **fields)
+
+
+class TestVerdict:
+    def test_answers_are_counted_by_verdict(self, tmp_path: Path) -> None:
+        """In the first line of every form of the report; a record without a verdict is counted, too."""
+        verdicts = [*["good"] * 5, "doubtful", "doubtful", "bad", "declined", "not_evaluable"]
+        records = [judged(f"q{k}", verdict) for k, verdict in enumerate(verdicts)]
+        report = report_of(tmp_path, *records, record("q99", scores={"groundedness": 0.1}))
+        first = (
+            "11 answers: 5 good, 2 doubtful, 1 bad, 1 declined, 1 not evaluable, 1 without a verdict. 1 problem found."
+        )
+
+        conclusion = conclude(report)
+        assert conclusion.headline == first
+        assert to_plain_text(report, conclusion).splitlines()[0] == first
+        assert to_markdown(report, conclusion).splitlines()[2] == f"**{first}**"
+        assert report.files[0].verdicts == {"good": 5, "doubtful": 2, "bad": 1, "declined": 1, "not_evaluable": 1}
+
+    def test_the_share_of_bad_answers_is_a_score(self, tmp_path: Path) -> None:
+        """A declined answer is not bad; of what is not evaluable, nothing is known. It is the first score."""
+        verdicts = ["good", "bad", "declined", "not_evaluable", "doubtful"]
+        records = [judged(f"q{k}", verdict, scores={"cost": 1}) for k, verdict in enumerate(verdicts)]
+        report = report_of(tmp_path, *records)
+        row = report.files[0].scores[0]
+
+        assert (row.name, row.direction, row.binary) == ("verdict.bad", "lower", True)
+        assert row.spread is not None
+        assert (row.spread.mean, row.spread.count) == (0.25, 4)
+        assert conclude(report).quality[0].kind == "bad"
+        assert conclude(report).quality[0].text.startswith("1 of 4 answers is bad: 25.0% [")
+
+    @pytest.mark.parametrize(("bad", "kind"), [(0, "good"), (1, "note"), (4, "bad")])
+    def test_a_tenth_of_bad_answers_is_bad_news(self, tmp_path: Path, bad: int, kind: str) -> None:
+        """As many supported answers may be called bad by mistake."""
+        records = [judged(f"q{k}", "bad" if k < bad else "good") for k in range(40)]
+        assert conclude(report_of(tmp_path, *records)).quality[0].kind == kind
+
+    def test_the_bad_turns_come_first_with_the_reason(self, tmp_path: Path) -> None:
+        """Whatever the other scores say."""
+        verdicts = ["good", "doubtful", "bad", "declined", "bad"]
+        records = [judged(f"q{k}", verdict, scores={"groundedness": k / 9}) for k, verdict in enumerate(verdicts)]
+        report = report_of(tmp_path, *records)
+        [table] = [table for table in to_tables(report) if "worst turns" in table.title]
+
+        assert report.files[0].worst_by == "verdict"
+        assert [row[:2] for row in table.rows] == [("q2", "bad"), ("q4", "bad"), ("q1", "doubtful"), ("q0", "good")]
+        assert table.rows[0][2] == "“It is q2.” has no support in passage 1"
+
+    def test_the_change_of_bad_answers_comes_first(self, tmp_path: Path) -> None:
+        """Even if another score changed more, and if it may be chance; equal shares are not mentioned."""
+        paths = {}
+        for name, bad, cost in (("old", 0, 1.0), ("new", 12, 9.0), ("few", 1, 9.0)):
+            records = [
+                judged(f"q{k}", "bad" if k < bad else "good", scores={"my_score": cost / 9, "cost": cost})
+                for k in range(40)
+            ]
+            paths[name] = write(tmp_path / f"{name}.jsonl", records)
+        worse, chance, same = (
+            conclude(build_report([paths["old"], paths[name]])).changes for name in ("new", "few", "old")
+        )
+
+        assert worse[0].kind == "bad"
+        assert worse[0].text == ("old → new: bad answers 0.0% → 30.0% (+30.0 points, 12 questions changed): worse.")
+        assert (chance[0].kind, "bad answers 0.0% → 2.5%" in chance[0].text) == ("note", True)
+        assert "may be chance" in chance[0].text
+        assert not any("bad answers" in finding.text for finding in same)
+
+    def test_the_gate_names_bad_answers(self, tmp_path: Path) -> None:
+        """As a bound on their share, and as a regression."""
+        old, new = (
+            write(tmp_path / f"{name}.jsonl", [judged(f"q{k}", "bad" if k < bad else "good") for k in range(40)])
+            for name, bad in (("old", 0), ("new", 12))
+        )
+        bounded = check_gate(build_report([new]), ReportGate(bounds={"verdict.bad": 0.1}))
+        compared = check_gate(build_report([old, new]), ReportGate(has_baseline=True))
+
+        assert bounded.failures == ["new: verdict.bad is 0.300, 0.200 above the bound (at most 0.1; 40 values)"]
+        assert any("new: verdict.bad is worse than in old: 0.000 → 0.300" in line for line in compared.failures)
+
+    def test_the_judge_has_the_last_word(self, tmp_path: Path) -> None:
+        """Its verdict comes after that of the local scores, and counts alone."""
+        judge = Score(name="verdict", value=1.0, label="good", annotator="LLM", model="m", metric="trace")
+        local = judged("q1", "bad")
+        both = local.model_copy(update={"results": (*local.results, judge)})
+        [file] = report_of(tmp_path, both).files
+
+        assert file.verdicts["good"] == 1
+        assert [file.score(name).count for name in ("verdict", "verdict.bad")] == [1, 1]  # type: ignore[union-attr]
+        assert file.worst[0].verdict == "good"
 
 
 class TestRanks:
