@@ -475,10 +475,10 @@ def _derived_scores(record: Record, *, rules: bool) -> Iterator[tuple[str, Score
     verdict = verdict_of(record)
     if verdict is not None and verdict[0] != "not_evaluable":
         bad = Score(name=BAD_ANSWERS, value=float(verdict[0] == "bad"))
-        score = verdict_first(record.results)[0]
-        if isinstance(score, Score):
+        result = verdict_first(record.results)[0]
+        if isinstance(result, Score):
             # With the version and the model of the verdict.
-            bad = score.model_copy(update={"name": BAD_ANSWERS, "value": bad.value, "label": None, "metric": None})
+            bad = result.model_copy(update={"name": BAD_ANSWERS, "value": bad.value, "label": None, "metric": None})
         yield VERDICT, bad
 
 
