@@ -1,11 +1,10 @@
-"""From the arguments of ``instrument()`` to the parts of a pipeline; everything is checked here, at construction."""
+"""From arguments and settings to exporters, judge, metrics and thresholds. Everything is checked at construction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from opentelemetry.trace import TracerProvider
 
@@ -16,119 +15,28 @@ from rageval_hooks.judges.base import Judge, resolve_judge
 from rageval_hooks.metrics.base import REGISTRY, AnyMetric, Metric, ScoreDefinition
 from rageval_hooks.online.delivery import shared_exporters
 from rageval_hooks.online.thresholds import Thresholds
-from rageval_hooks.privacy import PrivacyPolicy, Redact
 from rageval_hooks.settings import EVERY, Settings
 
-__all__ = ["Parts", "resolve_metrics", "resolve_parts", "resolve_thresholds", "within_budget"]
-
-T = TypeVar("T")
+__all__ = ["budgeted_judge", "resolve_exporters", "resolve_metrics", "resolve_thresholds", "within_budget"]
 
 _BUDGET_FILE = "rageval-budget.db"
 
 _HOW_TO_NAME_A_JUDGE = "pass judge=, --judge or RAGEVAL_JUDGE, such as 'openai:gpt-5-mini'"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Parts:
-    """The parts of a pipeline.
-
-    Attributes:
-        settings: the plain settings.
-        metrics: the metrics that run.
-        exporters: where evaluations go.
-        judge: for judge metrics; None without judge metrics.
-        thresholds: give scores their labels.
-        privacy: what may leave the process.
-    """
-
-    settings: Settings
-    metrics: list[Metric]
-    exporters: list[Exporter]
-    judge: Judge | None
-    thresholds: Thresholds
-    privacy: PrivacyPolicy
-
-
-def resolve_parts(
-    metrics: Iterable[AnyMetric] | str | None,
-    exporters: Iterable[Exporter | type[Exporter] | str] | str | None,
-    judge: object,
-    tracer_provider: TracerProvider | None,
-    on_evaluation: object,
-    plain: Mapping[str, Any],
-    redact: Redact | bool | None = None,
-) -> Parts:
-    """Return the parts that keyword arguments, the environment and the defaults name.
-
-    Args:
-        metrics: names, classes or instances; None for every local default.
-        exporters: names, classes or instances; None for ``RAGEVAL_EXPORTERS``, else OpenTelemetry.
-        judge: see :func:`rageval_hooks.judges.base.resolve_judge`; None for ``RAGEVAL_JUDGE``, else no judge.
-        tracer_provider: for the OpenTelemetry exporter; None for the global one.
-        on_evaluation: a function of an Evaluation, or None.
-        plain: the fields of :class:`rageval_hooks.settings.Settings`.
-        redact: a function of a text, or a switch; None for the setting.
-
-    Raises:
-        ConfigurationError: something is wrong or contradictory; the message says what is valid.
-    """
-    # Wrong arguments must fail at the line that gives them, not later on a background thread.
-    _check_types(metrics=metrics, exporters=exporters, on_evaluation=on_evaluation)
-    # Settings take text; lists of classes and instances are resolved below.
-    settings = Settings.build(
-        metrics=_if_text(metrics),
-        exporters=_if_text(exporters),
-        judge=_if_text(judge),
-        **plain,
-    )
-    # The settings have parsed names in a text, and those of the environment.
-    for_exporters = settings
-    if metrics is not None and not isinstance(metrics, str):
-        metrics = list(metrics)
-        # Exporters choose what comes first by the names of the metrics.
-        names = tuple(str(getattr(found, "name", found)) for found in metrics)
-        for_exporters = settings.model_copy(update={"metrics": names})
-    made_exporters = _resolve_exporters(_parsed(exporters, settings.exporters), for_exporters, tracer_provider)
-    made_judge = _resolve_judge(judge, settings, plain)
-    # The judge comes before the metrics: which defaults run depends on it.
-    running = resolve_metrics(_parsed(metrics, settings.metrics), made_judge, settings)
-    thresholds = resolve_thresholds(running, settings, own=plain.get("thresholds") is not None)
-    return Parts(
-        settings=settings,
-        metrics=running,
-        exporters=made_exporters,
-        judge=made_judge,
-        thresholds=thresholds,
-        privacy=PrivacyPolicy.of(settings, redact),
-    )
-
-
-def _check_types(*, on_evaluation: object, **lists: object) -> None:
-    """Check the arguments that the settings do not know.
-
-    Raises:
-        ConfigurationError: an argument has another type.
-    """
-    if on_evaluation is not None and not callable(on_evaluation):
-        raise ConfigurationError(f"on_evaluation must be a function of an Evaluation, not {on_evaluation!r}")
-    for name, value in lists.items():
-        if not isinstance(value, Iterable | None):
-            raise ConfigurationError(f"{name} must be a list of names, classes or instances, not {value!r}")
-
-
-def _if_text(given: object) -> str | None:
-    """Return an argument that is text, as in the environment: ``"groundedness,latency"``."""
-    return given if isinstance(given, str) else None
-
-
-def _parsed(given: T | str | None, by_settings: T) -> T:
-    """Return what was given in code; the names that the settings have parsed for a text, and for None."""
-    return by_settings if isinstance(given, str | None) else given
-
-
-def _resolve_exporters(
+def resolve_exporters(
     given: Iterable[Exporter | type[Exporter] | str], settings: Settings, tracer_provider: TracerProvider | None
 ) -> list[Exporter]:
+    """Return exporters by name, class or instance.
+
+    Args:
+        given: the exporters.
+        settings: the settings of those that are created.
+        tracer_provider: for the OpenTelemetry exporter; None for the global one.
+
+    Raises:
+        ConfigurationError: a name is unknown, or no exporter uses the provider.
+    """
     named = list(given)
     made = [shared_exporters.get(item, settings, tracer_provider) for item in named if item != AUTOMATIC]
     if AUTOMATIC in named:
@@ -141,33 +49,35 @@ def _resolve_exporters(
     return made
 
 
-def _resolve_judge(given: object, settings: Settings, plain: Mapping[str, Any]) -> Judge | None:
+def budgeted_judge(given: object, settings: Settings, plain: Mapping[str, Any]) -> Judge | None:
+    """Return the judge with its budget; None without a judge.
+
+    Args:
+        given: see :func:`rageval_hooks.judges.base.resolve_judge`; None for that of the settings.
+        settings: the settings.
+        plain: those of them that were given in code.
+
+    Raises:
+        ConfigurationError: the judge cannot be created, or an option needs a judge and there is none.
+    """
     wanted = settings.judge if given is None else given
-    if wanted is None:
-        _check_no_judge_options(plain)
-        return None
-    return within_budget(resolve_judge(wanted, **settings.judge_options), settings)
-
-
-def _check_no_judge_options(plain: Mapping[str, Any]) -> None:
+    if wanted is not None:
+        return within_budget(resolve_judge(wanted, **settings.judge_options), settings)
     # A rate by metric names may be for local metrics; a single rate is for judge metrics only.
     is_single_rate = isinstance(plain.get("judge_sample_rate"), (int, float))
     if plain.get("judge_options") or plain.get("judge_budget") or is_single_rate:
         raise ConfigurationError(
             f"judge_options, judge_budget and judge_sample_rate need a judge: {_HOW_TO_NAME_A_JUDGE}; or omit them"
         )
+    return None
 
 
 def within_budget(judge: Judge, settings: Settings) -> Judge:
     """Return the judge with the budget of the settings; the judge itself if they set none."""
     if not settings.judge_budget:
         return judge
-    return with_budget(judge, settings.judge_budget, _budget_store(settings))
-
-
-def _budget_store(settings: Settings) -> str:
     store = settings.judge_budget_store
-    return _BUDGET_FILE if store is None else store.get_secret_value()
+    return with_budget(judge, settings.judge_budget, _BUDGET_FILE if store is None else store.get_secret_value())
 
 
 def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None, settings: Settings) -> list[Metric]:
@@ -183,28 +93,16 @@ def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None, sett
             none, or there is a judge and no metric needs it.
     """
     if given is None:
-        return _default_metrics(judge, settings)
+        # Metrics that the user names are not chosen like this: they need their judge.
+        kinds = [kind for kind in REGISTRY.builtin().values() if kind.default]
+        defaults = [kind.from_settings(settings) for kind in kinds]
+        return [metric for metric in defaults if judge is not None or not metric.asks_judge]
     # The same metric twice, for example by name and as a class, is computed once: the first one.
     unique: dict[tuple[type[Metric], str], Metric] = {}
     for item in given:
         metric = REGISTRY.create(item, make=lambda kind: kind.from_settings(settings))
         unique.setdefault((type(metric), metric.name), metric)
     metrics = list(unique.values())
-    _check_scores(metrics)
-    _check_judge(metrics, judge)
-    return metrics
-
-
-def _default_metrics(judge: Judge | None, settings: Settings) -> list[Metric]:
-    """Return the defaults that can run. Metrics that the user names are not chosen like this: they need their judge."""
-    kinds = [kind for kind in REGISTRY.builtin().values() if kind.default]
-    defaults = [kind.from_settings(settings) for kind in kinds]
-    if judge is not None:
-        return defaults
-    return [metric for metric in defaults if not metric.asks_judge]
-
-
-def _check_scores(metrics: Iterable[Metric]) -> None:
     owners: dict[str, Metric] = {}
     for metric in metrics:
         for definition in metric.scores:
@@ -212,22 +110,14 @@ def _check_scores(metrics: Iterable[Metric]) -> None:
             # Two values under one name could not be told apart in any backend.
             if other is not metric:
                 raise ConfigurationError(f"two metrics compute a score {definition.name!r}: {other!r} and {metric!r}")
-
-
-def _check_judge(metrics: Iterable[Metric], judge: Judge | None) -> None:
     asking = [metric.name for metric in metrics if metric.asks_judge]
-    if judge is None:
-        _check_without_judge(asking)
+    if asking and judge is None:
+        need = "needs" if len(asking) == 1 else "need"
+        raise ConfigurationError(f"{', '.join(asking)} {need} a judge: {_HOW_TO_NAME_A_JUDGE}")
     # A judge that is never asked usually means that a metric was forgotten.
-    elif not asking:
+    if judge is not None and not asking:
         raise ConfigurationError("a judge is given, but no metric asks it: add 'trace' to metrics, or omit the judge")
-
-
-def _check_without_judge(asking: Sequence[str]) -> None:
-    if not asking:
-        return
-    need = "needs" if len(asking) == 1 else "need"
-    raise ConfigurationError(f"{', '.join(asking)} {need} a judge: {_HOW_TO_NAME_A_JUDGE}")
+    return metrics
 
 
 def resolve_thresholds(metrics: Iterable[Metric], settings: Settings, *, own: bool) -> Thresholds:

@@ -23,12 +23,13 @@ from opentelemetry.context import Context
 from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.budgets import SharedBudgetJudge
+from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.metrics.base import AnyMetric, Metric
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
-from rageval_hooks.online.build import resolve_parts
+from rageval_hooks.online.build import budgeted_judge, resolve_exporters, resolve_metrics, resolve_thresholds
 from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.delivery import Delivery, shared_exporters
 from rageval_hooks.online.dispatch import Dispatcher, ThreadDispatcher
@@ -194,23 +195,43 @@ class Pipeline:
         Raises:
             ConfigurationError: something is wrong or contradictory; the message says what is valid.
         """
-        parts = resolve_parts(metrics, exporters, judge, tracer_provider, on_evaluation, plain, redact)
+        # Wrong arguments must fail at the line that gives them, not later on a background thread.
+        if on_evaluation is not None and not callable(on_evaluation):
+            raise ConfigurationError(f"on_evaluation must be a function of an Evaluation, not {on_evaluation!r}")
+        lists: dict[str, Any] = {"metrics": metrics, "exporters": exporters}
+        for name, value in lists.items():
+            if not isinstance(value, Iterable | None):
+                raise ConfigurationError(f"{name} must be a list of names, classes or instances, not {value!r}")
+        # Settings parse the names in a text, and those of the environment; lists of classes and instances stay.
+        texts = {name: value for name, value in {**lists, "judge": judge}.items() if isinstance(value, str)}
+        settings = Settings.build(**{**dict.fromkeys(("metrics", "exporters", "judge")), **texts}, **plain)
+        lists = {
+            name: getattr(settings, name) if isinstance(value, str | None) else list(value)
+            for name, value in lists.items()
+        }
+        # Exporters choose what comes first by the names of the metrics.
+        names = lists["metrics"] and tuple(str(getattr(found, "name", found)) for found in lists["metrics"])
+        for_exporters = settings.model_copy(update={"metrics": names})
+        made_exporters = resolve_exporters(lists["exporters"], for_exporters, tracer_provider)
+        made_judge = budgeted_judge(judge, settings, plain)
+        # The judge comes before the metrics: which defaults run depends on it.
+        running = resolve_metrics(lists["metrics"], made_judge, settings)
         # Models and the language detector load in the background, and import numpy. A child that is forked at that
         # moment could not import it again, not even for the application.
-        models = parts.settings.models
+        models = settings.models
         if {models.embedder, models.cross_encoder, models.nlp} != {LEXICAL} or find_spec("py3langid") is not None:
             with suppress(ImportError):
                 import_module("numpy")
         pipeline = cls(
-            parts.settings,
-            parts.metrics,
-            parts.exporters,
+            settings,
+            running,
+            made_exporters,
             Models(models),
-            judge=parts.judge,
-            thresholds=parts.thresholds,
+            judge=made_judge,
+            thresholds=resolve_thresholds(running, settings, own=plain.get("thresholds") is not None),
             on_evaluation=on_evaluation,
             tracer_provider=tracer_provider,
-            privacy=parts.privacy,
+            privacy=PrivacyPolicy.of(settings, redact),
         )
         shared_exporters.take(pipeline)
         return pipeline

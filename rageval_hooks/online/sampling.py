@@ -72,9 +72,25 @@ class MetricSampler:
     def __init__(self, metrics: Iterable[Metric], settings: Settings) -> None:
         metrics = tuple(metrics)
         self._names = tuple(metric.name for metric in metrics)
-        rates = _rates(metrics, self._names, settings)
-        self._samplers = {name: TraceSampler.of(rate, settings) for name, rate in rates.items()}
-        self.probabilities = {name: rates.get(name, settings.sample_rate) or 1.0 for name in self._names}
+        given = settings.judge_sample_rate
+        # A single rate is for judges, because they cost money; local metrics keep the rate of the turns.
+        judged = [metric.name for metric in metrics if metric.asks_judge]
+        rates = given if isinstance(given, dict) else dict.fromkeys(judged, given)
+        self.probabilities = dict.fromkeys(self._names, settings.sample_rate or 1.0)
+        self._samplers: dict[str, TraceSampler] = {}
+        for name, rate in rates.items():
+            if rate is None:
+                continue
+            if name not in self._names:
+                raise UnknownNameError("metric in judge_sample_rate", name, self._names, "These metrics run.")
+            # A metric runs only for turns that were captured, so a higher rate could not be reached.
+            if rate > settings.sample_rate:
+                raise ConfigurationError(
+                    f"judge_sample_rate ({name}: {rate:g}) is higher than sample_rate ({settings.sample_rate:g}): "
+                    "judged turns are a part of the evaluated turns"
+                )
+            self._samplers[name] = TraceSampler.of(rate, settings)
+            self.probabilities[name] = rate or 1.0
 
     def names(self, trace_id: int | None) -> tuple[str, ...]:
         """Return the names of the metrics that run for a turn; all for a turn without a trace."""
@@ -83,23 +99,3 @@ class MetricSampler:
         # A metric without a rate runs for every turn that is evaluated.
         dropped = {name for name, sampler in self._samplers.items() if not sampler.keeps(trace_id)}
         return tuple(name for name in self._names if name not in dropped)
-
-
-def _rates(metrics: Iterable[Metric], names: tuple[str, ...], settings: Settings) -> dict[str, float]:
-    """Return the rates of the metrics that have one of their own."""
-    given = settings.judge_sample_rate
-    if given is None:
-        return {}
-    # A single rate is for judges, because they cost money; local metrics keep the rate of the turns.
-    judged = [metric.name for metric in metrics if metric.asks_judge]
-    rates = dict(given) if isinstance(given, dict) else dict.fromkeys(judged, given)
-    for name, rate in rates.items():
-        if name not in names:
-            raise UnknownNameError("metric in judge_sample_rate", name, names, "These metrics run.")
-        # A metric runs only for turns that were captured, so a higher rate could not be reached.
-        if rate > settings.sample_rate:
-            raise ConfigurationError(
-                f"judge_sample_rate ({name}: {rate:g}) is higher than sample_rate ({settings.sample_rate:g}): judged "
-                "turns are a part of the evaluated turns"
-            )
-    return rates

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from opentelemetry import baggage, trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, DEFAULT_ON, Decision, Sampler
@@ -18,6 +20,7 @@ from rageval_hooks.turn import SpanReference
 __all__ = ["TurnContext", "TurnSelector"]
 
 
+@dataclass(slots=True, eq=False)
 class TurnContext:
     """The trace context of a new turn, and whether the turn is captured.
 
@@ -33,42 +36,22 @@ class TurnContext:
         caller_waits: True if another tracer's span is to have the scores. It ends when the caller's call returns.
     """
 
-    __slots__ = (
-        "caller_waits",
-        "context",
-        "flags",
-        "parent_span_id",
-        "preparations",
-        "probability",
-        "selected",
-        "span_id",
-        "trace_id",
-    )
-
-    def __init__(
-        self,
-        context: Context,
-        trace_id: int,
-        span_id: int,
-        parent_span_id: int,
-        flags: int,
-        selected: bool,
-        probability: float,
-    ) -> None:
-        self.context = context
-        self.trace_id = trace_id
-        self.span_id = span_id
-        self.parent_span_id = parent_span_id
-        self.flags = flags
-        self.selected = selected
-        self.probability = probability
-        self.preparations: list[Preparation] = []
-        self.caller_waits = False
+    context: Context
+    trace_id: int
+    span_id: int
+    parent_span_id: int
+    flags: int
+    selected: bool
+    probability: float
+    preparations: list[Preparation] = field(default_factory=list)
+    caller_waits: bool = False
 
     def span_reference(self) -> SpanReference:
         """Return the turn's own span, to which its scores belong."""
         # An empty context has no span, and looking for one takes a while.
         parent = trace.get_current_span(self.context).get_span_context() if self.context else None
+        # Baggage may hold any object, and a reference goes to other processes as JSON.
+        texts = {name: value for name, value in baggage.get_all(self.context).items() if isinstance(value, str)}
         reference = SpanReference(
             trace_id=f"{self.trace_id:032x}",
             span_id=f"{self.span_id:016x}",
@@ -76,16 +59,9 @@ class TurnContext:
             parent_span_id=f"{self.parent_span_id:016x}" if self.parent_span_id else None,
             parent_is_remote=parent is not None and parent.is_remote,
             trace_state=(parent.trace_state.to_header() or None) if parent is not None else None,
-            baggage=_text_baggage(self.context),
+            baggage=texts,
         )
         return reference.within(self.context)
-
-
-def _text_baggage(context: Context) -> dict[str, str]:
-    if not context:
-        return {}
-    # Baggage may hold any object, and a reference goes to other processes as JSON.
-    return {name: value for name, value in baggage.get_all(context).items() if isinstance(value, str)}
 
 
 class TurnSelector:
