@@ -210,7 +210,8 @@ class Pipeline:
             for name, value in lists.items()
         }
         # Exporters choose what comes first by the names of the metrics.
-        names = lists["metrics"] and tuple(str(getattr(found, "name", found)) for found in lists["metrics"])
+        named = lists["metrics"]
+        names = None if named is None else tuple(str(getattr(found, "name", found)) for found in named)
         for_exporters = settings.model_copy(update={"metrics": names})
         made_exporters = resolve_exporters(lists["exporters"], for_exporters, tracer_provider)
         made_judge = budgeted_judge(judge, settings, plain)
