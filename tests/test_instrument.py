@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 import pytest
@@ -51,6 +52,27 @@ def test_an_integration_that_cannot_be_imported_does_not_stop_the_application(
     assert handle.frameworks == ("langchain",)
     assert len(memory.evaluations) == 1
     assert "llama_index is not instrumented: ModuleNotFoundError" in caplog.text
+
+
+def test_a_framework_that_is_too_old_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is installed, but lacks what the integration needs. One that is not installed is no news."""
+    for name in [name for name in sys.modules if name.startswith("rageval_hooks.integrations.llama_index")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "llama_index_instrumentation", None)  # its import raises ImportError
+    with rageval_hooks.instrument(metrics=[], exporters=[]) as handle:
+        assert handle.frameworks == ("langchain",)
+
+    assert "llama_index is not instrumented" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr("importlib.metadata.version", not_installed)
+    with rageval_hooks.instrument(metrics=[], exporters=[]):
+        assert "not instrumented" not in caplog.text
+
+
+def not_installed(name: str) -> str:
+    raise PackageNotFoundError(name)
 
 
 def test_an_integration_that_cannot_be_attached_does_not_stop_the_application(

@@ -11,11 +11,12 @@ from opentelemetry import baggage
 from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.turn import SpanReference
 
-__all__ = ["context_attributes", "look_for_other_span", "may_have_other_span", "shares_spans", "span_reference"]
+__all__ = ["context_attributes", "look_for_other_span", "note_other_span", "shares_spans", "span_reference"]
 
 
 _ATTRIBUTES = ("session.id", "user.id", "metadata")
@@ -92,9 +93,19 @@ def shares_spans(recording: Recording) -> bool:
     return recording.owner.settings.spans in ("auto", "scores")
 
 
-def may_have_other_span(run: Run) -> bool:
-    """Return True for a run whose span matters: the root, or one that is a span of ours."""
-    return run.parent is None or run.kind in _STEPS
+def note_other_span(run: Run, find: Find) -> None:
+    """Note the span that another tracer has made for a run in progress, if there is one by now.
+
+    Args:
+        run: a run in progress.
+        find: looks for a span of a run of the same framework.
+    """
+    # The span matters of the root, and of a run that is a span of ours.
+    if run.parent is not None and run.kind not in _STEPS:
+        return
+    recording = shared_recorder().recording(run.id)
+    if recording is not None:
+        look_for_other_span(run, recording, find)
 
 
 def look_for_other_span(run: Run, recording: Recording, find: Find) -> None:

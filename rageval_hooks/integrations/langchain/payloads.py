@@ -156,8 +156,7 @@ def _jsonable(value: Any) -> Any:
 
 # --------------------------------------------------------------------------- documents
 
-_NOTHING_INSIDE = (str, bytes, int, float, type(None))
-"""Classes of values that hold no documents. Most values of a state are of these, so they are told apart first."""
+_ATOMS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 
 _DEPTH = 4
 """Containers within containers: a state, its field, a list of lists."""
@@ -183,7 +182,7 @@ class DocumentReader:
         A retriever's output is one list. A state or a mapping has one list per field with documents; a single document
         counts as a list, and lists of lists are joined. Documents may have a score next to them: ``(document, score)``.
         """
-        if is_a(value, _NOTHING_INSIDE):
+        if type(value) in _ATOMS:
             return []
         known = self._lists.get(id(value))
         if known is None:
@@ -207,25 +206,24 @@ class DocumentReader:
         return [passages for passages in made if list(map(passage_key, passages)) not in received]
 
     @or_else(())
-    def _search(self, value: Any, depth: int) -> Sequence[list[Passage]]:
-        if isinstance(value, _NOTHING_INSIDE):
+    def _search(self, value: Any, depth: int, *, in_list: bool = False) -> Sequence[list[Passage]]:
+        if type(value) in _ATOMS:  # most values of a state
             return ()
         passage = self._read(value)
         if passage is not None:
             return [[passage]]
         if depth == 0:
             return ()
-        if is_a(value, BaseMessage):
-            # A tool with response_format="content_and_artifact" returns its documents as the artifact of its message.
-            return self._search(getattr(value, "artifact", None), depth - 1)
-        if is_a(value, (list, tuple)):
-            # A conversation has the artifacts of earlier turns. Those that the model saw are read from its prompt.
-            inner = [self._search(item, depth - 1) for item in value[:_MOST_ITEMS] if not is_a(item, BaseMessage)]
+        if isinstance(value, BaseMessage):
+            # A tool with response_format="content_and_artifact" returns its documents as the artifact of its message. A
+            # conversation has those of earlier turns, too. What the model saw of them is read from its prompt.
+            return () if in_list else self._search(getattr(value, "artifact", None), depth - 1)
+        if isinstance(value, (list, tuple)):
+            inner = [self._search(item, depth - 1, in_list=True) for item in value[:_MOST_ITEMS]]
             return [list(chain.from_iterable(chain.from_iterable(inner)))]
         # A state, for example {"question": "…", "context": [Document(…), …]}.
         return list(chain.from_iterable(self._search(field, depth - 1) for field in _fields_of(value)))
 
-    @or_else(None)
     def _read(self, item: Any) -> Passage | None:
         """Return a document, or a pair of a document and its score, as a passage; None for anything else."""
         if isinstance(item, Document):
@@ -262,8 +260,6 @@ class DocumentReader:
 
 # --------------------------------------------------------------------------- copies
 
-
-_ATOMS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 
 _COPY_DEPTH = 10
 """Values within values that are copied: a state, its list of messages, a message's blocks."""

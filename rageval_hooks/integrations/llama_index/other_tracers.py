@@ -12,14 +12,12 @@ from llama_index_instrumentation import get_dispatcher
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, set_span_in_context
 
-from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.capture import trace_context
 from rageval_hooks.integrations.capture.runs import Recording, Run
-from rageval_hooks.integrations.capture.trace_context import look_for_other_span, may_have_other_span
 
 __all__ = ["context_of_root", "find_span", "note_other_span"]
 
 _logger = logging.getLogger(__name__)
-_recorder = shared_recorder()
 
 
 def _span_kept(module: str, kept: Any) -> Span | None:
@@ -42,12 +40,7 @@ def _span_kept(module: str, kept: Any) -> Span | None:
 
 def note_other_span(run: Run) -> None:
     """Note the span that another tracer has made for a run in progress, if there is one by now."""
-    # Usually ours is the only handler, besides the one that LlamaIndex has from the start.
-    if not may_have_other_span(run):
-        return
-    recording = _recorder.recording(run.id)
-    if recording is not None:
-        look_for_other_span(run, recording, find_span)
+    trace_context.note_other_span(run, find_span)
 
 
 def context_of_root(span_id: str) -> Context | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 
@@ -27,9 +27,6 @@ from rageval_hooks.turn import Passage
 __all__ = [
     "EarlierTools",
     "Marks",
-    "context_of",
-    "nodes_after",
-    "nodes_before",
     "passages_found",
     "passages_in_turn",
     "repetitions",
@@ -73,7 +70,7 @@ def passages_in_turn(
         answering: the call that wrote the answer.
         made: the passages that were made of nodes already.
     """
-    context_nodes, rebuilt_ids = context_of(runs)
+    context_nodes, rebuilt_ids = _context_of(runs)
     context = passages_of(context_nodes, made)
     retrievals = retrievals_of(runs)
     # An application's steps, tools and functions may call a vector store themselves, search the web, or receive
@@ -168,7 +165,26 @@ def nodes_after(run: Run) -> Snapshot | None:
     return nodes
 
 
-def context_of(runs: Sequence[Run]) -> tuple[Snapshot, frozenset[str]]:
+@dataclass(frozen=True, eq=False)
+class _Stage:
+    """Nodes on their way from the retriever to the prompt.
+
+    Attributes:
+        nodes: the nodes.
+        parent: the run around the retriever, reranker or synthesizer.
+        used: True if a synthesizer has put them into a prompt.
+    """
+
+    nodes: Snapshot
+    parent: Run | None
+    used: bool
+
+    @property
+    def ids(self) -> frozenset[str]:
+        return node_ids(self.nodes)
+
+
+def _context_of(runs: Sequence[Run]) -> tuple[Snapshot, frozenset[str]]:
     """Return the nodes that the answer was written from, in the order in which they were retrieved.
 
     The output of a reranker replaces its input. So do the nodes that a synthesizer was given: they may be fewer, cut
@@ -178,91 +194,38 @@ def context_of(runs: Sequence[Run]) -> tuple[Snapshot, frozenset[str]]:
     Returns:
         The nodes, and the ids of retrieved nodes from which an engine made nodes with new ids: citations.
     """
-    way = _WayOfNodes()
+    stages: list[_Stage] = []
+    given: list[_Stage] = []
+    retrieved_ids: set[str] = set()
+    repeated_ids: set[str] = set()
+    rebuilt_ids: set[str] = set()
     repeated = repetitions(runs)
     for run in _in_order(runs):
         if id(run) in repeated:
-            way.repeat(run)
-        elif run.kind == "synthesizer":
-            way.synthesize(run)
-        else:
-            way.retrieve(run)
-    return way.nodes, way.rebuilt_ids
-
-
-@dataclass
-class _Stage:
-    """Nodes on their way from the retriever to the prompt."""
-
-    nodes: Snapshot
-    parent: Run | None
-    used: bool = False
-    ids: frozenset[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.ids = node_ids(self.nodes)
-
-
-class _WayOfNodes:
-    """The latest stage of all nodes of a turn.
-
-    Attributes:
-        rebuilt_ids: the ids of retrieved nodes from which an engine made nodes with new ids.
-    """
-
-    def __init__(self) -> None:
-        self.rebuilt_ids: frozenset[str] = frozenset()
-        self._stages: list[_Stage] = []
-        self._given: list[_Stage] = []
-        self._retrieved_ids: set[str] = set()
-        self._repeated_ids: set[str] = set()
-
-    @property
-    def nodes(self) -> Snapshot:
-        """The nodes of all stages; those that no retriever found only if nothing was retrieved."""
-        stages = self._stages or self._given
-        return tuple(chain.from_iterable(stage.nodes for stage in stages))
-
-    def repeat(self, run: Run) -> None:
-        """Note a retriever that found known texts under new ids."""
-        self._repeated_ids |= node_ids(nodes_after(run) or ())
-
-    def retrieve(self, run: Run) -> None:
-        """Take over what a retriever found, or what a reranker left of its input."""
-        stage = _Stage(nodes_after(run) or (), run.parent)
-        # A reranker was given nodes of earlier stages, a retriever none.
-        self._replace(self._sharing(node_ids(nodes_before(run))), stage)
-        self._retrieved_ids |= stage.ids
-
-    def synthesize(self, run: Run) -> None:
-        """Take over what a synthesizer was given."""
-        stage = _Stage(nodes_before(run), run.parent, used=True)
+            repeated_ids |= node_ids(nodes_after(run) or ())
+            continue
+        is_synthesizer = run.kind == "synthesizer"
+        stage = _Stage(nodes_before(run) if is_synthesizer else nodes_after(run) or (), run.parent, is_synthesizer)
         # The evaluator's own query engine has a synthesizer too.
-        if stage.ids <= self._repeated_ids:
-            return
-        replaced = self._sharing(stage.ids)
-        if replaced or stage.ids & self._retrieved_ids:
-            self._replace(replaced, stage)
-            return
-
-        # No retriever found these ids. A citation engine makes such nodes from what its retriever found: the node "d1"
-        # becomes "Source 1: …" and "Source 2: …" with new ids.
-        originals = [known for known in self._unused() if known.ids and known.parent is run.parent]
-        if not originals:
-            self._given.append(stage)
-            return
-        self.rebuilt_ids = self.rebuilt_ids.union(*(original.ids for original in originals))
-        self._replace(originals, stage)
-
-    def _replace(self, replaced: Sequence[_Stage], stage: _Stage) -> None:
-        self._stages = [*(known for known in self._stages if known not in replaced), stage]
-
-    def _sharing(self, ids: frozenset[str]) -> list[_Stage]:
-        """Return the stages whose nodes go into the next one, and have not been in a prompt yet."""
-        return [stage for stage in self._unused() if stage.ids & ids]
-
-    def _unused(self) -> list[_Stage]:
-        return [stage for stage in self._stages if not stage.used]
+        if is_synthesizer and stage.ids <= repeated_ids:
+            continue
+        unused = [known for known in stages if not known.used]
+        # A reranker and a synthesizer were given nodes of earlier stages, a retriever none.
+        given_ids = node_ids(nodes_before(run))
+        replaced = [known for known in unused if known.ids & given_ids]
+        if is_synthesizer and not replaced and not stage.ids & retrieved_ids:
+            # No retriever found these ids. A citation engine makes such nodes from what its retriever found: the node
+            # "d1" becomes "Source 1: …" and "Source 2: …" with new ids.
+            replaced = [known for known in unused if known.ids and known.parent is run.parent]
+            if not replaced:
+                given.append(stage)
+                continue
+            rebuilt_ids.update(*(known.ids for known in replaced))
+        stages = [*(known for known in stages if known not in replaced), stage]
+        if not is_synthesizer:
+            retrieved_ids |= stage.ids
+    nodes = chain.from_iterable(stage.nodes for stage in stages or given)
+    return tuple(nodes), frozenset(rebuilt_ids)
 
 
 def repetitions(runs: Sequence[Run]) -> set[int]:

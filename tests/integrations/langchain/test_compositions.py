@@ -184,6 +184,11 @@ class TestRetrieversWithinRetrievers:
         assert turn.response == "In 2019."
         assert ids(turn) == ["d1", "d2"]
         assert [message.role for message in turn.prompt] == ["system", "user"]
+        # The call inside the retriever is part of the search.
+        answering = turn.steps[-1]
+        assert (answering.kind, kinds(turn).count("llm")) == ("llm", 2)
+        assert turn.timing is not None
+        assert turn.timing.generation == pytest.approx((answering.ended_at - answering.started_at) / 1e9)
 
     def test_a_rewritten_query(self, captured: Captured) -> None:
         """The query of the retriever is kept if it differs from the question."""

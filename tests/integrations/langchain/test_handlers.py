@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
+from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 
 import rageval_hooks
@@ -166,6 +167,22 @@ def test_on_evaluation_has_the_callers_context_variables() -> None:
         request.set("request 7")
         lcel().invoke(QUESTION)
         assert seen == ["request 7"]
+
+
+@pytest.mark.parametrize(
+    ("message", "response_id"),
+    [
+        (AIMessage("In 2019.", response_metadata={"id": "chatcmpl-1"}), "chatcmpl-1"),
+        (AIMessage("In 2019.", id="resp_1"), "resp_1"),
+        (AIMessage("In 2019."), None),
+    ],
+    ids=["reported", "the message's", "LangChain's own"],
+)
+def test_the_providers_id_of_a_completion(captured: Captured, message: AIMessage, response_id: str | None) -> None:
+    """Ids that LangChain makes up are not the provider's."""
+    lcel(lambda messages: message).invoke(QUESTION)
+
+    assert captured.turn.steps[-1].response_id == response_id
 
 
 class TestTheTable:

@@ -287,6 +287,17 @@ def test_another_version_of_a_tracer_costs_only_its_spans(monkeypatch: pytest.Mo
     assert "rag RunnableSequence" in {span.name for span in spans.ours}
 
 
+def test_the_log_names_the_tracer_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """So a missing span of ours is no riddle."""
+    monkeypatch.setattr("rageval_hooks.integrations.capture.trace_context._named", set())
+    caplog.set_level("INFO")
+    traced("OpenInference")
+    traced("OpenInference")
+
+    line = "openinference.instrumentation.langchain makes spans, so the scores are added to those"
+    assert caplog.text.count(line) == 1
+
+
 def test_an_invalid_span_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tracer that is switched off makes spans without ids."""
     OpenInferenceTracer = pytest.importorskip("openinference.instrumentation.langchain._tracer").OpenInferenceTracer

@@ -14,25 +14,19 @@ from uuid import UUID
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, set_span_in_context
 
-from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.capture import trace_context
 from rageval_hooks.integrations.capture.runs import Recording, Run
-from rageval_hooks.integrations.capture.trace_context import look_for_other_span, may_have_other_span
 from rageval_hooks.integrations.langchain.other_tracers import instrumentors, langfuse, langsmith
 
 __all__ = ["context_of_root", "note_other_span", "unwatch", "watch"]
 
 _logger = logging.getLogger(__name__)
 
-_recorder = shared_recorder()
-
 
 def note_other_span(run: Run) -> None:
     """Note the span that another tracer has made for a run in progress, if there is one by now."""
-    if not may_have_other_span(run) or not _is_any_active():
-        return
-    recording = _recorder.recording(run.id)
-    if recording is not None:
-        look_for_other_span(run, recording, _find_span)
+    if _is_any_active():
+        trace_context.note_other_span(run, _find_span)
 
 
 def context_of_root(run_id: UUID) -> Context | None:

@@ -148,7 +148,7 @@ def _structured_text(value: Any) -> str:
 
     The schema is a pydantic class, a dataclass or a TypedDict: Answer(answer="In 1869.", sources=[1]).
     """
-    fields = dict(value) if is_structured_answer(value) else dict(fields_by_name(value))
+    fields = fields_by_name(value)
     for is_answer in (_is_certain_answer, _is_object):
         if (text := _under_answer_key(fields, None, is_answer)) is not None:
             return text
@@ -205,19 +205,11 @@ def _answers_within(fields: Mapping[Any, Any], depth: int = _DEPTH) -> list[str]
         return []
     found: list[str] = []
     for item in islice(fields.values(), _MOST_FIELDS):
-        inner = _fields_of_wrapper(item)
+        inner = fields_by_name(item)
         if text := _under_answer_key(inner, None, _is_certain_answer):
             found.append(text)
         found += _answers_within(inner, depth - 1)
     return found
-
-
-@or_else({})
-def _fields_of_wrapper(item: Any) -> Mapping[Any, Any]:
-    """Return the fields of a mapping or of a pydantic object that may wrap the answer, for example of "data"."""
-    if isinstance(item, Mapping):
-        return item
-    return dict(item) if is_structured_answer(item) else {}
 
 
 def _first_matching(texts: Sequence[str], written: Sequence[str], matches: Callable[[str, str], bool]) -> str:
