@@ -195,8 +195,8 @@ def score(
     if missing:
         typer.echo(f"not in the columns of open-rag-eval, only in .jsonl or native columns: {', '.join(missing)}")
     # Without a single score the output is of no use; the reason of the first result explains it.
-    if not scored.results["scored"]:
-        typer.echo(f"rageval-hooks: no scores were produced; the first result: {scored.why_not}", err=True)
+    if not scored.counts.results["scored"]:
+        typer.echo(f"rageval-hooks: no scores were produced; the first result: {scored.counts.why_not}", err=True)
     elif scored.broken:
         typer.echo(f"rageval-hooks: {scored.broken}. The other scores are written", err=True)
     raise typer.Exit(_status(scored))
@@ -232,7 +232,7 @@ def _records(
 
 def _status(scored: Scored) -> int:
     # Continuous integration must not take a file without judgements for a finished one.
-    if scored.broken or not scored.results["scored"]:
+    if scored.broken or not scored.counts.results["scored"]:
         return 2
     return 1 if scored.bad else 0
 
@@ -240,23 +240,25 @@ def _status(scored: Scored) -> int:
 def _without_column(scored: Scored) -> list[str]:
     from rageval_hooks.offline.records.open_rag_eval import has_place
 
-    return sorted(name for name in scored.names if not has_place(name))
+    return sorted(name for name in scored.counts.names if not has_place(name))
 
 
 def _summary(file: Path, outputs: list[Path], scored: Scored) -> list[str]:
     from rageval_hooks.text.wording import counted
 
+    lines = [scored.counts.verdict_line()] if scored.counts.verdicts else []
     if scored.finished:
-        return [f"{outputs[0]} is finished: {counted(scored.turns, 'turn')}, nothing to do. To score again: --restart"]
+        turns = counted(scored.counts.turns, "turn")
+        return [*lines, f"{outputs[0]} is finished: {turns}, nothing to do. To score again: --restart"]
     before = ""
     # The user paid for these in an earlier call.
     if scored.resumed:
         before += f" ({scored.resumed} of them before an interruption)"
     if scored.reused:
         before += f" ({scored.reused} of them reused)"
-    counts = scored.results
-    lines = [
-        f"scored {counted(scored.turns, 'turn')} of {file}{before}: {', '.join(map(str, outputs))}",
+    counts = scored.counts.results
+    lines += [
+        f"scored {counted(scored.counts.turns, 'turn')} of {file}{before}: {', '.join(map(str, outputs))}",
         f"{counted(counts['scored'], 'score')}, {counts['skipped']} skipped, {counts['failed']} failed",
     ]
     if scored.spent.calls:

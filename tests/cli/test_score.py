@@ -16,6 +16,7 @@ import pytest
 
 from rageval_hooks import Score
 from rageval_hooks.offline.records import read_records
+from rageval_hooks.score import Failed
 from tests.cli.test_cli import COMMAND, run
 from tests.judges.server import Gate, JudgeServer, answer, held
 from tests.offline.records.test_readers import write_csv, write_lines
@@ -53,12 +54,32 @@ class TestFiles:
         result = run("score", str(file), *LEXICAL, "-o", str(output), "--threshold", "groundedness=0.7")
         records = list(read_records(output))
 
-        assert result.stdout.splitlines()[0] == f"scored 6 turns of {file}: {output}"
+        assert result.stdout.splitlines()[:2] == ["verdict: 6 good (100%)", f"scored 6 turns of {file}: {output}"]
         assert result.stderr == ""
         assert [record.id for record in records] == ["1", "2", "3", "4", "5", "6"]
         assert {"groundedness", "answer_relevance", "context_relevance"} <= set(values(output)[0])
         assert {s.label for record in records for s in record.scores() if s.name == "groundedness"} == {"pass"}
         assert sorted(item.name for item in file.parent.iterdir()) == ["in.jsonl", "out.jsonl", "out.jsonl.done.jsonl"]
+
+    def test_the_verdicts_are_first(self, tmp_path: Path) -> None:
+        """In the summary, also of a finished file, in both kinds of files, and in a table that is read again."""
+        said = ["It was opened in 2019.", "It was opened in 1978 by Carl for 500 euros.", "I don't know."]
+        path = write_lines(
+            tmp_path / "in.jsonl", [{**row, "response": text} for row, text in zip(rows(3), said, strict=True)]
+        )
+        outputs = [tmp_path / "out.jsonl", tmp_path / "out.csv"]
+        arguments = ("score", str(path), *LEXICAL, "-o", str(outputs[0]), "-o", str(outputs[1]))
+
+        line = "verdict: 1 good (33%), 1 bad (33%), 1 declined (33%)"
+        assert [run(*arguments).stdout.splitlines()[0] for _ in range(2)] == [line, line]
+        assert [row["verdict.label"] for row in table(outputs[1])] == ["good", "bad", "declined"]
+        for output in outputs:
+            first = [record.results[0] for record in read_records(output)]
+            assert [(result.name, result.label) for result in first if not isinstance(result, Failed)] == [
+                ("verdict", "good"),
+                ("verdict", "bad"),
+                ("verdict", "declined"),
+            ]
 
     def test_labels_are_there_by_default(self, file: Path) -> None:
         """In both kinds of files; the report counts them; ``none`` removes them."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.offline.dataset.rows import Dataset, import_pandas
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.score import Evaluation, Score, is_about_turn
+from rageval_hooks.score import Evaluation, Failed, Score, is_about_turn
 from rageval_hooks.text.formatting import flat, shorten, show_value
 from rageval_hooks.turn_html import html_table
 
@@ -100,11 +100,12 @@ def _score_columns(records: Sequence[Record | None]) -> tuple[dict[str, list[Any
     reasons: dict[str, dict[int, Any]] = defaultdict(dict)
     for position, record in enumerate(records):
         for result in filter(is_about_turn, record.results if record is not None else ()):
-            if not isinstance(result, Score):
+            if isinstance(result, Score):
+                values[result.name][position] = result.value
+            else:
                 reasons[result.name][position] = f"{result.status}: {result.reason}"
-                continue
-            values[result.name][position] = result.value
-            if result.label is not None:
+            # A skipped verdict has a label, too: "declined".
+            if not isinstance(result, Failed) and result.label is not None:
                 labels[result.name][position] = result.label
     usable = sum(record is not None for record in records)
     skipped: dict[str, str] = {}

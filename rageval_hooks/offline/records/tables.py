@@ -90,7 +90,8 @@ def _cells(result: Result) -> Mapping[str, Any]:
     if isinstance(result, Failed):
         return {_REASON: f"{_FAILED}{result.error_type}: {result.message}"}
     if isinstance(result, Skipped):
-        return {_REASON: f"{_SKIPPED}{result.reason}"}
+        # A verdict without a number says so: "declined".
+        return {_REASON: f"{_SKIPPED}{result.reason}"} | ({} if result.label is None else {_LABEL: result.label})
     cells: dict[str, Any] = {"": result.value}
     if result.label is not None:
         cells[_LABEL] = result.label
@@ -168,7 +169,8 @@ def _result(name: str, row: Mapping[str, Any]) -> Result | None:
     if is_missing(value):
         reason = str(row.get(name + _REASON))
         if reason.startswith(_SKIPPED):
-            return Skipped(name=name, reason=reason.removeprefix(_SKIPPED))
+            label = None if is_missing(label) else str(label)
+            return Skipped(name=name, reason=reason.removeprefix(_SKIPPED), label=label)
         if not reason.startswith(_FAILED):
             return None
         kind, _, message = reason.removeprefix(_FAILED).partition(": ")

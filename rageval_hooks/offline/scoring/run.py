@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain, islice
 from typing import TypeGuard
 
@@ -23,17 +23,20 @@ from rageval_hooks.errors import (
 )
 from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, without_budget
 from rageval_hooks.offline.jobs.journal import Journal
-from rageval_hooks.offline.jobs.running import Advance
+from rageval_hooks.offline.jobs.running import Advance, work_together
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.scorer import Details, RecordScorer, ScorerSetup, skipped_metrics, with_details
 from rageval_hooks.offline.scoring.workers import Counts, WorkerPool
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.privacy import PrivacyPolicy
-from rageval_hooks.score import Evaluation, Failed, Result, Score
+from rageval_hooks.score import Evaluation, Failed, Result, Score, verdict_first
 from rageval_hooks.settings import LEXICAL
 
 __all__ = ["ScoringRun", "records_in"]
+
+Batch = Sequence[tuple[int, Record]]
+"""Records with their positions in the input."""
 
 # Local models share the cores of one machine: more threads make each of them slower.
 _LOCAL_THREADS = 2
@@ -85,8 +88,7 @@ class ScoringRun:
         privacy: what the journal may hold.
 
     Attributes:
-        results: number of results of each status.
-        names: names of the scores of whole turns.
+        counts: the results so far.
         broken: what is wrong with the judge, if it answered nothing while other metrics made scores.
 
     Raises:
@@ -107,8 +109,7 @@ class ScoringRun:
         for name, number in (("concurrency", concurrency), ("workers", workers)):
             if number is not None and number < 1:
                 raise ConfigurationError(f"{name} is {number}: it must be a whole number from 1")
-        self.results: Counter[str] = Counter()
-        self.names: set[str] = set()
+        self.counts = Counts.of(records_in(journal))
         self.broken: str | None = None
         self._journal = journal
         self._budget = budget
@@ -150,15 +151,15 @@ class ScoringRun:
         try:
             waiting = await self._start_workers(self._missing(records, advance))
             if self._pool is not None and len(self._setup.metrics) == len(self._metrics):
-                work = (self._score_in_worker(self._pool, batch, advance) for batch in _batches(waiting, _BATCH))
-                await _run_all(work, self._pool.capacity)
+                score = partial(self._score_in_worker, self._pool)
+                await _run_all(score, _batches(waiting, _BATCH), self._pool.capacity, advance)
             elif self._pool is None and not self._judge_metrics:
                 batches = _batches(waiting, _BATCH if self._is_all_rules else 1)
-                await _run_all((self._score_here(batch, advance) for batch in batches), self._threads)
+                await _run_all(self._score_here, batches, self._threads, advance)
             else:
                 # A worker has two turns at a time, so that it never waits for its next one.
                 at_a_time = max(self._concurrency, self._pool.capacity if self._pool else 0)
-                await _run_all((self._score(index, record, advance) for index, record in waiting), at_a_time)
+                await _run_all(self._score, _batches(waiting, 1), at_a_time, advance)
             self._end()
         finally:
             # Also those that several metrics wait for together.
@@ -174,15 +175,10 @@ class ScoringRun:
 
     def keep(self, index: int, record: Record) -> None:
         """Note a record with all its results."""
-        self.count(Counts.of([record]))
+        self.counts = self.counts.plus(Counts.of([record]))
         # The engine has made the texts of the results from the redacted turn.
         kept = record.redacted(self._privacy).model_copy(update={"results": record.results})
         self._journal.append(str(index), kept.to_json().encode(), self._budget.spent.model_dump())
-
-    def count(self, counts: Counts) -> None:
-        """Add what was counted elsewhere."""
-        self.results.update(counts.results)
-        self.names |= counts.names
 
     def _missing(self, records: Iterable[tuple[int, Record]], advance: Advance) -> Iterator[tuple[int, Record]]:
         for index, record in records:
@@ -202,25 +198,24 @@ class ScoringRun:
             self._pool = await WorkerPool.start(self._setup, number)
         return chain(first, records)
 
-    async def _score_in_worker(self, pool: WorkerPool, batch: Sequence[tuple[int, Record]], advance: Advance) -> None:
+    async def _score_in_worker(self, pool: WorkerPool, batch: Batch) -> None:
         """Score records whose metrics are all computed by a worker."""
         counts, lines = await pool.score([record for _, record in batch])
         # The lines go to the journal as they are: this process would be the bottleneck if it read them.
         for (index, _), line in zip(batch, lines, strict=True):
             self._journal.append(str(index), line, self._budget.spent.model_dump())
-        self.count(counts)
-        advance(len(batch))
+        self.counts = self.counts.plus(counts)
 
-    async def _score_here(self, batch: Sequence[tuple[int, Record]], advance: Advance) -> None:
+    async def _score_here(self, batch: Batch) -> None:
         """Score records whose metrics are all local, on a thread of this process."""
         records = [record for _, record in batch]
         scored = await asyncio.get_running_loop().run_in_executor(self._executor, self._scorer.score, records)
         for (index, _), record in zip(batch, scored, strict=True):
             self.keep(index, record)
-        advance(len(batch))
 
-    async def _score(self, index: int, record: Record, advance: Advance) -> None:
+    async def _score(self, batch: Batch) -> None:
         """Score a record with metrics of several kinds."""
+        [(index, record)] = batch
         wanted = [metric.name for metric in self._metrics]
         # What an interrupted run has paid for is in the journal, metric by metric.
         results: dict[str, Sequence[Result]] = {
@@ -234,11 +229,10 @@ class ScoringRun:
         computed = [result for name in wanted for result in results[name]]
         others = [result for result in record.results if not self._is_requested(result)]
         detailed = [with_details(result, self._details) for result in computed]
-        done = record.model_copy(update={"results": (*others, *detailed)})
+        done = record.model_copy(update={"results": verdict_first((*others, *detailed))})
         # Results from the journal say nothing about whether the judge works now.
         asked = self._judge_metrics.intersection(job.names)
         self._write_or_hold(index, done, [result for result in computed if result.metric in asked])
-        advance(1)
 
     async def _evaluate(self, index: int, record: Record, job: Job, results: dict[str, Sequence[Result]]) -> None:
         """Compute a job's metrics, by a worker where it can, and add their results."""
@@ -366,32 +360,20 @@ def _is_about_the_request(outage: Failed) -> bool:
     return isinstance(details, Mapping) and details.get("status") in _REQUEST_STATUSES
 
 
-def _batches(records: Iterator[tuple[int, Record]], size: int) -> Iterator[Sequence[tuple[int, Record]]]:
+def _batches(records: Iterator[tuple[int, Record]], size: int) -> Iterator[Batch]:
     while batch := list(islice(records, size)):
         yield batch
 
 
-async def _run_all(work: Iterable[Coroutine[None, None, None]], at_a_time: int) -> None:
-    """Run coroutines, so many at a time; the first error is raised."""
-    running: set[asyncio.Task[None]] = set()
-    try:
-        for coroutine in work:
-            running.add(asyncio.create_task(coroutine))
-            # Lets the task start, and lets an interruption through.
-            await asyncio.sleep(0)
-            while len(running) >= at_a_time:
-                running = await _first_done(running)
-        while running:
-            running = await _first_done(running)
-    finally:
-        for task in running:
-            task.cancel()
-        # Several tasks may have failed; one of the errors is raised already.
-        await asyncio.gather(*running, return_exceptions=True)
+async def _run_all(
+    score: Callable[[Batch], Awaitable[None]], batches: Iterator[Batch], at_a_time: int, advance: Advance
+) -> None:
+    """Score batches, so many at a time; the first error is raised."""
 
+    # Workers share the iterator: each batch is taken once.
+    async def take() -> None:
+        for batch in batches:
+            await score(batch)
+            advance(len(batch))
 
-async def _first_done(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
-    return running
+    await work_together(take, at_a_time)

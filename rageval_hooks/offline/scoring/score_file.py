@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,35 +50,29 @@ class Scored:
     """The result of a run.
 
     Attributes:
-        turns: number of turns with results.
-        resumed: how many of them an interrupted run had scored.
+        counts: turns with results, and their results.
+        resumed: how many of the turns an interrupted run had scored.
         reused: how many of them have results from the finished output that this run extended.
         finished: True if the output was already complete, so that nothing was done.
         bad: number of rows that could not be used.
         first_bad: the first of these rows.
         errors: the file that these rows were written to.
-        results: number of results of each status.
-        names: names of the scores of whole turns.
         spent: requests and cost of the judge, earlier runs included.
         budget: the budget that was used up, in words.
         left_out: number of requests that were not sent because of the budget.
-        why_not: the reason of the first result that is not a score, if there is no score.
         broken: the error of a judge that answered nothing, while other metrics made scores.
     """
 
-    turns: int = 0
+    counts: Counts = field(default_factory=Counts)
     resumed: int = 0
     reused: int = 0
     finished: bool = False
     bad: int = 0
     first_bad: BadRow | None = None
     errors: Path | None = None
-    results: Counter[str] = field(default_factory=Counter)
-    names: set[str] = field(default_factory=set)
     spent: Spent = field(default_factory=Spent)
     budget: str | None = None
     left_out: int = 0
-    why_not: str | None = None
     broken: str | None = None
 
 
@@ -155,7 +147,7 @@ def score_file(
 
     earlier = None if restart else earlier_result(outputs, work)
     if earlier is not None and _is_finished(earlier, outputs):
-        return _already_finished(outputs[0])
+        return Scored(counts=Counts.of(read_records(outputs[0])), finished=True)
     reusable = {} if earlier is None else _reusable(path, outputs[0], read(), privacy)
     with Journal(journal_path(outputs[0]), settings, restart=restart) as journal:
         budget = Budget(max_calls, max_cost, Spent.model_validate(journal.spent))
@@ -168,54 +160,48 @@ def score_file(
             details=details,
             privacy=privacy,
         )
-        scored = Scored(resumed=len(positions_in(journal)), errors=bad_rows.path, results=run.results, names=run.names)
-        run.count(Counts.of(records_in(journal)))
+        scored = Scored(resumed=run.counts.turns, errors=bad_rows.path)
+
+        def records(bad: BadRows) -> Iterator[tuple[int, Record]]:
+            """Yield the usable records with their positions. Those with results of a finished output are kept first."""
+            # Bad rows have no position, so that outputs have no gaps.
+            index = 0
+            for _, item in read():
+                if isinstance(item, BadRow):
+                    bad.add(item)
+                    continue
+                # Results of an earlier run may have texts that were not redacted.
+                redacted = item.redacted(privacy)
+                record = item.model_copy(update={"results": redacted.results}) if item.results else item
+                results = reusable.get(_turn_key(redacted)) if reusable else None
+                if results is not None:
+                    names = {result.name for result in results}
+                    others = [result for result in record.results if result.name not in names]
+                    run.keep(index, record.model_copy(update={"results": (*others, *results)}))
+                    scored.reused += 1
+                yield index, record
+                index += 1
+
         with bad_rows as bad:
-            records: Iterator[tuple[int, Record]] = _usable(read(), bad, privacy)
-            if reusable:
-                records = _with_reused(records, reusable, run, scored, privacy)
-            asyncio.run(run.run(records, advance))
+            asyncio.run(run.run(records(bad), advance))
         scored.bad, scored.first_bad = bad.count, bad.first
         done = positions_in(journal)
-        scored.turns = len(done)
         if not done:
             raise _no_rows(path, bad)
-        if not run.results["scored"]:
-            scored.why_not = _why_not(records_in(journal))
+
+        def give(order: Sequence[int] | None = None, /) -> Iterator[Record]:
+            return records_in(journal, done if order is None else [done[place] for place in order])
+
         for output in outputs:
             lines = (journal.raw(str(index)) for index in done)
-            give = partial(_records_at, journal, done)
             write_output(output, give, columns, lines=lines, closeness=closeness)
         # Judgements that are missing are tried again by the same command.
         mark_finished(outputs, {**work, _COMPLETE: not run.broken and not budget.refused})
         journal.remove()
-    scored.broken = run.broken
+    scored.counts, scored.broken = run.counts, run.broken
     scored.spent, scored.left_out = budget.spent, budget.refused
     scored.budget = budget.reason if budget.refused else None
     return scored
-
-
-def _records_at(journal: Journal, done: Sequence[int], order: Sequence[int] | None = None, /) -> Iterator[Record]:
-    return records_in(journal, done if order is None else [done[place] for place in order])
-
-
-def _already_finished(output: Path) -> Scored:
-    counts = Counts.of(read_records(output))
-    scored = Scored(finished=True, results=Counter(counts.results), names=set(counts.names))
-    scored.turns = sum(1 for _ in read_records(output))
-    if not scored.results["scored"]:
-        scored.why_not = _why_not(read_records(output))
-    return scored
-
-
-def _why_not(records: Iterable[Record]) -> str | None:
-    """Return the reason of the first result that is not a score."""
-    # One reason is shown if nothing was scored; the first is as good as any.
-    for record in records:
-        for result in record.results:
-            if not isinstance(result, Score):
-                return f"{result.name}: {result.reason.removeprefix(f'{result.name}: ')}"
-    return None
 
 
 def _is_finished(earlier: EarlierResult, outputs: Sequence[Path]) -> bool:
@@ -273,37 +259,6 @@ def _is_final(result: Result) -> bool:
     # A larger budget may allow what an earlier one prevented.
     is_skipped = isinstance(result, Skipped) and _BUDGET_SPENT.fullmatch(result.reason) is None
     return isinstance(result, Score) or is_skipped
-
-
-def _usable(items: Iterable[tuple[int, Item]], errors: BadRows, privacy: PrivacyPolicy) -> Iterator[tuple[int, Record]]:
-    """Yield the usable records with their positions; the other rows go to the file for bad rows."""
-    # Bad rows have no position, so that outputs have no gaps.
-    index = 0
-    for _, item in items:
-        if isinstance(item, BadRow):
-            errors.add(item)
-        else:
-            # Results of an earlier run may have texts that were not redacted.
-            yield index, item.model_copy(update={"results": item.redacted(privacy).results}) if item.results else item
-            index += 1
-
-
-def _with_reused(
-    records: Iterable[tuple[int, Record]],
-    reusable: Mapping[str, tuple[Result, ...]],
-    run: ScoringRun,
-    scored: Scored,
-    privacy: PrivacyPolicy,
-) -> Iterator[tuple[int, Record]]:
-    """Yield records; those with results of a finished file go to the journal first, so that they are not scored."""
-    for index, record in records:
-        results = reusable.get(_turn_key(record.redacted(privacy)))
-        if results is not None:
-            names = {result.name for result in results}
-            others = [result for result in record.results if result.name not in names]
-            run.keep(index, record.model_copy(update={"results": (*others, *results)}))
-            scored.reused += 1
-        yield index, record
 
 
 def _no_rows(path: Path, errors: BadRows) -> TurnError:

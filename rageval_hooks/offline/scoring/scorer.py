@@ -14,7 +14,7 @@ from rageval_hooks.online.job import MetricSpec, create_metric, describe_metric
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.score import Result, Score, Skipped
+from rageval_hooks.score import Result, Score, Skipped, verdict_first
 from rageval_hooks.settings import ModelSettings
 
 __all__ = ["Details", "RecordScorer", "ScorerSetup", "skipped_metrics", "with_details"]
@@ -50,7 +50,7 @@ class RecordScorer:
         for record, results in zip(records, found, strict=True):
             kept = [result for result in record.results if self._replaced.isdisjoint((result.metric, result.name))]
             computed = [with_details(result, self._details) for result in results]
-            yield record.model_copy(update={"results": (*kept, *computed)})
+            yield record.model_copy(update={"results": verdict_first((*kept, *computed))})
 
 
 def _groups(records: Iterable[Record]) -> Iterator[Sequence[Record]]:

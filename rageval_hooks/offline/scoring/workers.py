@@ -17,12 +17,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
+from pydantic import Field
+
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.offline.jobs.running import rare_collection
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.scorer import RecordScorer, ScorerSetup
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.score import Score, is_about_turn
+from rageval_hooks.score import VERDICT, Failed, Score, is_about_turn
 
 __all__ = ["Counts", "WorkerError", "WorkerPool", "main"]
 
@@ -36,6 +38,7 @@ _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
     "from rageval_hooks.offline.scoring.workers import main; main()"
 )
+_VERDICTS = ("good", "doubtful", "bad", "declined", "not_evaluable")
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -53,19 +56,52 @@ class Counts(Data):
     """The results of some records, counted.
 
     Attributes:
+        turns: number of records.
         results: number of results of each status.
         names: names of the scores of whole turns.
+        verdicts: number of turns with each verdict: ``good``, ``doubtful``, ``bad``, ``declined``, ``not_evaluable``.
+        why_not: name and reason of the first result that is not a score.
     """
 
-    results: dict[str, int]
-    names: frozenset[str]
+    turns: int = 0
+    results: Counter[str] = Field(default_factory=Counter)
+    names: frozenset[str] = frozenset()
+    verdicts: Counter[str] = Field(default_factory=Counter)
+    why_not: str | None = None
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> Counts:
         """Count the results of records."""
-        found = [result for record in records for result in record.results]
-        names = {result.name for result in found if isinstance(result, Score) and is_about_turn(result)}
-        return cls(results=Counter(result.status for result in found), names=frozenset(names))
+        turns, results, names, verdicts, why_not = 0, Counter[str](), set[str](), Counter[str](), None
+        for record in records:
+            turns += 1
+            for result in record.results:
+                results[result.status] += 1
+                if result.name == VERDICT and not isinstance(result, Failed) and result.label is not None:
+                    verdicts[result.label] += 1
+                if isinstance(result, Score):
+                    if is_about_turn(result):
+                        names.add(result.name)
+                else:
+                    why_not = why_not or f"{result.name}: {result.reason.removeprefix(f'{result.name}: ')}"
+        return cls(turns=turns, results=results, names=frozenset(names), verdicts=verdicts, why_not=why_not)
+
+    def verdict_line(self) -> str:
+        """Return how many turns have which verdict: ``verdict: 31 good (78%), 9 bad (22%)``."""
+        total = self.verdicts.total()
+        shares = [f"{self.verdicts[name]} {name} ({self.verdicts[name] / total:.0%})" for name in _VERDICTS]
+        shown = [share for name, share in zip(_VERDICTS, shares, strict=True) if self.verdicts[name]]
+        return f"verdict: {', '.join(shown)}".replace("not_evaluable", "not evaluable")
+
+    def plus(self, other: Counts) -> Counts:
+        """Return both together."""
+        return Counts(
+            turns=self.turns + other.turns,
+            results=self.results + other.results,
+            names=self.names | other.names,
+            verdicts=self.verdicts + other.verdicts,
+            why_not=self.why_not or other.why_not,
+        )
 
 
 class WorkerPool:

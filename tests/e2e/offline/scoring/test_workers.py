@@ -58,5 +58,5 @@ def test_a_worker_that_dies_is_an_error_and_the_run_is_resumed(path: Path) -> No
 
     (path.parent / "marker").touch()
     scored = score_file(path, [output], pipeline(None, (fatal_without_a_marker,)), workers=1)
-    assert (scored.turns, scored.results["scored"]) == (40, 40)
+    assert (scored.counts.turns, scored.counts.results["scored"]) == (40, 40)
     assert [record.id for record in read_records(output)] == [f"q{number}" for number in range(40)]
