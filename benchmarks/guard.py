@@ -1,12 +1,13 @@
-"""What does a guard block, and what does it cost? Shares of answers blocked per threshold, refusals, and added time.
+"""What does a guard block, and what does it cost? Shares of answers blocked per rule, refusals, and added time.
 
     python benchmarks/guard.py DIR                         # every faithfulness set in DIR, MiniLM and lexical tier
     python benchmarks/guard.py DIR --cache /tmp/cache      # an interrupted run goes on; shared with validity.py
     python benchmarks/guard.py DIR --limit 100 --tiers lexical
 
-The sets are those of validity.py, and are used where they are. Sets named ``*_dev`` choose the default threshold of
-``faithfulness``: the largest one with which the guard, together with ``unsupported_facts``, blocks at most 15 % of the
-supported answers, as the mean over the dev sets.
+The sets are those of validity.py, and are used where they are. The default blocks an answer whose verdict is bad. Next
+to it are a stricter rule and one threshold of ``faithfulness``: the largest one with which the guard, together with
+``unsupported_facts``, blocks at most 10 % of the supported answers, as the mean over the sets. The documents of each
+set are split into two halves: that threshold is chosen on the first one, and every share is of the second one.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import argparse
 import json
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -28,64 +29,64 @@ from rageval_hooks import GroundingGuard, metric
 from rageval_hooks.metrics.base import REGISTRY
 from rageval_hooks.settings import LEXICAL, ModelSettings
 
+METRICS = ("verdict", "faithfulness", "unsupported_facts")
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(17))
-MOST_SUPPORTED_BLOCKED = 0.15
+MOST_SUPPORTED_BLOCKED = 0.10
 REFUSALS = Path(__file__).parent.parent / "tests" / "guard" / "refusals.json"
 
+Blocks = Callable[[np.ndarray], np.ndarray]
+"""A rule: from the columns of METRICS to which answers are blocked."""
 
-@dataclass(frozen=True)
-class Scored:
-    """The scores of one set: label, faithfulness and unsupported facts of each row that has both scores."""
 
-    name: str
-    labels: np.ndarray
-    faithfulness: np.ndarray
-    facts: np.ndarray
+def by_threshold(threshold: float) -> Blocks:
+    return lambda columns: (columns[1] < threshold) | (columns[2] > 0)
 
-    @property
-    def is_dev(self) -> bool:
-        return self.name.endswith("_dev")
 
-    def blocked(self, threshold: float, with_facts: bool) -> tuple[float, float]:
-        """Return the shares of supported and of unsupported answers that a guard blocks."""
-        blocked = self.faithfulness < threshold
-        if with_facts:
-            blocked |= self.facts > 0
-        supported = self.labels == 1
+RULES: Mapping[str, Blocks] = {
+    "**verdict bad**": lambda columns: columns[0] == 0,
+    "verdict bad or doubtful": lambda columns: columns[0] < 1,
+}
+
+
+class Half:
+    """The labels and the scores of one half of a set; only rows that have all scores."""
+
+    def __init__(self, rows: Sequence[Row], table: Sequence[Mapping[str, Any]], half: int) -> None:
+        found = [
+            (row.label, *(values[name][0] for name in METRICS))
+            for row, values in zip(rows, table, strict=True)
+            if all(isinstance(values[name], list) for name in METRICS) and zlib.crc32(row.group.encode()) % 2 == half
+        ]
+        self.labels, *columns = (np.array(column) for column in zip(*found, strict=True))
+        self.columns = np.array(columns)
+
+    def shares(self, blocks: Blocks) -> tuple[float, float]:
+        """Return the shares of supported and of unsupported answers that a rule blocks."""
+        blocked, supported = blocks(self.columns), self.labels == 1
         return float(blocked[supported].mean()), float(blocked[~supported].mean())
 
 
-def score(rows: Sequence[Row], name: str, tier: str, models: ModelSettings, cache: Path | None) -> Scored:
-    metrics = [REGISTRY.create("faithfulness"), REGISTRY.create("unsupported_facts")]
+def scored_halves(rows: Sequence[Row], name: str, tier: str, models: ModelSettings, cache: Path | None) -> list[Half]:
+    metrics = [REGISTRY.create(name) for name in METRICS]
     table = compute(rows, metrics, models, Cache(cache, f"{name}.{tier}"), f"{name}, {tier}")
-    found = [
-        (row.label, values["faithfulness"][0], values["unsupported_facts"][0])
-        for row, values in zip(rows, table, strict=True)
-        if all(isinstance(values[metric.name], list) for metric in metrics)
+    return [Half(rows, table, half) for half in (0, 1)]
+
+
+def table_lines(sets: Mapping[str, list[Half]]) -> Iterator[str]:
+    """The shares of supported / unsupported answers blocked in the second halves, in percent."""
+    fitting = [
+        threshold
+        for threshold in THRESHOLDS
+        if np.mean([first.shares(by_threshold(threshold))[0] for first, _ in sets.values()]) <= MOST_SUPPORTED_BLOCKED
     ]
-    labels, faithfulness, facts = (np.array(column) for column in zip(*found, strict=True))
-    return Scored(name, labels, faithfulness, facts)
-
-
-def mean_supported(sets: Sequence[Scored], threshold: float) -> float:
-    return float(np.mean([scored.blocked(threshold, True)[0] for scored in sets]))
-
-
-def chosen(sets: Sequence[Scored]) -> float | None:
-    """Return the default threshold that the dev sets choose; None without dev sets."""
-    dev = [scored for scored in sets if scored.is_dev]
-    fitting = [t for t in THRESHOLDS if dev and mean_supported(dev, t) <= MOST_SUPPORTED_BLOCKED]
-    return max(fitting, default=None)
-
-
-def table_lines(sets: Sequence[Scored], with_facts: bool) -> Iterator[str]:
-    """The shares of supported / unsupported answers blocked, in percent."""
-    yield f"| faithfulness below | {' | '.join(scored.name for scored in sets)} |"
-    yield "|---|" + "---|" * len(sets)
-    for threshold in THRESHOLDS:
-        cells = [scored.blocked(threshold, with_facts) for scored in sets]
-        shares = " | ".join(f"{100 * supported:.0f} / {100 * unsupported:.0f}" for supported, unsupported in cells)
-        yield f"| {threshold:.2f} | {shares} |"
+    best = max(fitting, default=0.0)
+    rules = {**RULES, f"faithfulness below {best:g}, or facts": by_threshold(best)}
+    yield f"| blocked if | {' | '.join(sets)} | mean |"
+    yield "|---|" + "---|" * (len(sets) + 1)
+    for name, blocks in rules.items():
+        shares = np.array([second.shares(blocks) for _, second in sets.values()])
+        cells = [f"{100 * good:.0f} / {100 * bad:.0f}" for good, bad in [*shares, shares.mean(axis=0)]]
+        yield f"| {name} | {' | '.join(cells)} |"
 
 
 # --------------------------------------------------------------------------- refusals and time
@@ -172,14 +173,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         models = tier_models(tier)
         print(f"\n## {tier}\n")
         if not args.no_shares:
-            scored = [score(rows, name, tier, models, args.cache) for name, rows in sets]
-            for with_facts in (True, False):
-                title = "faithfulness and unsupported_facts (the default)" if with_facts else "faithfulness alone"
-                print(f"Supported / unsupported answers blocked, in %, by {title}:\n")
-                print(*table_lines(scored, with_facts), "", sep="\n")
-            print(f"chosen on the dev sets: {chosen(scored)}")
+            halves = {name: scored_halves(rows, name, tier, models, args.cache) for name, rows in sets}
+            print("Supported / unsupported answers blocked, in %, in the half of each set that chose nothing:\n")
+            print(*table_lines(halves), "", sep="\n")
         guard = GroundingGuard(models=models.model_dump(), on_fail="replace", on_error="closed", timeout_ms=60_000)
-        print(f"default thresholds: {guard.thresholds}")
         print(f"refusals blocked, of 40 per language: {blocked_refusals(guard, sets[0][1])}\n")
         for line in time_lines(models.model_dump(), sets[0][1], args.times):
             print(f"- {line}")

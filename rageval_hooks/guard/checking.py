@@ -32,7 +32,7 @@ from rageval_hooks.runtime.fork import ForkSafeLock, run_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import DaemonPool, local_pool
 from rageval_hooks.runtime.worker import shared_worker
-from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, is_about_turn, verdict_first
 from rageval_hooks.text.refusals import says_nothing
 from rageval_hooks.text.words import weighed_words
 from rageval_hooks.turn import Passage, Turn
@@ -299,7 +299,7 @@ class Decider:
                 check.results = engine.evaluate_local(local, check.analysis)[0].results
             if check.judging is not None:
                 left = max(0.0, check.deadline - time.perf_counter())
-                check.results = (*check.results, *check.judging.result(left).results)
+                check.results = verdict_first((*check.results, *check.judging.result(left).results))
         except BaseException as error:  # also what libraries raise to exit: it must not end the thread
             check.error = error
         finally:
@@ -324,6 +324,12 @@ class Decider:
         scores = {score.name: score for score in check.results if isinstance(score, Score) and is_about_turn(score)}
         failing: list[str] = []
         missing: dict[str, list[str]] = {}
+        verdict = next((result for result in check.results if result.name == VERDICT), None)
+        if isinstance(verdict, Score) and verdict.label == "bad":
+            others = [f"{name} {score.value:.2f}" for name, score in scores.items() if name != VERDICT]
+            failing.append(f"the verdict is bad ({', '.join(others)})" if others else "the verdict is bad")
+        elif verdict is not None and not isinstance(verdict, Score):
+            missing[_why_missing(VERDICT, check.results)] = [VERDICT]
         for name, threshold in self._thresholds.items():
             score = scores.get(name)
             # Not every grounding model says from which value on a sentence is supported: then there is no label.
@@ -334,7 +340,7 @@ class Decider:
             elif score.label == "fail":
                 side = "below" if score.direction == "higher" else "above"
                 failing.append(f"{name} {score.value:.2f} is {side} {threshold:g}")
-        # One score that fails is enough, whatever became of the others.
+        # One that fails is enough, whatever became of the others.
         if failing:
             return "unsupported", "; ".join(failing)
         if missing:

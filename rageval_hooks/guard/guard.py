@@ -33,6 +33,7 @@ from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.privacy import Redact
 from rageval_hooks.runtime.logs import RateLimitedLogger
+from rageval_hooks.score import VERDICT
 from rageval_hooks.settings import FORMULA, ModelSettings, Settings
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ __all__ = ["GroundingGuard"]
 
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 
-_METRICS: Final = ("faithfulness", "unsupported_facts")
-_WITH_GROUNDING_MODEL: Final = ("groundedness", "unsupported_facts")
-"""A grounding model gives `groundedness`, and was trained to decide."""
+_SCORES: Final = ("faithfulness", "unsupported_facts")
+_SCORES_OF_MODEL: Final = ("groundedness", "unsupported_facts")
+"""What the verdict follows from, without and with a grounding model."""
 
 _BEHIND: Final = "chain | guard"
 
@@ -76,10 +77,10 @@ class GroundingGuard(_Base):
     names. A refusal always passes. Each decision is a span of kind GUARDRAIL below the current span.
 
     Args:
-        metrics: names, classes or instances; ``faithfulness`` and ``unsupported_facts`` by default, with a grounding
-            model ``groundedness`` in place of ``faithfulness``.
+        metrics: names, classes or instances; by default ``verdict``, which blocks an answer if it is bad. Other
+            metrics block by a threshold.
         threshold: the answer is blocked if any score is worse: one number for all scores from 0 to 1, or numbers by
-            score name. By default what was chosen on labelled answers; docs/guides/guard.md has the figures.
+            score name. Without ``metrics``, these are thresholds of ``faithfulness`` and ``unsupported_facts``.
         on_fail: what happens to an unsupported answer. ``"flag"``: it passes, and the decision is recorded.
             ``"replace"``: the user gets ``fallback``. ``"raise"``: :class:`AnswerBlockedError`. ``"regenerate"``: the
             model answers again, at most ``max_regenerations`` times, then ``fallback``; in ``wrap()`` and
@@ -148,10 +149,13 @@ class GroundingGuard(_Base):
         names = [name.strip() for name in metrics.split(",")] if isinstance(metrics, str) else metrics
         settings = Settings.build(models=models)
         asked = None if judge is None else within_budget(resolve_judge(judge, **(judge_options or {})), settings)
+        decides_by_verdict = names is None and threshold is None
         if names is None:
-            names = _METRICS if settings.models.grounding == FORMULA else _WITH_GROUNDING_MODEL
+            names = _SCORES if settings.models.grounding == FORMULA else _SCORES_OF_MODEL
+        if decides_by_verdict:
+            names = (VERDICT, *names)
         self.metrics = tuple(resolve_metrics(names, asked, settings))
-        self.thresholds = guard_thresholds(threshold, self.metrics, settings.models)
+        self.thresholds = {} if decides_by_verdict else guard_thresholds(threshold, self.metrics, settings.models)
         self._models = Models(settings.models)
         given = {name: threshold for name, threshold in self.thresholds.items() if threshold is not None}
         engine = Engine(self.metrics, self._models, asked, thresholds=Thresholds(given))

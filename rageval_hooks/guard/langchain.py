@@ -143,7 +143,7 @@ class _Attempt:
 
     def next(self, decision: GuardDecision) -> _Attempt:
         """Return the attempt after a decision to ask again."""
-        return _Attempt(self._guard, self._value, self._feedback_key, self.number["attempt"] + 1, decision.reason)
+        return _Attempt(self._guard, self._value, self._feedback_key, self.number["attempt"] + 1, decision.explanation)
 
     def after_stream(self) -> _Attempt | None:
         """Return the attempt after the stream; None if the stream was the last one."""

@@ -91,7 +91,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
                 result = [checked if other is message else other for other in response.result]
                 return ModelResponse(result=result, structured_response=response.structured_response)
             attempt += 1
-            feedback = HumanMessage(_FEEDBACK.format(reason=decision.reason))
+            feedback = HumanMessage(_FEEDBACK.format(reason=decision.explanation))
             request = request.override(messages=[*request.messages, message, feedback])
 
     @contextmanager

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rageval_hooks.errors import ConfigurationError, RagevalError
-from rageval_hooks.metrics.base import Metric, ScoreDefinition
+from rageval_hooks.metrics.base import Metric
 from rageval_hooks.runtime.jsonable import Data, Text
-from rageval_hooks.score import Result, Score
-from rageval_hooks.settings import FORMULA, LEXICAL, MINILM, ModelSettings
+from rageval_hooks.score import VERDICT, Result, Score
+from rageval_hooks.settings import FORMULA, ModelSettings
 
 __all__ = [
     "ANSWER_KEYS",
@@ -40,24 +40,19 @@ ANSWER_KEYS: Final = ("answer", "result", "output", "response", "text")
 QUESTION_KEYS: Final = ("question", "query", "input")
 """Keys under which chains and their tutorials keep passages, answers and questions, in the order of the search."""
 
-# Chosen on the dev sets with benchmarks/guard.py; docs/guides/guard.md has the shares of answers blocked per threshold.
-_MEASURED: Final[Mapping[str, Mapping[str, float]]] = {
-    name: {**dict.fromkeys(MINILM, 0.4), LEXICAL: 0.4} for name in ("faithfulness", "groundedness")
-}
-"""Default thresholds by score and embedder."""
-
 
 class GuardDecision(Data):
     """A guard's verdict on an answer, and its action.
 
     Attributes:
-        verdict: ``supported`` and ``unsupported`` by the scores; ``refusal`` if the answer declines to answer, and
+        verdict: ``unsupported`` if the verdict on the answer is bad, or if a score is worse than a threshold of yours;
+            else ``supported``. ``refusal`` if the answer declines to answer, and
             ``no_claims`` if it has no words that could be compared: both always pass. ``unchecked`` if the check
             failed, took too long or had no passages: ``on_error`` decides.
         action: what the guard did with the answer.
         answer: what the user gets: the answer itself, or the fallback.
         checked: the text that was checked.
-        reason: why, in a sentence; it names the scores and not the texts.
+        reason: why, in a sentence that begins with the verdict; it names scores and quotes no text.
         results: the results of the metrics.
         seconds: how long the check took.
         attempt: 1 for the first answer, 2 for the first regenerated one.
@@ -71,6 +66,12 @@ class GuardDecision(Data):
     results: tuple[Result, ...] = ()
     seconds: float = Field(default=0.0, ge=0)
     attempt: int = Field(default=1, ge=1)
+
+    @property
+    def explanation(self) -> str:
+        """The reason in detail: it may name the sentence and the passage, and so quotes texts."""
+        verdict = next((result for result in self.results if result.name == VERDICT), None)
+        return self.reason if not isinstance(verdict, Score) else verdict.explanation or self.reason
 
     @property
     def blocked(self) -> bool:
@@ -156,24 +157,26 @@ def guard_thresholds(
     """Return the threshold of each score that the guard looks at; None for a grounding model's own threshold.
 
     Args:
-        given: one threshold for all scores from 0 to 1; thresholds by score name; None for the measured ones.
+        given: one threshold for all scores from 0 to 1; thresholds by score name; None for the default ones.
         metrics: the metrics of the guard.
-        models: the models, which the measured thresholds depend on.
+        models: the models, which default thresholds depend on.
 
     Raises:
         ConfigurationError: a threshold is missing, for an unknown score, or outside the score's range.
     """
-    definitions = {definition.name: definition for metric in metrics for definition in metric.scores}
+    # The verdict needs no threshold.
+    definitions = {one.name: one for metric in metrics for one in metric.scores if one.name != VERDICT}
     thresholds: dict[str, float | None] = {}
     if isinstance(given, Mapping):
         thresholds.update(given)
     else:
         for name, definition in definitions.items():
-            measured = _measured(definition, models.embedder)
             if name == "groundedness" and models.grounding != FORMULA:
                 thresholds[name] = None  # such a model was trained to decide
-            elif measured is not None:
-                thresholds[name] = measured
+            for threshold in definition.thresholds:
+                # None stands for scores that no model computes.
+                if threshold.target == "turn" and {None, models.embedder} & set(threshold.models):
+                    thresholds.setdefault(name, threshold.value)
         if given is not None:
             # One threshold is for every share. Counts, such as unsupported_facts, keep their own.
             shares = [name for name, definition in definitions.items() if definition.high == 1]
@@ -186,29 +189,15 @@ def guard_thresholds(
         if name not in definitions:
             valid = ", ".join(definitions) or "(none)"
             raise ConfigurationError(f"threshold names the score {name!r}, but the guard's metrics compute: {valid}")
-        if threshold is not None and not (_is_number(threshold) and definitions[name].contains(threshold)):
+        is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+        if threshold is not None and not (is_number and definitions[name].contains(threshold)):
             low, high = definitions[name].low, definitions[name].high
             bound = "and above" if high is None else f"to {high:g}"
             raise ConfigurationError(f"the threshold of {name} must be {low:g} {bound}, not {threshold!r}")
     for metric in metrics:
         # A metric without definitions has one score with its name.
         scores = [definition.name for definition in metric.scores] or [metric.name]
-        if thresholds.keys().isdisjoint(scores):
+        if thresholds.keys().isdisjoint(scores) and VERDICT not in scores:
             example = f"threshold={{{scores[0]!r}: …}}"
             raise ConfigurationError(f"the guard has no threshold for {metric.name}: give {example}")
     return thresholds
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _measured(definition: ScoreDefinition, embedder: str) -> float | None:
-    """Return the guard's default threshold of a score; None if none was measured with this embedder."""
-    if definition.name in _MEASURED:
-        return _MEASURED[definition.name].get(embedder)
-    for threshold in definition.thresholds:
-        # None stands for scores that no model computes.
-        if threshold.target == "turn" and {None, embedder} & set(threshold.models):
-            return threshold.value
-    return None

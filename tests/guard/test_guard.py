@@ -40,13 +40,25 @@ def test_a_flagged_answer_passes_with_its_decision() -> None:
     heard: list[GuardDecision] = []
     decision = make_guard(on_fail="flag", on_decision=heard.append).check(UNSUPPORTED, PASSAGE)
     assert (decision.verdict, decision.action, decision.answer) == ("unsupported", "flagged", UNSUPPORTED)
-    assert decision.reason.startswith("faithfulness 0.0")
+    assert decision.reason == "the verdict is bad (faithfulness 0.00, unsupported_facts 1.00)"
+    assert decision.explanation.startswith("“Penguins eat purple bicycles on Mars.”: no passage has ")
+    assert decision.results[0].name == "verdict"
     assert heard == [decision]
+
+
+def test_a_threshold_replaces_the_verdict() -> None:
+    """One number for the scores from 0 to 1; a count keeps its own threshold, unless it is named."""
+    lenient = make_guard(threshold=0.0)
+    assert lenient.check("The new pier was opened.", [PASSAGE]).verdict == "supported"
+    assert lenient.check(UNSUPPORTED, [PASSAGE]).reason == "unsupported_facts 1.00 is above 0"
+    by_name = make_guard(threshold={"unsupported_facts": 1}).check(UNSUPPORTED, [PASSAGE])
+    assert (by_name.verdict, [result.name for result in by_name.results]) == ("supported", [])
+    assert make_guard(threshold=1.0).check("It is long.", [PASSAGE]).reason.startswith("faithfulness 0.")
 
 
 def test_raising_gives_the_decision() -> None:
     """The exception has the answer, and its message does not quote it."""
-    with pytest.raises(AnswerBlockedError, match=r"faithfulness 0\.0\d is below") as caught:
+    with pytest.raises(AnswerBlockedError, match="the verdict is bad") as caught:
         make_guard(on_fail="raise").check(UNSUPPORTED, [PASSAGE])
     assert caught.value.decision.checked == UNSUPPORTED
     assert "Penguins" not in str(caught.value)
@@ -116,7 +128,7 @@ def test_a_refusal_followed_by_a_claim_is_blocked(answer: str) -> None:
         ({"threshold": 1.5}, "the threshold of faithfulness must be 0 to 1"),
         ({"threshold": {"grounding": 0.5}}, "threshold names the score 'grounding'"),
         ({"metrics": ["latency"]}, "the guard has no threshold for latency"),
-        ({"models": {"embedder": "example/none"}}, "the guard has no threshold for faithfulness"),
+        ({"models": {"embedder": "example/none"}, "metrics": "faithfulness"}, "the guard has no threshold for faith"),
         ({"metrics": ["groundednes"]}, "Did you mean 'groundedness'"),
         ({"passage_keys": "context"}, "passage_keys: Input should be a valid tuple, not 'context'"),
     ],
@@ -152,7 +164,7 @@ def test_a_check_without_passages_follows_on_error(on_error: Any, answer: str) -
     """Nothing can be said about the answer."""
     decision = make_guard(on_error=on_error).check(UNSUPPORTED)
     assert (decision.verdict, decision.answer) == ("unchecked", answer)
-    assert decision.reason == "faithfulness, unsupported_facts: the turn has no passages"
+    assert decision.reason == "verdict: the turn has no passages"
 
 
 def test_the_log_says_what_to_do_without_passages(caplog: pytest.LogCaptureFixture) -> None:

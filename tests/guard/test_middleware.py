@@ -79,7 +79,7 @@ def test_a_blocked_answer_is_written_again_with_the_reason(call: Callable[..., A
     assert messages[-1].content == SUPPORTED
     *_, answer, feedback = script.prompts[-1]
     assert answer.content == UNSUPPORTED
-    assert "faithfulness 0.0" in feedback.content
+    assert "“Penguins eat purple bicycles on Mars.”: no passage has" in feedback.content
     assert [span.attributes["rageval.guard.action"] for span in traced.decisions] == ["regenerated", "passed"]
 
 
