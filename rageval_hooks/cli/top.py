@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from glob import escape, glob
 from pathlib import Path
@@ -106,24 +107,37 @@ def _read(paths: Iterable[Path]) -> list[dict[str, Any]]:
 def _screen(processes: list[dict[str, Any]], before: Mapping[int, tuple[float, int]]) -> Group:
     from rich.console import Group
 
-    parts: list[RenderableType] = []
-    for found in processes:
-        parts += _of_process(found, before.get(found["pid"]))
-    return Group(*parts)
+    return Group(*(line for found in processes for line in _of_process(found, before.get(found["pid"]))))
 
 
 def _of_process(found: dict[str, Any], before: tuple[float, int] | None) -> Iterator[RenderableType]:
     from rich.text import Text
 
     stats = found["stats"]
-    has_faults = any(stats[name] for name in _FAULTS)
-    yield Text(_heading(found, before), style="bold")
-    yield Text("turns   " + _counts(stats, _OUTCOMES))
-    yield Text("faults  " + _counts(stats, _FAULTS), style="red" if has_faults else "")
+    heading = f"process {found['pid']}: {stats['turns']} turns"
+    if before is not None:
+        seconds, turns = found["written_at"] - before[0], stats["turns"] - before[1]
+        # The file may not have been written since the last screen.
+        if seconds > 0:
+            heading += f", {turns / seconds:.1f} per second"
+    age = time.time() - found["written_at"]
+    if age > _STALE:
+        heading += f"; not updated for {age:.0f} s"
+    yield Text(heading, style="bold")
+    verdicts = stats["scores"].get("verdict", {}).get("labels", {})
+    if verdicts:
+        total = sum(verdicts.values())
+        # The most frequent verdict first, for example "88% good, 9% doubtful, 3% bad, of 1204".
+        shares = [f"{count / total:.0%} {label}" for label, count in Counter(verdicts).most_common()]
+        yield Text(f"verdict {', '.join(shares)}, of {total}", style="bold")
+    yield Text("turns   " + ", ".join(f"{stats[name]} {name.replace('_', ' ')}" for name in _OUTCOMES))
+    faults = ", ".join(f"{stats[name]} {name.replace('_', ' ')}" for name in _FAULTS)
+    yield Text("faults  " + faults, style="red" if any(stats[name] for name in _FAULTS) else "")
     for name, queue in stats["queues"].items():
         yield Text(f"queue   {name}: {queue['pending']} waiting, {queue['dropped']} dropped")
-    if stats["judge"]:
-        yield Text("judge   " + _numbers(stats["judge"]))
+    for name, counts in {"judge": stats["judge"], "spool": stats.get("spool")}.items():
+        if counts:
+            yield Text(f"{name:<7} {_numbers(counts)}")
     for name, counts in stats["exporters"].items():
         yield Text(f"export  {name}: {_numbers(counts)}")
     if stats["models"]:
@@ -133,29 +147,9 @@ def _of_process(found: dict[str, Any], before: tuple[float, int] | None) -> Iter
     yield Text("")
 
 
-def _heading(found: dict[str, Any], before: tuple[float, int] | None) -> str:
-    heading = f"process {found['pid']}: {found['stats']['turns']} turns"
-    if before is not None:
-        seconds, turns = found["written_at"] - before[0], found["stats"]["turns"] - before[1]
-        # The file may not have been written since the last screen.
-        if seconds > 0:
-            heading += f", {turns / seconds:.1f} per second"
-    age = time.time() - found["written_at"]
-    if age > _STALE:
-        heading += f"; not updated for {age:.0f} s"
-    return heading
-
-
-def _counts(stats: Mapping[str, Any], names: Iterable[str]) -> str:
-    return ", ".join(f"{stats[name]} {name.replace('_', ' ')}" for name in names)
-
-
 def _numbers(counts: Mapping[str, Any]) -> str:
     """Return the numbers of a mapping that are not 0; texts and nested counts are in the JSON."""
-    numbers = []
-    for name, value in counts.items():
-        if isinstance(value, int | float) and value:
-            numbers.append(f"{value:.6g} {name}")
+    numbers = [f"{value:.6g} {name}" for name, value in counts.items() if isinstance(value, int | float) and value]
     return ", ".join(numbers) or "nothing yet"
 
 
@@ -168,7 +162,7 @@ def _scores(scores: Mapping[str, Mapping[str, Any]]) -> Table:
         table.add_column(column, justify="left" if column == "score" else "right")
     for name, found in sorted(scores.items()):
         values = ["-" if found[key] is None else f"{found[key]:.3g}" for key in ("mean", "last")]
-        counts = [str(found[key]) for key in ("count", "labelled_fail", "skipped", "failed")]
+        counts = (found["count"], found["labels"].get("fail", 0), found["skipped"], found["failed"])
         # A custom metric may have any name.
-        table.add_row(Text(name), *values, *counts)
+        table.add_row(Text(name), *values, *map(str, counts))
     return table

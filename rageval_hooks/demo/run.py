@@ -30,7 +30,7 @@ from rageval_hooks.instrumentation import instrument
 from rageval_hooks.models import Models, Role
 from rageval_hooks.models.sources import on_this_machine
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import Evaluation
+from rageval_hooks.score import Evaluation, verdict_first
 from rageval_hooks.settings import LEXICAL, ModelSettings, Settings
 
 __all__ = ["run_demo"]
@@ -133,8 +133,7 @@ def run_demo(
             if as_json:
                 print(json.dumps(_as_json(evaluations, memory), ensure_ascii=False), flush=True)  # noqa: T201
             else:
-                console.rule(f"turn {number} of {len(QUESTIONS)}", align="left")
-                _print_turn(console, question.note, evaluations)
+                _print_turn(console, f"turn {number} of {len(QUESTIONS)}", question.note, evaluations)
             memory.clear()
         provider.force_flush()
         handle.flush(_DELIVERY_SECONDS)
@@ -160,9 +159,10 @@ def _models(choice: str) -> tuple[ModelSettings, list[str]]:
     return settings.model_copy(update=dict.fromkeys(missing, LEXICAL)), missing
 
 
-def _print_turn(console: Console, note: str, evaluations: Sequence[Evaluation]) -> None:
+def _print_turn(console: Console, title: str, note: str, evaluations: Sequence[Evaluation]) -> None:
     policy = ContentPolicy()
-    results = [result for evaluation in evaluations for result in evaluation.results]
+    results = verdict_first(result for evaluation in evaluations for result in evaluation.results)
+    console.rule(f"{title}: {getattr(results[0], 'label', None) or 'no verdict'}", align="left")
     if note:
         console.print(f"({note})")
     console.print(turn_tree(evaluations[0].turn, policy, results))

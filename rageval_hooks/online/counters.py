@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
-from rageval_hooks.score import Evaluation, Result, Score, is_about_turn
+from rageval_hooks.score import Evaluation, Failed, Result, Score, is_about_turn
 
 __all__ = ["DROPPED", "Counters"]
 
@@ -48,7 +48,7 @@ class ScoreTotals:
         count: turns with a value.
         total: the sum of the values.
         last: the latest value; None before the first.
-        labelled_fail: turns with the label ``fail``.
+        labels: turns by label: ``pass`` and ``fail``, of the verdict ``good``, ``doubtful``, ``bad``, ``declined`` …
         skipped: turns for which it was skipped.
         failed: turns for which it failed.
     """
@@ -56,17 +56,18 @@ class ScoreTotals:
     count: int = 0
     total: float = 0.0
     last: float | None = None
-    labelled_fail: int = 0
+    labels: Counter[str] = field(default_factory=Counter)
     skipped: int = 0
     failed: int = 0
 
     def add(self, result: Result) -> None:
         """Add one result."""
+        if not isinstance(result, Failed) and result.label:
+            self.labels[result.label] += 1
         if isinstance(result, Score):
             self.count += 1
             self.total += result.value
             self.last = result.value
-            self.labelled_fail += result.label == "fail"
         elif result.status == "skipped":
             self.skipped += 1
         else:
@@ -78,7 +79,7 @@ class ScoreTotals:
             "count": self.count,
             "mean": self.total / self.count if self.count else None,
             "last": self.last,
-            "labelled_fail": self.labelled_fail,
+            "labels": dict(self.labels),
             "skipped": self.skipped,
             "failed": self.failed,
         }

@@ -42,7 +42,7 @@ class Reads:
 def path(tmp_path: Path) -> Iterator[Path]:
     """The file of a process that has evaluated a turn."""
     path = tmp_path / "stats.json"
-    metrics = ["groundedness", "latency", "answer_relevance"]
+    metrics = ["verdict", "groundedness", "latency", "answer_relevance"]
     with rageval_hooks.instrument(metrics=metrics, models="lexical", exporters=[InMemoryExporter()]) as handle:
         with rageval_hooks.start_turn("When was the pier opened?") as turn:
             turn.add_passages(["The pier was opened in 2019."])
@@ -65,6 +65,7 @@ def test_one_screen_has_turns_queues_and_scores(path: Path) -> None:
     lines = top("--once", str(path)).splitlines()
 
     assert lines[0].startswith(f"process {os.getpid()}: 1 turns")
+    assert lines[1] == "verdict 100% good, of 1"
     assert any(line.startswith("turns   1 evaluated") for line in lines)
     assert any(line.startswith("queue   export: 0 waiting") for line in lines)
     [row] = [line.split() for line in lines if line.startswith("groundedness")]
