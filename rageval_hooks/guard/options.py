@@ -173,10 +173,10 @@ def guard_thresholds(
         for name, definition in definitions.items():
             if name == "groundedness" and models.grounding != FORMULA:
                 thresholds[name] = None  # such a model was trained to decide
-            for threshold in definition.thresholds:
+            for measured in definition.thresholds:
                 # None stands for scores that no model computes.
-                if threshold.target == "turn" and {None, models.embedder} & set(threshold.models):
-                    thresholds.setdefault(name, threshold.value)
+                if measured.target == "turn" and {None, models.embedder} & set(measured.models):
+                    thresholds.setdefault(name, measured.value)
         if given is not None:
             # One threshold is for every share. Counts, such as unsupported_facts, keep their own.
             shares = [name for name, definition in definitions.items() if definition.high == 1]
