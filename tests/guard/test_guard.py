@@ -53,7 +53,8 @@ def test_a_threshold_replaces_the_verdict() -> None:
     assert lenient.check(UNSUPPORTED, [PASSAGE]).reason == "unsupported_facts 1.00 is above 0"
     by_name = make_guard(threshold={"faithfulness": 0, "unsupported_facts": 1}).check(UNSUPPORTED, [PASSAGE])
     assert (by_name.verdict, by_name.summary()["scores"]["unsupported_facts"]) == ("supported", 1)
-    assert make_guard(threshold=1.0).check("It is long.", [PASSAGE]).reason.startswith("faithfulness 0.")
+    strict = make_guard(threshold=1.0).check("A bridge was opened in September.", [PASSAGE])
+    assert strict.reason.startswith("faithfulness 0.")
 
 
 def test_raising_gives_the_decision() -> None:
