@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, TextIO
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.runtime.fork import delay_forks
-from rageval_hooks.score import Evaluation, Result, Score, Skipped, is_about_turn
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, is_about_turn
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import format_value
 from rageval_hooks.turn import ErrorInfo, Passage, Step, Timing, Turn, Usage
@@ -28,6 +28,7 @@ __all__ = ["ConsoleExporter", "make_console", "score_table", "turn_tree"]
 
 _WIDTH_WHEN_PIPED = 120
 _LONGEST_LINE = 160
+_VERDICT_STYLES = {"good": "bold green", "doubtful": "bold yellow", "bad": "bold red"}
 # Control characters but tab and line feed, for example the escape of "\x1b[2J", which clears the screen.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -60,6 +61,8 @@ class ConsoleExporter(Exporter):
         if evaluation.stage == "inline":
             shown.append(turn_tree(evaluation.turn, self._policy, evaluation.results))
         elif results or news:
+            verdict = _verdict(results, self._policy)
+            shown += [] if verdict is None else [verdict]
             shown.append(f"later scores of: {self._policy.quote(evaluation.turn.query, self._policy.inputs)}")
         if results:
             shown.append(score_table(results, self._policy))
@@ -96,18 +99,20 @@ def make_console(stream: TextIO) -> Console:
 
 
 def turn_tree(turn: Turn, policy: ContentPolicy, results: Iterable[Result] = ()) -> Tree:
-    """Return the turn with its question, steps and answer as a tree, with times, tokens and cost.
+    """Return the turn as a tree: the verdict, times, tokens and cost, then its question, steps and answer.
 
     Args:
         turn: the turn.
         policy: which texts may be shown.
-        results: its results, among them the cost.
+        results: its results, among them the verdict and the cost.
     """
     from rich.tree import Tree
 
+    results = list(results)
     head = _text(f"rag {turn.name}" if turn.is_rag else turn.name, style="bold")
     head.append("  " + "  ".join(_turn_facts(turn, results)), style="default")
-    tree = Tree(head)
+    verdict = _verdict(results, policy)
+    tree = Tree(head if verdict is None else verdict.append("\n").append(head))
     tree.add(_line("question", policy.quote(turn.query, policy.inputs)))
     nodes: dict[str | None, Tree] = {}
     for step in turn.steps:
@@ -120,6 +125,17 @@ def turn_tree(turn: Turn, policy: ContentPolicy, results: Iterable[Result] = ())
     else:
         tree.add(_line("answer", policy.quote(turn.response, policy.outputs)))
     return tree
+
+
+def _verdict(results: Iterable[Result], policy: ContentPolicy) -> Text | None:
+    """Return the verdict and its reason; None without a verdict."""
+    for result in results:
+        if result.name == VERDICT and not isinstance(result, Failed) and result.label:
+            shown = result.explanation if isinstance(result, Score) else result.reason
+            why = policy.quote(shown, policy.everything or isinstance(result, Skipped))
+            verdict = _text(result.label, style=_VERDICT_STYLES.get(result.label, "bold"))
+            return verdict.append(_text(f": {why}" if why else "", style="default"))
+    return None
 
 
 def _add_step_details(node: Tree, step: Step, policy: ContentPolicy) -> None:
@@ -208,8 +224,11 @@ def score_table(results: Sequence[Result], policy: ContentPolicy) -> Table:
     table.add_column("value", justify="right", no_wrap=True)
     table.add_column("label", no_wrap=True)
     table.add_column("why", overflow="fold", ratio=1)
-    # Scores of passages and sentences would fill the screen; files and traces have them.
+    # Scores of passages and sentences would fill the screen; files and traces have them. The verdict is the first line
+    # of the turn.
     for result in filter(is_about_turn, results):
+        if result.name == VERDICT and not isinstance(result, Failed):
+            continue
         value, label, why = _row(result, policy)
         table.add_row(_text(result.name), value, _text(label), _text(why))
     return table

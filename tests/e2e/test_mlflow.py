@@ -12,6 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
+from rageval_hooks import Evaluation, Score, Turn
+from rageval_hooks.exporters.mlflow import MlflowExporter
+from rageval_hooks.turn import SpanReference
 from tests.e2e.mlflow_server import mlflow_command, serve_mlflow
 
 WRONG = "How long is the new pier on Hallay and what did it cost?"
@@ -63,7 +66,9 @@ def test_scores_are_assessments_of_every_trace(mlflow: str) -> None:
     for trace in traces:
         names = [item["assessment_name"] for item in trace["assessments"]]
         assert len(names) == len(set(names))
-        assert {"groundedness", "groundedness.label", "unsupported_facts"} <= set(names)
+        assert {"verdict", "groundedness", "groundedness.label", "unsupported_facts"} <= set(names)
+        newest = max(trace["assessments"], key=lambda item: item["create_time"])
+        assert newest["assessment_name"] == "verdict"
 
 
 def test_scores_come_by_themselves_where_spans_carry_mlflows_header(mlflow: str) -> None:
@@ -75,9 +80,10 @@ def test_scores_come_by_themselves_where_spans_carry_mlflows_header(mlflow: str)
     assert all(trace["assessments"] for trace in traces)
 
 
-@pytest.mark.parametrize("text", ["feedback.unsupported_facts > 0", "feedback.unsupported_facts.label = 'fail'"])
+@pytest.mark.parametrize("text", ["feedback.verdict = 'fail'", "feedback.unsupported_facts > 0"])
 def test_the_filters_of_the_documentation_find_the_wrong_answer(mlflow: str, text: str) -> None:
-    """By number and by label."""
+    """By verdict and by number."""
+    assert text in (Path(__file__).parents[2] / "docs" / "backends.md").read_text()
     [trace] = search(mlflow, text)
 
     assert WRONG in trace["request_preview"]
@@ -98,7 +104,7 @@ def test_the_pages_show_the_scores_the_documents_and_the_conversation(mlflow: st
         page.goto(traces, wait_until="commit")
         page.get_by_text("Got it").click()
         page.locator("[aria-label='Close']").first.click()  # the assistant
-        page.get_by_text("unsupported_facts.label").first.scroll_into_view_if_needed()
+        page.get_by_text("verdict").first.scroll_into_view_if_needed()
         page.get_by_text("Fail", exact=True).first.wait_for()
         listed = page.inner_text("body")
         page.screenshot(path=str(out / "mlflow-list.png"))
@@ -122,3 +128,20 @@ def test_the_pages_show_the_scores_the_documents_and_the_conversation(mlflow: st
     assert "unsupported_facts" in assessed
     assert "The old pier is now used by fishing boats" in retrieval
     assert "You answer passengers of a ferry company" in chat
+
+
+def test_the_judges_verdict_overrides_the_local_one(mlflow: str) -> None:
+    """The trace then has one valid verdict."""
+    [trace] = search(mlflow, "feedback.verdict = 'fail'")
+    found = trace["trace_id"].removeprefix("tr-")
+    verdict = Score(name="verdict", value=1.0, label="good", annotator="LLM", model="judge", metric="trace")
+    [local] = [item for item in trace["assessments"] if item["assessment_name"] == "verdict"]
+    span = SpanReference(trace_id=found, span_id=local["span_id"])
+    exporter = MlflowExporter(mlflow)
+    exporter.export(Evaluation(turn=Turn(span=span), results=(verdict,), stage="background"))
+    assert exporter.flush(60)
+    exporter.shutdown(5)
+
+    [after] = [one for one in search(mlflow) if one["trace_id"] == trace["trace_id"]]
+    valid = [item for item in after["assessments"] if item["assessment_name"] == "verdict" and item["valid"]]
+    assert [(item["source"]["source_type"], item["feedback"]["value"]) for item in valid] == [("LLM_JUDGE", "pass")]

@@ -28,7 +28,7 @@ from rageval_hooks.demo.handbook import load_handbook
 from rageval_hooks.models import Models
 from rageval_hooks.settings import ModelSettings
 
-metrics = ["groundedness", "faithfulness", "unsupported_facts", "context_relevance", "trace"]
+metrics = ["groundedness", "faithfulness", "unsupported_facts", "verdict", "context_relevance", "trace"]
 handle = rageval_hooks.instrument(metrics=metrics, judge="openai:judge-model")
 embedder = Models(ModelSettings()).embedder(wait=True)
 build_chain(load_handbook(), embedder, ExtractiveModel()).invoke({"question": sys.argv[1]})
@@ -160,19 +160,13 @@ def trace(phoenix: Phoenix) -> Trace:
     return Trace(trace_id, node["id"], node["project"]["id"], node["latencyMs"], spans)
 
 
-def test_scores_are_annotations_of_the_turns_span(trace: Trace) -> None:
-    """Local ones and judged ones, each once, with label, explanation and who made it."""
-    turn = trace.spans["rag handbook"]
+def test_the_verdict_is_alone_on_the_turns_span(trace: Trace) -> None:
+    """The judge's, which took the place of the local one. Without a number, so that lists show the label."""
+    [found] = trace.spans["rag handbook"]["spanAnnotations"]
 
-    found = {annotation["name"]: annotation for annotation in turn["spanAnnotations"]}
-    assert len(found) == len(turn["spanAnnotations"])
-    assert set(found) == {"faithfulness", "unsupported_facts", "trace.adherence"}
-    assert (found["faithfulness"]["label"], found["faithfulness"]["annotatorKind"]) == ("fail", "CODE")
-    assert (found["unsupported_facts"]["score"], found["unsupported_facts"]["label"]) == (1, "fail")
-    assert "41.2 million" in found["unsupported_facts"]["explanation"]
-    assert found["trace.adherence"]["score"] == 0
-    assert (found["trace.adherence"]["label"], found["trace.adherence"]["annotatorKind"]) == ("fail", "LLM")
-    assert "the passage gives another sum" in found["trace.adherence"]["explanation"]
+    assert (found["name"], found["label"], found["score"]) == ("verdict", "bad", None)
+    assert found["annotatorKind"] == "LLM"
+    assert "41.2 million" in found["explanation"]
 
 
 def test_no_other_span_has_scores(trace: Trace) -> None:
@@ -181,14 +175,16 @@ def test_no_other_span_has_scores(trace: Trace) -> None:
 
 
 def test_the_trace_has_the_main_scores(phoenix: Phoenix, trace: Trace) -> None:
-    """For its header and the chart of trace scores."""
+    """For its header and the chart of trace scores: the verdict and two more."""
     url = f"{phoenix.url}/v1/projects/{PROJECT}/trace_annotations"
     found = httpx.get(url, params={"trace_ids": trace.id, "limit": 100}, timeout=30).raise_for_status().json()["data"]
 
     scores = {item["name"]: item["result"] for item in found}
+    assert len(found) == len(scores)
+    assert set(scores) == {"verdict", "faithfulness", "unsupported_facts"}
+    assert (scores["verdict"]["label"], scores["verdict"]["score"]) == ("bad", 0)
     assert scores["unsupported_facts"]["label"] == "fail"
-    assert scores["trace.adherence"]["label"] == "fail"
-    assert "latency" not in scores
+    assert "41.2 million" in scores["unsupported_facts"]["explanation"]
 
 
 def test_scores_have_direction_and_bounds(phoenix: Phoenix, trace: Trace) -> None:
@@ -197,7 +193,7 @@ def test_scores_have_direction_and_bounds(phoenix: Phoenix, trace: Trace) -> Non
     found = httpx.get(url, timeout=30).raise_for_status().json()["data"]
 
     directions = {item["name"]: item["optimization_direction"] for item in found}
-    assert directions["faithfulness"] == "MAXIMIZE"
+    assert directions["verdict"] == directions["faithfulness"] == "MAXIMIZE"
     assert directions["unsupported_facts"] == "MINIMIZE"
 
 
@@ -242,27 +238,34 @@ def test_spans_of_openinference_get_scores_where_the_endpoint_is_in_the_code(pho
     node = query(phoenix, _TRACE, trace=trace_id)["getTraceByOtelId"]
     spans = {edge["node"]["name"]: edge["node"] for edge in node["spans"]["edges"]}
 
-    assert {item["name"] for item in spans["handbook"]["spanAnnotations"]} == {"faithfulness", "unsupported_facts"}
+    assert [(item["name"], item["label"]) for item in spans["handbook"]["spanAnnotations"]] == [("verdict", "bad")]
     assert len(spans["HandbookRetriever"]["documentEvaluations"]) == 4
 
 
 def test_the_page_shows_the_scores(phoenix: Phoenix, trace: Trace, browser: Any, out: Path) -> None:
-    """In a browser: the turn, and a chip for each score."""
-    page = browser.new_page(viewport={"width": 1600, "height": 1000})
-    page.goto(f"{phoenix.url}/projects/{trace.project_id}/traces/{trace.id}")
+    """In a browser: the verdict in the list, alone; the turn, and its annotations."""
+    page = browser.new_page(viewport={"width": 2200, "height": 560})
     try:
+        page.goto(f"{phoenix.url}/projects/{trace.project_id}/spans")
+        page.get_by_role("table").get_by_text("verdict").first.wait_for(timeout=60_000)
+        listed = page.get_by_role("table").first.inner_text()
+        page.screenshot(path=str(out / "phoenix-list.png"))
+        page.set_viewport_size({"width": 1600, "height": 1000})
+        page.goto(f"{phoenix.url}/projects/{trace.project_id}/traces/{trace.id}")
         page.get_by_text(re.compile("^Annotations")).first.click(timeout=60_000)
-        page.locator("text=unsupported_facts >> visible=true").first.wait_for(timeout=60_000)
+        page.locator("text=41.2 million >> visible=true").first.wait_for(timeout=60_000)
         text = page.inner_text("body")
     finally:
         page.screenshot(path=str(out / "phoenix.png"))
         page.close()
 
+    assert re.search(r"verdict\s+bad", listed), listed
+    assert "faithfulness" not in listed
     assert "rag handbook" in text
-    for name in ("faithfulness", "unsupported_facts", "trace.adherence"):
+    for name in ("verdict", "faithfulness", "unsupported_facts"):
         assert name in text
     # The colour, as it is said to screen readers.
-    assert re.search(r"trace\.adherence\s+Unfavorable score:\s+(μ\s+)?0", text), text
+    assert re.search(r"verdict\s+Unfavorable score:\s+(μ\s+)?0", text), text
 
 
 _FILTERED = """
@@ -279,8 +282,8 @@ query ($project: ID!, $spans: String, $traces: String) {
 @pytest.mark.parametrize(
     ("tab", "text"),
     [
-        ("traces", 'trace_annotations["unsupported_facts"].label == "fail"'),
-        ("spans", 'annotations["unsupported_facts"].label == "fail"'),
+        ("traces", 'trace_annotations["verdict"].label == "bad"'),
+        ("spans", 'annotations["verdict"].label == "bad"'),
     ],
 )
 def test_the_filters_of_the_documentation_find_the_wrong_answer(phoenix: Phoenix, tab: str, text: str) -> None:
@@ -329,5 +332,7 @@ assert handle.flush(60), handle.stats()
 
     url = f"{phoenix.url}/v1/projects/sessions/session_annotations"
     found = httpx.get(url, params={"session_ids": "monday", "limit": 100}, timeout=30).raise_for_status().json()["data"]
-    labels = sorted(item["result"]["label"] for item in found if item["name"] == "unsupported_facts")
-    assert labels == ["fail", "pass"]
+    assert sorted((item["name"], item["result"]["label"]) for item in found) == [
+        ("verdict", "bad"),
+        ("verdict", "good"),
+    ]

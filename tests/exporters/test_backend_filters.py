@@ -36,8 +36,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "backends.md").read_text()
 WRONG = "How long is the new pier on Hallay and what did it cost?"
 LEXICAL = ModelSettings(embedder="lexical", cross_encoder="lexical", nlp="lexical")
 
-# "rageval.label.unsupported_facts=fail"
-TAG = re.compile(r"`(rageval\.label\.[\w.]+)=(\w+)`")
+# "rageval.verdict=bad"
+TAG = re.compile(r"`(rageval\.(?:label\.[\w.]+|verdict))=(\w+)`")
 # '{ name =~ "rag .*" && span.rageval.score.faithfulness < 0.5 } | select(…)'
 TRACE_QUERY = re.compile(r"^\{ (.+?) \}", re.MULTILINE)
 # 'span.rageval.label.unsupported_facts = "fail"', 'name =~ "rag .*"'
@@ -162,17 +162,20 @@ def server() -> Iterator[RecordingServer]:
 # with the name, the value that the filter compares, and the explanation.
 API_FILTERS: dict[str, tuple[str, Callable[[str], ScoreApiExporter], Callable[[Any], list[tuple[str, Any, str]]]]] = {
     "Langfuse": (
-        "numeric score `unsupported_facts` > 0",
+        "categorical score `verdict` is `bad`",
         lambda url: LangfuseExporter(url, public_key="p", secret_key="s"),
-        lambda body: [(score["name"], score["value"] > 0, score.get("comment", "")) for score in body],
+        lambda body: [
+            (score["name"], (score["dataType"], score["value"]) == ("CATEGORICAL", "bad"), score.get("comment", ""))
+            for score in body
+        ],
     ),
     "LangSmith": (
-        "feedback score `unsupported_facts` > 0",
+        "feedback score `verdict` < 0.5",
         lambda url: LangsmithExporter(url, api_key="key", runs="otlp"),
-        lambda body: [(body["key"], body["score"] > 0, body.get("comment", ""))],
+        lambda body: [(body["key"], body.get("score", 1) < 0.5, body.get("comment", ""))],
     ),
     "Datadog": (
-        "evaluation `unsupported_facts`, assessment `fail`",
+        "evaluation `verdict`, assessment `fail`",
         lambda url: DatadogExporter(url, api_key="key"),
         lambda body: [
             (score["label"], score.get("assessment") == "fail", score.get("reasoning", ""))
@@ -180,13 +183,13 @@ API_FILTERS: dict[str, tuple[str, Callable[[str], ScoreApiExporter], Callable[[A
         ],
     ),
     "Weave": (
-        "`scorers.unsupported_facts.output.score` > 0",
+        '`scorers.verdict.output.label` = "bad"',
         lambda url: WeaveExporter("harbour/bot", api_key="key", url=url),
         lambda body: (
             [
                 (
                     body["feedback_type"].removeprefix("wandb.runnable."),
-                    body["payload"]["output"]["score"] > 0,
+                    body["payload"]["output"].get("label") == "bad",
                     body["payload"]["output"].get("explanation", ""),
                 )
             ]
@@ -199,27 +202,27 @@ API_FILTERS: dict[str, tuple[str, Callable[[str], ScoreApiExporter], Callable[[A
 
 @pytest.mark.parametrize("backend", API_FILTERS)
 def test_filters_of_backends_with_a_score_api(server: RecordingServer, backend: str) -> None:
-    """One score of one answer matches: that of the wrong number."""
+    """The verdict of one answer matches, the local one and the judge's: that of the wrong number."""
     shown, make, scores = API_FILTERS[backend]
     assert re.search(rf"^\| \[{backend}\].*\| {re.escape(shown)} \|$", PAGE, re.MULTILINE)
     provider = TracerProvider(shutdown_on_exit=False)
     ask_everything(OtelExporter(provider), make(server.url), tracer_provider=provider)
 
     found = [score for body in server.posted() for score in scores(body)]
-    assert [why for name, matches, why in found if name == "unsupported_facts" and matches] == [
-        "no passage has: 41.2 million"
-    ]
+    reasons = [why for name, matches, why in found if name == "verdict" and matches]
+    assert len(reasons) == 2
+    assert "no passage has 41.2 million" in reasons[0]
 
 
 def test_braintrusts_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of shares only, on the span of kind score."""
-    assert "`scores.faithfulness < 0.5`" in PAGE
+    assert "`scores.verdict < 0.5`" in PAGE
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-bt-parent=project_name:harbour")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     spans = spans_of()
 
     def matches(span: ReadableSpan) -> bool:
         scores = json.loads(str((span.attributes or {}).get("braintrust.scores", "{}")))
-        return bool(scores.get("faithfulness", 1) < 0.5)
+        return bool(scores.get("verdict", 1) < 0.5)
 
     assert questions(spans, matches) == {WRONG}

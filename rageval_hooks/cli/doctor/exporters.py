@@ -35,7 +35,9 @@ def exporters(setup: Setup) -> Iterator[DoctorFinding]:
     if AUTOMATIC in setup.settings.exporters:
         yield from _create([kind.name for kind in automatic_exporters(made.values())], made, setup)
     # Automatic exporters whose backend gets no spans.
-    idle = [name for name, one in made.items() if isinstance(one, ScoreApiExporter) and not one.applies()]
+    idle = [
+        name for name, one in made.items() if isinstance(one, ScoreApiExporter) and one.automatic and not one.applies()
+    ]
     evaluation = _marked_evaluation()
     # Spans go first: servers take a score only for a span that they have.
     for name in sorted(made.keys() - idle, key=lambda name: (not made[name].traces, list(made).index(name))):

@@ -60,7 +60,7 @@ def emitted() -> Mapping[str, set[str]]:
     registry = CollectorRegistry()
     meters = MeterProvider([PrometheusMetricReader(registry=registry)], shutdown_on_exit=False)
     with rageval_hooks.instrument(
-        metrics=["groundedness", "latency", "tokens", "cost", "trace", broken, absent],
+        metrics=["groundedness", "verdict", "latency", "tokens", "cost", "trace", broken, absent],
         models="lexical",
         judge=FakeJudge([LABELS], usage=Usage(input_tokens=100, output_tokens=10), cost=0.001),
         thresholds={"groundedness": 0.5},
