@@ -7,13 +7,12 @@ with a quoted one, and a judge must reject both. A broken answer is asked for on
 from __future__ import annotations
 
 import json
-import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -118,17 +117,14 @@ def schema_json(model: type[BaseModel]) -> str:
     Raises:
         ConfigurationError: the model does not describe an object.
     """
+    # Titles are pydantic's, and repeat the names.
     return json.dumps(_without_titles(full_schema(model)), ensure_ascii=False, separators=(",", ":"))
 
 
-def _without_titles(value: Any, are_names: bool = False) -> Any:
-    """Return a schema without pydantic's titles. ``are_names`` means that the keys are names of fields."""
+def _without_titles(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {
-            key: _without_titles(item, are_names=not are_names and key in ("properties", "$defs"))
-            for key, item in value.items()
-            if are_names or key != "title"
-        }
+        # The title of a schema is a text; a field that is called "title" is a schema.
+        return {k: _without_titles(v) for k, v in value.items() if k != "title" or not isinstance(v, str)}
     return [_without_titles(item) for item in value] if isinstance(value, list) else value
 
 
@@ -226,13 +222,6 @@ class UnusableAnswerError(Exception):
         self.is_json = is_json
 
 
-class _Found(NamedTuple):
-    """The place of a JSON object in a text."""
-
-    start: int
-    end: int
-
-
 def parse_answer(text: str, schema: type[T], *, nonce: Nonce | None = None, prompt: str = "") -> T:
     """Return the one object in ``text`` that is valid in the schema.
 
@@ -249,9 +238,9 @@ def parse_answer(text: str, schema: type[T], *, nonce: Nonce | None = None, prom
     Raises:
         UnusableAnswerError: no object is valid, or several are.
     """
-    objects = list(_objects(text))
+    objects = _objects(text)
     thoughts_end = _end_of_thoughts(text, objects)
-    objects = [found for found in objects if found.start >= thoughts_end]
+    objects = [place for place in objects if place[0] >= thoughts_end]
     if len(objects) > _MAX_OBJECTS:
         raise UnusableAnswerError("it contains too many JSON objects", is_json=True)
     problem = "it contains no complete JSON object" if text[thoughts_end:].strip() else "it is empty"
@@ -273,18 +262,18 @@ def parse_answer(text: str, schema: type[T], *, nonce: Nonce | None = None, prom
     return next(iter(fitting.values()))
 
 
-def _end_of_thoughts(text: str, objects: list[_Found]) -> int:
+def _end_of_thoughts(text: str, objects: list[tuple[int, int]]) -> int:
     """Return where the reasoning ends. Tags inside of objects are words of the answer.
 
     Raises:
         UnusableAnswerError: the reasoning has no closing tag.
     """
-    starts = [found.start for found in objects]
+    starts = [start for start, _ in objects]
     end = 0
     is_open = False
     for tag in _TAG.finditer(text):
         before = bisect_right(starts, tag.start()) - 1
-        if before >= 0 and tag.start() < objects[before].end:
+        if before >= 0 and tag.start() < objects[before][1]:
             continue
         is_open = not tag[1]
         if tag[1]:
@@ -294,9 +283,10 @@ def _end_of_thoughts(text: str, objects: list[_Found]) -> int:
     return end
 
 
-def _objects(text: str) -> Iterator[_Found]:
-    """Yield the outermost JSON objects of a text. The scan continues after the malformed part of a broken object."""
+def _objects(text: str) -> list[tuple[int, int]]:
+    """Return the places of the outermost JSON objects. The scan continues after the malformed part of a broken one."""
     decoder = json.JSONDecoder()
+    found: list[tuple[int, int]] = []
     broken = 0
     position = text.find("{")
     while position >= 0 and broken < _MAX_BROKEN:
@@ -306,10 +296,11 @@ def _objects(text: str) -> Iterator[_Found]:
             broken += 1
             end = max(error.pos, position + 1)
         except (ValueError, RecursionError):  # too many digits, or nested too deeply
-            return
+            break
         else:
-            yield _Found(position, end)
+            found.append((position, end))
         position = text.find("{", end)
+    return found
 
 
 def _validated(text: str, schema: type[T], nonce: Nonce | None, prompt: str) -> T:
@@ -318,12 +309,14 @@ def _validated(text: str, schema: type[T], nonce: Nonce | None, prompt: str) -> 
     Raises:
         ValueError: the object is not the answer to this call, or not valid; the message quotes no word of it.
     """
-    # Parsers read these differently: duplicate keys, NaN, infinite numbers.
-    given = json.loads(text, object_pairs_hook=_no_duplicates, parse_float=_finite, parse_constant=_no_constant)
+    given = json.loads(text, object_pairs_hook=_no_duplicates)
     if nonce is not None:
         given = nonce.remove_from(given, prompt)
-    # An escape such as "\ud800" is valid JSON, but pydantic rejects it.
-    text = clean_text(json.dumps(given, ensure_ascii=False))
+    try:
+        # An escape such as "\ud800" is valid JSON, but pydantic rejects it.
+        text = clean_text(json.dumps(given, ensure_ascii=False, allow_nan=False))
+    except ValueError:
+        raise ValueError("a number is not finite") from None
     try:
         value = schema.model_validate_json(text)
     except ValidationError as error:
@@ -344,49 +337,22 @@ def _quoted(match: re.Match[str]) -> str:
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Parsers read these differently.
     if len(found := dict(pairs)) < len(pairs):
         raise ValueError("a key occurs twice")
     return found
 
 
-def _finite(text: str) -> float:
-    if not math.isfinite(number := float(text)):
-        raise ValueError("a number is not finite")
-    return number
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is not JSON")
-
-
 def _describe(error: ValidationError, schema: type[BaseModel]) -> str:
     """Say what is wrong. Keys of open mappings are words of the answer and are not shown."""
-    names = _field_names(schema)
+    known = schema_json(schema)
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     lines = []
     for item in problems[:_MAX_PROBLEMS]:
-        place = ".".join(str(part) if isinstance(part, int) or part in names else "…" for part in item["loc"])
+        place = ".".join(str(part) if isinstance(part, int) or f'"{part}":{{' in known else "…" for part in item["loc"])
         # This message of pydantic quotes the answer.
         what = "Input should be another one" if item["type"] == "union_tag_invalid" else item["msg"]
         lines.append(f"{place or 'the object'}: {what}")
     if len(problems) > len(lines):
         lines.append(f"and {len(problems) - len(lines)} more")
     return "; ".join(lines)
-
-
-@lru_cache(maxsize=256)
-def _field_names(schema: type[BaseModel]) -> frozenset[str]:
-    """Return the names of all fields at any depth."""
-    names: set[str] = set()
-
-    def collect(part: Any) -> None:
-        if isinstance(part, Mapping):
-            names.update(part.get("properties", ()) if isinstance(part.get("properties"), Mapping) else ())
-            for item in part.values():
-                collect(item)
-        elif isinstance(part, list):
-            for item in part:
-                collect(item)
-
-    collect(schema.model_json_schema())
-    return frozenset(names)

@@ -14,7 +14,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,6 +43,11 @@ _PRUNE_EVERY = 64
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS answers "
     "(key TEXT PRIMARY KEY, answer TEXT NOT NULL, size INTEGER NOT NULL, used REAL NOT NULL)"
+)
+# Removes the least recently used answers beyond a size.
+_PRUNE = (
+    "DELETE FROM answers WHERE key IN (SELECT key FROM ("
+    "SELECT key, SUM(size) OVER (ORDER BY used DESC, key) AS kept FROM answers) WHERE kept > ?)"
 )
 
 
@@ -106,10 +111,7 @@ class JudgeCache:
         self.path = Path(path).expanduser()
         self.max_bytes = max_bytes
         self._lock = ForkSafeLock()
-        self._file_lock = ForkSafeLock()
-        self._is_ready = False
         self._counts: Counter[str] = Counter()
-        self._is_damaged = False
         self._is_failing = False
         self._rest_until = 0.0
 
@@ -120,15 +122,13 @@ class JudgeCache:
             row = database.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone()
             if row is None:
                 return None
-            try:
-                # For pruning. An answer that was found counts, also on a full disk.
+            # For pruning. An answer that was found counts, also on a full disk.
+            with suppress(sqlite3.OperationalError):
                 database.execute("UPDATE answers SET used = ? WHERE key = ?", (time.time(), key))
-            except sqlite3.OperationalError as error:
-                self._failed(error)
             return CachedAnswer(**json.loads(row[0]))
 
         found = await self._in_thread(read)
-        self._count("misses" if found is None else "hits")
+        self._counts["misses" if found is None else "hits"] += 1
         return found
 
     async def put(self, key: str, answer: CachedAnswer) -> None:
@@ -137,105 +137,66 @@ class JudgeCache:
         def write(database: sqlite3.Connection) -> None:
             text = json.dumps(asdict(answer))
             database.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", (key, text, len(text), time.time()))
-            self._count("writes")
-            if self._counts["writes"] % _PRUNE_EVERY == 0:
-                _prune(database, self.max_bytes)
+            self._counts["writes"] += 1
+            if self._counts["writes"] % _PRUNE_EVERY:
+                return
+            [size] = database.execute("SELECT SUM(size) FROM answers").fetchone()
+            if size > self.max_bytes:
+                database.execute(_PRUNE, (self.max_bytes * 9 // 10,))  # room for the next writes
 
         await self._in_thread(write)
 
-    def prune(self, max_bytes: int | None = None) -> int:
-        """Remove the least recently used answers.
-
-        Args:
-            max_bytes: bytes of answers to keep; by default the cache's limit. 0 removes all.
-
-        Returns:
-            The number of removed answers.
-        """
-        limit = self.max_bytes if max_bytes is None else max_bytes
-        return self._try(lambda database: _prune(database, limit)) or 0
-
     def stats(self) -> dict[str, int]:
         """Return the counts of hits, misses, writes and errors of this process."""
-        with self._lock:
-            return {name: self._counts[name] for name in ("hits", "misses", "writes", "errors")}
+        return {name: self._counts[name] for name in ("hits", "misses", "writes", "errors")}
 
     async def _in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
         # SQLite waits for locks of other processes, which would stop the event loop.
         return await asyncio.get_running_loop().run_in_executor(None, self._try, work)
 
     def _try(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        if self._is_damaged or time.monotonic() < self._rest_until:
+        if time.monotonic() < self._rest_until:
             return None
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
                 # A connection must not cross a fork: SQLite would believe that the child holds the parent's locks. So
                 # forks wait while it is open, which is for milliseconds: a lock is waited for without a connection.
-                with self._file_lock, delay_forks(), closing(self._connection()) as database:
+                with self._lock, delay_forks(), closing(self._connection()) as database:
                     found = work(database)
-            except (sqlite3.OperationalError, OSError) as error:
+                self._is_failing = False
+                return found
+            except Exception as error:
                 if "locked" in str(error) and time.monotonic() < deadline:
                     time.sleep(0.02)
                     continue
                 self._failed(error)
                 return None
-            except Exception as error:
-                self._is_damaged = True
-                self._count("errors")
-                _logger.warning(
-                    "rageval-hooks: the judge's cache %s is damaged and not used: %s. Delete the file [RAGEVAL-303]",
-                    self.path,
-                    error,
-                )
-                return None
-            if time.monotonic() >= self._rest_until:
-                self._is_failing = False
-            return found
 
     def _connection(self) -> sqlite3.Connection:
         """Return a new connection: cheap compared to a judge's call, and safe in threads."""
         if not self.path.exists():
-            self._is_ready = False
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Created here and not by SQLite, which would use the umask: answers quote texts.
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
         database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
-            if not self._is_ready:
-                database.execute("PRAGMA journal_mode=WAL")
-                database.execute(_SCHEMA)
-                self._is_ready = True
-            database.execute("PRAGMA synchronous=NORMAL")
+            for statement in ("PRAGMA journal_mode=WAL", _SCHEMA, "PRAGMA synchronous=NORMAL"):
+                database.execute(statement)
         except BaseException:
             database.close()
             raise
         return database
 
     def _failed(self, error: Exception) -> None:
-        """Note that the file is locked, the disk is full or a permission is missing: a later use may succeed."""
-        self._count("errors")
-        # Each attempt may take as long as a lock is waited for, and the judge's caller waits for it.
-        self._rest_until = time.monotonic() + _REST_SECONDS
+        self._counts["errors"] += 1
+        if isinstance(error, sqlite3.OperationalError | OSError):
+            # It may work later. Each attempt may take as long as a lock is waited for, and the caller waits for it.
+            self._rest_until = time.monotonic() + _REST_SECONDS
+            what = "cannot be used now: %s [RAGEVAL-302]"
+        else:
+            self._rest_until = float("inf")
+            what = "is damaged and not used: %s. Delete the file [RAGEVAL-303]"
         if not self._is_failing:
             self._is_failing = True
-            _logger.warning(
-                "rageval-hooks: the judge's cache %s cannot be used now: %s [RAGEVAL-302]", self.path, error
-            )
-
-    def _count(self, name: str) -> None:
-        with self._lock:
-            self._counts[name] += 1
-
-
-def _prune(database: sqlite3.Connection, limit: int) -> int:
-    total = database.execute("SELECT COALESCE(SUM(size), 0) FROM answers").fetchone()[0]
-    if total <= limit:
-        return 0
-    goal = limit * 9 // 10  # leave room, so that the next write does not prune again
-    cursor = database.execute(
-        "DELETE FROM answers WHERE key IN (SELECT key FROM ("
-        "SELECT key, SUM(size) OVER (ORDER BY used DESC, key) AS kept FROM answers) WHERE kept > ?)",
-        (goal,),
-    )
-    return cursor.rowcount
+            _logger.warning(f"rageval-hooks: the judge's cache %s {what}", self.path, error)

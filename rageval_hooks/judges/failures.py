@@ -11,6 +11,7 @@ import re
 import socket
 import ssl
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -280,17 +281,13 @@ def _from_status(
 def _error_object(error: BaseException) -> Mapping[str, Any]:
     """Return the error object of a response, in OpenAI's form or a similar one."""
     body = getattr(error, "body", None)
-    if isinstance(body, bytes):
-        body = body.decode("utf-8", "replace")
-    if isinstance(body, str):
-        try:
+    if isinstance(body, str | bytes):
+        # A deeply nested body must not end in an untyped error.
+        with suppress(ValueError, RecursionError):
             body = json.loads(body)
-        except (ValueError, RecursionError):  # a deeply nested body must not end in an untyped error
-            return {"message": body}
-    if not isinstance(body, Mapping):
-        return {"message": str(error) if body is None else body}
-    inner = body.get("error", body)
-    return inner if isinstance(inner, Mapping) else {"message": inner}
+    if isinstance(body, Mapping):
+        body = body.get("error", body)
+    return body if isinstance(body, Mapping) else {"message": str(error) if body is None else str(body)}
 
 
 def _message(body: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from pydantic import BaseModel, SecretStr
@@ -54,8 +54,6 @@ class LangChainJudge(RemoteJudge):
         model: a chat model; or another runnable that takes messages and returns a message, such as a model with
             ``with_fallbacks``. The latter uses the prompt only.
         structured: ``"structured"``, or ``"text"`` to use the prompt only.
-        asynchronous: call ``ainvoke`` on the event loop instead of ``invoke`` in a thread. Only for a model that no
-            other event loop uses: connections belong to one loop, and LangChain shares them.
         cache: an answer cache, or its path; None for no cache.
         clock: the time and random numbers, for tests.
         options: timeouts, retries and limits; see :class:`rageval_hooks.judges.remote.CallPolicy`.
@@ -70,13 +68,12 @@ class LangChainJudge(RemoteJudge):
         model: Runnable[Any, Any],
         *,
         structured: Mode = "structured",
-        asynchronous: bool = False,
         cache: AnyCache = None,
         clock: Clock | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         policy = CallPolicy.build(options)
-        backend = _LangChain(model, None if asynchronous else policy.max_concurrency)
+        backend = _LangChain(model, policy.max_concurrency)
         super().__init__(
             "langchain", backend.model_name, backend, policy, structured=structured, cache=cache, clock=clock
         )
@@ -85,7 +82,7 @@ class LangChainJudge(RemoteJudge):
 class _LangChain(Backend):
     modes: ClassVar[tuple[Mode, ...]] = ("structured", "text")
 
-    def __init__(self, model: Runnable[Any, Any], threads: int | None) -> None:
+    def __init__(self, model: Runnable[Any, Any], threads: int) -> None:
         with requires("langchain-core", "langchain", "LangChainJudge"):
             from langchain_core.language_models import BaseChatModel
             from langchain_core.runnables import Runnable
@@ -96,11 +93,13 @@ class _LangChain(Backend):
             # The application's callbacks must not see the judge's calls.
             model = model.model_copy(update={"callbacks": None})
         self._model = model
-        self._threads = CallThreads(threads) if threads is not None else None
-        self.model_name = _attribute(model, _NAMES) or type(model).__name__
-        url = _attribute(model, _URLS)
+        self._threads = CallThreads(threads)
+        self.model_name = first_text(getattr(model, name, None) for name in _NAMES) or type(model).__name__
+        url = first_text(getattr(model, name, None) for name in _URLS)
         self._url = safe_url(url) if url else None
-        self._provider = self._params().get("ls_provider")
+        self._provider = None
+        with suppress(Exception):  # a private method, which other versions may not have
+            self._provider = text_or_none(model._get_ls_params().get("ls_provider"))  # type: ignore[attr-defined]
 
     @property
     def where(self) -> str:
@@ -140,11 +139,7 @@ class _LangChain(Backend):
                 return runnable.invoke(messages, config)
 
         try:
-            if self._threads is not None:
-                output = await self._threads.run(call)
-            else:
-                with _no_langsmith():
-                    output = await runnable.ainvoke(messages, config)
+            output = await self._threads.run(call)
         except (TypeError, AttributeError, Warning) as error:
             if request.mode == "structured":
                 raise NotImplementedError(f"structured output fails: {type(error).__name__}") from None
@@ -166,12 +161,6 @@ class _LangChain(Backend):
             raise NotImplementedError(f"structured output fails: {type(error).__name__}") from None
         return _without_parser(runnable)
 
-    def _params(self) -> Mapping[str, Any]:
-        try:
-            return mapping_or_empty(self._model._get_ls_params())  # type: ignore[attr-defined]
-        except Exception:  # a private method, which other versions may not have
-            return {}
-
 
 def _without_parser(runnable: Runnable[Any, Any]) -> Runnable[Any, Any]:
     """Return the runnable without its parser, which takes minutes of CPU for an answer of 1 MB that is not JSON."""
@@ -180,10 +169,6 @@ def _without_parser(runnable: Runnable[Any, Any]) -> Runnable[Any, Any]:
     first = runnable.first if isinstance(runnable, RunnableSequence) else None
     raw = first.steps__.get("raw") if isinstance(first, RunnableParallel) else None
     return runnable if raw is None else raw
-
-
-def _attribute(model: Any, names: tuple[str, ...]) -> str | None:
-    return first_text(getattr(model, name, None) for name in names)
 
 
 def _no_langsmith() -> AbstractContextManager[Any]:
@@ -199,32 +184,23 @@ def _reply(output: Any, mode: Mode) -> JudgeReply:
         return JudgeReply(text=output)
     message: AIMessage = output
     facts = message.response_metadata
+    text = str(message.text)
+    # With structured output the answer is the arguments of a tool call, or the text of a provider's JSON mode.
+    if mode == "structured" and message.tool_calls:
+        text = json.dumps(message.tool_calls[0]["args"])
+    elif mode == "structured" and message.invalid_tool_calls:
+        text = message.invalid_tool_calls[0]["args"] or ""
+    usage = None
+    if found := message.usage_metadata:
+        cached = (found.get("input_token_details") or {}).get("cache_read")
+        usage = Usage(
+            input_tokens=found["input_tokens"], output_tokens=found["output_tokens"], cache_read_tokens=cached
+        )
     return JudgeReply(
-        text=_text(message) if mode == "structured" else str(message.text),
-        usage=_usage(message),
-        model=_first(facts, ("model_name", "model")),
-        response_id=_first(facts, ("id",)) or message.id,
-        finish_reason=_first(facts, _REASONS),
+        text=text,
+        usage=usage,
+        model=first_text(map(facts.get, ("model_name", "model"))),
+        response_id=text_or_none(facts.get("id")) or message.id,
+        finish_reason=first_text(map(facts.get, _REASONS)),
         refusal=text_or_none(message.additional_kwargs.get("refusal")),
     )
-
-
-def _text(message: AIMessage) -> str:
-    """Return the answer: the arguments of the tool call, or the text of a provider's JSON mode."""
-    if message.tool_calls:
-        return json.dumps(message.tool_calls[0]["args"])
-    if message.invalid_tool_calls:
-        return message.invalid_tool_calls[0]["args"] or ""
-    return str(message.text)
-
-
-def _usage(message: AIMessage) -> Usage | None:
-    found = message.usage_metadata
-    if not found:
-        return None
-    cached = (found.get("input_token_details") or {}).get("cache_read")
-    return Usage(input_tokens=found["input_tokens"], output_tokens=found["output_tokens"], cache_read_tokens=cached)
-
-
-def _first(facts: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
-    return first_text(map(facts.get, names))

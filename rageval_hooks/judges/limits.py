@@ -108,23 +108,26 @@ class CircuitBreaker:
 
     def __init__(self, failures: int, cooldown: float, patience: float, clock: Clock) -> None:
         self._limit = failures
-        self._cooldown = cooldown
+        self._cooldown = self._pause = cooldown
         self._patience = patience
         self._clock = clock
         self._lock = ForkSafeLock()
-        self._failures = 0
-        self._opened = 0
-        self._pause = cooldown
+        self._failures = self._opened = 0
+        self._reason = ""
         self._opened_at = -math.inf
         self._open_until: float | None = None
-        self._reason = ""
+
+    @property
+    def _left(self) -> float:
+        """Seconds until the next probe."""
+        return 0.0 if self._open_until is None else max(0.0, self._open_until - self._clock.monotonic())
 
     @property
     def state(self) -> Literal["closed", "open", "half_open"]:
         """``closed``, ``open`` or ``half_open``."""
         if self._open_until is None:
             return "closed"
-        return "open" if self._clock.monotonic() < self._open_until else "half_open"
+        return "open" if self._left else "half_open"
 
     def check(self) -> None:
         """Raise if no request may pass now.
@@ -133,10 +136,9 @@ class CircuitBreaker:
             JudgeUnavailableError: the circuit is open, or a probe is under way.
         """
         if self.state == "open":
-            left = (self._open_until or 0.0) - self._clock.monotonic()
             raise JudgeUnavailableError(
-                f"no request sent (next attempt in {left:.0f} s): the circuit is open after {self._failures} failures "
-                f"in a row, the last: {self._reason}",
+                f"no request sent (next attempt in {self._left:.0f} s): the circuit is open after {self._failures} "
+                f"failures in a row, the last: {self._reason}",
                 circuit="open",
             )
 
@@ -157,20 +159,21 @@ class CircuitBreaker:
     def succeeded(self, started: float) -> None:
         """Report that the judge works."""
         with self._lock:
+            # A request that started before the circuit opened says nothing about the server's state now.
             if started > self._opened_at:
                 self._failures, self._reason, self._open_until, self._pause = 0, "", None, self._cooldown
 
     def failed(self, started: float, reason: str) -> None:
         """Report that the judge does not work, and why."""
         with self._lock:
-            # A request that started before the circuit opened says nothing about the server's state now.
             if started <= self._opened_at:
                 return
             self._failures += 1
             self._reason = reason
-            if self._failures >= self._limit or self._open_until is not None:
-                is_probe = self._open_until is not None
-                self._pause = min(self._pause * 2, _LONGEST_COOLDOWN) if is_probe else self._cooldown
+            is_probe = self._open_until is not None
+            if is_probe:
+                self._pause = min(self._pause * 2, _LONGEST_COOLDOWN)
+            if is_probe or self._failures >= self._limit:
                 self._opened += 1
                 self._opened_at = self._clock.monotonic()
                 self._open_until = self._opened_at + self._pause
@@ -183,11 +186,10 @@ class CircuitBreaker:
 
     def stats(self) -> dict[str, Any]:
         """Return the state, the failures in a row, how often it opened, why, and the seconds until the next probe."""
-        left = 0.0 if self._open_until is None else max(0.0, self._open_until - self._clock.monotonic())
         return {
             "state": self.state,
             "failures": self._failures,
             "opened": self._opened,
             "reason": self._reason or None,
-            "retry_in": round(left, 3),
+            "retry_in": round(self._left, 3),
         }

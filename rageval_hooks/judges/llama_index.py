@@ -52,8 +52,6 @@ class LlamaIndexJudge(RemoteJudge):
     Args:
         llm: the LLM.
         structured: ``"structured"``, or ``"text"`` to use the prompt only.
-        asynchronous: call ``achat`` on the event loop instead of ``chat`` in a thread. Only for an LLM that no other
-            event loop uses, since connections belong to one loop, and whose asynchronous methods do not block.
         cache: an answer cache, or its path; None for no cache.
         clock: the time and random numbers, for tests.
         options: timeouts, retries and limits; see :class:`rageval_hooks.judges.remote.CallPolicy`.
@@ -68,13 +66,12 @@ class LlamaIndexJudge(RemoteJudge):
         llm: LLM,
         *,
         structured: Mode = "structured",
-        asynchronous: bool = False,
         cache: AnyCache = None,
         clock: Clock | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         policy = CallPolicy.build(options)
-        backend = _LlamaIndex(llm, None if asynchronous else policy.max_concurrency)
+        backend = _LlamaIndex(llm, policy.max_concurrency)
         super().__init__(
             "llama_index", backend.model_name, backend, policy, structured=structured, cache=cache, clock=clock
         )
@@ -83,13 +80,13 @@ class LlamaIndexJudge(RemoteJudge):
 class _LlamaIndex(Backend):
     modes: ClassVar[tuple[Mode, ...]] = ("structured", "text")
 
-    def __init__(self, llm: LLM, threads: int | None) -> None:
+    def __init__(self, llm: LLM, threads: int) -> None:
         with requires("llama-index-core", "llama-index", "LlamaIndexJudge"):
             from llama_index.core.llms import LLM
         if not isinstance(llm, LLM):
             raise ConfigurationError(f"llm must be a LlamaIndex LLM, not {type(llm).__qualname__}")
         self._llm = llm
-        self._threads = CallThreads(threads) if threads is not None else None
+        self._threads = CallThreads(threads)
         self.model_name = llm.metadata.model_name or type(llm).__name__
         url = first_text(getattr(llm, name, None) for name in _URLS)
         self._url = safe_url(url) if url else None
@@ -137,10 +134,7 @@ class _LlamaIndex(Backend):
         messages = [ChatMessage(role=message.role, content=message.content) for message in request.messages]
         if request.mode == "structured":
             return await self._with_tool(messages, request.schema)
-        if self._threads is not None:
-            response = await self._threads.run(lambda: self._llm.chat(messages))
-        else:
-            response = await self._llm.achat(messages)
+        response = await self._threads.run(lambda: self._llm.chat(messages))
         return _reply(response, response.message.content or "")
 
     async def _with_tool(self, messages: list[ChatMessage], schema: type[BaseModel]) -> JudgeReply:
@@ -151,11 +145,8 @@ class _LlamaIndex(Backend):
         if not isinstance(llm, FunctionCallingLLM) or not llm.metadata.is_function_calling_model:
             raise NotImplementedError("the LLM does not call tools")
         tool = get_function_tool(_with_nonce(schema))
-        if self._threads is not None:
-            call = partial(llm.chat_with_tools, [tool], chat_history=messages, tool_required=True)
-            response = await self._threads.run(call)
-        else:
-            response = await llm.achat_with_tools([tool], chat_history=messages, tool_required=True)
+        call = partial(llm.chat_with_tools, [tool], chat_history=messages, tool_required=True)
+        response = await self._threads.run(call)
         try:
             calls = llm.get_tool_calls_from_response(response, error_on_no_tool_call=False)
         except ValueError:  # the arguments are not JSON

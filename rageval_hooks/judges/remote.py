@@ -9,11 +9,12 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar
+from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -122,14 +123,12 @@ class CallPolicy(Data):
         try:
             return cls(**options)
         except ValidationError as error:
-            lines = []
-            for item in error.errors(include_url=False, include_input=False):
-                name = ".".join(map(str, item["loc"]))
-                if item["type"] == "extra_forbidden":
-                    lines.append(f"unknown judge option {name!r}. Valid: {', '.join(cls.model_fields)}")
-                else:
-                    lines.append(f"{name}: {item['msg']}")
-            raise ConfigurationError("; ".join(lines)) from None
+            item = error.errors(include_url=False, include_input=False)[0]
+            name = ".".join(map(str, item["loc"]))
+            if item["type"] == "extra_forbidden":
+                valid = ", ".join(cls.model_fields)
+                raise ConfigurationError(f"unknown judge option {name!r}. Valid: {valid}") from None
+            raise ConfigurationError(f"{name}: {item['msg']}") from None
 
 
 class CallOptions(TypedDict, total=False):
@@ -234,21 +233,11 @@ class Backend(ABC):
         """Close the connections of event loops on other threads, within a timeout in seconds."""
 
 
-@dataclass(frozen=True)
-class _Question(Generic[T]):
-    """The prompt, the schema of the answer, and the sampling parameters."""
-
-    messages: tuple[Message, ...]
-    schema: type[T]
-    parameters: Mapping[str, Any]
-
-
 class _EqualQuestions:
     """Equal questions that are asked at the same time: one after the other, so that the first answer serves all."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
-        self.count = 0
         self.answer: CachedAnswer | None = None
 
 
@@ -259,7 +248,7 @@ class _Slots:
         self.semaphore = asyncio.Semaphore(size)
         self.waiting = 0
         self.running = 0
-        self.pending: dict[str, _EqualQuestions] = {}
+        self.pending: WeakValueDictionary[str, _EqualQuestions] = WeakValueDictionary()
 
 
 class RemoteJudge(Judge):
@@ -334,35 +323,37 @@ class RemoteJudge(Judge):
             parameters: sampling parameters of this question.
             gate: admits or refuses each request. A cache hit is not a request.
         """
-        question = _Question(as_messages(messages), schema, {**self._parameters, **(parameters or {})})
+        prompt = as_messages(messages)
+        wanted = {**self._parameters, **(parameters or {})}
+        slots = await self._slots.get()
         self._count(calls=1)
         if self._cache is None:
-            return await self._ask(question, gate)
-        key = cache_key(
-            identity=self._backend.identity,
-            messages=question.messages,
-            schema=schema,
-            parameters=question.parameters,
-        )
-        pending = (await self._slots.get()).pending
-        equal = pending.setdefault(key, _EqualQuestions())
-        equal.count += 1
-        try:
-            async with equal.lock:
-                # The first answer is kept in memory too: the file may not be writable.
-                answer = equal.answer or await self._cache.get(key)
-                if (cached := self._cached_judgement(answer, schema)) is not None:
-                    return cached
-                judgement = await self._ask(question, gate)
-                equal.answer = CachedAnswer(
-                    judgement.value.model_dump_json(), judgement.model, judgement.response_id, judgement.mode
-                )
-                await self._cache.put(key, equal.answer)
-                return judgement
-        finally:
-            equal.count -= 1
-            if not equal.count:
-                del pending[key]
+            return await self._ask(_Call(self, prompt, schema, wanted, gate), slots)
+        key = cache_key(identity=self._backend.identity, messages=prompt, schema=schema, parameters=wanted)
+        equal = slots.pending.setdefault(key, _EqualQuestions())
+        async with equal.lock:
+            # The first answer is kept in memory too: the file may not be writable.
+            answer = equal.answer or await self._cache.get(key)
+            # The JSON schema is part of the key, but a validator in Python code may have changed.
+            with suppress(ValueError):
+                if answer is not None:
+                    value = schema.model_validate_json(answer.value)
+                    self._count(answered=1, cached=1)
+                    # A cached answer costs nothing: a report must not add up what the first one cost.
+                    return Judgement(
+                        value=value,
+                        model=answer.model,
+                        usage=Usage(input_tokens=0, output_tokens=0),
+                        response_id=answer.response_id,
+                        cost=0.0,
+                        attempts=0,
+                        mode=answer.mode,
+                        cached=True,
+                    )
+            found = await self._ask(_Call(self, prompt, schema, wanted, gate), slots)
+            equal.answer = CachedAnswer(found.value.model_dump_json(), found.model, found.response_id, found.mode)
+            await self._cache.put(key, equal.answer)
+            return found
 
     @property
     def has_known_price(self) -> bool:  # type: ignore[override]  # read only here
@@ -396,35 +387,25 @@ class RemoteJudge(Judge):
             "cache": self._cache.stats() if self._cache is not None else None,
         }
 
-    async def _ask(self, question: _Question[T], gate: RequestGate | None) -> Judgement[T]:
-        call = _Call(self, question, gate)
-        failure: JudgeError
+    async def _ask(self, call: _Call[T], slots: _Slots) -> Judgement[T]:
+        """Ask a question that is not in the cache, when it is its turn, and count what it took."""
+        # Counted in both states: a call may be cancelled while it waits.
+        slots.waiting += 1
         try:
-            size = sum(estimated_tokens(message.content) for message in question.messages)
-            if size > self.max_prompt_tokens:
-                raise JudgeTooLargeError(
-                    f"the prompt has about {size:,.0f} tokens, and max_prompt_tokens is {self.max_prompt_tokens:,}"
-                )
-            async with self._slot():
-                judgement = await call.run()
-        except JudgeError as error:
-            failure = error
-        else:
+            await slots.semaphore.acquire()
+        finally:
+            slots.waiting -= 1
+        slots.running += 1
+        try:
+            judgement = await call.run()
             self._count(answered=1)
             return judgement
+        except JudgeError as error:
+            failure = error
         finally:
-            # A failed call has cost something, too.
-            usage = call.known_usage
-            self._count(
-                requests=call.attempts,
-                retries=call.retries,
-                repairs=int(call.repaired),
-                input_tokens=usage.input_tokens if usage else 0,
-                output_tokens=usage.output_tokens if usage else 0,
-                cached_tokens=(usage.cache_read_tokens or 0) if usage else 0,
-            )
-            with self._lock:
-                self._cost += call.known_cost
+            slots.running -= 1
+            slots.semaphore.release()
+            self._count_requests(call)
         failure.details.update({name: fact for name, fact in call.details().items() if fact is not None})
         # A used-up budget says nothing about the judge.
         if not isinstance(failure, GateClosedError):
@@ -436,43 +417,6 @@ class RemoteJudge(Judge):
         # Raised outside of the handler: inside, the client's exception would stay in the chain and could hold secrets.
         raise failure
 
-    @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
-        slots = await self._slots.get()
-        # Counted in both states: a call may be cancelled while it waits.
-        slots.waiting += 1
-        try:
-            await slots.semaphore.acquire()
-        finally:
-            slots.waiting -= 1
-        slots.running += 1
-        try:
-            yield
-        finally:
-            slots.running -= 1
-            slots.semaphore.release()
-
-    def _cached_judgement(self, answer: CachedAnswer | None, schema: type[T]) -> Judgement[T] | None:
-        if answer is None:
-            return None
-        try:
-            value = schema.model_validate_json(answer.value)
-        except ValueError:
-            # The JSON schema is part of the cache key, but a validator in Python code may have changed.
-            return None
-        self._count(answered=1, cached=1)
-        # A cached answer costs nothing: a report must not add up what the first one cost.
-        return Judgement(
-            value=value,
-            model=answer.model,
-            usage=Usage(input_tokens=0, output_tokens=0),
-            response_id=answer.response_id,
-            cost=0.0,
-            attempts=0,
-            mode=answer.mode,
-            cached=True,
-        )
-
     def _price(self, usage: Usage, model: str) -> float | None:
         """Return the price of some tokens in USD: at the user's rate, else the backend's; None if it is unknown."""
         if self.policy.price_per_1k is not None:
@@ -482,6 +426,20 @@ class RemoteJudge(Judge):
     def _count(self, **amounts: int) -> None:
         with self._lock:
             self._counts.update(amounts)
+
+    def _count_requests(self, call: _Call[Any]) -> None:
+        """Count what a call took. One that failed has cost something, too."""
+        usage = call.known_usage or Usage(input_tokens=0, output_tokens=0)
+        self._count(
+            requests=call.attempts,
+            retries=call.retries,
+            repairs=int(call.repaired),
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cached_tokens=usage.cache_read_tokens or 0,
+        )
+        with self._lock:
+            self._cost += call.known_cost
 
 
 class _Call(Generic[T]):
@@ -493,7 +451,9 @@ class _Call(Generic[T]):
 
     Args:
         judge: the judge.
-        question: the question.
+        messages: the prompt.
+        schema: the schema of the answer.
+        parameters: the fields of the request.
         gate: admits each request; None for no limit.
 
     Attributes:
@@ -502,12 +462,20 @@ class _Call(Generic[T]):
         repaired: True if the model was asked to correct its answer.
     """
 
-    def __init__(self, judge: RemoteJudge, question: _Question[T], gate: RequestGate | None) -> None:
+    def __init__(
+        self,
+        judge: RemoteJudge,
+        messages: tuple[Message, ...],
+        schema: type[T],
+        parameters: Mapping[str, Any],
+        gate: RequestGate | None,
+    ) -> None:
         self._judge = judge
-        self._question = question
+        self._messages = messages
+        self._schema = schema
+        self._parameters = parameters
         self._gate = gate
-        self._nonce = Nonce.new(nonce_name(question.schema))
-        self._prompt = "\n".join(message.content for message in question.messages)
+        self._nonce = Nonce.new(nonce_name(schema))
         self._deadline: float | None = None
         self._mode: Mode = "text"
         self._model = judge.model
@@ -555,37 +523,40 @@ class _Call(Generic[T]):
         Raises:
             JudgeError: there is no usable answer.
         """
-        reply = await self._reply()
-        try:
-            return self._judgement(reply)
-        except UnusableAnswerError as error:
-            problem = error.problem
-            # A server that enforces a schema writes JSON only. An empty answer says nothing about the mode.
-            if not error.is_json and self._mode in _ENFORCED and reply.text.strip():
-                self._judge._capabilities.lower(self._mode)
-        if self._gate is not None and not self._gate.is_open:
-            raise JudgeAnswerError(f"the answer is not usable, and the budget allows no second request: {problem}")
-        self.repaired = True
-        reply = await self._reply(reply.text, problem)
-        try:
-            return self._judgement(reply)
-        except UnusableAnswerError as error:
-            problem = error.problem
-        raise JudgeAnswerError(f"neither the answer nor its correction is usable: {problem}")
+        limit = self._judge.max_prompt_tokens
+        if (size := _tokens(self._messages)) > limit:
+            raise JudgeTooLargeError(f"the prompt has about {size:,.0f} tokens, and max_prompt_tokens is {limit:,}")
+        prompt = "\n".join(message.content for message in self._messages)
+        wrong: str | None = None
+        problem = ""
+        while True:
+            reply = await self._reply(wrong, problem)
+            try:
+                value = parse_answer(reply.text, self._schema, nonce=self._nonce, prompt=prompt)
+            except UnusableAnswerError as error:
+                problem = error.problem
+                # A server that enforces a schema writes JSON only. An empty answer says nothing about the mode.
+                if not error.is_json and self._mode in _ENFORCED and reply.text.strip() and not self.repaired:
+                    self._judge._capabilities.lower(self._mode)
+            else:
+                return Judgement(
+                    value=value,
+                    model=self._model,
+                    usage=self._usage,
+                    response_id=self._response_id,
+                    cost=self._cost,
+                    attempts=self.attempts,
+                    mode=self._mode,
+                    repaired=self.repaired,
+                )
+            if self.repaired:
+                raise JudgeAnswerError(f"neither the answer nor its correction is usable: {problem}")
+            if self._gate is not None and not self._gate.is_open:
+                raise JudgeAnswerError(f"the answer is not usable, and the budget allows no second request: {problem}")
+            self.repaired = True
+            wrong = reply.text
 
-    def _judgement(self, reply: JudgeReply) -> Judgement[T]:
-        return Judgement(
-            value=parse_answer(reply.text, self._question.schema, nonce=self._nonce, prompt=self._prompt),
-            model=self._model,
-            usage=self._usage,
-            response_id=self._response_id,
-            cost=self._cost,
-            attempts=self.attempts,
-            mode=self._mode,
-            repaired=self.repaired,
-        )
-
-    async def _reply(self, wrong: str | None = None, problem: str = "") -> JudgeReply:
+    async def _reply(self, wrong: str | None, problem: str) -> JudgeReply:
         """Return a complete reply. ``wrong`` is the unusable answer that it corrects."""
         judge = self._judge
         adaptations = 0
@@ -593,7 +564,7 @@ class _Call(Generic[T]):
             request = self._request(wrong, problem)
             outcome = await self._send(request)
             if isinstance(outcome, JudgeReply):
-                return self._complete(outcome)
+                return self._checked(outcome)
             if adaptations < _MAX_ADAPTATIONS and judge._capabilities.learn_from_failure(
                 outcome, request.mode, request.schema, request.parameters
             ):
@@ -614,19 +585,19 @@ class _Call(Generic[T]):
             self.retries += 1
 
     def _request(self, wrong: str | None, problem: str) -> JudgeRequest:
-        judge, question = self._judge, self._question
-        self._mode = judge._capabilities.mode(question.schema)
-        messages = question.messages
+        judge = self._judge
+        self._mode = judge._capabilities.mode(self._schema)
+        messages = self._messages
         if self._mode not in _ENFORCED:
-            messages = with_schema(messages, schema_json(question.schema))
+            messages = with_schema(messages, schema_json(self._schema))
         messages = self._nonce.ask_in(messages)
         if wrong is not None:
             messages = with_repair(messages, wrong, problem, self._nonce)
         return JudgeRequest(
             messages=messages,
-            schema=question.schema,
+            schema=self._schema,
             mode=self._mode,
-            parameters=judge._capabilities.parameters(question.parameters),
+            parameters=judge._capabilities.parameters(self._parameters),
             max_answer_bytes=judge.policy.max_answer_bytes,
             timeout=judge.policy.timeout,
         )
@@ -641,8 +612,7 @@ class _Call(Generic[T]):
         if pause > left:
             raise JudgeRateLimitedError(f"the server asked to wait another {pause:.0f} s (Retry-After)")
         async with nullcontext(Admission()) if self._gate is None else self._gate.request() as admission:
-            size = sum(estimated_tokens(message.content) for message in request.messages)
-            reserved = judge._rate_limiter.reserve(size + judge._answer_tokens)
+            reserved = judge._rate_limiter.reserve(_tokens(request.messages) + judge._answer_tokens)
             try:
                 if (wait := reserved.start - judge._clock.monotonic()) > 0:
                     await judge._clock.sleep(wait)
@@ -659,12 +629,18 @@ class _Call(Generic[T]):
             except BaseException:  # cancelled
                 judge._breaker.left(started)
                 raise
-            admission.cost = self._note(outcome)
             if isinstance(outcome, JudgeReply):
-                admission.tokens = None if outcome.usage is None else outcome.usage.total_tokens
-                reserved.tokens = reserved.tokens if admission.tokens is None else admission.tokens
+                admission.cost = self._note(outcome.usage, outcome.model, outcome.response_id)
+                if outcome.usage is None:
+                    admission.tokens = None
+                else:
+                    admission.tokens = reserved.tokens = outcome.usage.total_tokens
                 judge._breaker.succeeded(started)
-            elif outcome.broken:
+                return outcome
+            # An answer that is too large was read in part, and has cost something.
+            if isinstance(outcome.error, JudgeTooLargeError) and outcome.status is None:
+                admission.cost = self._note(None, None, self._response_id)
+            if outcome.broken:
                 judge._breaker.failed(started, outcome.error.message)
             elif outcome.retry:
                 judge._breaker.left(started)
@@ -700,28 +676,18 @@ class _Call(Generic[T]):
         judge = self._judge
         return judge.policy.total_timeout if self._deadline is None else self._deadline - judge._clock.monotonic()
 
-    def _note(self, outcome: JudgeReply | CallFailure) -> float | None:
-        """Record the usage of a reply.
-
-        Returns:
-            Its cost in USD: 0 if there is no reply, None if the price is unknown.
-        """
+    def _note(self, usage: Usage | None, model: str | None, response_id: str | None) -> float | None:
+        """Record a reply. Returns its cost in USD; None if the price is unknown."""
         judge = self._judge
-        usage = cost = None
-        if isinstance(outcome, JudgeReply):
-            self._model = outcome.model or self._model
-            self._response_id = outcome.response_id
-            usage = outcome.usage
-        elif outcome.status is not None or not isinstance(outcome.error, JudgeTooLargeError):
-            return 0.0  # an answer that is too large has cost something
+        self._model, self._response_id = model or self._model, response_id
+        cost = None if usage is None else judge._price(usage, self._model)
         if usage is not None:
             judge._answer_tokens += (usage.output_tokens - judge._answer_tokens) * _ANSWER_WEIGHT
-            cost = judge._price(usage, self._model)
         self._usages.append(usage)
         self._costs.append(cost)
         return cost
 
-    def _complete(self, reply: JudgeReply) -> JudgeReply:
+    def _checked(self, reply: JudgeReply) -> JudgeReply:
         """Return the reply, or raise if it is refused, filtered, cut off or too large."""
         judge = self._judge
         reason = (reply.finish_reason or "").lower()
@@ -734,3 +700,7 @@ class _Call(Generic[T]):
         if len(reply.text.encode()) > judge.policy.max_answer_bytes:
             raise JudgeTooLargeError(f"the answer is larger than max_answer_bytes={judge.policy.max_answer_bytes}")
         return reply
+
+
+def _tokens(messages: Iterable[Message]) -> float:
+    return sum(estimated_tokens(message.content) for message in messages)

@@ -252,41 +252,21 @@ def test_a_file_that_disappears_is_made_again(path: Path) -> None:
     assert asyncio.run(cache.get("k")) == kept()
 
 
-def test_the_least_recently_used_answers_are_pruned(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``prune`` keeps the most recently used answers, within the limit."""
-    now = iter(range(1, 100))
-    monkeypatch.setattr("rageval_hooks.judges.cache.time.time", lambda: float(next(now)))
-    cache = JudgeCache(path)
-
-    async def fill() -> None:
-        for key in "abcde":
-            await cache.put(key, kept("x" * 1000))
-        await cache.get("a")
-
-    asyncio.run(fill())
-    assert cache.prune(max_bytes=10**6) == 0
-    assert cache.prune(max_bytes=2500) == 3
-
-    async def left() -> list[str]:
-        return [key for key in "abcde" if await cache.get(key) is not None]
-
-    assert asyncio.run(left()) == ["a", "e"]
-    assert cache.prune(max_bytes=0) == 2
-
-
-def test_it_keeps_within_its_limit_by_itself(path: Path) -> None:
+def test_it_keeps_the_most_recently_used_answers_within_its_limit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Looked after at every 64th write."""
+    now = iter(range(1, 1000))
+    monkeypatch.setattr("rageval_hooks.judges.cache.time.time", lambda: float(next(now)))
     cache = JudgeCache(path, max_bytes=20_000)
 
-    async def fill() -> None:
-        for number in range(128):
+    async def fill() -> list[str]:
+        for number in range(64):
             await cache.put(str(number), kept("x" * 1000))
+            await cache.get("0")
+        return [str(number) for number in range(64) if await cache.get(str(number)) is not None]
 
-    asyncio.run(fill())
-    with sqlite3.connect(path) as database:
-        [(size,)] = database.execute("SELECT SUM(size) FROM answers")
-    database.close()
-    assert size <= 20_000
+    left = asyncio.run(fill())
+    assert left == ["0", *(str(number) for number in range(65 - len(left), 64))]
+    assert 10 < len(left) < 20
 
 
 def test_threads_share_it(path: Path) -> None:

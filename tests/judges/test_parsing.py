@@ -51,7 +51,7 @@ def test_the_one_object_that_fits_is_found(text: str) -> None:
         ('{"grade": 2.5}', "grade: Input should be a valid integer, got a number with a fractional part", True),
         ('{"grade": 1} {"grade": 2}', "it contains several different answers", True),
         ('{"grade": 1, "grade": 2}', "a key occurs twice", True),
-        ('{"grade": Infinity}', "Infinity is not JSON", True),
+        ('{"grade": Infinity}', "a number is not finite", True),
         ('{"grade": 1e400}', "a number is not finite", True),
     ],
 )
