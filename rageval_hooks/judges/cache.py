@@ -190,13 +190,19 @@ class JudgeCache:
 
     def _failed(self, error: Exception) -> None:
         self._counts["errors"] += 1
-        if isinstance(error, sqlite3.OperationalError | OSError):
-            # It may work later. Each attempt may take as long as a lock is waited for, and the caller waits for it.
-            self._rest_until = time.monotonic() + _REST_SECONDS
-            what = "cannot be used now: %s [RAGEVAL-302]"
+        may_work_later = isinstance(error, sqlite3.OperationalError | OSError)
+        # Each attempt may take as long as a lock is waited for, and the caller waits for it.
+        self._rest_until = time.monotonic() + (_REST_SECONDS if may_work_later else float("inf"))
+        if self._is_failing:
+            return
+        self._is_failing = True
+        if may_work_later:
+            _logger.warning(
+                "rageval-hooks: the judge's cache %s cannot be used now: %s [RAGEVAL-302]", self.path, error
+            )
         else:
-            self._rest_until = float("inf")
-            what = "is damaged and not used: %s. Delete the file [RAGEVAL-303]"
-        if not self._is_failing:
-            self._is_failing = True
-            _logger.warning(f"rageval-hooks: the judge's cache %s {what}", self.path, error)
+            _logger.warning(
+                "rageval-hooks: the judge's cache %s is damaged and not used: %s. Delete the file [RAGEVAL-303]",
+                self.path,
+                error,
+            )

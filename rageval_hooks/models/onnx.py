@@ -11,16 +11,20 @@ import hashlib
 import json
 import logging
 import os
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
 from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
+from rageval_hooks.runtime.threads import original, patched_by, sleep
 from rageval_hooks.settings import ONNX_FILE, ModelSettings
 
 if TYPE_CHECKING:
@@ -174,12 +178,13 @@ def _graph_file(role: str, folder: Path, settings: ModelSettings, kind: GraphKin
         raise ValueError(f"there is no {own}, which models={{'onnx_file': …}} names")
     # int8 is the default for the embedder only, since its effect was measured there (benchmarks/RESULTS.md).
     is_int8 = settings.precision == "int8" or (settings.precision == "auto" and role == "embedder")
+    precision = "int8" if is_int8 else "fp32"
     if own.is_file() and not is_int8:
         return own
     sources = [own] if own.is_file() else weight_files(folder)
     if not sources:
         raise ValueError(f"{folder} has neither {ONNX_FILE} nor weights")
-    target = _cache_folder() / f"{_fingerprint([folder / 'config.json', *sources], kind)}-{_suffix(is_int8)}.onnx"
+    target = _cache_folder() / f"{_fingerprint([folder / 'config.json', *sources], kind)}-{precision}.onnx"
     if not target.is_file():
         if not own.is_file() and find_spec("torch") is None:
             raise ValueError(
@@ -188,10 +193,6 @@ def _graph_file(role: str, folder: Path, settings: ModelSettings, kind: GraphKin
             )
         _make(target, folder=folder, kind=kind, graph=own if own.is_file() else None, int8=is_int8)
     return target
-
-
-def _suffix(is_int8: bool) -> str:
-    return "int8" if is_int8 else "fp32"
 
 
 def _fingerprint(files: list[Path], kind: GraphKind) -> str:
@@ -240,22 +241,41 @@ def _make(target: Path, **job: Any) -> None:
     path = [os.path.abspath(entry) for entry in sys.path]
     command = [sys.executable, "-I", "-S", "-c", code, json.dumps({"path": path, "target": str(target), **values})]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
-    try:
-        done = subprocess.run(  # noqa: S603 - our own code, with this interpreter
+    with tempfile.TemporaryFile() as written:
+        try:
+            _run(command, environment, written)
+        except (OSError, subprocess.SubprocessError, TypeError) as error:
+            raise ValueError(f"no graph could be made: {_brief(error)}") from error
+        # A server's own SIGCHLD handler may take the exit status away, so the file decides.
+        if not target.is_file():
+            written.seek(0)
+            lines = written.read().decode(errors="replace").strip().splitlines() or ["no reason is known"]
+            raise ValueError(f"no graph could be made: {lines[-1][:300]}")
+
+
+def _run(command: list[str], environment: dict[str, str], errors: IO[bytes]) -> None:
+    if patched_by() != "gevent":
+        nothing = subprocess.DEVNULL
+        subprocess.run(  # noqa: S603 - our own code, with this interpreter
             command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stdin=nothing,
+            stdout=nothing,
+            stderr=errors,
             timeout=_LONGEST_EXPORT,
             env=environment,
             check=False,
         )
-    except (OSError, subprocess.SubprocessError, TypeError) as error:
-        raise ValueError(f"no graph could be made: {_brief(error)}") from error
-    # A server's own SIGCHLD handler may take the exit status away, so the file decides.
-    if not target.is_file():
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        raise ValueError(f"no graph could be made: {lines[-1][:300] if lines else f'exit status {done.returncode}'}")
+        return
+    # gevent's `subprocess` starts processes from the application's thread only, and models load on another.
+    streams = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)]
+    actions = [*streams, (os.POSIX_SPAWN_DUP2, errors.fileno(), 2)]
+    process = original("os", "posix_spawn")(command[0], command, environment, file_actions=actions)
+    end = time.monotonic() + _LONGEST_EXPORT
+    with suppress(ChildProcessError):  # gevent's event loop has seen its end
+        while not original("os", "waitpid")(process, os.WNOHANG)[0]:
+            if time.monotonic() > end:
+                os.kill(process, signal.SIGKILL)
+            sleep(0.05)
 
 
 def _brief(error: BaseException) -> str:

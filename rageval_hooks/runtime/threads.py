@@ -20,6 +20,7 @@ __all__ = [
     "SimpleQueue",
     "current_thread_id",
     "new_lock",
+    "original",
     "patched_by",
     "sleep",
     "start_daemon_thread",
@@ -57,7 +58,8 @@ def patched_by() -> Literal["gevent", "eventlet"] | None:
     return None
 
 
-def _original(module: str, name: str) -> Any:
+def original(module: str, name: str) -> Any:
+    """Return what the standard library has under a name, also where gevent has replaced it."""
     if patched_by() == "gevent":
         return sys.modules["gevent.monkey"].get_original(module, name)
     return getattr(__import__(module), name)
@@ -73,24 +75,24 @@ def start_daemon_thread(target: Callable[[], object], name: str) -> None:
     if sys.is_finalizing():
         raise RuntimeError("the interpreter is exiting")
     if patched_by() == "gevent":
-        _original("_thread", "start_new_thread")(target, ())
+        original("_thread", "start_new_thread")(target, ())
     else:
         threading.Thread(target=target, name=name, daemon=True).start()
 
 
 def new_lock() -> Lock:
     """Return a lock. Hold it for moments only, and never switch greenlets while holding it."""
-    return _original("_thread", "allocate_lock")()  # type: ignore[no-any-return]
+    return original("_thread", "allocate_lock")()  # type: ignore[no-any-return]
 
 
 def current_thread_id() -> int:
     """Return the id of the running operating-system thread."""
-    return _original("_thread", "get_ident")()  # type: ignore[no-any-return]
+    return original("_thread", "get_ident")()  # type: ignore[no-any-return]
 
 
 def SimpleQueue() -> Any:  # noqa: N802 - stands for the class of the same name
     """Return an unbounded queue whose ``put`` may be called from a finalizer."""
-    return _original("queue", "SimpleQueue")()
+    return original("queue", "SimpleQueue")()
 
 
 # Taken once: a test of the application may replace `time.sleep`, and count its calls.
@@ -100,7 +102,7 @@ _sleep = time.sleep
 def sleep(seconds: float) -> None:
     """Sleep on a thread of ours; do nothing if the time is not positive."""
     if seconds > 0:
-        (_sleep if patched_by() is None else _original("time", "sleep"))(seconds)
+        (_sleep if patched_by() is None else original("time", "sleep"))(seconds)
 
 
 def wait_until(condition: Callable[[], object], timeout: float) -> bool:

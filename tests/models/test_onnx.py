@@ -218,3 +218,52 @@ def test_each_model_has_a_graph_of_its_own(encoder: Path, tmp_path: Path, cache:
     assert len(list(cache.glob("*-int8.onnx"))) == 2
     np.testing.assert_array_equal(one, again)
     assert np.abs(one - two).max() > 0.01
+
+
+_GEVENT = """
+from gevent import monkey
+monkey.patch_all()
+import sys
+import gevent
+from rageval_hooks.models import Models
+from rageval_hooks.settings import ModelSettings
+
+models = Models(ModelSettings(embedder=sys.argv[1], cross_encoder="lexical", nlp="lexical", backend="onnx"))
+models.load(["embedder"])
+while models.state("embedder") == "loading":
+    gevent.sleep(0.05)
+print(models.embedder().embed("It opened in 2019.").windows.shape)
+"""
+
+
+def test_a_graph_is_made_below_gevent_too(tmp_path: Path, cache: Path) -> None:
+    """gevent's own processes can be started from the application's thread only, and models load on another."""
+    pytest.importorskip("gevent")
+    folder = tiny_models.build_encoder(tmp_path / "encoder")
+
+    output = run_script(_GEVENT, folder, timeout=290, XDG_CACHE_HOME=str(tmp_path / "cache"))
+
+    assert output == "(1, 32)\n"
+    assert len(list(cache.glob("*-int8.onnx"))) == 1
+
+
+def test_a_graph_with_other_numbers_than_the_model_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exporter may get an operator wrong: the scores would be wrong, too."""
+    import torch
+
+    from rageval_hooks.models.export import make_graph
+
+    export = torch.onnx.export
+
+    def export_wrongly(model: torch.nn.Module, *arguments: object, **options: object) -> None:
+        weights = next(parameter for parameter in model.parameters() if parameter.dim() == 2)
+        weights.data.neg_()
+        export(model, *arguments, **options)
+        weights.data.neg_()
+
+    monkeypatch.setattr(torch.onnx, "export", export_wrongly)
+    folder = tiny_models.build_encoder(tmp_path / "encoder")
+
+    with pytest.raises(ValueError, match="the exported graph gives other numbers for 1 texts of 5 tokens"):
+        make_graph(str(tmp_path / "made.onnx"), folder=str(folder), kind="encoder", graph=None, int8=False)
+    assert not (tmp_path / "made.onnx").exists()
