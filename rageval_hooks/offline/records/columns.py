@@ -28,7 +28,7 @@ def _names(text: str) -> tuple[str, ...]:
 ALIASES: dict[str, tuple[str, ...]] = {
     "query": _names(
         "query user_input question input query_text user_query user_question question_text query_str prompt "
-        "user_prompt instruction search_query test_question sample_question request problem inputs "
+        "user_prompt instruction search_query test_question sample_question request problem inputs topic topic_title "
         "pregunta frage domanda pergunta vraag pytanie soru pertanyaan вопрос 问题 問題 質問 질문 cau_hoi"
     ),
     # "answer", "output" and "result" come late: next to a column such as "prediction" they hold the golden answer.
@@ -37,8 +37,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "model_answer model_output model_response llm_answer llm_response llm_output rag_answer rag_response "
         "system_answer bot_response assistant_response final_answer completion generation generated hypothesis "
         "actual_answer actual_response predicted predicted_response ai_answer ai_response chatbot_answer "
-        "chatbot_response agent_answer agent_response pred predictions predicted_answers generated_texts answer output "
-        "result outputs "
+        "chatbot_response agent_answer agent_response output_text pred predictions predicted_answers generated_texts "
+        "answer output result outputs "
         "respuesta antwort reponse risposta resposta antwoord odpowiedz cevap jawaban ответ 回答 答案 답변 cau_tra_loi"
     ),
     "passages": _names(
@@ -53,10 +53,10 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "expected_answer golden_answers gold_answer gold_answers gt_answer gold gt groundtruth expected_response "
         "expected_answers expected ideal ideal_answer correct_answer correct_answers true_answer true_answers "
         "target_answer reference_answers reference_output reference_outputs expected_outputs best_answer human_answer "
-        "ground_truth_answers golden generation_gt respuesta_esperada respuesta_correcta erwartete_antwort "
-        "reponse_attendue risposta_attesa resposta_esperada эталон 参考答案 标准答案 正解 정답 answers answer 答案"
+        "ground_truth_answers golden generation_gt right_answer long_answer respuesta_esperada respuesta_correcta "
+        "erwartete_antwort reponse_attendue risposta_attesa resposta_esperada эталон 参考答案 标准答案 正解 정답 answers answer 答案"
     ),
-    "id": _names("id query_id question_id turn_id example_id sample_id qid"),
+    "id": _names("id _id query_id question_id turn_id example_id sample_id record_id topic_id qid"),
     "run": _names("run query_run repetition repetition_number"),
     "citations": ("citations",),
     "metadata": _names("metadata additional_metadata"),
@@ -79,12 +79,14 @@ RAGChecker, ARES and AutoRAG, and the plain words for question, answer and conte
 """
 
 _CONTAINERS: dict[str, tuple[str, ...]] = {
-    "query": _names("inputs input request query vars example data messages conversation conversations"),
-    "response": _names("outputs output response prediction result run_outputs messages conversation conversations"),
-    "passages": _names("outputs output response inputs input vars result retrieval data"),
+    "query": _names("inputs input request query vars example item data messages conversation conversations"),
+    "response": _names(
+        "outputs output response prediction result run_outputs sample messages conversation conversations"
+    ),
+    "passages": _names("outputs output response inputs input item vars result retrieval data"),
     "reference": _names(
         "reference_outputs reference_output expected_output expected_outputs expectations expected reference "
-        "ground_truth"
+        "ground_truth item"
     ),
     "id": _names("example data"),
 }
@@ -116,7 +118,7 @@ _NUMBERED = re.compile(
 # Names of golden answers and of questions, which are never proposed for the response: "true_answers", "answer_ok".
 _NO_RESPONSE = re.compile(
     r"gold|true|truth|correct|expect|ideal|reference|target|label|\bgt\b|_gt\b|\bgt_|human|input|quer|question|prompt"
-    r"|_ok\b|context|passage|chunk|evidence|document"
+    r"|_ok\b|context|passage|chunk|evidence|document|title"
 )
 
 

@@ -167,8 +167,9 @@ def _response_in(fields: Fields) -> str:
     # An answer may be JSON itself. Both keys are needed to take a text for open-rag-eval's parts.
     needed = {"text"} if isinstance(value, list) else {"text", "citations"}
     if isinstance(parts, list) and parts and all(isinstance(part, Mapping) and needed <= part.keys() for part in parts):
-        # "Paris [1]" for {"text": "Paris", "citations": ["[1]"]}
-        return " ".join(" ".join([str(part["text"]), *map(str, part.get("citations") or ())]) for part in parts)
+        # "Paris [1]" for {"text": "Paris", "citations": ["[1]"]}; the numbers of TREC's runs are positions in a list.
+        marks = [[mark for mark in part.get("citations") or () if isinstance(mark, str)] for part in parts]
+        return " ".join(" ".join([str(part["text"]), *own]) for part, own in zip(parts, marks, strict=True))
     if isinstance(value, list):
         text = chat_text(value, "assistant") or _single_text(value)
         if not text:

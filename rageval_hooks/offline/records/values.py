@@ -165,6 +165,8 @@ _TEXTS = (
 _INNER = ("document", "doc", "node", "chunk", "payload", "kwargs", "fields", "_source")
 """Keys of objects that hold the passage, next to its score: ``{"document": {...}, "score": 0.7}``."""
 
+_WRAPPERS = ("contexts", "passages", "documents", "chunks", "results", "hits", "nodes", "docs")
+
 _IDS = ("id", "passage_id", "chunk_id", "doc_id", "document_id", "docid", "node_id", "id_", "_id")
 _SCORES = ("score", "similarity", "relevance_score", "similarity_score")
 _OURS = ("in_prompt", "prompt_share", "from_turn")
@@ -201,10 +203,14 @@ def passages_in(value: Any, *, by_id: bool = False) -> list[Passage]:
     if isinstance(found, Mapping) and (by_id or found is value or _first(found, _TEXTS, str)):
         if _first(found, _TEXTS, str):
             return [_passage(found, 1)]
-        items = list(found.values())
-        # A wrapper such as {"documents": [...]}.
-        if len(items) == 1 and isinstance(items[0], list):
-            return passages_in(items[0])
+        lists = {key: item for key, item in found.items() if isinstance(item, list)}
+        # A wrapper such as {"documents": [...]}, also next to other things: {"contexts": [...], "labels": [...]}.
+        wrapped = next((lists[key] for key in (_WRAPPERS if len(found) > 1 else lists) if key in lists), None)
+        if wrapped is not None:
+            return passages_in(wrapped)
+        # Datasets write a list of objects as lists by key: {"passage_text": [...], "url": [...]}.
+        if lists and len(lists) == len(found) and len(set(map(len, lists.values()))) == 1:
+            return passages_in([dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)])
         found = [{"id": key, **(item if isinstance(item, Mapping) else {"text": item})} for key, item in found.items()]
     # "[1, 2]" is a text about numbers.
     if isinstance(value, str) and (

@@ -81,6 +81,21 @@ DOCUMENTS: dict[str, Any] = {
     "AutoRAG": [
         {"qid": "1", "query": Q, "generation_gt": [G], "retrieved_contents": [C], "generated_texts": A},
     ],
+    "MS MARCO": [
+        {"query": Q, "answers": [G], "passages": {"is_selected": [1], "passage_text": [C], "url": ["u"]}, "response": A}
+    ],
+    "PubMedQA": [
+        {"question": Q, "context": {"contexts": [C], "labels": ["A", "B"]}, "long_answer": G, "predicted_answer": A}
+    ],
+    "OpenAI evals": [{"item": {"question": Q, "context": C, "ideal": G}, "sample": {"output_text": A}}],
+    "Giskard": [{"question": Q, "reference_answer": G, "agent_answer": A, "contexts": [C], "conversation_history": []}],
+    "by split": {
+        "train": [{"question": Q, "answer": A, "contexts": [C], "ground_truth": G}],
+        "test": [{"question": Q, "answer": A, "contexts": [C], "ground_truth": G}],
+    },
+    "TREC's answers in parts": [
+        {"topic_id": "1", "topic": Q, "answer": [{"text": A, "citations": [0]}], "contexts": [C], "reference": G}
+    ],
     "scored pairs": [{"question": Q, "answer": A, "ground_truth": G, "docs": [[C, 0.5]]}],
     "chat": [
         {
@@ -103,6 +118,21 @@ def test_documents_of_other_tools(document: Any, tmp_path: Path) -> None:
     turn = record.turn
     assert (turn.query, turn.response, turn.reference) == (Q, A, G)
     assert [passage.text for passage in turn.passages] == [C]
+
+
+def test_a_record_of_trulens(tmp_path: Path) -> None:
+    """Its data frame has the passages only within the recorded calls, so that there are none."""
+    row = {
+        "app_name": "a",
+        "record_id": "r1",
+        "input": Q,
+        "output": A,
+        "record_json": '{"calls": []}',
+        "Groundedness": 1,
+    }
+    (tmp_path / "a.json").write_text(json.dumps([row]))
+    [record] = read_records(tmp_path / "a.json")
+    assert (record.id, record.turn.query, record.turn.response, record.turn.passages) == ("r1", Q, A, ())
 
 
 TABLES = {
@@ -316,6 +346,8 @@ def test_a_row_that_failed_needs_no_answer(tmp_path: Path) -> None:
         ({"question": Q, "found": [{"inhalt": A}]}, "Try --map response='found[0].inhalt'"),
         # Numbers and names of files are no texts.
         ({"question": Q, "f1": 0.71, "Relevancy": "0,91", "file": "answers/pier.md"}, "--map response=COLUMN"),
+        # The title of a document is no answer.
+        ({"title": "Piers", "question": Q, "gpt_text": A}, "Try --map response=gpt_text"),
         # Of several texts the user chooses.
         (
             {"question": Q, "our_reply": A, "vanilla": A, "f1": 0.3},
