@@ -30,13 +30,13 @@ Your texts differ from these. Label about two hundred of your own answers, and m
 
 ```
 rageval-hooks agreement labelled.csv                    # a column "label" with 1 (good) or 0 (bad)
-rageval-hooks agreement scored.jsonl --label verdict    # the output of `rageval-hooks score`, and its labels
+rageval-hooks agreement scored.jsonl --label correct    # the output of `rageval-hooks score`, and its labels
 ```
 
 It prints the AUROC, Cohen's kappa of the labels pass and fail with those of people, the balanced accuracy, the
 calibration error, and their intervals; and what `fail` is worth as an alarm: the share of the alarms that are right
-(precision), the share of the bad answers that raise one (recall), and F1. `--group COLUMN` names the document of a row:
-rows of one document are not independent.
+(precision), the share of the bad answers that raise one (recall), and F1. The `verdict` comes first; its alarm is `bad`.
+`--group COLUMN` names the document of a row: rows of one document are not independent.
 """
 
 SCORES: Final = {
