@@ -63,7 +63,13 @@ def _record(number: int, asked: random.Random, system: random.Random, skill: flo
         "reference": fact,
         "passages": found,
     }
-    record: dict[str, Any] = {"id": f"q{number:02}", "document": document, "target": target["id"], "turn": turn}
+    record: dict[str, Any] = {
+        "rageval_record": 1,
+        "id": f"q{number:02}",
+        "document": document,
+        "target": target["id"],
+        "turn": turn,
+    }
     if number % 12 == 5:
         is_declined = system.random() < 0.6 + skill
         turn |= {"query": f"How heavy is the {thing}?", "reference": None}

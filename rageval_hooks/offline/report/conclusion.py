@@ -19,7 +19,14 @@ from rageval_hooks.offline.report.model import (
     ScoreSummary,
 )
 from rageval_hooks.score import VERDICT
-from rageval_hooks.text.formatting import format_interval, format_p_value, format_share, show_value, signed_value
+from rageval_hooks.text.formatting import (
+    format_interval,
+    format_p_value,
+    format_share,
+    shorten,
+    show_value,
+    signed_value,
+)
 from rageval_hooks.text.wording import counted, listed
 
 # Without a bound, a share is good news from 90%, and bad news below 75%.
@@ -35,6 +42,8 @@ _LARGE_EFFECT: Final = 0.2
 
 # With fewer questions an interval of a share is wider than ±15 points, so that most changes stay unnoticed.
 _FEW_QUESTIONS: Final = 30
+
+_LONGEST_REASON: Final = 200
 
 # A conclusion is read first, so it stays short; the tables have every change.
 _MOST_CHANGES: Final = 8
@@ -112,6 +121,8 @@ def _quality(file: FileReport, bounds: Mapping[str, float], where: str) -> Itera
         kind: FindingKind = "note" if bad.spread.mean < _BAD_ANSWERS else "bad"
         number = file.verdicts.get("bad", 0)
         text = f"{where}{number} of {counted(bad.count, 'answer')} {'is' if number == 1 else 'are'} bad: {share}."
+        for turn in [turn for turn in file.worst if turn.verdict == "bad"][:1]:
+            text += f" For example {turn.id}: {shorten(turn.reason, _LONGEST_REASON)}"
         yield Finding(kind=kind if number else "good", text=text)
     if file.failed_questions:
         kinds = listed([f"{number} {kind}" for kind, number in file.errors.items()])
@@ -179,7 +190,7 @@ def _changes(comparison: FileComparison) -> Iterator[Finding]:
     pair = f"{comparison.before} → {comparison.after}"
     worse, better = (_told_changes(comparison, worse=worse) for worse in (True, False))
     for change in comparison.scores:
-        if change.name == BAD_ANSWERS and change.test is not None and change.test.difference:
+        if change.name == BAD_ANSWERS and not change.makers and change.test and change.test.difference:
             word = "worse" if change.worsening > 0 else "better"
             kind: FindingKind = "bad" if change in worse else "good" if change in better else "note"
             yield Finding(kind=kind, text=f"{pair}: bad answers {_numbers(change, comparison)}: {word}.")

@@ -260,7 +260,9 @@ class TestVerdict:
         assert row.spread is not None
         assert (row.spread.mean, row.spread.count) == (0.25, 4)
         assert conclude(report).quality[0].kind == "bad"
-        assert conclude(report).quality[0].text.startswith("1 of 4 answers is bad: 25.0% [")
+        told = conclude(report).quality[0].text
+        assert told.startswith("1 of 4 answers is bad: 25.0% [")
+        assert told.endswith("]. For example q1: “It is q1.” has no support in passage 1")
 
     @pytest.mark.parametrize(("bad", "kind"), [(0, "good"), (1, "note"), (4, "bad")])
     def test_a_tenth_of_bad_answers_is_bad_news(self, tmp_path: Path, bad: int, kind: str) -> None:
