@@ -60,7 +60,7 @@ QUESTIONS: tuple[DemoQuestion, ...] = (
     DemoQuestion(
         "How long is the new pier on Hallay and what did it cost?",
         slip=("14.2 million", "41.2 million"),
-        note="the demo puts a wrong number into this answer: unsupported_facts finds it",
+        note="the demo puts a wrong number into this answer, and the verdict names it",
     ),
     DemoQuestion(
         "Which hotels on Vaila have a swimming pool?",
