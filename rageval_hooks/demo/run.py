@@ -133,7 +133,8 @@ def run_demo(
             if as_json:
                 print(json.dumps(_as_json(evaluations, memory), ensure_ascii=False), flush=True)  # noqa: T201
             else:
-                _print_turn(console, f"turn {number} of {len(QUESTIONS)}", question.note, evaluations)
+                console.rule(f"turn {number} of {len(QUESTIONS)}", align="left")
+                _print_turn(console, question.note, evaluations)
             memory.clear()
         provider.force_flush()
         handle.flush(_DELIVERY_SECONDS)
@@ -159,10 +160,9 @@ def _models(choice: str) -> tuple[ModelSettings, list[str]]:
     return settings.model_copy(update=dict.fromkeys(missing, LEXICAL)), missing
 
 
-def _print_turn(console: Console, title: str, note: str, evaluations: Sequence[Evaluation]) -> None:
+def _print_turn(console: Console, note: str, evaluations: Sequence[Evaluation]) -> None:
     policy = ContentPolicy()
     results = verdict_first(result for evaluation in evaluations for result in evaluation.results)
-    console.rule(f"{title}: {getattr(results[0], 'label', None) or 'no verdict'}", align="left")
     if note:
         console.print(f"({note})")
     console.print(turn_tree(evaluations[0].turn, policy, results))

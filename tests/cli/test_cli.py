@@ -99,11 +99,8 @@ class TestDemo:
         """No colours, no line that is too long; each turn with its tree, and a table of scores."""
         text = run("demo", "--models", "lexical").stdout
 
-        assert [line[: line.index(" ─")] for line in text.splitlines() if line.startswith("turn ")] == [
-            *(f"turn {number} of 6: good" for number in (1, 2, 3, 4)),
-            "turn 5 of 6: bad",
-            "turn 6 of 6: good",
-        ]
+        verdicts = [line.partition(": ")[0] for line in text.splitlines() if line.startswith(("good: ", "bad: "))]
+        assert verdicts == ["good", "good", "good", "good", "bad", "good"]
         assert text.count("question: ") == 6
         assert text.count("groundedness ") == 6
         assert "retriever HandbookRetriever" in text
