@@ -178,13 +178,9 @@ def guard_thresholds(
                 if measured.target == "turn" and {None, models.embedder} & set(measured.models):
                     thresholds.setdefault(name, measured.value)
         if given is not None:
-            # One threshold is for every share. Counts, such as unsupported_facts, keep their own.
+            # One number is for every share. Counts, such as unsupported_facts, keep their own.
             shares = [name for name, definition in definitions.items() if definition.high == 1]
-            if len({definitions[name].direction for name in shares}) > 1:
-                names = ", ".join(shares)
-                raise ConfigurationError(f"of {names}, some are better high and some low: give thresholds by name")
-            # A guard with one score, which is a count, can only mean that one.
-            thresholds.update(dict.fromkeys(shares or (definitions if len(definitions) == 1 else ()), given))
+            thresholds.update(dict.fromkeys(shares or definitions, given))
     for name, threshold in thresholds.items():
         if name not in definitions:
             valid = ", ".join(definitions) or "(none)"
