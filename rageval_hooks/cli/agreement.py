@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rageval_hooks.cli.options import Level, Resamples, Seed, split_names
+from rageval_hooks.cli.options import ColumnNames, Encoding, Level, ModelNames, Resamples, Seed, split_names
 from rageval_hooks.cli.output import say
 from rageval_hooks.errors import ConfigurationError
 
@@ -42,20 +42,13 @@ def agreement(
             "--metrics", metavar="NAMES", help="Local metrics to compute. Default: all, if FILE has no scores."
         ),
     ] = None,
-    models: Annotated[
-        str | None, typer.Option("--models", help="'default', 'lexical', or a JSON object with model names.")
-    ] = None,
+    models: ModelNames = None,
     threshold: Annotated[
         list[str] | None,
         typer.Option("--threshold", metavar="NAME=NUMBER", help="The bound at which a score passes. Repeatable."),
     ] = None,
-    mapping: Annotated[
-        list[str] | None,
-        typer.Option("--map", metavar="FIELD=COLUMN", help="The column of a field. Repeatable."),
-    ] = None,
-    encoding: Annotated[
-        str | None, typer.Option("--encoding", help="Encoding of the file; detected by default.")
-    ] = None,
+    mapping: ColumnNames = None,
+    encoding: Encoding = None,
     form: Annotated[Form, typer.Option("--format", help="Text, a Markdown table, or JSON.")] = Form.text,
     level: Level = 0.95,
     resamples: Resamples = 1000,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from rageval_hooks.cli.options import DryRun, Encoding, JudgeName, JudgeOptionTexts, MaxCalls, MaxCost, Restart
 from rageval_hooks.cli.output import resumable
 from rageval_hooks.errors import ConfigurationError
 
@@ -52,14 +53,8 @@ def generate(
         list[Path],
         typer.Option("--output", "-o", metavar="FILE", help="Test set, .jsonl or .csv; may be given for each."),
     ],
-    judge: Annotated[
-        str | None,
-        typer.Option("--judge", metavar="PROVIDER:MODEL", help="Who writes and checks the questions; RAGEVAL_JUDGE."),
-    ] = None,
-    judge_options: Annotated[
-        str | None,
-        typer.Option("--judge-options", metavar="NAME=VALUE", help="Such as base_url=http://localhost:8000/v1."),
-    ] = None,
+    judge: JudgeName = None,
+    judge_options: JudgeOptionTexts = None,
     chunk_size: Annotated[int, typer.Option("--chunk-size", min=50, help="Characters of a chunk, at most.")] = 1000,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="Chunks to ask about, spread over the documents.")
@@ -91,15 +86,11 @@ def generate(
     ] = OnUnanswered.mark,
     seed: Annotated[int, typer.Option("--seed", help="Another one chooses other chunks.")] = 0,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Chunks at a time.")] = 4,
-    max_calls: Annotated[int | None, typer.Option("--max-calls", min=1, help="Requests to the judge, at most.")] = None,
-    max_cost: Annotated[float | None, typer.Option("--max-cost", min=0, help="USD for the judge, at most.")] = None,
-    encoding: Annotated[
-        str | None, typer.Option("--encoding", help="Encoding of text files; detected by default.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how many requests there would be, and stop.")] = False,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Discard an interrupted run, and replace a finished test set.")
-    ] = False,
+    max_calls: MaxCalls = None,
+    max_cost: MaxCost = None,
+    encoding: Encoding = None,
+    dry_run: DryRun = False,
+    restart: Restart = False,
 ) -> None:
     """Make a test set: questions about your documents, each with its answer and the chunk that holds it.
 

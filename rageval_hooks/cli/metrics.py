@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rageval_hooks.cli.options import split_names
+from rageval_hooks.cli.options import AsJson, split_names
 from rageval_hooks.cli.output import print_columns
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import REGISTRY, Metric, ScoreDefinition, Threshold
@@ -34,7 +34,7 @@ def metrics(
         list[str] | None,
         typer.Argument(metavar="NAME", help='Only these; for a metric of your own: "package.module:name".'),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print Markdown tables, one per family, as in the documentation.")
     ] = False,

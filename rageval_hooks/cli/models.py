@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import typer
 
-from rageval_hooks.cli.options import split_names
+from rageval_hooks.cli.options import AsJson, ModelNames, split_names
 
 if TYPE_CHECKING:
     from rageval_hooks.metrics.base import Metric
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["models"]
 
 models = typer.Typer(no_args_is_help=True, help="List the local models, or measure how fast they are on this machine.")
-
-_Models = Annotated[
-    str | None, typer.Option("--models", help="'default', 'lexical', or a JSON object with model names.")
-]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _METRICS: Final[dict[Role, str]] = {
     "embedder": "groundedness",
@@ -43,7 +38,7 @@ _QUERY: Final = "How long does the crossing take, and what does it cost?"
 
 
 @models.command("list")
-def list_models(given: _Models = None, as_json: _Json = False) -> None:
+def list_models(given: ModelNames = None, as_json: AsJson = False) -> None:
     """List the configured models: their roles, whether they are on this machine, and the metrics that use them."""
     from rageval_hooks.cli.output import print_columns
     from rageval_hooks.metrics.base import REGISTRY
@@ -79,7 +74,7 @@ def bench(
             metavar="MODEL", help="Grounding models to compare: names, folders, minilm. Default: all configured models."
         ),
     ] = None,
-    given: _Models = None,
+    given: ModelNames = None,
     passages: Annotated[str, typer.Option("--passages", help="Numbers of passages per answer.")] = "1,5,10",
     words: Annotated[str, typer.Option("--words", help="Words of each passage.")] = "120",
     answer_words: Annotated[int, typer.Option("--answer-words", min=1, help="Words of each answer.")] = 60,
@@ -87,7 +82,7 @@ def bench(
     seconds: Annotated[
         float, typer.Option("--seconds", min=0, help="After this time a case ends, with at least three answers.")
     ] = 20.0,
-    as_json: _Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure how long the models take to score one answer on this machine.
 

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 __all__ = [
+    "AsJson",
+    "BadRowsFile",
     "BertScoreLanguage",
     "BertScoreLayer",
     "BertScoreModel",
     "BertScoreRescale",
+    "ColumnNames",
+    "DryRun",
+    "Encoding",
+    "JudgeName",
+    "JudgeOptionTexts",
     "Level",
     "LowerIsBetter",
+    "MaxCalls",
+    "MaxCost",
     "Metrics",
+    "ModelNames",
     "Resamples",
+    "Restart",
     "Seed",
     "split_names",
 ]
@@ -41,6 +53,36 @@ BertScoreRescale = Annotated[
         "--bertscore-rescale/--no-bertscore-rescale", help="Rescale BERTScore with the baseline of unrelated texts."
     ),
 ]
+ModelNames = Annotated[
+    str | None, typer.Option("--models", help="'default', 'lexical', or a JSON object with model names.")
+]
+JudgeName = Annotated[
+    str | None,
+    typer.Option("--judge", metavar="PROVIDER:MODEL", help="The judge, such as openai:gpt-5-mini; RAGEVAL_JUDGE."),
+]
+JudgeOptionTexts = Annotated[
+    str | None,
+    typer.Option(
+        "--judge-options", metavar="NAME=VALUE", help="Options of the judge, such as base_url=http://localhost:8000/v1."
+    ),
+]
+MaxCalls = Annotated[
+    int | None, typer.Option("--max-calls", min=0, help="Requests to the judge, at most; the rest is left out.")
+]
+MaxCost = Annotated[float | None, typer.Option("--max-cost", min=0, metavar="USD", help="USD for the judge, at most.")]
+ColumnNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map", metavar="FIELD=COLUMN", help="The column of a field, such as passages=contexts[].text. Repeatable."
+    ),
+]
+Encoding = Annotated[str | None, typer.Option("--encoding", help="Encoding of text files; detected by default.")]
+BadRowsFile = Annotated[
+    Path | None, typer.Option("--errors", help="File for rows that cannot be used. Default: next to the output.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say about how many calls there would be, and stop.")]
+Restart = Annotated[bool, typer.Option("--restart", help="Ignore an interrupted run, and replace a finished output.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Level = Annotated[float, typer.Option("--level", min=0.51, max=0.9999, help="Confidence of the intervals.")]
 Resamples = Annotated[int, typer.Option("--resamples", min=100, max=100_000, help="Bootstrap samples.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed for the random numbers of intervals and tests.")]

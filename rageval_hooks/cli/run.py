@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rageval_hooks.cli.options import BadRowsFile, ColumnNames, DryRun, Encoding, Restart
 from rageval_hooks.cli.output import resumable
 from rageval_hooks.errors import ConfigurationError
 
@@ -64,20 +65,11 @@ def run(
         str | None,
         typer.Option("--max-errors", metavar="N|P%", help="How many questions may fail with exit status 0: none."),
     ] = None,
-    mapping: Annotated[
-        list[str] | None,
-        typer.Option("--map", metavar="FIELD=COLUMN", help="Column of a field, such as query=user_text. Repeatable."),
-    ] = None,
-    encoding: Annotated[
-        str | None, typer.Option("--encoding", help="Encoding of the test set; detected by default.")
-    ] = None,
-    errors: Annotated[
-        Path | None, typer.Option("--errors", help="Where rows without a question go. Default: next to the output.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how many calls there would be, and stop.")] = False,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Discard an interrupted run, and replace a finished output.")
-    ] = False,
+    mapping: ColumnNames = None,
+    encoding: Encoding = None,
+    errors: BadRowsFile = None,
+    dry_run: DryRun = False,
+    restart: Restart = False,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Keep the answers in the output and ask failed questions again.")
     ] = False,

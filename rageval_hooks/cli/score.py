@@ -9,7 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rageval_hooks.cli.options import BertScoreLanguage, BertScoreLayer, BertScoreModel, BertScoreRescale
+from rageval_hooks.cli.options import (
+    BadRowsFile,
+    BertScoreLanguage,
+    BertScoreLayer,
+    BertScoreModel,
+    BertScoreRescale,
+    ColumnNames,
+    DryRun,
+    Encoding,
+    JudgeName,
+    JudgeOptionTexts,
+    MaxCalls,
+    MaxCost,
+    ModelNames,
+    Restart,
+)
 from rageval_hooks.cli.output import load_encoder, resumable
 from rageval_hooks.errors import ConfigurationError
 
@@ -55,20 +70,9 @@ def score(
             "--metrics", metavar="NAME,NAME", help="The metrics to compute. Default: the local default metrics."
         ),
     ] = None,
-    models: Annotated[
-        str | None, typer.Option("--models", help="'default', 'lexical', or a JSON object with model names.")
-    ] = None,
-    judge: Annotated[
-        str | None, typer.Option("--judge", metavar="PROVIDER:MODEL", help="The judge, such as openai:gpt-5-mini.")
-    ] = None,
-    judge_options: Annotated[
-        str | None,
-        typer.Option(
-            "--judge-options",
-            metavar="NAME=VALUE",
-            help="Options of the judge, such as base_url=http://localhost:8000/v1.",
-        ),
-    ] = None,
+    models: ModelNames = None,
+    judge: JudgeName = None,
+    judge_options: JudgeOptionTexts = None,
     threshold: Annotated[
         list[str] | None,
         typer.Option(
@@ -80,18 +84,9 @@ def score(
     context: Annotated[
         Path | None, typer.Option("--context", help="The retrieved passages of FILE, if FILE is a conversation.")
     ] = None,
-    mapping: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map", metavar="FIELD=COLUMN", help="The column of a field, such as passages=contexts[].text. Repeatable."
-        ),
-    ] = None,
-    encoding: Annotated[
-        str | None, typer.Option("--encoding", help="Encoding of the file; detected by default.")
-    ] = None,
-    errors: Annotated[
-        Path | None, typer.Option("--errors", help="File for rows that cannot be used. Default: next to the output.")
-    ] = None,
+    mapping: ColumnNames = None,
+    encoding: Encoding = None,
+    errors: BadRowsFile = None,
     columns: Annotated[
         Columns, typer.Option("--columns", help="The names of the columns of a CSV output.")
     ] = Columns.native,
@@ -122,18 +117,10 @@ def score(
         DetailLevel,
         typer.Option("--details", help="Scores that keep their explanation and evidence: none, failed or all."),
     ] = DetailLevel.all,
-    max_calls: Annotated[
-        int | None, typer.Option("--max-calls", min=0, help="Maximum number of judge requests; the rest is skipped.")
-    ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option("--max-cost", min=0, metavar="USD", help="Maximum cost of the judge.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say about how many requests to the judge there would be, and stop.")
-    ] = False,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Ignore an interrupted run, and replace a finished output.")
-    ] = False,
+    max_calls: MaxCalls = None,
+    max_cost: MaxCost = None,
+    dry_run: DryRun = False,
+    restart: Restart = False,
 ) -> None:
     """Score the turns of a file. After an interruption, the same command resumes.
 

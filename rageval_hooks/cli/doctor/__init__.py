@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from rageval_hooks.cli.options import AsJson
+
 if TYPE_CHECKING:
     from rageval_hooks.cli.doctor.checks import Check
     from rageval_hooks.cli.doctor.findings import DoctorFinding, DoctorOptions, Setup
@@ -38,7 +40,7 @@ def doctor(
     seconds: Annotated[
         float, typer.Option("--timeout", min=0.5, help="Seconds for each server: to answer, to take and to show data.")
     ] = 10.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check models, judge, exporters, settings, versions and clock, and say what would happen to a turn.
 
