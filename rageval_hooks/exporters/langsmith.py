@@ -206,7 +206,7 @@ class LangsmithServer(ScoreServer):
         return answer.is_success
 
     def _find_project(self) -> None:
-        """Look up the project's id. LangSmith finds runs by it; without it, it searches, on some servers in vain."""
+        """Look up the project's id. LangSmith wants it with feedback for a run; leaving it out is deprecated."""
         if self._project_id is not None or not self._may_read_projects:
             return
         params = {"limit": "1", "name": self._project, "include_stats": "false"}

@@ -163,28 +163,19 @@ class MlflowServer(ScoreServer):
     timeout: ClassVar[float] = 60.0
     workers: ClassVar[int] = 4
 
-    def __init__(self, url: str, headers: Mapping[str, str], *, verify: ssl.SSLContext | bool = True) -> None:
-        super().__init__(url, headers, verify=verify)
-        # Ids of assessments whose post had no answer, or a server error: they may be stored all the same.
-        self._unsure: set[str] = set()
-
     def post_one(self, body: Mapping[str, Any]) -> None:
-        """Store an assessment. The server stores what it gets twice as two, so what may be a repeat looks first."""
+        """Store an assessment."""
         assessment = dict(body["assessment"])
-        if body["is_late"] or body["id"] in self._unsure:
-            stored = self._stored_ids(body["trace_id"])
-            if body["id"] in stored:
-                self._unsure.discard(body["id"])
-                return
+
+        def stored() -> bool:
+            found = self._stored_ids(body["trace_id"])
             # The judge's verdict takes the place of the local one.
-            if body["replaces"] in stored:
-                assessment["overrides"] = stored[body["replaces"]]
-        self._unsure.add(body["id"])
-        answer = self.request("POST", f"{_TRACES}/{body['trace_id']}/assessments", json={"assessment": assessment})
-        if answer.status_code < 500 and answer.status_code != 408:
-            self._unsure.discard(body["id"])
-        if not answer.is_success:
-            raise self.refusal(answer)
+            if body["replaces"] in found:
+                assessment["overrides"] = found[body["replaces"]]
+            return body["id"] in found
+
+        path = f"{_TRACES}/{body['trace_id']}/assessments"
+        self.post_once(path, {"assessment": assessment}, body["id"], stored, look_first=body["is_late"])
 
     def refusal(self, answer: Any) -> Any:
         """Return the error for an answer that is not a success: a trace that has not arrived, or a fault."""

@@ -161,24 +161,9 @@ class WeaveServer(ScoreServer):
     backend: ClassVar[str] = "Weave"
     credentials: ClassVar[str] = _KEY
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        super().__init__(url, headers)
-        self._uncertain: set[str] = set()
-
     def post_one(self, body: Mapping[str, Any]) -> None:
-        """Send one feedback."""
-        own_id = body["id"]
-        # It is not known that Weave replaces feedback with a known id. So it is asked before a repeat.
-        if own_id in self._uncertain and self._stores(body):
-            self._uncertain.discard(own_id)
-            return
-        # Without an answer, or with a server error, the feedback may be stored or not.
-        self._uncertain.add(own_id)
-        answer = self.request("POST", _CREATE, json=body)
-        if answer.status_code < 500:
-            self._uncertain.discard(own_id)
-        if not answer.is_success:
-            raise self.refusal(answer)
+        """Send one feedback. It is not known that Weave replaces feedback with a known id."""
+        self.post_once(_CREATE, body, body["id"], lambda: self._stores(body), look_first=False)
 
     def _stores(self, body: Mapping[str, Any]) -> bool:
         same_id = {"$eq": [{"$getField": "id"}, {"$literal": body["id"]}]}

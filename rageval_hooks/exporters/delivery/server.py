@@ -65,6 +65,7 @@ class ScoreServer:
     def __init__(self, url: str, headers: Mapping[str, str] | None = None, *, verify: SSLContext | bool = True) -> None:
         self._httpx = require_httpx(self.backend.lower())
         self._shown_url = safe_url(url)
+        self._unsure: set[str] = set()
         base = self._httpx.URL(url)
         login = {"authorization": basic_auth(base.username, base.password)} if base.userinfo else {}
         self._client: httpx.Client = self._httpx.Client(
@@ -104,6 +105,25 @@ class ScoreServer:
             PostError: the server does not take it.
         """
         raise NotImplementedError
+
+    def post_once(self, path: str, body: Any, own_id: str, stored: Callable[[], bool], *, look_first: bool) -> None:
+        """Post to a server that stores what it gets twice as two: what may be a repeat looks first.
+
+        Args:
+            path: below the base URL.
+            body: sent as JSON.
+            own_id: tells the score from others.
+            stored: returns True if the server has the score.
+            look_first: True if another process may have posted it.
+        """
+        if not ((look_first or own_id in self._unsure) and stored()):
+            self._unsure.add(own_id)
+            answer = self.request("POST", path, json=body)
+            # Without an answer, or with a server error, the score may be stored or not.
+            if answer.status_code < 500 and answer.status_code != 408:
+                self._unsure.discard(own_id)
+            if not answer.is_success:
+                raise self.refusal(answer)
 
     def has(self, item: Item) -> bool | None:
         """Return True if the server shows a score that was posted; None if it cannot be asked.

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from pydantic_core import from_json
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy, shown_parameters
-from rageval_hooks.exporters.otel.attributes import (
-    Attributes,
-    add_input_messages,
-    add_output_message,
-    add_tool_definitions,
-    chat_request,
-    chat_response,
-    indexed,
-    is_json,
-    json_string,
-    text_beside,
-)
+from rageval_hooks.exporters.otel.attributes import Attributes, json_string
 from rageval_hooks.exporters.otel.result_attributes import add_main_scores
 from rageval_hooks.messages import Message, ToolCall
 from rageval_hooks.score import Result
@@ -116,10 +109,10 @@ def _add_conversation(attributes: Attributes, turn: Turn, policy: ContentPolicy)
         messages = [message for message in turn.prompt if message.role == "system"]
         if turn.query:
             messages.append(Message(role="user", content=turn.query))
-        add_input_messages(attributes, messages)
+        _add_input_messages(attributes, messages)
     if policy.shows_completions and turn.response:
         reason = "stop" if turn.status == "ok" else "error"
-        add_output_message(attributes, turn.response, (), reason)
+        _add_output_message(attributes, turn.response, (), reason)
 
 
 # --------------------------------------------------------------------------- steps
@@ -181,7 +174,7 @@ def _add_value(
     if text is None:
         return
     attributes[name] = policy.quote(text, shown)
-    attributes[mime_name] = semconv.JSON if shown and is_json(text) else semconv.TEXT
+    attributes[mime_name] = semconv.JSON if shown and _is_json(text) else semconv.TEXT
 
 
 def _add_tool(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
@@ -233,11 +226,11 @@ def _add_documents(attributes: Attributes, step: Step, policy: ContentPolicy) ->
     # Each kind has its own names: backends draw a reranker's documents next to those that went in.
     template = semconv.RERANKER_OUTPUT_DOCUMENT if step.kind == "reranker" else semconv.RETRIEVAL_DOCUMENT
     for index, passage in enumerate(step.passages):
-        attributes[indexed(template, index, "content")] = policy.quote(passage.text, policy.documents)
-        attributes.put(indexed(template, index, "id"), passage.id)
-        attributes.put(indexed(template, index, "score"), passage.score)
+        attributes[_indexed(template, index, "content")] = policy.quote(passage.text, policy.documents)
+        attributes.put(_indexed(template, index, "id"), passage.id)
+        attributes.put(_indexed(template, index, "score"), passage.score)
         if policy.documents:
-            attributes.put(indexed(template, index, "metadata"), _document_metadata(passage))
+            attributes.put(_indexed(template, index, "metadata"), _document_metadata(passage))
 
 
 def _document_metadata(passage: Passage) -> str | None:
@@ -318,17 +311,17 @@ def _add_completion(attributes: Attributes, step: Step, policy: ContentPolicy) -
     if step.output is None:
         return
     _, shown = policy.shows(step)
-    text = text_beside(step.output, step.tool_calls)
+    text = _text_beside(step.output, step.tool_calls)
     reason = step.finish_reason or _usual_reason(step)
     # MLflow and Langfuse draw a conversation where the values have the form of OpenAI's API.
-    attributes[semconv.OUTPUT_VALUE] = policy.quote(chat_response(text, step.tool_calls, reason), shown)
+    attributes[semconv.OUTPUT_VALUE] = policy.quote(_chat_response(text, step.tool_calls, reason), shown)
     attributes[semconv.OUTPUT_MIME_TYPE] = semconv.JSON if shown else semconv.TEXT
-    attributes[indexed(semconv.LLM_OUTPUT_MESSAGE, 0, "role")] = "assistant"
+    attributes[_indexed(semconv.LLM_OUTPUT_MESSAGE, 0, "role")] = "assistant"
     if text or not step.tool_calls:
-        attributes[indexed(semconv.LLM_OUTPUT_MESSAGE, 0, "content")] = policy.quote(text, policy.output_messages)
+        attributes[_indexed(semconv.LLM_OUTPUT_MESSAGE, 0, "content")] = policy.quote(text, policy.output_messages)
     _add_calls(attributes, semconv.LLM_OUTPUT_MESSAGE, 0, step.tool_calls, policy, policy.output_messages)
     if shown:
-        add_output_message(attributes, text, step.tool_calls, reason)
+        _add_output_message(attributes, text, step.tool_calls, reason)
 
 
 def _usual_reason(step: Step) -> str:
@@ -341,18 +334,20 @@ def _add_prompt(attributes: Attributes, step: Step, policy: ContentPolicy) -> No
     if not step.messages:
         return
     shown, _ = policy.shows(step)
-    attributes[semconv.INPUT_VALUE] = policy.quote(chat_request(step.messages), shown)
+    attributes[semconv.INPUT_VALUE] = policy.quote(_chat_request(step.messages), shown)
     attributes[semconv.INPUT_MIME_TYPE] = semconv.JSON if shown else semconv.TEXT
     if shown:
-        add_input_messages(attributes, step.messages)
+        _add_input_messages(attributes, step.messages)
     for index, message in enumerate(step.messages):
-        text = text_beside(message.content, message.tool_calls)
-        attributes[indexed(semconv.LLM_INPUT_MESSAGE, index, "role")] = message.role
+        text = _text_beside(message.content, message.tool_calls)
+        attributes[_indexed(semconv.LLM_INPUT_MESSAGE, index, "role")] = message.role
         # A message of tool calls alone has no content.
         if text or not message.tool_calls:
-            attributes[indexed(semconv.LLM_INPUT_MESSAGE, index, "content")] = policy.quote(text, policy.input_messages)
-        attributes.put(indexed(semconv.LLM_INPUT_MESSAGE, index, "tool_call_id"), message.tool_call_id)
-        attributes.put(indexed(semconv.LLM_INPUT_MESSAGE, index, "name"), message.name)
+            attributes[_indexed(semconv.LLM_INPUT_MESSAGE, index, "content")] = policy.quote(
+                text, policy.input_messages
+            )
+        attributes.put(_indexed(semconv.LLM_INPUT_MESSAGE, index, "tool_call_id"), message.tool_call_id)
+        attributes.put(_indexed(semconv.LLM_INPUT_MESSAGE, index, "name"), message.name)
         _add_calls(attributes, semconv.LLM_INPUT_MESSAGE, index, message.tool_calls, policy, policy.input_messages)
 
 
@@ -367,8 +362,8 @@ def _add_calls(
             "id": call.id,
         }
         for field, value in fields.items():
-            name = indexed(semconv.MESSAGE_TOOL_CALL, number, field)
-            attributes.put(indexed(template, index, name), value)
+            name = _indexed(semconv.MESSAGE_TOOL_CALL, number, field)
+            attributes.put(_indexed(template, index, name), value)
 
 
 def _add_parameters(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
@@ -392,9 +387,9 @@ def _add_template(attributes: Attributes, step: Step, policy: ContentPolicy) -> 
 def _add_tools(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
     if not policy.tools:
         return
-    add_tool_definitions(attributes, step.tools)
+    _add_tool_definitions(attributes, step.tools)
     for index, schema in enumerate(step.tools):
-        attributes[indexed(semconv.LLM_TOOL, index, "json_schema")] = schema
+        attributes[_indexed(semconv.LLM_TOOL, index, "json_schema")] = schema
 
 
 _BY_KIND: dict[StepKind, Callable[[Attributes, Step, ContentPolicy], None]] = {
@@ -403,3 +398,142 @@ _BY_KIND: dict[StepKind, Callable[[Attributes, Step, ContentPolicy], None]] = {
     "retriever": _add_retrieval,
     "reranker": _add_reranking,
 }
+
+
+@lru_cache(maxsize=4096)
+def _indexed(template: str, index: int, field: str) -> str:
+    """Return the name of an attribute of one of several things; formatting is the larger part of the cost."""
+    return template.format(index=index, field=field)
+
+
+# --------------------------------------------------------------------------- messages: GenAI's form, and OpenAI's
+
+
+_INSTRUCTION_ROLES = frozenset({"system", "developer"})
+
+
+def _add_input_messages(attributes: Attributes, messages: Iterable[Message]) -> None:
+    """Set the prompt: system messages as instructions, the others as input.
+
+    Example:
+        ``[{"role": "user", "parts": [{"type": "text", "content": "When was the pier opened?"}]}]``
+    """
+    instructions = []
+    inputs = []
+    for message in messages:
+        # The conventions keep instructions apart from the conversation.
+        if message.role in _INSTRUCTION_ROLES:
+            instructions.append(_text_part(message.content))
+        else:
+            inputs.append({"role": message.role, "parts": _parts(message)})
+    if inputs:
+        attributes[semconv.INPUT_MESSAGES] = json_string(inputs)
+    if instructions:
+        attributes[semconv.SYSTEM_INSTRUCTIONS] = json_string(instructions)
+
+
+def _add_output_message(attributes: Attributes, text: str, calls: Sequence[ToolCall], reason: str) -> None:
+    """Set what the model answered.
+
+    Args:
+        attributes: get the message.
+        text: the answer; empty if the model asked for tools only.
+        calls: the tool calls that the model asked for.
+        reason: why the model stopped. The conventions require it.
+    """
+    parts = [_text_part(text)] if text else []
+    parts += map(_call_part, calls)
+    message = {"role": "assistant", "parts": parts, "finish_reason": reason}
+    attributes[semconv.OUTPUT_MESSAGES] = json_string([message])
+
+
+def _add_tool_definitions(attributes: Attributes, tools: Iterable[str]) -> None:
+    """Set the tools that the model could call.
+
+    Example:
+        ``[{"type": "function", "name": "search", "description": "…", "parameters": {…}}]``
+    """
+    definitions = []
+    for tool in tools:
+        schema = _parsed(tool)
+        # OpenAI's form has the definition inside: {"type": "function", "function": {"name": "search", …}}.
+        definition = schema.get("function", schema) if isinstance(schema, dict) else {"name": tool}
+        definitions.append({"type": "function", **definition})
+    if definitions:
+        attributes[semconv.TOOL_DEFINITIONS] = json_string(definitions)
+
+
+def _chat_request(messages: Iterable[Message]) -> str:
+    """Return a prompt as the body of an OpenAI request.
+
+    Example:
+        ``{"messages": [{"role": "user", "content": "When was the pier opened?"}]}``
+    """
+    return json_string({"messages": [_chat_message(message) for message in messages]})
+
+
+def _chat_response(text: str, calls: Sequence[ToolCall], reason: str) -> str:
+    """Return what the model answered as the body of an OpenAI response.
+
+    Example:
+        ``{"choices": [{"message": {"role": "assistant", "content": "In 2019."}, "finish_reason": "stop", …}]}``
+    """
+    message = _chat_message(Message(role="assistant", content=text, tool_calls=tuple(calls)))
+    return json_string({"choices": [{"index": 0, "message": message, "finish_reason": reason}]})
+
+
+def _text_beside(text: str, calls: Sequence[ToolCall]) -> str:
+    """Return the text of a message with tool calls; empty if the text is only the calls as JSON."""
+    return "" if calls and _is_json(text) else text
+
+
+def _parsed(text: str) -> Any:
+    """Return the value of a JSON text; a text that is not JSON is returned unchanged."""
+    try:
+        return from_json(text)
+    except ValueError:
+        return text
+
+
+def _chat_message(message: Message) -> dict[str, Any]:
+    text = _text_beside(message.content, message.tool_calls)
+    chat: dict[str, Any] = {"role": message.role, "content": text if text or not message.tool_calls else None}
+    if message.tool_calls:
+        chat["tool_calls"] = [_chat_call(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        chat["tool_call_id"] = message.tool_call_id
+    if message.name is not None:
+        chat["name"] = message.name
+    return chat
+
+
+def _chat_call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _parts(message: Message) -> list[dict[str, Any]]:
+    if message.tool_call_id is not None:
+        return [{"type": "tool_call_response", "id": message.tool_call_id, "response": message.content}]
+    text = _text_beside(message.content, message.tool_calls)
+    parts = [_text_part(text)] if text or not message.tool_calls else []
+    parts += map(_call_part, message.tool_calls)
+    return parts
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "text", "content": text}
+
+
+def _call_part(call: ToolCall) -> dict[str, Any]:
+    return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": _parsed(call.arguments)}
+
+
+def _is_json(text: str) -> bool:
+    """Return True if a text is a JSON object or array, and not one that begins with a citation such as ``[1]``."""
+    if text[:1] not in ("{", "[") or text[-1:] not in ("}", "]"):
+        return False
+    try:
+        from_json(text)
+    except ValueError:
+        return False
+    return True
