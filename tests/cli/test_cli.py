@@ -174,7 +174,8 @@ class TestDemo:
 
     def test_an_endpoint_that_is_not_there_is_said(self) -> None:
         """One line, and an exit status."""
-        errors = run("demo", "--models", "lexical", "--otlp", "http://127.0.0.1:9", status=2).stderr
+        errors = run("demo", "--models", "lexical", "--otlp", "http://me:hunter2@127.0.0.1:9", status=2).stderr
 
         assert "the spans cannot be sent to http://127.0.0.1:9/v1/traces" in errors
+        assert "hunter2" not in errors
         assert "Traceback" not in errors.split("rageval-hooks: ")[-1]

@@ -207,6 +207,12 @@ def test_a_model_that_a_named_metric_needs_is_missing(tmp_path: Path) -> None:
     assert "groundedness" in finding["message"]
 
 
+def test_models_are_loaded_on_request() -> None:
+    found = doctor("--load-models", "--no-send", status=0)
+
+    assert "ok: embedder: lexical is loaded" in messages(found["models"])
+
+
 def test_a_file_is_written_and_read(tmp_path: Path) -> None:
     path = tmp_path / "scores.jsonl"
 

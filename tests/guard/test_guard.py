@@ -16,6 +16,7 @@ from opentelemetry import trace
 
 import rageval_hooks
 from rageval_hooks import AnswerBlockedError, ConfigurationError, GroundingGuard, GuardDecision, start_turn
+from rageval_hooks.errors import ModelUnavailableError
 from tests.guard.conftest import FALLBACK, PASSAGE, SUPPORTED, UNSUPPORTED, Traced, make_guard
 
 HERE = Path(__file__).parent
@@ -138,6 +139,30 @@ def test_a_wrong_option_is_an_error_at_construction(options: dict[str, Any], mes
     """The message says what is valid."""
     with pytest.raises(ConfigurationError, match=message):
         GroundingGuard(**{"models": "lexical", **options})
+
+
+def test_warming_up_says_which_model_cannot_be_loaded(tmp_path: Path) -> None:
+    """A folder without its files, as after an interrupted copy."""
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ModelUnavailableError, match="embedder"):
+        GroundingGuard(models={"embedder": str(tmp_path), "download": False}).warm_up()
+    make_guard().warm_up()
+
+
+def test_something_that_is_no_passage_is_an_error() -> None:
+    """A search without results is none."""
+    guard = make_guard(on_error="closed")
+    assert guard.check(SUPPORTED, []).verdict == "unchecked"
+    for passages in (7, {"title": "a mapping without a text"}):
+        with pytest.raises(TypeError, match="a guard takes texts, documents or nodes as passages"):
+            guard.check(SUPPORTED, passages)
+    with pytest.raises(TypeError, match="the text of an answer, not a value of type NoneType"):
+        guard.check(None, [PASSAGE])
+
+
+def test_an_answer_without_content_words_passes() -> None:
+    """There is nothing to compare."""
+    assert make_guard(on_error="closed").check("Yes, it is.", [PASSAGE]).verdict == "no_claims"
 
 
 def test_regenerate_is_an_error_where_nothing_can_be_asked_again() -> None:

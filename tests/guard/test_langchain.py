@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -168,6 +169,37 @@ def test_the_chain_gets_the_reason_under_the_feedback_key() -> None:
     assert result["answer"] == SUPPORTED
     assert seen[0] == ""
     assert seen[1].startswith("“Penguins eat purple bicycles on Mars.”: no passage has ")
+
+
+def question_seen(traced: Traced) -> str:
+    return json.loads(traced.decision.attributes["input.value"])["question"]
+
+
+@pytest.mark.parametrize("key", ["question", "input"])
+def test_the_question_is_under_a_key_of_the_input(key: str, traced: Traced) -> None:
+    """Metrics that ask a judge need it, and the span has it."""
+    chain = RunnableLambda(lambda _: {"context": PASSAGE, "answer": SUPPORTED})
+    make_guard(traced).wrap(chain).invoke({key: "When?"})
+    assert question_seen(traced) == "When?"
+
+
+def test_behind_a_chain_the_question_is_under_a_key_of_the_output(traced: Traced) -> None:
+    make_guard(traced).invoke({"query": "When?", "context": PASSAGE, "answer": SUPPORTED})
+    assert question_seen(traced) == "When?"
+
+
+def test_passages_may_be_in_the_input_of_a_wrapped_chain() -> None:
+    """A chain may hand the answer on alone."""
+    chain = RunnableLambda(lambda value: value["said"])
+    guarded = make_guard(on_error="closed").wrap(chain)
+    assert guarded.invoke({"context": [PASSAGE], "said": SUPPORTED}) == SUPPORTED
+    assert guarded.invoke({"context": [PASSAGE], "said": UNSUPPORTED}) == FALLBACK
+
+
+def test_something_else_than_a_runnable_cannot_be_wrapped() -> None:
+    """The message says what to use for a query engine."""
+    with pytest.raises(ConfigurationError, match=r"not a Engine. For a query engine of LlamaIndex, use wrap_query"):
+        make_guard().wrap(type("Engine", (), {"query": None})())
 
 
 # --------------------------------------------------------------------------- streams

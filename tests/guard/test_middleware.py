@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -81,6 +82,17 @@ def test_a_blocked_answer_is_written_again_with_the_reason(call: Callable[..., A
     assert answer.content == UNSUPPORTED
     assert "“Penguins eat purple bicycles on Mars.”: no passage has" in feedback.content
     assert [span.attributes["rageval.guard.action"] for span in traced.decisions] == ["regenerated", "passed"]
+
+
+def test_the_question_is_the_users_last_message(traced: Traced) -> None:
+    """Also in a longer conversation, whose earlier search results do not count."""
+    messages = [("user", "Who built it?"), ("ai", "The mayor."), *QUESTION["messages"]]
+    agent(make_guard(traced), Script(SUPPORTED)).invoke({"messages": messages})
+    seen = json.loads(traced.decision.attributes["input.value"])
+    assert (seen["question"], [passage["text"] for passage in seen["passages"]]) == (
+        "When was the pier opened?",
+        [PASSAGE],
+    )
 
 
 @pytest.mark.parametrize("call", CALLS)
