@@ -7,7 +7,8 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel
@@ -111,57 +112,36 @@ class _SharedBudget(RequestGate):
             BudgetUnavailableError: the counts cannot be read.
         """
         running = await self._running.get()
-        if not self._knows_sizes():
-            async with running.alone:
-                # Those that waited for the first answer go on together.
-                if not self._knows_sizes():
-                    async with self._one_request(running) as admission:
-                        yield admission
-                    return
-        estimate = self._estimate(_MARGIN)
-        counted = await self._count_in_advance(estimate)
-        if isinstance(counted, Counted):
-            async with self._counted(running, counted, estimate) as admission:
-                yield admission
-            return
-        if counted.limit.unit == "calls":
-            raise self._refused(counted)
-        # Several large requests might not fit, but one may, once what the others used is counted.
-        async with running.alone:
-            await running.idle.wait()
-            async with self._one_request(running) as admission:
-                yield admission
-
-    @asynccontextmanager
-    async def _one_request(self, running: _Running) -> AsyncIterator[Admission]:
-        """Admit a request while no other one of this event loop runs."""
-        estimate = self._estimate(1.0)
-        counted = await self._count_in_advance(estimate)
-        if isinstance(counted, Refusal):
-            raise self._refused(counted)
-        async with self._counted(running, counted, estimate) as admission:
-            yield admission
-
-    @asynccontextmanager
-    async def _counted(
-        self, running: _Running, counted: Counted, estimate: Mapping[Unit, float]
-    ) -> AsyncIterator[Admission]:
-        """Count what a request has used in place of its estimate."""
-        admission = Admission()
-        running.count += 1
-        running.idle.clear()
-        try:
-            yield admission
-        finally:
-            used = self._amounts(admission, estimate)
-            changes: dict[Unit, float] = {unit: used[unit] - estimate[unit] for unit in estimate}
+        async with AsyncExitStack() as alone:
+            if not self._knows_sizes():
+                await alone.enter_async_context(running.alone)
+            if knows_sizes := self._knows_sizes():
+                await alone.aclose()  # those that waited for the first answer go on together
+            estimate = self._estimate(_MARGIN if knows_sizes else 1.0)
+            counted = await self._count_in_advance(estimate)
+            if isinstance(counted, Refusal) and knows_sizes and counted.limit.unit != "calls":
+                # Several large requests might not fit, but one may, once what the others used is counted.
+                await alone.enter_async_context(running.alone)
+                await running.idle.wait()
+                estimate = self._estimate(1.0)
+                counted = await self._count_in_advance(estimate)
+            if isinstance(counted, Refusal):
+                raise self._refused(counted)
+            admission = Admission()
+            running.count += 1
+            running.idle.clear()
             try:
-                # Shielded: a call that is cancelled has cost something, too.
-                await asyncio.shield(self._in_thread(lambda: self._correct(counted, changes)))
+                yield admission
             finally:
-                running.count -= 1
-                if not running.count:
-                    running.idle.set()
+                used = self._amounts(admission, estimate)
+                changes: dict[Unit, float] = {unit: used[unit] - estimate[unit] for unit in estimate}
+                try:
+                    # Shielded: a call that is cancelled has cost something, too.
+                    await asyncio.shield(self._in_thread(partial(self._correct, counted, changes)))
+                finally:
+                    running.count -= 1
+                    if not running.count:
+                        running.idle.set()
 
     def _estimate(self, margin: float) -> dict[Unit, float]:
         largest = {unit: max(amounts, default=0.0) * margin for unit, amounts in self._recent.items()}

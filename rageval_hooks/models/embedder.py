@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,25 +30,6 @@ Forward = Callable[["dict[str, IntArray]"], "tuple[FloatArray, FloatArray]"]
 _LONGEST_WINDOW: Final = 512
 
 _GPU_BATCH: Final = 32
-
-
-@dataclass(frozen=True)
-class _Window:
-    """A part of a text that the model reads at once.
-
-    Attributes:
-        text: the number of the text.
-        ids: the token ids.
-        types: the token types.
-        starts: the first character of each token in the whole text; for special tokens, as ``ends``, 0.
-        ends: the character after each token.
-    """
-
-    text: int
-    ids: list[int]
-    types: list[int]
-    starts: list[int]
-    ends: list[int]
 
 
 class Embedder:
@@ -87,18 +67,18 @@ class Embedder:
 
     def embed_all(self, texts: Sequence[str], pause: Callable[[], None] = lambda: None) -> list[Embedding]:
         """Embed several texts; see :meth:`embed`. On a GPU, windows of similar length share a pass."""
-        windows = [window for number, text in enumerate(texts) for window in self._windows(number, text)]
-        by_length = sorted(range(len(windows)), key=lambda place: len(windows[place].ids))
+        windows = [(number, base, part) for number, text in enumerate(texts) for base, part in self._windows(text)]
+        by_length = sorted(range(len(windows)), key=lambda place: len(windows[place][2].ids))
         found: dict[int, tuple[FloatArray, TokenVectors]] = {}
         for start in range(0, len(windows), self._batch):
             places = by_length[start : start + self._batch]
             pause()
             with running_pass():
-                done = self._pass([windows[place] for place in places])
+                done = self._pass([windows[place][1:] for place in places])
             found.update(zip(places, done, strict=True))
         of_text: list[list[tuple[FloatArray, TokenVectors]]] = [[] for _ in texts]
-        for place, window in enumerate(windows):
-            of_text[window.text].append(found[place])
+        for place, (number, _, _) in enumerate(windows):
+            of_text[number].append(found[place])
         return [Embedding.of(parts) for parts in of_text]
 
     def fits(self, text: str) -> bool:
@@ -124,40 +104,34 @@ class Embedder:
         tokens = [word_start(text, offsets, number * len(offsets) // count) for number in range(1, count)]
         return list(pairwise([0, *(offsets[token][0] for token in tokens), len(text)]))
 
-    def _windows(self, number: int, text: str) -> list[_Window]:
-        """Return the windows of a text that have tokens of it."""
+    def _windows(self, text: str) -> list[tuple[int, Encoding]]:
+        """Return the windows that have tokens of the text, each with its first character in the text."""
         whole = self._tokenizer.encode(text)
-        if not whole.overflowing:
-            parts: list[tuple[int, Encoding]] = [(0, whole)]
-        else:
-            parts = []
+        windows = [(0, whole)]
+        if whole.overflowing:
+            windows = []
             for start, end in self.cut(text):
                 part = self._tokenizer.encode(text[start:end])
-                parts += [(start, encoded) for encoded in (part, *part.overflowing)]
-        windows = []
-        for base, part in parts:
-            # Special tokens are not in the text: their place is empty.
-            offsets = [(start + base, end + base) if end > start else (0, 0) for start, end in part.offsets]
-            if any(end for _, end in offsets):
-                starts, ends = map(list, zip(*offsets, strict=True))
-                windows.append(_Window(number, part.ids, part.type_ids, starts, ends))
-        return windows
+                windows += [(start, encoded) for encoded in (part, *part.overflowing)]
+        # Special tokens are not in the text: their place is empty.
+        return [(base, part) for base, part in windows if any(end > start for start, end in part.offsets)]
 
-    def _pass(self, windows: Sequence[_Window]) -> list[tuple[FloatArray, TokenVectors]]:
+    def _pass(self, windows: Sequence[tuple[int, Encoding]]) -> list[tuple[FloatArray, TokenVectors]]:
         import numpy as np
 
-        length = max(len(window.ids) for window in windows)
+        length = max(len(part.ids) for _, part in windows)
         ids, mask, types = (np.zeros((len(windows), length), np.int64) for _ in range(3))
-        for row, window in enumerate(windows):
-            size = len(window.ids)
-            ids[row, :size], mask[row, :size], types[row, :size] = window.ids, 1, window.types
+        for row, (_, part) in enumerate(windows):
+            size = len(part.ids)
+            ids[row, :size], mask[row, :size], types[row, :size] = part.ids, 1, part.type_ids
         tokens, vectors = self._forward({"input_ids": ids, "attention_mask": mask, "token_type_ids": types})
         found = []
-        for row, window in enumerate(windows):
-            starts, ends = np.asarray(window.starts, np.int64), np.asarray(window.ends, np.int64)
-            real = ends > starts
-            own = unit(tokens[row, : len(window.ids)][real])
-            found.append((unit(vectors[row]), TokenVectors(starts[real], ends[real], own)))
+        for row, (base, part) in enumerate(windows):
+            places = np.asarray(part.offsets, np.int64)
+            real = places[:, 1] > places[:, 0]
+            starts, ends = (places[real] + base).T
+            own = unit(tokens[row, : len(part.ids)][real])
+            found.append((unit(vectors[row]), TokenVectors(starts, ends, own)))
         return found
 
 
@@ -178,27 +152,18 @@ def load_embedder(settings: ModelSettings) -> Embedder:
         # The scores of a file that the user chose are not those of the model itself.
         shown = name if settings.onnx_file == ONNX_FILE else f"{name}, {settings.onnx_file}"
         window = min(most_tokens(folder) or _LONGEST_WINDOW, _LONGEST_WINDOW)
-        return Embedder(shown, load_tokenizer("embedder", folder, name), window, _OnnxForward(graph, pooling))
+        return Embedder(shown, load_tokenizer("embedder", folder, name), window, _forward_by_onnx(graph, pooling))
 
 
-class _OnnxForward:
-    """A forward pass by ONNX Runtime, and the pooling of its tokens.
-
-    Args:
-        graph: returns the vectors of tokens.
-        pooling: ``mean`` or ``cls``.
-    """
-
-    def __init__(self, graph: Graph, pooling: str) -> None:
-        self._graph = graph
-        self._pooling = pooling
-
-    def __call__(self, inputs: dict[str, IntArray]) -> tuple[FloatArray, FloatArray]:
-        tokens = self._graph.run(inputs)
-        if self._pooling == "cls":
+def _forward_by_onnx(graph: Graph, pooling: str) -> Forward:
+    def forward(inputs: dict[str, IntArray]) -> tuple[FloatArray, FloatArray]:
+        tokens = graph.run(inputs)
+        if pooling == "cls":
             return tokens, tokens[:, 0]
         mask = inputs["attention_mask"][:, :, None]
         return tokens, (tokens * mask).sum(axis=1) / mask.sum(axis=1)
+
+    return forward
 
 
 def _pooling(folder: Path) -> str | None:

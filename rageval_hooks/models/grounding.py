@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from rageval_hooks.models.embedding import FloatArray
 
 __all__ = [
+    "GroundedSentence",
     "GroundingInput",
     "GroundingModel",
+    "GroundingResult",
     "PairModel",
-    "Reading",
-    "SentenceSupport",
     "Source",
     "Span",
     "TokenModel",
@@ -89,7 +89,7 @@ class UnsupportedSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SentenceSupport:
+class GroundedSentence:
     """The model's verdict on one sentence, by the window that supports it best.
 
     Attributes:
@@ -106,7 +106,7 @@ class SentenceSupport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class GroundingResult:
     """The model's verdict on a turn.
 
     Attributes:
@@ -116,7 +116,7 @@ class Reading:
         tokens: the number of tokens in all passes.
     """
 
-    sentences: tuple[SentenceSupport, ...]
+    sentences: tuple[GroundedSentence, ...]
     windows: int
     passes: int
     tokens: int
@@ -145,7 +145,7 @@ class GroundingModel(ABC):
     @abstractmethod
     def read(
         self, inputs: GroundingInput, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
-    ) -> Reading:
+    ) -> GroundingResult:
         """Judge the sentences of an answer.
 
         Args:
@@ -243,7 +243,7 @@ class PairModel(GroundingModel):
 
     def read(
         self, inputs: GroundingInput, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
-    ) -> Reading:
+    ) -> GroundingResult:
         """Judge the sentences; see :class:`GroundingModel`."""
         room = self.limit - self.overhead
         if room < _LEAST_ROOM:
@@ -271,8 +271,8 @@ class PairModel(GroundingModel):
                 best.append(max(answers, key=lambda answer: answer[0]))
             # Each claim of a sentence must be supported.
             probability, window = min(best, key=lambda answer: answer[0])
-            sentences.append(SentenceSupport(span=span, support=probability, positions=_positions(window)))
-        return Reading(sentences=tuple(sentences), windows=len(windows), passes=passes, tokens=tokens)
+            sentences.append(GroundedSentence(span=span, support=probability, positions=_positions(window)))
+        return GroundingResult(sentences=tuple(sentences), windows=len(windows), passes=passes, tokens=tokens)
 
 
 def lettucedetect_prompt(query: str, texts: Sequence[str]) -> str:
@@ -315,7 +315,7 @@ class TokenModel(GroundingModel):
 
     def read(
         self, inputs: GroundingInput, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
-    ) -> Reading:
+    ) -> GroundingResult:
         """Judge the sentences; see :class:`GroundingModel`."""
         # A question that fills the window would leave no room for passages.
         first, last = self._cut(inputs.query, self.limit // 8)[0]
@@ -332,7 +332,7 @@ class TokenModel(GroundingModel):
         windows = self._pack(inputs.sources, room - longest, overhead=10)
         passes = len(groups) * len(windows)
         self._check(passes, max_passes, len(windows), f"{len(groups)} parts of the answer")
-        best: dict[Span, SentenceSupport] = {}
+        best: dict[Span, GroundedSentence] = {}
         tokens = 0
         for group in groups:
             for window in windows:
@@ -345,7 +345,7 @@ class TokenModel(GroundingModel):
                     if own and (span not in best or support > best[span].support):
                         marked = _runs(own, 1.0 - self.threshold)
                         positions = _positions(window)
-                        best[span] = SentenceSupport(
+                        best[span] = GroundedSentence(
                             span=span, support=support, positions=positions, unsupported=marked
                         )
         sentences = []
@@ -356,7 +356,7 @@ class TokenModel(GroundingModel):
                 worst = min(pieces, key=lambda result: result.support)
                 marked = tuple(span for result in pieces for span in result.unsupported)
                 sentences.append(replace(worst, span=(start, end), unsupported=marked))
-        return Reading(sentences=tuple(sentences), windows=len(windows), passes=passes, tokens=tokens)
+        return GroundingResult(sentences=tuple(sentences), windows=len(windows), passes=passes, tokens=tokens)
 
     def _pass(self, query: str, response: str, part: Span, window: Window) -> tuple[list[_Token], int]:
         """Return the tokens of a part of the answer, with places in the whole, and the number of tokens of the pass."""

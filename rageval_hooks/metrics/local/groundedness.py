@@ -19,7 +19,7 @@ from rageval_hooks.metrics.support.sentence_scores import (
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.metrics.support.unseen import passage_name, unseen_support
 from rageval_hooks.models import Role
-from rageval_hooks.models.grounding import GroundingInput, GroundingModel, SentenceSupport
+from rageval_hooks.models.grounding import GroundedSentence, GroundingInput, GroundingModel
 from rageval_hooks.score import Result, Score
 from rageval_hooks.settings import LEXICAL, MINILM
 from rageval_hooks.text.sentences import Span
@@ -149,7 +149,7 @@ def _said_span(span: Span, positions: Sequence[int]) -> Span:
 
 def _supported_sentence(
     sentence: SentenceGrounding,
-    support: SentenceSupport,
+    support: GroundedSentence,
     analysis: TurnAnalysis,
     unseen: Mapping[Span, tuple[str, ...]],
 ) -> SentenceScore:
