@@ -49,7 +49,8 @@ test-lexical: $(VENV)/.installed-test-lexical
 	$(BIN)/python -m pytest --ignore tests/e2e $(PARALLEL)
 
 # The tests of the core, with the oldest versions that pyproject.toml allows, and with the newest pre-releases.
-CORE_TESTS := tests/test_settings.py tests/test_instrument.py tests/judges tests/offline/records \
+CORE_TESTS := tests/test_settings.py tests/test_instrument.py tests/offline/records \
+	$(addprefix tests/judges/test_,langchain.py llama_index.py openai_answers.py openai_failures.py) \
 	tests/integrations/test_contract.py $(addprefix tests/integrations/langchain/test_,compositions.py endings.py) \
 	$(addprefix tests/integrations/llama_index/test_,chat_engines.py query_engines.py streams.py)
 test-lowest: RESOLUTION := --resolution lowest-direct

@@ -109,7 +109,9 @@ def load_grounding(settings: ModelSettings) -> GroundingModel:
     onnx_file = settings.onnx_file if onnx_is_wanted(settings) else ""
     folder = find_model("grounding", name, download=settings.download, onnx_file=onnx_file)
     with reading("grounding", name):
-        config = _read_config(folder, name)
+        config = read_json(folder / "config.json")
+        if not isinstance(config, dict):
+            raise _unavailable(f"{name} has no config.json with a JSON object: give a model's folder")
         family = _family(config, name)
         template = _template(config, name, family, settings.grounding_template)
         kind = "token classification" if family == "tokens" else "sequence pair"
@@ -159,18 +161,6 @@ def load_grounding(settings: ModelSettings) -> GroundingModel:
 
 def _unavailable(reason: str) -> ModelUnavailableError:
     return ModelUnavailableError("grounding", reason)
-
-
-def _read_config(folder: Path, name: str) -> dict[str, Any]:
-    try:
-        found = read_json(folder / "config.json")
-    except ValueError as error:
-        raise _unavailable(f"{name}: config.json is not valid JSON ({error})") from error
-    if found is None:
-        raise _unavailable(f"{name} has no config.json: give a model's folder")
-    if not isinstance(found, dict):
-        raise _unavailable(f"{name}: config.json is not a JSON object")
-    return found
 
 
 def _family(config: Mapping[str, Any], name: str) -> Family:

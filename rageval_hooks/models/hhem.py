@@ -80,8 +80,14 @@ class Hhem:
 
     def support(self, source: str, response: str) -> float:
         """Return the probability that the source supports the response, in one pass over both."""
-        with running_pass():
-            return self._support(source, response)
+        import torch
+
+        tokens = self._tokenizer.encode(PROMPT.format(text1=source, text2=response)).ids
+        with running_pass(), torch.inference_mode():
+            limit_threads(_CORES)
+            ids = torch.tensor([tokens], device=self._model.device)
+            logits = self._model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, 0]
+            return float(torch.softmax(logits.float(), dim=-1)[1])
 
     def source_windows(self, source: str) -> list[str]:
         """Return the windows in which a source is read; the source itself if it fits one."""
@@ -90,16 +96,6 @@ class Hhem:
     def response_pieces(self, response: str) -> list[str]:
         """Return the pieces in which a response is read; the response itself if it fits one pass."""
         return self._windows(response, RESPONSE_TOKENS, 0)
-
-    def _support(self, source: str, response: str) -> float:
-        import torch
-
-        limit_threads(_CORES)
-        tokens = self._tokenizer.encode(PROMPT.format(text1=source, text2=response)).ids
-        with torch.inference_mode():
-            ids = torch.tensor([tokens], device=self._model.device)
-            logits = self._model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, 0]
-            return float(torch.softmax(logits.float(), dim=-1)[1])
 
     def _windows(self, text: str, size: int, overlap: int) -> list[str]:
         """Cut a text into the fewest windows of ``size`` tokens, about equally long, between words if possible."""
