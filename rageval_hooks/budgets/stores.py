@@ -5,18 +5,16 @@ The package ``limits`` has no store in a file, counts integers only, and cannot 
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError, requires
 from rageval_hooks.judges.base import GateClosedError
-from rageval_hooks.runtime.fork import delay_forks
+from rageval_hooks.runtime.sqlite_file import use_file
 
 if TYPE_CHECKING:
     import redis
@@ -40,7 +38,6 @@ _PERIODS: Final[dict[str, int]] = {"minute": 60, "day": 86_400}
 _KINDS: Final[dict[str, tuple[Unit, str]]] = {
     f"{unit}_per_{period}": (unit, period) for unit in ("calls", "tokens", "usd") for period in _PERIODS
 }
-_BUSY_SECONDS = 0.05
 _PATIENCE_SECONDS = 2.0
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS usage "
@@ -193,61 +190,46 @@ class SQLiteBudget:
         self, limits: Sequence[Limit], changes: Mapping[Unit, float], counted_in: Sequence[int] | None = None
     ) -> Counted | Refusal:
         """Count a request in advance if it fits into all limits, or correct its count."""
-        with self._transaction() as database:
-            now = self._clock()
-            rows: list[tuple[str, int, float]] = []
-            for index, limit in enumerate(limits):
-                window = int(now // limit.seconds)
-                row = database.execute("SELECT period, used FROM usage WHERE name = ?", (limit.name,)).fetchone()
-                period, used = row or (-1, 0.0)
-                if period < window:
-                    period, used = window, 0.0
-                # The next period means that the clock went back across its beginning: it goes on with its counts. A
-                # later one means that the clock was wrong: what was counted then counts for this period.
-                elif period > window + 1:
-                    period = window
-                    database.execute("UPDATE usage SET period = ? WHERE name = ?", (period, limit.name))
-                change = changes[limit.unit]
-                if counted_in is None:
-                    if used >= limit.amount or used + change > limit.amount:
-                        return Refusal(limit, limit.seconds - now % limit.seconds)
-                elif counted_in[index] != period:
-                    change = max(0.0, change)
-                rows.append((limit.name, period, max(0.0, used + change)))
-            database.executemany("INSERT OR REPLACE INTO usage VALUES (?, ?, ?)", rows)
-            return Counted(tuple(period for _, period, _ in rows), tuple(used for _, _, used in rows))
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        def count(database: sqlite3.Connection) -> Counted | Refusal:
+            outcome = self._count(database, limits, changes, counted_in)
+            database.execute("COMMIT")
+            return outcome
+
         try:
-            while True:
-                # A connection must not cross a fork. A lock of another process is waited for without one.
-                with delay_forks():
-                    self._create()
-                    with closing(sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)) as database:
-                        if self._begin(database, deadline):
-                            yield database
-                            database.execute("COMMIT")
-                            return
-                time.sleep(0.01)
+            return use_file(self._path, count, "BEGIN IMMEDIATE", _SCHEMA)
         except (sqlite3.Error, OSError) as error:
             raise BudgetUnavailableError(f"the judge's budget in {self._path} cannot be used: {error}") from None
 
-    def _create(self) -> None:
-        if not self._path.exists():
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
-
-    def _begin(self, database: sqlite3.Connection, deadline: float) -> bool:
-        try:
-            database.execute("BEGIN IMMEDIATE")
-            database.execute(_SCHEMA)
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error) and time.monotonic() < deadline:
-                return False
-            raise
-        return True
+    def _count(
+        self,
+        database: sqlite3.Connection,
+        limits: Sequence[Limit],
+        changes: Mapping[Unit, float],
+        counted_in: Sequence[int] | None,
+    ) -> Counted | Refusal:
+        now = self._clock()
+        rows: list[tuple[str, int, float]] = []
+        for index, limit in enumerate(limits):
+            window = int(now // limit.seconds)
+            row = database.execute("SELECT period, used FROM usage WHERE name = ?", (limit.name,)).fetchone()
+            period, used = row or (-1, 0.0)
+            if period < window:
+                period, used = window, 0.0
+            # The next period means that the clock went back across its beginning: it goes on with its counts. A later
+            # one means that the clock was wrong: what was counted then counts for this period.
+            elif period > window + 1:
+                period = window
+                database.execute("UPDATE usage SET period = ? WHERE name = ?", (period, limit.name))
+            change = changes[limit.unit]
+            if counted_in is None:
+                if used >= limit.amount or used + change > limit.amount:
+                    return Refusal(limit, limit.seconds - now % limit.seconds)
+            elif counted_in[index] != period:
+                change = max(0.0, change)
+            rows.append((limit.name, period, max(0.0, used + change)))
+        database.executemany("INSERT OR REPLACE INTO usage VALUES (?, ?, ?)", rows)
+        return Counted(tuple(period for _, period, _ in rows), tuple(used for _, _, used in rows))
 
 
 class RedisBudget:

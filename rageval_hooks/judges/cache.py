@@ -9,12 +9,11 @@ import asyncio
 import hashlib
 import json
 import logging
-import os
 import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,8 +23,9 @@ from pydantic import BaseModel
 from rageval_hooks.judges.answers import schema_json
 from rageval_hooks.judges.base import Mode
 from rageval_hooks.judges.prompts import INSTRUCTIONS_VERSION
-from rageval_hooks.runtime.fork import ForkSafeLock, delay_forks
+from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.runtime.jsonable import plain_mapping
+from rageval_hooks.runtime.sqlite_file import use_file
 from rageval_hooks.turn import Message
 
 __all__ = ["CachedAnswer", "JudgeCache", "cache_key"]
@@ -35,8 +35,6 @@ T = TypeVar("T")
 
 # Part of the key: a change of the stored form makes old answers unfindable instead of unreadable.
 _FORMAT = 1
-_BUSY_SECONDS = 0.05
-_PATIENCE_SECONDS = 2.0
 _REST_SECONDS = 10.0
 # The sum over all sizes reads the whole table.
 _PRUNE_EVERY = 64
@@ -157,36 +155,14 @@ class JudgeCache:
     def _try(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
         if time.monotonic() < self._rest_until:
             return None
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while True:
-            try:
-                # A connection must not cross a fork: SQLite would believe that the child holds the parent's locks. So
-                # forks wait while it is open, which is for milliseconds: a lock is waited for without a connection.
-                with self._lock, delay_forks(), closing(self._connection()) as database:
-                    found = work(database)
-                self._is_failing = False
-                return found
-            except Exception as error:
-                if "locked" in str(error) and time.monotonic() < deadline:
-                    time.sleep(0.02)
-                    continue
-                self._failed(error)
-                return None
-
-    def _connection(self) -> sqlite3.Connection:
-        """Return a new connection: cheap compared to a judge's call, and safe in threads."""
-        if not self.path.exists():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Created here and not by SQLite, which would use the umask: answers quote texts.
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-        database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
-            for statement in ("PRAGMA journal_mode=WAL", _SCHEMA, "PRAGMA synchronous=NORMAL"):
-                database.execute(statement)
-        except BaseException:
-            database.close()
-            raise
-        return database
+            with self._lock:
+                found = use_file(self.path, work, "PRAGMA journal_mode=WAL", _SCHEMA, "PRAGMA synchronous=NORMAL")
+        except Exception as error:
+            self._failed(error)
+            return None
+        self._is_failing = False
+        return found
 
     def _failed(self, error: Exception) -> None:
         self._counts["errors"] += 1

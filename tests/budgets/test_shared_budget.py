@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import re
+import sqlite3
 import stat
 import sys
 from pathlib import Path
@@ -219,6 +220,19 @@ def test_corrections_count_in_the_period_of_the_request(tmp_path: Path) -> None:
     now[0] += 60
     assert store.add(limits, {"tokens": -20.0}, first.periods).used == (0.0,)
     assert store.add(limits, {"tokens": 20.0}, first.periods).used == (20.0,)
+
+
+def test_a_locked_file_stops_the_judge_after_a_while(tmp_path: Path) -> None:
+    """Another process that holds the lock for longer than two seconds does not stop the application."""
+    store = SQLiteBudget(tmp_path / "budget.db")
+    assert used_after(store, {"calls_per_day": 5}) == "1"
+    other = sqlite3.connect(tmp_path / "budget.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+
+    with pytest.raises(BudgetUnavailableError, match="cannot be used: database is locked"):
+        used_after(store, {"calls_per_day": 5})
+    other.close()
+    assert used_after(store, {"calls_per_day": 5}) == "2"
 
 
 def test_the_budget_lasts_until_it_is_used_up(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -367,3 +368,20 @@ def test_a_full_disk_costs_the_cache_only(path: Path, caplog: pytest.LogCaptureF
     assert asyncio.run(cache.get("large")) == kept("x" * 500_000)
     [message] = caplog.messages
     assert "cannot be used now" in message
+
+
+def test_a_short_lock_of_another_program_is_waited_for(path: Path) -> None:
+    """For example a copy of the file for a backup."""
+    cache = JudgeCache(path)
+    asyncio.run(cache.put("k", kept()))
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    release = threading.Timer(0.3, other.execute, ["COMMIT"])
+    release.start()
+
+    asyncio.run(cache.put("k2", kept()))
+
+    release.join()
+    other.close()
+    assert asyncio.run(cache.get("k2")) == kept()
+    assert cache.stats()["errors"] == 0
