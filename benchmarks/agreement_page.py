@@ -35,7 +35,8 @@ rageval-hooks agreement scored.jsonl --label correct    # the output of `rageval
 
 It prints the AUROC, Cohen's kappa of the labels pass and fail with those of people, the balanced accuracy, the
 calibration error, and their intervals; and what `fail` is worth as an alarm: the share of the alarms that are right
-(precision), the share of the bad answers that raise one (recall), and F1. The `verdict` comes first; its alarm is `bad`.
+(precision), the share of the bad answers that raise one (recall), and F1. The `verdict` comes first; its alarm is
+`bad`.
 `--group COLUMN` names the document of a row: rows of one document are not independent.
 """
 

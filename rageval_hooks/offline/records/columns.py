@@ -54,7 +54,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "expected_answers expected ideal ideal_answer correct_answer correct_answers true_answer true_answers "
         "target_answer reference_answers reference_output reference_outputs expected_outputs best_answer human_answer "
         "ground_truth_answers golden generation_gt right_answer long_answer respuesta_esperada respuesta_correcta "
-        "erwartete_antwort reponse_attendue risposta_attesa resposta_esperada эталон 参考答案 标准答案 正解 정답 answers answer 答案"
+        "erwartete_antwort reponse_attendue risposta_attesa resposta_esperada "
+        "эталон 参考答案 标准答案 正解 정답 answers answer 答案"
     ),
     "id": _names("id _id query_id question_id turn_id example_id sample_id record_id topic_id qid"),
     "run": _names("run query_run repetition repetition_number"),
