@@ -239,6 +239,21 @@ def test_the_first_sentence_is_shown_when_the_second_one_begins() -> None:
     assert len(taken) <= len(SUPPORTED.split()) + 1
 
 
+def test_documents_are_shown_before_the_answer_is_written() -> None:
+    """A user interface may show the sources while the model writes."""
+    taken: list[str] = []
+
+    def write(_: Iterator[Any]) -> Iterator[dict[str, Any]]:
+        yield {"context": DOCUMENTS}
+        for word in SUPPORTED.split():
+            taken.append(word)
+            yield {"answer": word + " "}
+
+    guarded = (RunnableGenerator(write) | make_guard()).stream("?")
+    assert next(guarded) == {"context": DOCUMENTS}
+    assert len(taken) <= 1
+
+
 def test_chunks_of_messages_are_split_between_sentences() -> None:
     """Added up, they are the whole message, with its usage once."""
     usage = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}
