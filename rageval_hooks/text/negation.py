@@ -144,7 +144,11 @@ def _negated_place(words: Words, end: int) -> int | None:
     """Return the place of the content word that a negation is about, -1 without one; None if it denies nothing."""
     first = bisect_left(words.starts, end)
     following = words.keys[first : first + _REACH]
-    if following and (following[0] in _HARMLESS or not _SAYING_WHEN.isdisjoint(following)):
+    if following and following[0] in _HARMLESS:
+        return None
+    # In the whole sentence: "requires no effort from your body unless" and "does not require any effort unless" are
+    # the same, and only one of them has the word near.
+    if not _SAYING_WHEN.isdisjoint(words.keys[first:]):
         return None
     for place, key in enumerate(following, first):
         if key in _BOUNDARIES:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import chain
 from typing import Final, NamedTuple
 
 from rageval_hooks.text.limits import scan, scan_at
-from rageval_hooks.text.number_signs import CURRENCY, find_sign, is_decrease, negative
 from rageval_hooks.text.numerals import (
     CARDINALS,
     MAGNITUDES,
@@ -17,12 +16,13 @@ from rageval_hooks.text.numerals import (
     ORDINALS,
     VULGAR,
     exact,
+    is_decimal,
     number_readings,
     scaled,
     vulgar,
 )
 from rageval_hooks.text.sentences import Span
-from rageval_hooks.text.units import measure
+from rageval_hooks.text.units import CURRENCY, measure
 from rageval_hooks.text.words import words_of
 
 __all__ = [
@@ -82,6 +82,40 @@ _AND_A_HALF: Final = re.compile(r" and (?:a |one )?(half|quarter)(?![^\W_])")
 # The "19" of "2018–19": the century is that of the year before it.
 _YEAR_BEFORE: Final = re.compile(r"(?<!\d)([12]\d)\d{2}[-–/]\Z")
 _PARTS: Final = {"half": Fraction(1, 2), "quarter": Fraction(1, 4)}
+# "-" in "(-5)" and "-$5"; "minus 5"; "negative 5"
+_SIGN: Final = re.compile(
+    rf"(?:\A|(?<=[\s(\[{{\"'“‘«=:<>~≈±|,;{CURRENCY}]))(?P<sign>[-−–])[{CURRENCY}]?\Z"
+    rf"|(?<![^\W_])(?:minus|negative) [{CURRENCY}]?\Z",
+    re.IGNORECASE,
+)
+# "(", "=" or a short word before a hyphen ("was -5"), but not the unit of a number ("10 km -5"): the hyphen is a minus.
+# Otherwise it may be a bullet, or the dash of a range or of a name ("earth -5").
+_SURELY_MINUS: Final = re.compile(
+    rf"(?:[(\[{{\"'“‘«]|[=<~≈±]\s?|[{CURRENCY}]"
+    r"|(?<!\S)(?:(?<!\d )[a-z]{2,3}|to|or|and|from|than|were|below|above|about|around|between|fell|rose)\s)\Z"
+)
+# "Balance ", without a digit and without the mark of a list, before "-$5"
+_MONEY_BEFORE: Final = re.compile(r"[^\s\d*>|.)•#+]\s?\Z")
+# "fell by", "a loss of"
+_LESS_BEFORE: Final = re.compile(
+    r"(?<![^\W_])(?:fell|fall(?:s|en|ing)?|drop(?:s|ped|ping)?|declin\w+|decreas\w+|down|los[et]s?|losing|loss(?:es)?|"
+    r"reduc\w+|lower\w*|shr[aiu]nk\w*|below|less|slipp\w+|slid|plung\w+|tumbl\w+|contract\w+|deficits?|cuts?|sank|shed)"
+    r"(?:(?! to | from )[^.!?\n\d]){1,25}\Z",
+    re.IGNORECASE,
+)
+# "5 percent lower"
+_LESS_AFTER: Final = re.compile(
+    r"[^.!?,;\n\d]{0,20}?(?<![^\W_])(?:below|lower|less|decreas\w+|declin\w+|drops?|loss(?:es)?|falls?|reductions?|"
+    r"deficits?|down)(?![^\W_])",
+    re.IGNORECASE,
+)
+
+
+# Characters around a number in which its sign is looked for.
+_SIGN_LENGTH: Final = 12
+_LINE_LENGTH: Final = 24
+_DECREASE_BEFORE: Final = 45
+_DECREASE_AFTER: Final = 40
 
 
 class _Number(NamedTuple):
@@ -232,15 +266,50 @@ def _joins(text: str, run: list[re.Match[str]], found: re.Match[str]) -> bool:
 
 def _signed(text: str, number: _Number) -> _Number:
     """Return the number with its sign. A sign that may be something else, and "fell by 5", give both readings."""
-    sign = find_sign(text, number.start)
-    if sign is None:
-        if number.spelled or not is_decrease(text, number.start, number.end):
+    before = text[max(0, number.start - _SIGN_LENGTH) : number.start]
+    found = _SIGN.search(before)
+    if found is None:
+        if number.spelled or not _is_decrease(text, number):
             return number
-        return number._replace(readings=number.readings + negative(number.readings))
-    readings, parts = negative(number.readings), negative(number.parts)
-    if sign.doubtful:
+        return number._replace(readings=number.readings + _negative(number.readings))
+    start = number.start - len(before) + found.start()
+    line = text[max(0, start - _LINE_LENGTH) : start].rpartition("\n")[2]
+    readings, parts = _negative(number.readings), _negative(number.parts)
+    if _is_doubtful(line, found):
         return number._replace(readings=number.readings + readings, parts=number.parts + parts)
-    return number._replace(start=sign.start, readings=readings, parts=parts)
+    return number._replace(start=start, readings=readings, parts=parts)
+
+
+def _is_doubtful(line: str, found: re.Match[str]) -> bool:
+    """Return True if a sign may be something else: a bullet, or the dash of a range or of a name.
+
+    Args:
+        line: the text before the sign, in the same line.
+        found: the sign.
+    """
+    sign = found["sign"]
+    if sign is None:
+        # "5 minus 3" may be a calculation.
+        return line.rstrip()[-1:].isdigit()
+    # An en dash is rather a dash, and a hyphen that begins a line is rather a bullet.
+    if sign == "–" or not line.strip():
+        return True
+    has_digit = any(map(str.isdigit, line[-_SIGN_LENGTH:]))
+    is_money = found.group()[-1] in CURRENCY and not has_digit and _MONEY_BEFORE.search(line)
+    is_sure = is_money or (sign == "−" and not has_digit) or _SURELY_MINUS.search(line)
+    return not is_sure
+
+
+def _is_decrease(text: str, number: _Number) -> bool:
+    """Return True if the words around a number say that something went down by it."""
+    if _LESS_BEFORE.search(text[max(0, number.start - _DECREASE_BEFORE) : number.start]):
+        return True
+    return _LESS_AFTER.match(text, number.end, number.end + _DECREASE_AFTER) is not None
+
+
+def _negative(readings: Iterable[str]) -> tuple[str, ...]:
+    """Return readings with a minus. Zero has no sign, and neither has a version or a time."""
+    return tuple(f"-{reading}" if is_decimal(reading) and reading.strip("0.") else reading for reading in readings)
 
 
 def _run_values(run: list[re.Match[str]]) -> Iterator[_Number]:

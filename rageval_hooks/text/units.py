@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from rageval_hooks.text.number_signs import CURRENCY
+__all__ = ["CURRENCY", "NO_UNIT", "UNIT_WORDS", "Measure", "measure"]
 
-__all__ = ["NO_UNIT", "UNIT_WORDS", "Measure", "measure"]
+CURRENCY: Final = "$€£¥"
+"""Signs of currencies, which may be between a minus and its number: "-$5"."""
 
 # Each line has the ways to write one unit. A way on two lines is ambiguous and agrees with both: "pounds".
 _UNITS: Final = """

@@ -1,23 +1,146 @@
-"""``factual_accuracy``: the mean of semantic grounding and entity consistency."""
+"""Four scores that are defined as in other tools: two similarities, their mean, and 1 minus that mean."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from rageval_hooks.metrics.base import ScoreDefinition
-from rageval_hooks.metrics.local.accuracy import AccuracyMetric
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.metrics.support.unseen import missing_entities, not_in_prompt
+from rageval_hooks.models import Role
+from rageval_hooks.score import Result
 
-__all__ = ["FactualAccuracy"]
+__all__ = ["EntityConsistency", "FactualAccuracy", "Hallucination", "SemanticGrounding"]
+
+_NO_WORDS = "the response or the passages have no words that could be compared"
+_SOURCE = "RAG Evaluation Pipeline (Lite); en_core_web_sm, all-MiniLM-L6-v2"
 
 
-class FactualAccuracy(AccuracyMetric):
-    """Weighted mean of semantic grounding and entity consistency; without entities, the grounding alone."""
+class SemanticGrounding(LocalMetric):
+    """Cosine of the whole response and the passages of the prompt together, clipped to 0..1.
+
+    If the context is longer than the model reads at once, the mean vector of its windows is used.
+    """
+
+    name: ClassVar[str] = "semantic_grounding"
+    version: ClassVar[str] = "2"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        ScoreDefinition(name="semantic_grounding", description="similarity of the response and the context as wholes"),
+    )
+    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
+    passages: ClassVar[PassageScope] = "prompt"
+    models: ClassVar[tuple[Role, ...]] = ("embedder",)
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite); all-MiniLM-L6-v2"
+    default: ClassVar[bool] = True
+    about_claims: ClassVar[bool] = True
+
+    def evaluate(self, analysis: TurnAnalysis) -> Result:
+        """Return the cosine; skipped if the response or the context has no words."""
+        value = analysis.semantic_grounding
+        if value is None:
+            return self.skip(_NO_WORDS)
+        note = not_in_prompt(analysis.turn.passages, analysis.turn.prompt_passages)
+        return self.score(value, model=analysis.models.embedder().name, explanation=note or None)
+
+
+class EntityConsistency(LocalMetric):
+    """Share of the response's named entities that the passages of the prompt have; numbers and dates by value."""
+
+    name: ClassVar[str] = "entity_consistency"
+    version: ClassVar[str] = "5"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        ScoreDefinition(name="entity_consistency", description="share of the response's named entities in the context"),
+    )
+    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
+    passages: ClassVar[PassageScope] = "prompt"
+    models: ClassVar[tuple[Role, ...]] = ("nlp",)
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite); en_core_web_sm"
+    default: ClassVar[bool] = True
+    about_claims: ClassVar[bool] = True
+
+    def evaluate(self, analysis: TurnAnalysis) -> Result:
+        """Return the share; skipped if the response has no entities, or is not in English."""
+        if analysis.response_language:
+            return self.skip(f"language {analysis.response_language}: named entities are found in English")
+        found, missing = analysis.entity_support
+        if not found and not missing:
+            return self.skip("the response has no named entities")
+        return self.score(
+            len(found) / (len(found) + len(missing)),
+            model=analysis.models.nlp().name,
+            explanation=missing_entities(analysis) or "all entities are in the context",
+            metadata={"found": list(found), "missing": list(missing)},
+        )
+
+
+class FactualAccuracy(LocalMetric):
+    """Weighted mean of semantic grounding and entity consistency; without entities, the grounding alone.
+
+    Args:
+        grounding_weight: weight of semantic grounding, 0..1; entity consistency has the rest.
+
+    Raises:
+        ConfigurationError: the weight is outside 0..1.
+    """
 
     name: ClassVar[str] = "factual_accuracy"
+    version: ClassVar[str] = "5"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(name="factual_accuracy", description="mean of semantic grounding and entity consistency"),
     )
+    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
+    passages: ClassVar[PassageScope] = "prompt"
+    models: ClassVar[tuple[Role, ...]] = ("embedder", "nlp")
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = _SOURCE
+    default: ClassVar[bool] = True
+    about_claims: ClassVar[bool] = True
+
+    def __init__(self, grounding_weight: float = 0.5) -> None:
+        if not 0 <= grounding_weight <= 1:
+            raise ConfigurationError(f"grounding_weight must be from 0 to 1, not {grounding_weight}")
+        self.grounding_weight = grounding_weight
+
+    def evaluate(self, analysis: TurnAnalysis) -> Result:
+        """Return the score; skipped if the response or the passages have no words."""
+        grounding = analysis.semantic_grounding
+        if grounding is None:
+            return self.skip(_NO_WORDS)
+        found, missing = analysis.entity_support
+        # In the lexical tier both are "lexical", which is named once.
+        model = ", ".join(dict.fromkeys((analysis.models.nlp().name, analysis.models.embedder().name)))
+        # A share of no entities is undefined. To count it as 1 would reward answers without names.
+        if not found and not missing:
+            language = analysis.response_language
+            why = (
+                f"language {language}: entities are found in English"
+                if language
+                else "no named entities in the response"
+            )
+            return self.score(self.value_of(grounding), model=model, explanation=f"{why}: semantic grounding alone")
+        share = len(found) / (len(found) + len(missing))
+        value = self.grounding_weight * grounding + (1 - self.grounding_weight) * share
+        explanation = f"semantic grounding {grounding:.2f}, entity consistency {share:.2f}"
+        if missing:
+            explanation += f"; {missing_entities(analysis)}"
+        return self.score(self.value_of(value), model=model, explanation=explanation)
 
     def value_of(self, accuracy: float) -> float:
-        """Return the accuracy itself."""
+        """Return the score for a factual accuracy."""
         return accuracy
+
+
+class Hallucination(FactualAccuracy):
+    """The complement of ``factual_accuracy``, with the same option."""
+
+    name: ClassVar[str] = "hallucination"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        ScoreDefinition(name="hallucination", description="1 - factual_accuracy", direction="lower"),
+    )
+
+    def value_of(self, accuracy: float) -> float:
+        """Return the complement."""
+        return 1 - accuracy

@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Metric, Score
-from rageval_hooks.metrics.local.entity_consistency import EntityConsistency
-from rageval_hooks.metrics.local.factual_accuracy import FactualAccuracy
-from rageval_hooks.metrics.local.hallucination import Hallucination
-from rageval_hooks.metrics.local.semantic_grounding import SemanticGrounding
+from rageval_hooks.metrics.local.factual_accuracy import (
+    EntityConsistency,
+    FactualAccuracy,
+    Hallucination,
+    SemanticGrounding,
+)
 from rageval_hooks.models import Models
 from rageval_hooks.models.embedder import Embedder
 from rageval_hooks.models.nlp import Entity

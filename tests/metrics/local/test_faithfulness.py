@@ -80,6 +80,14 @@ def test_a_negation_of_something_else_is_no_contradiction(response: str) -> None
     assert "the passage says" not in (score_of(response).explanation or "")
 
 
+def test_the_same_denied_in_other_words_contradicts_nothing() -> None:
+    """ "requires no effort" and "does not require any effort" are the same."""
+    passage = "Breathing out requires no effort from your body unless you have a lung disease."
+    response = "Breathing out does not require any effort from your body unless you have a lung disease."
+
+    assert "the passage says" not in (score_of(response, passage).explanation or "")
+
+
 def test_passages_that_say_both_contradict_nothing() -> None:
     """One of them supports the answer."""
     both = "Dogs are allowed on the night boat. Dogs are not allowed on the night boat."
