@@ -343,3 +343,21 @@ def test_a_misspelt_setting_is_recognised() -> None:
         Settings.build(model="lexical")
 
     assert str(caught.value) == "model: there is no such setting. Did you mean 'models'?"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"sample_rate": 3}, r"sample_rate: Input should be less than or equal to 1 \(given 3\)\. Valid: a share"),
+        (
+            {"phoenix_endpoint": "ftp://me:hunter2@host"},
+            r"phoenix_endpoint: is not an http or https URL\. Valid: a URL",
+        ),
+        ({"sample_rat": 1}, r"sample_rat: there is no such setting\. Did you mean 'sample_rate'\?"),
+    ],
+)
+def test_a_message_shows_the_value_unless_it_may_hold_a_secret(wrong: dict[str, Any], message: str) -> None:
+    """And what would be valid."""
+    with pytest.raises(ConfigurationError, match=message) as raised:
+        Settings.build(**wrong)
+    assert "hunter2" not in str(raised.value)

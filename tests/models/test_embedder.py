@@ -14,7 +14,7 @@ import pytest
 from rageval_hooks.errors import ModelUnavailableError, OverBudgetError
 from rageval_hooks.models import sources
 from rageval_hooks.models.embedder import Embedder, load_embedder
-from rageval_hooks.models.embedding import Embedding, best_cosines, keep_words, unit
+from rageval_hooks.models.embedding import Embedding, TokenVectors, best_cosines, keep_words, unit
 from rageval_hooks.models.pytorch import limit_threads
 from rageval_hooks.settings import ModelSettings
 from rageval_hooks.text.words import words
@@ -281,3 +281,17 @@ def test_pytorch_computes_on_few_cores() -> None:
     thread.join(60)
 
     assert found == [1]
+
+
+def test_the_best_window_of_a_long_text_is_compared_with_a_short_one() -> None:
+    """The mean of its windows says less about a passage with several subjects."""
+    long, short = (
+        Embedding.together([Embedding.of([(np.asarray(row, np.float32), NO_TOKENS)]) for row in rows])
+        for rows in ([[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0]])
+    )
+
+    assert long.best_cosine(short) == pytest.approx(1.0)
+    assert long.cosine(short) == pytest.approx(0.5**0.5)
+
+
+NO_TOKENS = TokenVectors(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 2), np.float32))
