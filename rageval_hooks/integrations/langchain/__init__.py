@@ -2,7 +2,8 @@
 
 Read ``handler`` (callbacks become runs; when the root ends, its turn is submitted), then ``turn_building.turn`` (runs
 become a turn) with ``passages`` and ``answer`` next to it (which of the root's values is the answer).
-``payloads`` reads single values: states, messages and documents.
+``payloads`` reads single values: states, messages and documents. ``hook`` attaches the handler to every chain of the
+process.
 """
 
 try:
@@ -12,7 +13,8 @@ except ImportError as error:
 
     raise MissingDependencyError("langchain-core", "langchain", "the LangChain integration") from error
 
-from rageval_hooks.integrations.langchain.handler import CallbackHandler, attach, detach
+from rageval_hooks.integrations.langchain.handler import CallbackHandler
+from rageval_hooks.integrations.langchain.hook import attach, detach
 from rageval_hooks.integrations.langchain.turn_building import turn_from_runs
 
 __all__ = ["CallbackHandler", "attach", "detach", "turn_from_runs"]

@@ -1,15 +1,15 @@
 """The callback handlers: they pass every event to the recorder, and turns that have ended to a pipeline.
 
-``CallbackHandler`` is passed to a chain. ``attach`` adds one handler to every chain of the process.
+A turn is held if it waits to be resumed, else it is built and submitted, here or on another thread.
 """
 
 from __future__ import annotations
 
-import sys
+import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from contextvars import ContextVar
+from contextlib import suppress
 from functools import partial
-from types import FrameType, MethodType
+from types import MethodType
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
@@ -17,11 +17,13 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
-from langchain_core.tracers.context import register_configure_hook
 from opentelemetry import context as otel_context
 
 from rageval_hooks.integrations.capture import deferred
+from rageval_hooks.integrations.capture.held_turns import held_turns
+from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.integrations.capture.text_results import is_search_tool
 from rageval_hooks.integrations.langchain.framework import (
     FRAMEWORK,
@@ -32,19 +34,20 @@ from rageval_hooks.integrations.langchain.framework import (
     running_retriever,
     surrounding_run,
 )
-from rageval_hooks.integrations.langchain.other_tracers import context_of_root, note_other_span, unwatch, watch
-from rageval_hooks.integrations.langchain.payloads import content_text, copy_documents
+from rageval_hooks.integrations.langchain.other_tracers import context_of_root, note_other_span
+from rageval_hooks.integrations.langchain.payloads import content_text, copy_documents, copy_values
 from rageval_hooks.integrations.langchain.resuming import (
     earlier_sampling,
+    hold_if_waiting,
+    join_halves,
     note_sampling,
 )
-from rageval_hooks.integrations.langchain.turn_end import end
-from rageval_hooks.integrations.langchain.vector_stores import VECTOR_STORES
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
+from rageval_hooks.turn import Turn
 
-__all__ = ["CallbackHandler", "TurnHandler", "attach", "detach"]
+__all__ = ["CallbackHandler", "TurnHandler"]
 
 
 _recorder = shared_recorder()
@@ -252,7 +255,7 @@ class TurnHandler(BaseCallbackHandler):
     def on_chain_end(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> PendingTurn | None:
         """Record that a chain has ended. If it was the root of a turn, submit the turn."""
         _note_streamed_input(run_id, inputs)
-        return end(run_id, outputs, None)
+        return _end(run_id, outputs, None)
 
     @_callback
     def on_chain_error(
@@ -260,40 +263,40 @@ class TurnHandler(BaseCallbackHandler):
     ) -> PendingTurn | None:
         """Record that a chain has ended with an exception. If it was the root of a turn, submit the turn."""
         _note_streamed_input(run_id, inputs)
-        return end(run_id, None, error)
+        return _end(run_id, None, error)
 
     @_callback
     def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
         """Record what a retriever returned."""
         run = _recorder.get(key_of(run_id))
-        return end(run_id, None if run is None else copy_documents(documents, run.details), None)
+        return _end(run_id, None if run is None else copy_documents(documents, run.details), None)
 
     @_callback
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
         """Record that a retriever has ended with an exception."""
-        return end(run_id, None, error)
+        return _end(run_id, None, error)
 
     @_callback
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **event: Any) -> PendingTurn | None:
         """Record what a model wrote."""
         _add_missed_model(run_id, event.get("parent_run_id"))
-        return end(run_id, response, None)
+        return _end(run_id, response, None)
 
     @_callback
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **event: Any) -> PendingTurn | None:
         """Record that a model call has ended with an exception, and what the model had written by then."""
         _add_missed_model(run_id, event.get("parent_run_id"))
-        return end(run_id, event.get("response"), error)
+        return _end(run_id, event.get("response"), error)
 
     @_callback
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
         """Record what a tool returned."""
-        return end(run_id, output, None)
+        return _end(run_id, output, None)
 
     @_callback
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
         """Record that a tool has ended with an exception."""
-        return end(run_id, None, error)
+        return _end(run_id, None, error)
 
 
 # --------------------------------------------------------------------------- what events say about a run
@@ -345,6 +348,77 @@ def _add_missed_model(run_id: UUID, parent_run_id: UUID | None) -> None:
         _recorder.start(recording.owner, key, parent, "llm", "llm", None, FRAMEWORK)
 
 
+# --------------------------------------------------------------------------- the end of a turn
+
+
+def _end(run_id: UUID, output: Any, error: BaseException | None) -> PendingTurn | None:
+    """Record that a run has ended, and submit the turn if it was the root of one.
+
+    Returns:
+        What an async caller waits for, within the budget for inline scores; None if there is nothing to wait for.
+    """
+    key = key_of(run_id)
+    run = _recorder.get(key)
+    if run is not None:
+        note_other_span(run)
+    recording = _recorder.end(key, output, error)
+    if recording is None:
+        return None
+    # LangGraph's ``update_state`` runs branches, but answers nothing.
+    if recording.root.name.endswith("UpdateState") and all(run.kind == "chain" for run in recording.runs):
+        return None
+    # A stream that ends before the runs inside it was left by its reader. LangChain swallows the GeneratorExit of most
+    # streams, so it does not show that the garbage collector may be closing this one.
+    is_left_early = recording.streamed and any(run.ended_at is None for run in recording.runs)
+    if deferred.closes_generator() or is_left_early:
+        pipeline = recording.owner
+        deferred.hand_over(_finish, recording, size=pipeline.typical_size, on_full=partial(pipeline.drop, "queue_full"))
+        return None
+    submitted = _finish(recording)
+    # The caller of a cancelled call does not wait for scores.
+    return None if isinstance(error, (asyncio.CancelledError, GeneratorExit)) else submitted
+
+
+def _finish(recording: Recording) -> PendingTurn | None:
+    """Submit the turn of a recording, or hold it if it waits to be resumed; returns what an async caller waits for."""
+    if _is_bare_model(recording):
+        return _submit(recording)
+    try:
+        held_turns().submit_old()
+        join_halves(recording)
+        if hold_if_waiting(recording):
+            return None
+    except Exception as error:
+        recording.owner.failed("the halves of a turn could not be joined", error)
+    return _submit(recording)
+
+
+def _submit(recording: Recording) -> PendingTurn | None:
+    """Submit the turn of a recording; returns what an async caller waits for."""
+    pipeline = recording.owner
+    may_be_evaluated = pipeline.settings.evaluate_without_retrieval or not _is_bare_model(recording)
+    computes_inline = pipeline.computes_inline and may_be_evaluated
+    turn: Turn | Callable[[], Turn] = partial(turn_of, recording)
+    # If an object cannot be copied, or the turn not be built, the pipeline tries it again, and counts a failure.
+    with suppress(Exception):
+        has_foreign = any(run.framework is not FRAMEWORK for run in recording.runs)  # their values are not copied
+        is_waited_for = computes_inline and not deferred.in_event_loop()
+        if has_foreign or is_waited_for:
+            turn = turn_of(recording)
+        else:
+            copy_values(recording.runs)  # and the turn is built on another thread
+    pending = deferred.submit(pipeline, turn, recording.selection, computes_inline=computes_inline)
+    return pending if computes_inline else None
+
+
+def _is_bare_model(recording: Recording) -> bool:
+    """Return True for a model that is called by itself: it has retrieved nothing."""
+    return recording.root.kind == "llm" and len(recording.runs) == 1
+
+
+# --------------------------------------------------------------------------- for one chain
+
+
 class CallbackHandler(TurnHandler):
     """Evaluates the turns of the chains that it is passed to, through ``callbacks=[…]`` or ``with_config``.
 
@@ -373,82 +447,3 @@ class CallbackHandler(TurnHandler):
     def stats(self) -> dict[str, Any]:
         """Return the counters."""
         return {**self.pipeline.stats(), "open_runs": len(_recorder)}
-
-
-# --------------------------------------------------------------------------- every chain of the process
-
-
-class _AttachedHandler(TurnHandler):
-    """The one handler that all chains of the process get from ``instrument()``."""
-
-    explicit = False
-
-
-_handler = _AttachedHandler()
-
-_PASSED_PACKAGES = frozenset({"rageval_hooks", "langchain_core"})
-"""Packages that the call of the hook passes through on its way from the code that needs a manager."""
-
-
-class _Hook:
-    """Takes the place of a context variable: langchain-core calls ``get`` whenever it configures a callback manager.
-
-    Args:
-        inherited: True for the hook whose handler is passed on to child managers.
-    """
-
-    def __init__(self, inherited: bool) -> None:
-        self._inherited = inherited
-
-    def get(self) -> BaseCallbackHandler | None:
-        """Return the handler for the manager; None if there is nothing to capture."""
-        pipeline = _handler.pipeline
-        if pipeline is None or not pipeline.enabled or is_suppressed():
-            return None
-        return _handler if _is_asked_by_langgraph() is self._inherited else None
-
-
-def _is_asked_by_langgraph() -> bool:
-    """Return True if LangGraph configures the manager.
-
-    LangGraph uses the child managers of its runs as they are, so they must inherit the handler. langchain-core
-    configures every child manager, and so asks the hook for each run. There an inherited handler would only show up in
-    managers that the application or other tools create, merge and compare. Nothing but the calling module tells the
-    two apart.
-    """
-    if "langgraph" not in sys.modules:
-        return False
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if package not in _PASSED_PACKAGES:
-            return package == "langgraph"
-        frame = frame.f_back
-    return False
-
-
-_registered = False
-
-
-def attach(pipeline: Pipeline) -> None:
-    """Send the turns of every chain in the process to a pipeline, in place of the one that was attached before."""
-    global _registered
-    if not _registered:
-        _registered = True
-        for inherited in (False, True):
-            hook = cast("ContextVar[BaseCallbackHandler | None]", _Hook(inherited))
-            # With a class, langchain-core adds the handler only to managers that have no handler of this class.
-            register_configure_hook(hook, inheritable=inherited, handle_class=TurnHandler)
-    VECTOR_STORES.install()
-    watch()
-    deferred.prepare()
-    _handler.pipeline = pipeline
-
-
-def detach() -> None:
-    """Capture no more turns, and drop those in progress. langchain-core keeps the hooks, which then do nothing."""
-    VECTOR_STORES.remove()
-    unwatch()
-    pipeline, _handler.pipeline = _handler.pipeline, None
-    if pipeline is not None:
-        _recorder.forget(pipeline)
