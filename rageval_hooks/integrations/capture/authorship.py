@@ -78,9 +78,14 @@ def writer_of(response: str, calls: Sequence[T], text_of: Callable[[T], str]) ->
         if _bare(text) == wanted:
             return call
     # The application may have added a greeting or a list of sources to the model's text.
-    if _share_words(wanted, _bare(texts[-1])):
+    # Then half of the response's words are the model's, or most of the model's words are in the response.
+    words, words_of_last = set(_WORDS.findall(wanted)), set(_WORDS.findall(_bare(texts[-1])))
+    shared = len(words & words_of_last)
+    if 2 * shared >= len(words) or (words_of_last and 5 * shared >= 4 * len(words_of_last)):
         return calls[-1]
-    return _largest_contributor(response, calls, texts)
+    shares = [_shared_characters(response, text) for text in texts]
+    most = max(shares)
+    return calls[len(shares) - 1 - shares[::-1].index(most)] if most else None  # of equal ones the last
 
 
 def last_without_tools(calls: Sequence[Run], tool_calls_of: Callable[[Any], Sequence[Any]]) -> Run | None:
@@ -111,25 +116,6 @@ def _unmarked(text: str) -> str:
     return " ".join(_MARKS.sub(" ", text).casefold().split())
 
 
-def _share_words(response: str, written: str) -> bool:
-    """Return True if half of the response's words are the model's, or most of the model's words are in the response."""
-    wanted, words = set(_WORDS.findall(response)), set(_WORDS.findall(written))
-    shared = len(wanted & words)
-    if 2 * shared >= len(wanted):
-        return True
-    return bool(words) and 5 * shared >= 4 * len(words)
-
-
-def _largest_contributor(response: str, calls: Sequence[T], texts: Sequence[str]) -> T | None:
-    best: T | None = None
-    most = 0
-    for call, text in zip(calls, texts, strict=True):
-        share = _shared_characters(response, text)
-        if share and share >= most:  # of equal ones the last
-            best, most = call, share
-    return best
-
-
 def _shared_characters(response: str, written: str) -> int:
     """Return how many characters of a response a model wrote."""
     if carries(response, written):
@@ -157,7 +143,9 @@ def contributors(answering: ModelCall, calls: Iterable[ModelCall]) -> list[Model
     The map calls of a map-reduce chain, the earlier rounds of a refine chain and the agents below a supervisor have
     all seen passages for the answer. A grader or a query rewriter has not contributed: its text is not in the prompt.
     """
-    candidates = list(filter(_may_contribute, calls))[-_MOST_CALLS:]
+    # A label, such as "yes" or "vectorstore", is in prompts by chance.
+    phrases = [call for call in calls if len(call.text) >= _LEAST_CONTRIBUTION and " " in call.text.strip()]
+    candidates = phrases[-_MOST_CALLS:]
     found = [answering]
     for call in found:  # grows while it is read
         prompt = PromptText(call.prompt)
@@ -166,8 +154,3 @@ def contributors(answering: ModelCall, calls: Iterable[ModelCall]) -> list[Model
             if other not in found and prompt.contains(other.text):
                 found.append(other)
     return found
-
-
-def _may_contribute(call: ModelCall) -> bool:
-    """Return False for a label, such as "yes" or "vectorstore": it is in prompts by chance."""
-    return len(call.text) >= _LEAST_CONTRIBUTION and " " in call.text.strip()

@@ -113,19 +113,15 @@ def hand_over(
         future.set_result(DONE)
         return future
     prepare()
-    if not _has_room(size):
+    # A copy: another thread, or a finalizer on this one, may change the dictionary.
+    sizes = list(_pending.values())
+    if sizes and (len(sizes) >= _MOST_PENDING or sum(sizes) + size > _MOST_PENDING_BYTES):
         on_full()
         future.set_result(DONE)
         return future
     _pending[future] = size
     local_pool().submit(_call, future, function, args)
     return future
-
-
-def _has_room(size: int) -> bool:
-    # A copy: another thread, or a finalizer on this one, may change the dictionary.
-    sizes = list(_pending.values())
-    return not sizes or (len(sizes) < _MOST_PENDING and sum(sizes) + size <= _MOST_PENDING_BYTES)
 
 
 def _call(future: Future[PendingTurn], function: Callable[..., Any], args: tuple[Any, ...]) -> None:

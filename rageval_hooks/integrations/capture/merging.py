@@ -106,11 +106,15 @@ def _merge(turn: Turn, inner: Turn, border: Run) -> Turn:
     # The outer framework has called the answering model itself if it knows the model or its prompt.
     answered = turn.model is not None or bool(turn.prompt)
     searched = [inner.query] if inner.has_retrieval else []
+    # Each text once: a retriever around another framework's retriever makes new documents, without the store's ids. A
+    # passage was in the prompt if either final prompt contains it.
+    texts = {passage.text for passage in turn.passages}
+    new = [passage for passage in inner.passages if passage.text not in texts]
     either = ("query", "response", "prompt", "session_id", "user_id")
     return turn.model_copy(
         update={
             **{name: getattr(turn, name) or getattr(inner, name) for name in either},
-            "passages": _merged_passages(turn, inner),
+            "passages": (*_marked_also(turn.passages, inner), *_marked_also(new, turn)),
             "retrieval_queries": rewritten((*turn.retrieval_queries, *searched, *inner.retrieval_queries), turn.query),
             "model": turn.model if answered else inner.model,
             "usage": Usage.of_steps(steps),
@@ -133,14 +137,6 @@ def _same_model_call(turn: Turn, inner: Turn, border: Run) -> Step | None:
         if is_streamed and is_during and call.output == inner.response:
             return call
     return None
-
-
-def _merged_passages(turn: Turn, inner: Turn) -> tuple[Passage, ...]:
-    """Return the passages of both, each text once. A passage was in the prompt if either final prompt contains it."""
-    # By text: a retriever around another framework's retriever makes new documents, without the store's ids.
-    texts = {passage.text for passage in turn.passages}
-    new = [passage for passage in inner.passages if passage.text not in texts]
-    return (*_marked_also(turn.passages, inner), *_marked_also(new, turn))
 
 
 def _marked_also(passages: Sequence[Passage], turn: Turn) -> Sequence[Passage]:

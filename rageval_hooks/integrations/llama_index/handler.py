@@ -6,7 +6,7 @@ carry. When the root ends (``streams``), ``turn_from_events`` builds the turn fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
@@ -184,23 +184,18 @@ def _end(run: Run, result: Any) -> None:
         _keep_model_open(run, result)
         return
     streamed = streamed_in(result)
-    _follow_all(run, streamed)
+    # Other tools that watch synthesizers, OpenInference among them, expect the generator that the synthesizer made. It
+    # is followed when the engine around the synthesizer returns it.
+    if run.kind != "synthesizer" or run.parent is None:
+        for response in streamed:
+            if not is_generator(response):
+                _follow(run, response)
     if run.parent is None:
         end_root_span(run, result)
         return
     end(run.id, Streamed(id(streamed[0])) if streamed else result)
     if run.kind == "writer":
         finish_stream(run, _writer_key(run), None)
-
-
-def _follow_all(run: Run, streamed: Iterable[Any]) -> None:
-    if run.kind == "synthesizer" and run.parent is not None:
-        # Other tools that watch synthesizers, OpenInference among them, expect the generator that the synthesizer
-        # made. It is followed when the engine around the synthesizer returns it.
-        return
-    for response in streamed:
-        if not is_generator(response):
-            _follow(run, response)
 
 
 def _drop(span_id: str, error: BaseException | None) -> None:
@@ -249,21 +244,16 @@ def _follow(run: Run, response: Any) -> None:
     root = root_of(run)
     if root is not None:
         wait_for(root, key)
+    recording = _recorder.recording(run.id)
+    runs = [] if recording is None else recording.runs
+    # The synthesizer that made the response, or the run that returned it.
+    made = (other for other in runs if other.kind == "synthesizer" and other.output == Streamed(id(response)))
     follower = Follower(
-        _source_of(response, run).text_id,
+        next(made, run).text_id,
         on_text=lambda text: _recorder.token(run.id, text_or_empty(text)),
         on_end=partial(_safely, run.id, finish_stream, run, key),
     )
     response.response_gen = follower.follow(response.response_gen)
-
-
-def _source_of(response: Any, run: Run) -> Run:
-    """Return the synthesizer that made a streamed response, or the run that returned it."""
-    recording = _recorder.recording(run.id)
-    for other in recording.runs if recording is not None else ():
-        if other.kind == "synthesizer" and other.output == Streamed(id(response)):
-            return other
-    return run
 
 
 # --------------------------------------------------------------------------- attaching
@@ -304,11 +294,8 @@ def _keep_model_open(run: Run, stream: Any) -> None:
     root = root_of(run)
     if root is not None and root is not run:
         wait_for(root, ("llm", run.id))
-    when_dropped(stream, partial(_abandon, run.id))
-
-
-def _abandon(run_id: Hashable) -> None:
-    hand_over(_break_off, run_id, GeneratorExit())  # a finalizer calls: see streams.Follower
+    # A finalizer calls: see streams.Follower.
+    when_dropped(stream, partial(hand_over, _break_off, run.id, GeneratorExit()))
 
 
 # --------------------------------------------------------------------------- model calls

@@ -5,8 +5,8 @@ By attribute names: the classes are not imported, because importing llama-index-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, repeat
 from typing import Any
 
 from rageval_hooks.integrations.capture.host_values import attribute_text, finite, first_string, or_else
@@ -74,20 +74,14 @@ def passages_of(nodes: Iterable[NodeState], made: Made | None = None) -> list[Pa
     known: Made = {} if made is None else made
     found = []
     for node, score, text in nodes:
-        key = (id(node), finite(score), text)
+        number = finite(score)
+        key = (id(node), number, text)
         if key not in known:
-            known[key] = _passage(node, key[1], text)
+            node_id = first_string({"id": getattr(node, "node_id", None)}, ("id",))
+            metadata = getattr(node, "metadata", None) or {}
+            known[key] = Passage(text=text, id=node_id, score=number, metadata=metadata)
         found.append(known[key])
     return found
-
-
-def _passage(node: Any, score: float | None, text: str) -> Passage:
-    return Passage(
-        text=text,
-        id=first_string({"id": getattr(node, "node_id", None)}, ("id",)),
-        score=score,
-        metadata=getattr(node, "metadata", None) or {},
-    )
 
 
 # --------------------------------------------------------------------------- nodes inside of other values
@@ -96,29 +90,26 @@ def _passage(node: Any, score: float | None, text: str) -> Passage:
 @or_else(())
 def nodes_in(value: Any) -> Snapshot:
     """Return the nodes inside of a value: in lists, mappings, events, responses, and results of vector stores."""
-    return tuple(_Search().nodes_in(value, 0))
+    left = _MOST_VALUES  # an application may pass anything through its steps
 
-
-class _Search:
-    """One search, which stops after a number of values: an application may pass anything through its steps."""
-
-    def __init__(self) -> None:
-        self._left = _MOST_VALUES
-
-    def nodes_in(self, value: Any, depth: int) -> Iterator[NodeState]:
-        self._left -= 1
-        is_out_of_bounds = self._left < 0 or depth > _DEPTH
-        if is_out_of_bounds or isinstance(value, _NOTHING_INSIDE):
+    def search(value: Any, depth: int) -> Iterator[NodeState]:
+        nonlocal left
+        left -= 1
+        if left < 0 or depth > _DEPTH or isinstance(value, _NOTHING_INSIDE):
             return
         if _is_node(value):
             yield value, None, _text_of(value)
         elif _is_node(getattr(value, "node", None)):
             yield _state(value)
-        elif _is_store_result(value):
-            yield from _nodes_of_store(value)
+        elif hasattr(value, "similarities") and isinstance(getattr(value, "nodes", None), (list, tuple)):
+            # VectorStoreQueryResult(nodes=[node, …], similarities=[0.83, …]), with fewer similarities in some stores.
+            for node, score in zip(value.nodes, chain(value.similarities or (), repeat(None)), strict=False):
+                yield node, score, _text_of(node)
         else:
             for part in _parts_of(value):
-                yield from self.nodes_in(part, depth + 1)
+                yield from search(part, depth + 1)
+
+    return tuple(search(value, 0))
 
 
 def _is_node(value: Any) -> bool:
@@ -128,19 +119,6 @@ def _is_node(value: Any) -> bool:
     return hasattr(value, "get_content")
 
 
-def _is_store_result(value: Any) -> bool:
-    """Return True for the VectorStoreQueryResult that a vector store returns."""
-    return hasattr(value, "similarities") and isinstance(getattr(value, "nodes", None), (list, tuple))
-
-
-def _nodes_of_store(result: Any) -> Iterator[NodeState]:
-    # VectorStoreQueryResult(nodes=[node, …], similarities=[0.83, …]), with fewer similarities in some stores.
-    similarities: Sequence[Any] = result.similarities or ()
-    scores = [*similarities, *repeat(None, len(result.nodes))]
-    for node, score in zip(result.nodes, scores, strict=False):
-        yield node, score, _text_of(node)
-
-
 def _parts_of(value: Any) -> Iterable[Any]:
     if isinstance(value, Mapping):
         return value.values()
@@ -148,16 +126,11 @@ def _parts_of(value: Any) -> Iterable[Any]:
         return value
     if hasattr(value, "source_nodes"):
         return ()  # a response of an engine, whose retrievers are known
-    # Only data is searched: components (engines, models, contexts) hold whole indexes.
-    return fields_of(value).values() if _is_data(value) else ()
-
-
-def _is_data(value: Any) -> bool:
-    """Return True for a dataclass, and for a workflow's event or a tool's output."""
-    if hasattr(value, "__dataclass_fields__"):
-        return True
+    # Only data is searched, that is dataclasses, events of workflows and outputs of tools: components (engines, models,
+    # contexts) hold whole indexes.
     names = {base.__name__ for base in type(value).__mro__}
-    return not names.isdisjoint(_DATA_CLASSES)
+    is_data = hasattr(value, "__dataclass_fields__") or not names.isdisjoint(_DATA_CLASSES)
+    return fields_of(value).values() if is_data else ()
 
 
 # --------------------------------------------------------------------------- what a retriever asks its store for

@@ -77,7 +77,8 @@ def passages_in_turn(
     # documents from their caller. LlamaIndex's engines pass nodes with model output around, for example the answers
     # to sub-questions, so what is inside of them does not count.
     steps = outside(of_kind(runs, *_STEPS), "query", "chat")
-    passed = passages_of([node for run in steps for node in _nodes_of_step(run)], made)
+    values = chain.from_iterable((arguments_of(run.input), run.output) for run in steps)
+    passed = passages_of(chain.from_iterable(map(nodes_in, values)), made)
     candidates = unique_passages(
         [*context, *(passage for run in retrievals for passage in passages_found(run, made)), *passed]
     )
@@ -122,10 +123,6 @@ def _text_results_of(tool: Run, calls: Sequence[Run], named: bool) -> Sequence[P
     raw = getattr(tool.output, "raw_output", None)
     structured = text_results(raw, {"tool": tool.name}, named=named) if isinstance(raw, (list, dict)) else ()
     return structured or text_results(output, {"tool": tool.name}, named=named)
-
-
-def _nodes_of_step(run: Run) -> Snapshot:
-    return (*nodes_in(arguments_of(run.input)), *nodes_in(run.output))
 
 
 def _is_among(passage: Passage, others: Iterable[Passage]) -> bool:

@@ -97,9 +97,13 @@ def turn_from_events(
         # A resumed workflow has no question in its arguments: what the user said in the first prompt.
         said = [message.content for message in messages_of(calls[0].input) if message.role == "user"]
         query = said[-1] if said else ""
-    response = _response(root, answering, returned)
+    response = returned
+    # Without an answer in its output: the model's text, unless the output is something else, such as a list of nodes.
+    if not response and answering is not None and root.kind != "retriever" and leaves_answer_open(root.output):
+        response = generated_text(answering)
     status, error = _outcome(root, runs)
-    tags = _tags(root)
+    # What the application set with instrument_tags: {"session_id": "42", "llamaindex.workflow_run_id": "…"}.
+    tags = {key: value for key, value in root.metadata.items() if not str(key).startswith(_OWN_TAGS)}
     return Turn(
         id=root.text_id,
         name=root.name,
@@ -129,13 +133,6 @@ def turn_from_events(
             attributes,
         ),
     )
-
-
-def _tags(root: Run) -> dict[str, Any]:
-    """Return the tags that the application set with ``instrument_tags``, without those that workflows add."""
-    # For example {"session_id": "42", "llamaindex.workflow_run_id": "…"}.
-    items = root.metadata.items()
-    return {key: value for key, value in items if not str(key).startswith(_OWN_TAGS)}
 
 
 # --------------------------------------------------------------------------- questions
@@ -169,14 +166,6 @@ def _returned_answer(root: Run, runs: Sequence[Run]) -> str:
         if is_same_stream and run.tokens:
             return "".join(run.tokens)
     return ""
-
-
-def _response(root: Run, answering: Run | None, returned: str) -> str:
-    """Return the answer: what the root returned, else what the model wrote."""
-    if returned or answering is None or root.kind == "retriever":
-        return returned
-    # Otherwise the output is no answer, for example a list of nodes: the model wrote something else.
-    return generated_text(answering) if leaves_answer_open(root.output) else ""
 
 
 # --------------------------------------------------------------------------- outcome

@@ -45,7 +45,11 @@ def query_of(value: Any, depth: int = _DEPTH) -> str:
     # Command(resume="yes", update={"question": "…"}) resumes a graph. What the person said to it is not the question.
     if type(value).__name__ == "Command":
         value = getattr(value, "update", None)
-    return _query_in_mapping(fields_by_name(value), depth - 1)
+    fields: Mapping[Any, Any] = fields_by_name(value)
+    for key in _QUERY_KEYS:
+        if text := query_of(fields.get(key), depth - 1):
+            return str(text)
+    return _query_under_other_key(fields)
 
 
 def _query_in_list(values: Sequence[Any], depth: int) -> str:
@@ -56,13 +60,6 @@ def _query_in_list(values: Sequence[Any], depth: int) -> str:
         if isinstance(only, (str, list)):
             return query_of(only, depth - 1)
     return last_human_text(values)
-
-
-def _query_in_mapping(fields: Mapping[Any, Any], depth: int) -> str:
-    for key in _QUERY_KEYS:
-        if text := query_of(fields.get(key), depth):
-            return str(text)
-    return _query_under_other_key(fields)
 
 
 def _query_under_other_key(fields: Mapping[Any, Any]) -> str:
