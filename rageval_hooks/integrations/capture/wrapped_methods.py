@@ -6,6 +6,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from types import FunctionType
 from typing import Any
 
@@ -24,19 +25,27 @@ class WrappedMethods:
         name: the name of the class. A version of the module without it is left alone.
         methods: matches the names of the methods.
         wrap: returns a function that does what the method does, and records it.
+        below: for private methods, a distribution and the major version from which on nothing is wrapped.
 
     Attributes:
         installed: True while the methods are wrapped.
     """
 
     def __init__(
-        self, module: str, name: str, methods: re.Pattern[str], wrap: Callable[[FunctionType], Callable[..., Any]]
+        self,
+        module: str,
+        name: str,
+        methods: re.Pattern[str],
+        wrap: Callable[[FunctionType], Callable[..., Any]],
+        *,
+        below: tuple[str, int] | None = None,
     ) -> None:
         self.installed = False
         self._module = module
         self._name = name
         self._methods = methods
         self._wrap = wrap
+        self._below = below
         self._lock = threading.Lock()
         self._originals: dict[tuple[type, str], FunctionType] = {}
         self._init_subclass: Any = None
@@ -47,7 +56,7 @@ class WrappedMethods:
 
     def _install(self) -> None:
         base: Any = getattr(sys.modules[self._module], self._name, None)
-        if base is None:
+        if base is None or self._is_too_new():
             return
         with self._lock:
             for owner in _with_subclasses(base):
@@ -56,6 +65,12 @@ class WrappedMethods:
                 self._init_subclass = classmethod(self._hook(base))
                 base.__init_subclass__ = self._init_subclass
             self.installed = bool(self._originals)
+
+    def _is_too_new(self) -> bool:
+        if self._below is None:
+            return False
+        distribution, major = self._below
+        return int(version(distribution).partition(".")[0]) >= major
 
     def remove(self) -> None:
         """Restore the original methods."""

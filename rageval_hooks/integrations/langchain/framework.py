@@ -21,7 +21,6 @@ __all__ = [
     "give_slots",
     "identity_of_call",
     "key_of",
-    "new_retriever_slot",
     "running_retriever",
     "surrounding_run",
 ]
@@ -63,18 +62,13 @@ class _Slot:
 _slot: ContextVar[_Slot | None] = ContextVar("rageval_hooks_langchain_retriever", default=None)
 
 
-def new_retriever_slot() -> None:
-    """Give the current context a separate slot, so that concurrent tasks do not see each other's retrievers."""
-    previous = _slot.get()
-    _slot.set(_Slot(None if previous is None else previous.retriever))
-
-
 class _SlotHook:
     """Takes the place of a context variable: langchain-core calls ``get`` whenever it configures a callback manager."""
 
     def get(self) -> None:
-        """Give the context in which the manager is configured a separate slot. No handler is added."""
-        new_retriever_slot()
+        """Give the context a slot of its own: concurrent tasks do not see each other's retrievers. Adds no handler."""
+        previous = _slot.get()
+        _slot.set(_Slot(None if previous is None else previous.retriever))
 
 
 @cache

@@ -4,7 +4,8 @@ The application makes such a handler for each call, and LangChain does not show 
 with which a handler keeps the span of a run is wrapped: it does what it did, and the span can be found by the run.
 
 Private names: ``LangchainCallbackHandler._attach_observation`` and ``_otel_span`` of an observation. Tested with
-langfuse 5.0. In a version without them nothing is wrapped, and the scores go on spans of our own.
+langfuse 5.0. In a version without them, and from version 6 on, nothing is wrapped, and the scores go on spans of our
+own.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ def _noting(method: FunctionType) -> Callable[..., Any]:
 
 
 METHODS = WrappedMethods(
-    "langfuse.langchain.CallbackHandler", "LangchainCallbackHandler", re.compile("_attach_observation"), _noting
+    "langfuse.langchain.CallbackHandler",
+    "LangchainCallbackHandler",
+    re.compile("_attach_observation"),
+    _noting,
+    below=("langfuse", 6),
 )
 """The method that is wrapped while ``instrument()`` is in effect."""

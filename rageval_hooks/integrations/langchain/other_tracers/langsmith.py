@@ -5,7 +5,7 @@ method that makes it is wrapped: the spans of a turn get ids that are chosen whe
 
 Private names: ``OTELExporter._create_span_for_run``, ``_span_info`` and ``_tracer`` in
 ``langsmith._internal.otel._otel_exporter``, and ``langsmith.run_trees._CLIENT``. Tested with langsmith 0.15. In a
-version without them nothing is wrapped, and the scores go on spans of our own.
+version without them, and from version 1 on, nothing is wrapped, and the scores go on spans of our own.
 """
 
 from __future__ import annotations
@@ -136,5 +136,9 @@ def _with_chosen_ids(method: FunctionType) -> Callable[..., Any]:
 
 
 _methods = WrappedMethods(
-    "langsmith._internal.otel._otel_exporter", "OTELExporter", re.compile("_create_span_for_run"), _with_chosen_ids
+    "langsmith._internal.otel._otel_exporter",
+    "OTELExporter",
+    re.compile("_create_span_for_run"),
+    _with_chosen_ids,
+    below=("langsmith", 1),
 )
