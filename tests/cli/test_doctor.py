@@ -178,6 +178,15 @@ def test_variables_of_opentelemetry(monkeypatch: pytest.MonkeyPatch, variable: s
     assert message in finding["message"]
 
 
+def test_keys_in_settings_are_not_shown() -> None:
+    """People paste the output into issues."""
+    options = f"base_url=http://me:{SECRET}@127.0.0.1:9/v1"
+    found = doctor("--no-judge", status=0, judge="openai:m", metrics="trace", judge_options=options, id_salt=SECRET)
+
+    assert "ok: judge_options = {base_url: ***} (option)" in messages(found["settings"])
+    assert "ok: id_salt = *** (option)" in messages(found["settings"])
+
+
 def test_a_contradiction_is_reported_once() -> None:
     """Although it stops several checks."""
     found = doctor(status=1, metrics="trace")
@@ -201,10 +210,13 @@ def test_a_model_that_a_named_metric_needs_is_missing(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     models = json.dumps({"embedder": str(tmp_path), "nlp": "lexical", "download": False})
 
-    [finding] = problems(doctor(status=1, models=models)["models"])
+    found = doctor(status=1, models=models, metrics="groundedness,latency")
 
+    [finding] = problems(found["models"])
     assert "lacks the file of its weights" in finding["message"]
-    assert "groundedness" in finding["message"]
+    assert finding["message"].endswith("these are skipped: groundedness")
+    assert "ok: can run: latency" in messages(found["models"])
+    assert "the rest later: latency" in messages(found["a turn"])
 
 
 def test_models_are_loaded_on_request() -> None:

@@ -81,6 +81,21 @@ def test_a_process_that_is_gone_is_told(path: Path) -> None:
     assert "; not updated for 36" in top(str(left), "--once").splitlines()[0]
 
 
+def test_counts_of_judge_and_exporters_are_shown_unless_they_are_0(path: Path) -> None:
+    """The verdicts come first, the most frequent one at the head."""
+    content = json.loads(path.read_text())
+    content["stats"]["judge"] = {"calls": 3, "cost": 0.25, "failures": 0, "by_kind": {"refused": 1}}
+    content["stats"]["exporters"] = {"phoenix": {"queued": 0}}
+    content["stats"]["scores"]["verdict"]["labels"] = {"bad": 1, "good": 3}
+    other = path.with_name("other.json")
+    other.write_text(json.dumps(content))
+
+    lines = top(str(other), "--once").splitlines()
+    assert lines[1] == "verdict 75% good, 25% bad, of 4"
+    assert "judge   3 calls, 0.25 cost" in lines
+    assert "export  phoenix: nothing yet" in lines
+
+
 def test_as_json_it_is_what_stats_returns(path: Path) -> None:
     [found] = json.loads(top("--json", str(path)))
 
