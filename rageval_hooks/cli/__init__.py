@@ -12,6 +12,7 @@ from rageval_hooks.cli.agreement import agreement
 from rageval_hooks.cli.demo import demo
 from rageval_hooks.cli.doctor import doctor
 from rageval_hooks.cli.generate import generate
+from rageval_hooks.cli.jobs import jobs
 from rageval_hooks.cli.metrics import metrics
 from rageval_hooks.cli.models import models
 from rageval_hooks.cli.plot import plot
@@ -63,6 +64,7 @@ app.command()(plot)
 app.command()(agreement)
 app.command()(doctor)
 app.command()(top)
+app.command()(jobs)
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skip
 from rageval_hooks.settings import LEXICAL, ModelSettings
 from rageval_hooks.turn import Turn
 
-__all__ = ["Engine", "OnPart"]
+__all__ = ["PASSING_FAILURES", "Engine", "OnPart"]
 
 _PAIR_MODELS: Final[frozenset[Role]] = frozenset(("cross_encoder", "hhem", "grounding"))
 """Models that read two texts together. Their metrics are always late on a request path, except in the lexical tier."""
@@ -50,6 +50,9 @@ class _Cost(IntEnum):
     MODEL = 2
     PAIR_MODEL = 3  # passes for this metric alone
 
+
+PASSING_FAILURES: Final = frozenset({"unavailable", "rate_limited", "budget_unavailable"})
+"""Kinds of a judge's failure that will pass: a job that can wait is tried again."""
 
 OnPart = Callable[[Evaluation], Awaitable[None]]
 """Receives results as they arrive: once for the local metrics that wait for the same models, once per judge metric."""

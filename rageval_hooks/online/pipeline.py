@@ -17,7 +17,7 @@ from contextvars import copy_context
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry.context import Context
 from opentelemetry.trace import TracerProvider
@@ -30,10 +30,11 @@ from rageval_hooks.metrics.base import AnyMetric, Metric
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.online.build import budgeted_judge, resolve_exporters, resolve_metrics, resolve_thresholds
+from rageval_hooks.online.celery import CeleryDispatcher
 from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.delivery import Delivery, shared_exporters
 from rageval_hooks.online.dispatch import Dispatcher, ThreadDispatcher
-from rageval_hooks.online.engine import Engine
+from rageval_hooks.online.engine import PASSING_FAILURES, Engine
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.missing_passages import MissingPassages
 from rageval_hooks.online.pending import DONE, PendingTurn
@@ -51,12 +52,12 @@ from rageval_hooks.runtime.suppression import suppressed
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import Worker, shared_worker
-from rageval_hooks.score import Evaluation
+from rageval_hooks.score import Evaluation, metric_of
 from rageval_hooks.settings import LEXICAL, Settings
 from rageval_hooks.text.tokens import with_estimated_usage
 from rageval_hooks.turn import Turn
 
-__all__ = ["OnEvaluation", "Pipeline"]
+__all__ = ["JobRun", "OnEvaluation", "Pipeline"]
 
 _logger = logging.getLogger(__name__)
 
@@ -82,6 +83,22 @@ _open: set[PendingTurn] = set()
 """The turns of this process that the pool has. Changed by single, atomic operations: a finalizer may end a turn."""
 
 run_in_child(_open.clear)
+
+
+class JobRun(NamedTuple):
+    """What became of a job in one attempt.
+
+    Attributes:
+        evaluations: the results.
+        is_delivered: True if the exporters have delivered them.
+        rest: the job with the metrics that the judge could not answer now; without metrics if there are none.
+        problem: why something is left; None if nothing is.
+    """
+
+    evaluations: list[Evaluation]
+    is_delivered: bool
+    rest: Job
+    problem: str | None
 
 
 class Pipeline:
@@ -239,9 +256,10 @@ class Pipeline:
 
     def _make_dispatcher(self) -> Dispatcher:
         settings, engine, worker, counters = self.settings, self.engine, self._worker, self._counters
-        if settings.dispatch == "thread":
+        if settings.dispatch != "spool":
             capacity = settings.queue_size
-            return ThreadDispatcher(engine, worker, self._arrive, self._drop, capacity, self._max_bytes, counters)
+            memory = ThreadDispatcher(engine, worker, self._arrive, self._drop, capacity, self._max_bytes, counters)
+            return CeleryDispatcher(settings, memory, self._drop) if settings.dispatch == "celery" else memory
         flush, interval = partial(self._delivery.flush, reader="spool"), self._delivery.flush_interval
         spool = SpoolDispatcher(engine, worker, self._arrive, self._drop, flush, interval, settings, counters)
         if settings.enabled:
@@ -262,16 +280,22 @@ class Pipeline:
             selected: the decision for the first half of a turn that is resumed; None to decide.
         """
         turn = self._selector.begin(context, enabled=self.enabled, selected=selected)
-        # Not in `instrument()`: a server that forks its workers then has nothing of ours that a fork could cut.
-        if turn.selected and not self._has_begun:
-            self._has_begun = True
-            _at_work.add(self)
-            EXIT_DRAIN.register()
-            local_pool().start()
-            with suppress(RuntimeError):  # the interpreter is exiting; the turn will be counted as dropped
-                self._worker.start()
-            self.load_models()
+        if turn.selected:
+            self._begin_work()
         return turn
+
+    def _begin_work(self) -> None:
+        """Start the threads, and the load of the models, once."""
+        # Not in `instrument()`: a server that forks its workers then has nothing of ours that a fork could cut.
+        if self._has_begun:
+            return
+        self._has_begun = True
+        _at_work.add(self)
+        EXIT_DRAIN.register()
+        local_pool().start()
+        with suppress(RuntimeError):  # the interpreter is exiting; the turn will be counted as dropped
+            self._worker.start()
+        self.load_models()
 
     def prepare(self, context: TurnContext, query: str, texts: Iterable[str]) -> None:
         """Analyse passages in the background while the model writes; the turn's own evaluation uses the results.
@@ -434,7 +458,7 @@ class Pipeline:
         self._counters.add("deferred_metrics", len(rest.metrics))
         jobs = [(rest, False)]
         if self.settings.dispatch != "thread" and self.privacy.active:
-            # A spool gets redacted texts only, and local scores are computed on the original ones.
+            # A spool or a broker gets redacted texts only, and local scores are computed on the original ones.
             local, judged = self.engine.split(rest)
             jobs = [(job, job is local) for job in (local, judged) if job.metrics]
         for job, in_memory in jobs:
@@ -472,28 +496,37 @@ class Pipeline:
             self._counters.add("callback_errors")
             self._log.warn("on_evaluation", "on_evaluation raised [RAGEVAL-205]", error=error)
 
-    def run_job(self, text: str, timeout: float) -> tuple[Evaluation, bool]:
-        """Evaluate a job that another process has dispatched, and deliver its results.
+    def run_job(self, job: Job, undelivered: Sequence[Evaluation] = (), *, timeout: float, gives_up: bool) -> JobRun:
+        """Evaluate a job of another process here, and wait until the exporters have delivered its results.
 
         Args:
-            text: the job as JSON.
-            timeout: seconds for the evaluation and the delivery together.
-
-        Returns:
-            The results, and whether the exporters have delivered them.
-
-        Raises:
-            pydantic.ValidationError: the job cannot be read: another version of this package wrote it.
-            TimeoutError: it was not evaluated in time.
+            job: the turn and its metrics.
+            undelivered: results of an earlier attempt, which are delivered first.
+            timeout: seconds that the exporters may take.
+            gives_up: True for the last attempt: failures of the judge that may pass are delivered, too.
         """
-        end = time.monotonic() + timeout
-        job = Job.model_validate_json(text)
+        parts, waiting = list(undelivered), dict[str, str]()
 
-        async def evaluate() -> Evaluation:
-            return await self.engine.evaluate(job, on_part=self._arrive, executor=local_pool(), stage="background")
+        async def deliver(part: Evaluation) -> None:
+            passing = [result for result in part.failed if result.error_type in PASSING_FAILURES]
+            waiting.update((metric_of(result), result.reason) for result in passing)
+            if passing and not gives_up:
+                return
+            parts.append(part)
+            await self._arrive(part)
 
-        evaluation = self._worker.call(evaluate).result(timeout)
-        return evaluation, self._delivery.flush(remaining(end), reader="spool")
+        async def evaluate() -> None:
+            for part in undelivered:
+                await self._arrive(part, is_repeated=True)
+            await self.engine.evaluate(job, on_part=deliver, executor=local_pool(), stage="background")
+
+        self._begin_work()
+        self._worker.call(evaluate).result()
+        is_delivered = self._delivery.flush(timeout, reader="spool")
+        problem = next(iter(waiting.values()), None)
+        if not is_delivered:
+            problem = "the exporters could not deliver the scores"
+        return JobRun(parts, is_delivered, job.only(waiting), problem)
 
     # -- lifecycle
 

@@ -97,7 +97,11 @@ class Settings(BaseSettings):
         queue_max_mb: size of what may wait, in MiB, for each queue: turns in the background, turns whose answer is
             still streamed, and scores for the API of a backend. See docs/guides/production.md.
         dispatch: where turns wait for late scores: ``thread`` for the memory of this process; ``spool`` for a file, in
-            which they stay if the process ends or the judge cannot be reached. See docs/guides/production.md.
+            which they stay if the process ends or the judge cannot be reached; ``celery`` for a broker, from which
+            workers take them. See docs/guides/production.md and docs/guides/scale.md.
+        broker: URL of the broker for ``celery``, such as ``redis://host:6379/0`` or ``amqp://host``.
+        broker_fallback: where jobs wait while the broker is down: ``memory``, at most ``queue_size`` of them, or
+            ``spool``, the file of ``spool_path``.
         spool_path: the file of the spool. Processes with the same judge and exporters may share it.
         spool_max_mb: size of that file, in MiB. When it is full, new turns are not judged; they are counted, and their
             traces say so.
@@ -164,7 +168,11 @@ class Settings(BaseSettings):
         default=2048, ge=1, description="a whole number, 1 or more"
     )
     queue_max_mb: Number = Field(default=128.0, ge=1, allow_inf_nan=False, description="MiB, 1 or more")
-    dispatch: Literal["thread", "spool"] = Field(default="thread", description="'thread' or 'spool'")
+    dispatch: Literal["thread", "spool", "celery"] = Field(
+        default="thread", description="'thread', 'spool' or 'celery'"
+    )
+    broker: SecretStr | None = Field(default=None, description="a broker's URL, such as redis://host:6379/0")
+    broker_fallback: Literal["memory", "spool"] = Field(default="memory", description="'memory' or 'spool'")
     spool_path: str = Field(default="rageval-spool.db", min_length=1, description="a path")
     spool_max_mb: Number = Field(default=512.0, ge=1, allow_inf_nan=False, description="MiB, 1 or more")
     spool_lease: Number = Field(default=30.0, ge=0.5, allow_inf_nan=False, description="seconds, 0.5 or more")

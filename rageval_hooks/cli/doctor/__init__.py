@@ -91,7 +91,8 @@ def _examine(options: DoctorOptions) -> dict[str, list[DoctorFinding]]:
                 "settings": [problem(line, "correct the setting or its variable") for line in str(error).split("; ")]
             }
         found: dict[str, list[DoctorFinding]] = {}
-        for check in (checks.versions, checks.settings, checks.models, checks.judge, exporters, checks.clock):
+        broker = [checks.dispatch] if setup.settings.dispatch == "celery" else []
+        for check in (checks.versions, checks.settings, checks.models, checks.judge, exporters, *broker, checks.clock):
             found[check.__name__] = _run(check, setup, found)
         found["a turn"] = _run(checks.turn, setup, found)
         return found

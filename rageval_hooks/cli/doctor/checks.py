@@ -1,4 +1,4 @@
-"""The checks: versions, settings, models, the judge, the clock, and what would happen to a turn.
+"""The checks: versions, settings, models, the judge, the broker, the clock, and what would happen to a turn.
 
 A check is a function that yields what it finds. To add one, write it here and name it in ``_examine``.
 """
@@ -22,6 +22,7 @@ from urllib.request import Request, urlopen
 from pydantic import BaseModel, Field, SecretStr
 
 from rageval_hooks.budgets import BudgetUsedUpError
+from rageval_hooks.cli.doctor.exporters import marked_evaluation
 from rageval_hooks.cli.doctor.findings import DoctorFinding, Setup, note, ok, problem, warning
 from rageval_hooks.errors import ConfigurationError, JudgeError, ModelUnavailableError
 from rageval_hooks.exporters.base import AUTOMATIC
@@ -32,11 +33,12 @@ from rageval_hooks.judges.base import Judge, Judgement, resolve_judge
 from rageval_hooks.models import Models
 from rageval_hooks.models.sources import hub_is_offline
 from rageval_hooks.online.build import resolve_thresholds, within_budget
+from rageval_hooks.online.job import Job, MetricSpec
 from rageval_hooks.online.sampling import MetricSampler
 from rageval_hooks.settings import ModelSettings, Settings, unknown_variables
 from rageval_hooks.version import __version__
 
-__all__ = ["Check", "clock", "judge", "models", "settings", "turn", "versions"]
+__all__ = ["Check", "clock", "dispatch", "judge", "models", "settings", "turn", "versions"]
 
 Check = Callable[[Setup], Iterator[DoctorFinding]]
 
@@ -338,6 +340,39 @@ def _seconds_ahead(server: str) -> float | None:
         return None
 
 
+# --------------------------------------------------------------------------- dispatch
+
+
+def dispatch(setup: Setup) -> Iterator[DoctorFinding]:
+    """Send a job through the broker and a worker, and look at what is waiting there."""
+    # Only here: Celery is an extra.
+    from rageval_hooks.online.celery import FAILED_QUEUE, QUEUE, celery_app, message_count, probe
+
+    app = celery_app(setup.settings)
+    place = app.connection().as_uri()  # without the password
+    try:
+        waiting, failed = message_count(app, QUEUE), message_count(app, FAILED_QUEUE)
+    except Exception as error:
+        yield problem(f"the broker {place} cannot be reached: {error}", "check RAGEVAL_BROKER, and that it runs")
+        return
+    yield ok(f"the broker {place} answers; {waiting} jobs wait for a worker")
+    if failed:
+        yield warning(f"{failed} jobs failed", "rageval-hooks jobs shows why, and sends them again with --resend")
+    if not setup.options.sends:
+        return
+    spec = MetricSpec(name="latency", reference="latency")
+    began = time.monotonic()
+    try:
+        reply = probe(app, Job(turn=marked_evaluation().turn, metrics=(spec,)), setup.options.seconds)
+    except TimeoutError as error:
+        yield problem(str(error), "start one: celery -A rageval_hooks.workers worker")
+        return
+    if reply["problem"]:
+        yield problem(f"a worker answered: {reply['problem']}", "check the exporters in the worker's environment")
+        return
+    yield ok(f"a worker computed and delivered a score after {time.monotonic() - began:.1f} seconds")
+
+
 # --------------------------------------------------------------------------- a turn
 
 
@@ -383,7 +418,11 @@ def _metrics(setup: Setup) -> Iterator[DoctorFinding]:
         if metric.asks_judge
     ]
     if judged:
-        places = {"thread": "from this process's memory", "spool": f"from the file {given.spool_path}"}
+        places = {
+            "thread": "from this process's memory",
+            "spool": f"from the file {given.spool_path}",
+            "celery": "by workers",
+        }
         yield note(f"judged later, {places.get(given.dispatch, given.dispatch)}: {', '.join(judged)}")
     for role, reason in setup.missing_models.items():
         yield warning(

@@ -21,7 +21,7 @@ from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.turn import Passage, SpanReference, Timing, Turn
 
-__all__ = ["exporters"]
+__all__ = ["exporters", "marked_evaluation"]
 
 _PAUSE: Final = 0.25
 _FAILED: Final = ("rejected", "lost", "dropped", "queued")
@@ -38,7 +38,7 @@ def exporters(setup: Setup) -> Iterator[DoctorFinding]:
     idle = [
         name for name, one in made.items() if isinstance(one, ScoreApiExporter) and one.automatic and not one.applies()
     ]
-    evaluation = _marked_evaluation()
+    evaluation = marked_evaluation()
     # Spans go first: servers take a score only for a span that they have.
     for name in sorted(made.keys() - idle, key=lambda name: (not made[name].traces, list(made).index(name))):
         yield _examine(name, made[name], evaluation, setup)
@@ -162,7 +162,7 @@ def _advice(name: str) -> str:
     return f"check the server, its address and the key that the exporter {name} uses: see docs/backends.md"
 
 
-def _marked_evaluation() -> Evaluation:
+def marked_evaluation() -> Evaluation:
     """Return an evaluation that people recognise in a backend: a turn with one passage and one score."""
     ids = RandomIds()
     span = SpanReference(trace_id=f"{ids.generate_trace_id():032x}", span_id=f"{ids.generate_span_id():016x}")

@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.dispatch import ThreadDispatcher, cancel_tasks
-from rageval_hooks.online.engine import Engine
+from rageval_hooks.online.engine import PASSING_FAILURES, Engine
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.spool.store import Outcome, SpoolFile, StoredJob
 from rageval_hooks.online.spool.thread import SpoolThread
@@ -64,9 +64,6 @@ _FLUSH_SECONDS = 10.0
 
 _EVALUATION_SHARE = 0.7
 """Share of a shutdown's time for the jobs that are being evaluated; the rest is for the file."""
-
-_WAITING_KINDS = frozenset({"unavailable", "rate_limited", "budget_unavailable"})
-"""Kinds of a judge's failure that will pass: the job waits."""
 
 _COUNTS = (
     "accepted",
@@ -607,7 +604,7 @@ class SpoolDispatcher:
 
     async def _keep(self, stored: StoredJob, attempt: _Attempt, part: Evaluation) -> None:
         """Store a part of the results, then deliver it."""
-        if any(isinstance(result, Failed) and result.error_type in _WAITING_KINDS for result in part.results):
+        if any(isinstance(result, Failed) and result.error_type in PASSING_FAILURES for result in part.results):
             attempt.waits = True
             if self._judge_pause.begin():
                 path = self._thread.file.path

@@ -1,0 +1,98 @@
+"""The Celery application that evaluates jobs: ``celery -A rageval_hooks.workers worker``.
+
+Set the same ``RAGEVAL_*`` variables as in the application. Importing this module reads them. See docs/guides/scale.md.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kombu import Queue
+from pydantic import ValidationError
+
+from rageval_hooks.online.celery import FAILED_QUEUE, FORMAT, TASK, celery_app
+from rageval_hooks.online.job import Job
+from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.score import Evaluation
+from rageval_hooks.settings import Settings
+
+if TYPE_CHECKING:
+    from celery import Celery, Task
+
+__all__ = ["app"]
+
+_logger = logging.getLogger(__name__)
+
+_RETRIES = 2
+"""Attempts after the first one. Then the job is kept in the queue of failed jobs."""
+
+_DELIVERY_SECONDS = 60.0
+
+app: Celery = celery_app(Settings.build())
+
+
+@cache
+def _pipeline() -> Pipeline:
+    # The first job builds it: a worker process that is forked later than this import has its own.
+    return Pipeline.build(dispatch="thread")
+
+
+@app.task(name=TASK, bind=True, max_retries=_RETRIES, default_retry_delay=10)  # type: ignore[untyped-decorator]
+def evaluate(task: Task, format: int, job: str, results: list[str] | None = None, reply_to: str | None = None) -> None:
+    """Evaluate a job, and deliver its results to the exporters of this process.
+
+    Args:
+        task: the Celery task.
+        format: version of the other arguments.
+        job: a job as JSON.
+        results: evaluations of earlier attempts as JSON, without their turn. They are not computed again.
+        reply_to: a queue that gets the results, too; ``rageval-hooks doctor`` waits for them.
+    """
+    content: dict[str, Any] = {"format": format, "job": job, "results": results or []}
+    if format != FORMAT:
+        _keep_failed(content, f"a message of format {format}: this worker reads {FORMAT}; update it")
+        return
+    try:
+        todo = Job.model_validate_json(job)
+    except ValidationError as error:
+        # Without the values: they may be the turn's texts.
+        fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors()[:3])
+        _keep_failed(content, f"another version of rageval-hooks wrote this job: it cannot read {fields}")
+        return
+    earlier = [Evaluation.model_validate({**json.loads(text), "turn": todo.turn}) for text in content["results"]]
+    is_last = task.request.retries >= _RETRIES
+    run = _pipeline().run_job(todo, earlier, timeout=_DELIVERY_SECONDS, gives_up=is_last)
+    found = [part.model_dump_json(exclude={"turn"}) for part in run.evaluations]
+    if reply_to is not None:
+        _send({"results": found, "problem": run.problem}, reply_to)
+        return
+    if run.problem is None:
+        return
+    content["job"] = run.rest.model_dump_json()
+    content["results"] = [] if run.is_delivered else found
+    if is_last:
+        _keep_failed(content, run.problem)
+        return
+    _logger.warning("rageval-hooks: a job is tried again: %s [RAGEVAL-412]", run.problem)
+    raise task.retry(kwargs=content, countdown=task.default_retry_delay * 4**task.request.retries)
+
+
+def _keep_failed(content: dict[str, Any], reason: str) -> None:
+    """Put a job in the queue of failed jobs. Raises if the broker is gone; the job then comes back to a worker."""
+    _logger.error("rageval-hooks: a job failed and is kept in %s: %s [RAGEVAL-413]", FAILED_QUEUE, reason)
+    _send({**content, "reason": reason}, FAILED_QUEUE)
+
+
+def _send(content: dict[str, Any], queue: str) -> None:
+    with app.producer_or_acquire() as producer:
+        producer.publish(
+            content,
+            routing_key=queue,
+            declare=[Queue(queue)],
+            serializer="json",
+            delivery_mode="persistent",
+            retry=True,
+        )
