@@ -107,11 +107,13 @@ def score_dataset(
         JudgeUnavailableError: the judge does not work.
         MissingDependencyError: pandas is not installed.
     """
-    from rageval_hooks.offline.dataset.scoring import DatasetOptions, score_rows
+    from rageval_hooks.offline.dataset.scoring import score_rows
     from rageval_hooks.offline.scoring import required_fields
 
     with _pipeline(metrics, models, judge, thresholds, judge_options) as pipeline:
-        options = DatasetOptions(
+        return score_rows(
+            data,
+            pipeline,
             required=required_fields(pipeline, named=metrics is not None),
             mapping=mapping,
             bad_rows=bad_rows,
@@ -121,7 +123,6 @@ def score_dataset(
             max_cost=max_cost,
             progress=progress,
         )
-        return score_rows(data, pipeline, options)
 
 
 async def ascore_dataset(data: object, **options: Any) -> pandas.DataFrame:

@@ -152,7 +152,7 @@ def score(
         encoder = load_encoder(bertscore, bertscore_layer, bertscore_language, bertscore_rescale)
         required = required_fields(pipeline, named=metrics is not None)
         if dry_run:
-            typer.echo(estimate(_records(file, context, required, mapping, encoding), pipeline).line())
+            typer.echo(estimate(_records(file, context, required, mapping, encoding), pipeline))
             typer.echo("dry run: nothing was asked, and nothing was written")
             raise typer.Exit(0)
         with progress_bar("scoring", count_rows(file)) as advance, rare_collection():

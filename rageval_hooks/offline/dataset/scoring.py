@@ -7,13 +7,12 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.dataset.frame import scored_frame
-from rageval_hooks.offline.dataset.rows import Dataset, read_dataset
+from rageval_hooks.offline.dataset.rows import read_dataset
 from rageval_hooks.offline.jobs.budget import Budget
 from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.jobs.running import Advance
@@ -26,79 +25,65 @@ from rageval_hooks.text.wording import counted
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["DatasetOptions", "score_rows"]
+__all__ = ["score_rows"]
 
 BadRows = Literal["raise", "keep"]
 
 _SHOWN_PROBLEMS = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class DatasetOptions:
-    """How a dataset is scored; see :func:`rageval_hooks.score_dataset`."""
-
-    required: tuple[str, ...]
-    mapping: Mapping[str, str] | None = None
-    bad_rows: BadRows = "raise"
-    concurrency: int = 8
-    workers: int | None = None
-    max_calls: int | None = None
-    max_cost: float | None = None
-    progress: bool = True
-
-
-def score_rows(data: object, pipeline: Pipeline, options: DatasetOptions) -> pandas.DataFrame:
-    """Return the scores of a dataset as a data frame.
+def score_rows(
+    data: object,
+    pipeline: Pipeline,
+    *,
+    required: Sequence[str],
+    mapping: Mapping[str, str] | None,
+    bad_rows: BadRows,
+    concurrency: int,
+    workers: int | None,
+    max_calls: int | None,
+    max_cost: float | None,
+    progress: bool,
+) -> pandas.DataFrame:
+    """Return the scores of a dataset as a data frame; see :func:`rageval_hooks.score_dataset`.
 
     Raises:
         TurnError: a column is missing, or rows cannot be used.
         ConfigurationError: an option is wrong.
         JudgeUnavailableError: the judge does not work.
     """
-    if options.bad_rows not in ("raise", "keep"):
-        raise ConfigurationError(f"bad_rows is {options.bad_rows!r}: it must be 'raise' or 'keep'")
-    dataset = read_dataset(data, options.required, options.mapping)
-    _check(dataset, options)
-    usable = [record for record in dataset.records if record is not None]
-    scored = iter(_scored(usable, pipeline, options))
-    # Rows that cannot be used keep their places, so that the frame has one row per row of the user.
-    dataset.records = [None if record is None else next(scored) for record in dataset.records]
-    return scored_frame(dataset)
-
-
-def _check(dataset: Dataset, options: DatasetOptions) -> None:
-    problems = dataset.problems
+    if bad_rows not in ("raise", "keep"):
+        raise ConfigurationError(f"bad_rows is {bad_rows!r}: it must be 'raise' or 'keep'")
+    dataset = read_dataset(data, required, mapping)
     if not dataset.records:
         raise TurnError("there are no rows")
+    problems = dataset.problems
     # If no row can be used, the columns have other names than the user thinks.
-    are_all_bad = len(problems) == len(dataset.records)
-    if not problems or (options.bad_rows == "keep" and not are_all_bad):
-        return
-    shown = [f"row {position}: {reason}" for position, reason in islice(problems.items(), _SHOWN_PROBLEMS)]
-    reasons = "; ".join(shown)
-    if len(problems) > len(shown):
-        reasons += " …"
-    raise TurnError(
-        f"{len(problems)} of {counted(len(dataset.records), 'row')} cannot be used: {reasons}. "
-        "bad_rows='keep' leaves their scores empty"
-    )
-
-
-def _scored(records: Sequence[Record], pipeline: Pipeline, options: DatasetOptions) -> list[Record]:
+    if problems and (bad_rows == "raise" or len(problems) == len(dataset.records)):
+        shown = [f"row {position}: {reason}" for position, reason in islice(problems.items(), _SHOWN_PROBLEMS)]
+        more = " …" if len(problems) > len(shown) else ""
+        raise TurnError(
+            f"{len(problems)} of {counted(len(dataset.records), 'row')} cannot be used: {'; '.join(shown)}{more}. "
+            "bad_rows='keep' leaves their scores empty"
+        )
+    usable = [record for record in dataset.records if record is not None]
     # The results stay in memory, with the texts of the user.
     journal = Journal(None, {})
     run = ScoringRun(
         pipeline,
         journal,
-        Budget(options.max_calls, options.max_cost),
-        concurrency=options.concurrency,
-        workers=options.workers,
+        Budget(max_calls, max_cost),
+        concurrency=concurrency,
+        workers=workers,
         details="all",
         privacy=NO_PRIVACY,
     )
-    with _bar(len(records), options.progress) as advance:
-        _run_apart(run, records, advance)
-    return list(records_in(journal))
+    with _bar(len(usable), progress) as advance:
+        _run_apart(run, usable, advance)
+    scored = records_in(journal)
+    # Rows that cannot be used keep their places, so that the frame has one row per row of the user.
+    dataset.records = [None if record is None else next(scored) for record in dataset.records]
+    return scored_frame(dataset)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -17,7 +16,7 @@ from rageval_hooks.settings import Settings
 from rageval_hooks.text.wording import counted
 from rageval_hooks.turn import Usage
 
-__all__ = ["Estimate", "build_pipeline", "estimate", "required_fields"]
+__all__ = ["build_pipeline", "estimate", "required_fields"]
 
 # Judges accept this many requests at a time by default; see `CallPolicy`.
 _USUAL_CONCURRENCY = 8
@@ -93,37 +92,8 @@ def required_fields(pipeline: Pipeline, *, named: bool) -> tuple[str, ...]:
     return tuple(field for field in (*_USUALLY_REQUIRED, "reference") if field in read)
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """An estimate.
-
-    Attributes:
-        turns: number of turns.
-        calls: requests to the judge, about.
-        tokens: their input tokens, about.
-        judge: the judge; None if no metric asks one.
-        price: USD; None if the price of the judge is not known.
-    """
-
-    turns: int
-    calls: int
-    tokens: int
-    judge: str | None
-    price: float | None
-
-    def line(self) -> str:
-        """Return the estimate in words."""
-        if self.judge is None or not self.calls:
-            return f"{counted(self.turns, 'turn')}, no requests to a judge"
-        cost = "" if self.price is None else f", about {self.price:.2f} USD"
-        return (
-            f"{counted(self.turns, 'turn')}: about {counted(self.calls, 'request')} to {self.judge}, "
-            f"about {self.tokens:,} input tokens{cost}"
-        )
-
-
-def estimate(records: Iterable[Record], pipeline: Pipeline) -> Estimate:
-    """Return about how many requests the judge metrics of a pipeline would make for some records.
+def estimate(records: Iterable[Record], pipeline: Pipeline) -> str:
+    """Say about how many requests the judge metrics of a pipeline would make for some records.
 
     Retries are not counted, and neither is what an interrupted run has answers to.
     """
@@ -137,8 +107,12 @@ def estimate(records: Iterable[Record], pipeline: Pipeline) -> Estimate:
         characters = sum(map(len, record.turn.texts()))
         calls += wanted
         tokens += wanted * (_PROMPT_TOKENS + characters // _CHARACTERS_PER_TOKEN)
-    if not judged:
-        return Estimate(turns, calls, tokens, None, None)
-    provider, _, model = str(pipeline.judge).partition(":")
+    shown = counted(turns, "turn")
+    if not calls:
+        return f"{shown}, no requests to a judge"
+    judge = str(pipeline.judge)
+    provider, _, model = judge.partition(":")
     usage = Usage(input_tokens=tokens, output_tokens=calls * _OUTPUT_TOKENS)
-    return Estimate(turns, calls, tokens, str(pipeline.judge), price_usd(usage, model, provider=provider or None))
+    price = price_usd(usage, model, provider=provider or None)
+    cost = "" if price is None else f", about {price:.2f} USD"
+    return f"{shown}: about {counted(calls, 'request')} to {judge}, about {tokens:,} input tokens{cost}"

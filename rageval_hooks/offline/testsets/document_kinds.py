@@ -9,6 +9,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from email import policy
 from email.parser import BytesParser
 from functools import cache
@@ -21,7 +22,7 @@ from rageval_hooks.offline.records.formats.excel import check_archive
 from rageval_hooks.offline.records.formats.json_files import JsonLines
 from rageval_hooks.runtime.jsonable import Data, Text
 
-__all__ = ["KINDS", "BadPart", "Document", "UnreadableDocumentError"]
+__all__ = ["KINDS", "Document", "Problem", "UnreadableDocumentError"]
 
 _SPLIT = "split it, or convert it to text"
 
@@ -60,23 +61,23 @@ class Document(Data):
     id: Text | None = None
 
 
-class BadPart(Data):
-    """A part of a file, such as a line, that could not be read.
+@dataclass(frozen=True)
+class Problem:
+    """A file, or a part of one, that could not be read, and why."""
 
-    Attributes:
-        where: the file and the place in it.
-        reason: what is wrong.
-    """
+    where: str
+    reason: str
 
-    where: Text
-    reason: Text
+    def __str__(self) -> str:
+        """Return both in a line."""
+        return f"{self.where}: {self.reason}"
 
 
 class UnreadableDocumentError(RagevalError):
     """A file cannot be read; the message says why."""
 
 
-Found = Document | BadPart
+Found = Document | Problem
 Reader = Callable[[SourceFile, str], Iterator[Found]]
 """Yields the documents of a file, which gets a name, and the parts of it that could not be read.
 
@@ -114,15 +115,15 @@ def _read_json_lines(file: SourceFile, name: str) -> Iterator[Found]:
     for row in JsonLines().read(file):
         where = f"{name}, line {row.line}"
         if isinstance(row, BadRow):
-            yield BadPart(where=where, reason=row.reason)
+            yield Problem(where=where, reason=row.reason)
             continue
         text = next((row.data[key] for key in _TEXTS if isinstance(row.data.get(key), str)), None)
         if text is None:
             found = ", ".join(map(str, row.data)) or "nothing"
-            yield BadPart(where=where, reason=f"it has no text under one of {', '.join(_TEXTS)}; found: {found}")
+            yield Problem(where=where, reason=f"it has no text under one of {', '.join(_TEXTS)}; found: {found}")
             continue
         if not text.strip():
-            yield BadPart(where=where, reason="its text is empty")
+            yield Problem(where=where, reason="its text is empty")
             continue
         identifier, document = (
             next((str(row.data[key]) for key in keys if row.data.get(key) not in (None, "")), None)

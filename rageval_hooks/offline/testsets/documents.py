@@ -9,24 +9,12 @@ from pathlib import Path
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, RagevalError
 from rageval_hooks.offline.records.formats.base import SourceFile, inner_suffix
-from rageval_hooks.offline.testsets.document_kinds import KINDS, Document
+from rageval_hooks.offline.testsets.document_kinds import KINDS, Document, Problem
 from rageval_hooks.runtime.jsonable import clean_text
 
-__all__ = ["Library", "Problem", "read_documents"]
+__all__ = ["Library", "read_documents"]
 
 _EXAMPLES = 3
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A file, or a part of one, that could not be read, and why."""
-
-    where: str
-    reason: str
-
-    def __str__(self) -> str:
-        """Return both in a line."""
-        return f"{self.where}: {self.reason}"
 
 
 @dataclass
@@ -105,7 +93,7 @@ def _read(path: Path, name: str, library: Library, encoding: str | None) -> None
         with file.reading():
             for found in reader(file, name):
                 if not isinstance(found, Document):
-                    library.problems.append(Problem(found.where, found.reason))
+                    library.problems.append(found)
                     continue
                 # Lone surrogates and null bytes are not valid in JSON or in a request.
                 text = clean_text(found.text).replace("\r\n", "\n").replace("\x00", "")
