@@ -12,7 +12,6 @@ import unicodedata
 
 __all__ = [
     "MISSING",
-    "cut_to_width",
     "flat",
     "format_interval",
     "format_p_value",
@@ -73,31 +72,11 @@ def width_of(text: str) -> int:
     return sum(_columns(character) for character in text)
 
 
-def cut_to_width(text: str, width: int) -> str:
-    """Return a text that fits into ``width`` columns.
-
-    The middle is removed, not the end: names of runs such as ``baseline-2026-01-01`` differ at their ends.
-    """
-    if width_of(text) <= width:
-        return text
-    end = width // 2
-    return f"{_start(text, width - end - 1)}…{_start(text[::-1], end)[::-1]}"
-
-
 def _picture(found: re.Match[str]) -> str:
     code = ord(found[0])
     if code < 0x20:
         return chr(_PICTURES + code)
     return "␡" if code == 0x7F else "\ufffd"
-
-
-def _start(text: str, width: int) -> str:
-    taken = 0
-    for place, character in enumerate(text):
-        taken += _columns(character)
-        if taken > width:
-            return text[:place]
-    return text
 
 
 def _columns(character: str) -> int:

@@ -8,25 +8,20 @@ loaded in the background. Texts that are surely English by their function words 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rageval_hooks.errors import ModelNotReadyError, ModelUnavailableError
 from rageval_hooks.runtime.lazy import BackgroundValue
 
-if TYPE_CHECKING:
-    from py3langid.langid import LanguageIdentifier
-
 __all__ = [
     "ENGLISH",
     "LANGUAGES",
-    "LanguageDetector",
     "is_surely_english",
     "language_by_rules",
     "language_of",
-    "loaded_detector",
     "other_language",
     "prepare_language_detection",
 ]
@@ -39,60 +34,6 @@ _LEAST_CONFIDENCE: Final = 0.6
 """Names and titles have less. Of 11,641 texts in English, one has more for another language."""
 
 _TIMEOUT: Final = 60.0
-
-
-class LanguageDetector:
-    """Detects some languages, and tells them from their neighbours.
-
-    Args:
-        identifier: the model. It is restricted to the languages.
-        languages: the codes of the languages.
-    """
-
-    def __init__(self, identifier: LanguageIdentifier, languages: Collection[str]) -> None:
-        identifier.set_languages([*languages, *_NEIGHBOURS])
-        self._identifier = identifier
-        self._languages = frozenset(languages)
-        # Several metrics ask about the same response.
-        self.language_of = lru_cache(maxsize=512)(self._language_of)
-
-    def _language_of(self, text: str) -> str | None:
-        """Return the code of a text's language; None for another language, or if it is not clear."""
-        code, confidence = self._identifier.classify(text)
-        if confidence < _LEAST_CONFIDENCE or code not in self._languages:
-            return None
-        return str(code)
-
-
-def loaded_detector(languages: Collection[str], *, wait: bool = False) -> LanguageDetector | None:
-    """Return the detector; None while it loads, if it cannot be loaded, or without the package.
-
-    Args:
-        languages: the codes of the languages; the same in every call.
-        wait: wait until it is loaded. Never do this on a request's thread.
-    """
-    value = _background(tuple(languages))
-    if value is None:
-        return None
-    try:
-        return value.get(wait=wait)
-    except (ModelNotReadyError, ModelUnavailableError):  # a failure is logged where it is loaded
-        return None
-
-
-@cache
-def _background(languages: tuple[str, ...]) -> BackgroundValue[LanguageDetector] | None:
-    if find_spec("py3langid") is None:
-        return None
-    otherwise = "Languages are detected by their function words."
-    return BackgroundValue("language detector", lambda: _load(languages), _TIMEOUT, otherwise)
-
-
-def _load(languages: Collection[str]) -> LanguageDetector:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    # An instance of our own: the package's is shared with the application.
-    return LanguageDetector(LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True), languages)
 
 
 ENGLISH: Final = "en"
@@ -161,6 +102,50 @@ _SURELY_WORDS: Final = 4
 """Different function words of a text that is surely English."""
 
 
+@cache
+def _detector() -> BackgroundValue[Callable[[str], str | None]] | None:
+    """Return the detector, which loads in the background; None without the package."""
+    if find_spec("py3langid") is None:
+        return None
+    return BackgroundValue("language detector", _load, _TIMEOUT, "Languages are detected by their function words.")
+
+
+def _load() -> Callable[[str], str | None]:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    # An instance of our own: the package's is shared with the application.
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    identifier.set_languages([*LANGUAGES, *_NEIGHBOURS])
+
+    # Several metrics ask about the same response.
+    @lru_cache(maxsize=512)
+    def detect(text: str) -> str | None:
+        code, confidence = identifier.classify(text)
+        return str(code) if confidence >= _LEAST_CONFIDENCE and code in LANGUAGES else None
+
+    return detect
+
+
+def prepare_language_detection(*, wait: bool) -> None:
+    """Load the detector if one is installed.
+
+    Args:
+        wait: wait until it is loaded. Never do this on a request's thread.
+    """
+    _loaded(wait=wait)
+
+
+def _loaded(*, wait: bool = False) -> Callable[[str], str | None] | None:
+    """Return the detector; None while it loads, if it cannot be loaded, or without the package."""
+    value = _detector()
+    if value is None:
+        return None
+    try:
+        return value.get(wait=wait)
+    except (ModelNotReadyError, ModelUnavailableError):  # a failure is logged where it is loaded
+        return None
+
+
 @lru_cache(maxsize=512)
 def language_by_rules(text: str) -> str | None:
     """Return the code of a text's language by its script and its function words; None if it is not clear."""
@@ -195,11 +180,11 @@ def language_of(text: str) -> str | None:
 
     Never waits: while a detector loads, the rules answer.
     """
-    detector, beginning = loaded_detector(LANGUAGES), text[:_LONGEST]
+    detector, beginning = _loaded(), text[:_LONGEST]
     if detector is None:
         return language_by_rules(beginning)
     # Most texts are surely English, and the detector takes ten times as long as this test.
-    return ENGLISH if is_surely_english(beginning) else detector.language_of(beginning)
+    return ENGLISH if is_surely_english(beginning) else detector(beginning)
 
 
 def is_surely_english(text: str) -> bool:
@@ -208,15 +193,6 @@ def is_surely_english(text: str) -> bool:
     if len(found & _ONLY_ENGLISH) < _LEAST_WORDS or len(found & _ENGLISH_WORDS) < _SURELY_WORDS:
         return False
     return found.isdisjoint(_OTHER_WORDS) and _OTHER_SCRIPT.search(text) is None
-
-
-def prepare_language_detection(*, wait: bool) -> None:
-    """Load the detector if one is installed.
-
-    Args:
-        wait: wait until it is loaded. Never do this on a request's thread.
-    """
-    loaded_detector(LANGUAGES, wait=wait)
 
 
 def other_language(text: str) -> str | None:

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, JudgeMetric, ScoreDefinition
-from rageval_hooks.metrics.judged.ranks import average_precision_at, first_relevant, precision_at, reciprocal_rank
 from rageval_hooks.metrics.judged.umbrela import graded, paid_grading, planned_grading
 from rageval_hooks.metrics.support.batching import BatchAnswers
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
@@ -21,12 +20,49 @@ from rageval_hooks.metrics.support.spending import AnyJudgement, combined, with_
 from rageval_hooks.score import Failed, Result
 from rageval_hooks.settings import Settings
 
-__all__ = ["Ranking"]
+__all__ = ["Ranking", "average_precision_at", "first_relevant", "precision_at", "reciprocal_rank"]
 
 Relevance = bool | None
 """Of one passage: relevant or not; None if it has no grade."""
 
 Formula = Callable[[Sequence[bool]], float]
+
+
+def precision_at(relevant: Sequence[bool], k: int) -> float:
+    """Return the share of relevant passages among the first ``k``.
+
+    Args:
+        relevant: True for each passage that is relevant, best rank first.
+        k: at least 1; a shorter list has nothing relevant beyond its end.
+    """
+    return sum(map(bool, relevant[:k])) / k
+
+
+def average_precision_at(relevant: Sequence[bool], k: int) -> float:
+    """Return the mean, over the relevant ranks among the first ``k``, of the precision there; 0 without such ranks.
+
+    The usual definition divides by the number of relevant documents in the collection. That is not known here, since
+    only retrieved passages are graded.
+    """
+    ranks = _relevant_ranks(relevant[:k])
+    # The precision at the third relevant rank is 3 / rank.
+    precisions = [found / rank for found, rank in enumerate(ranks, start=1)]
+    return sum(precisions) / len(ranks) if ranks else 0.0
+
+
+def _relevant_ranks(relevant: Iterable[bool]) -> list[int]:
+    """Return the ranks, from 1, of the relevant passages."""
+    return [rank for rank, is_relevant in enumerate(relevant, start=1) if is_relevant]
+
+
+def first_relevant(relevant: Iterable[bool]) -> int | None:
+    """Return the rank, from 1, of the first relevant passage; None without one."""
+    return min(_relevant_ranks(relevant), default=None)
+
+
+def reciprocal_rank(rank: int | None) -> float:
+    """Return 1 / rank; 0 for None."""
+    return 0.0 if rank is None else 1 / rank
 
 
 def _definitions(ks: Sequence[int]) -> tuple[ScoreDefinition, ...]:

@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Passage, evaluate
 from rageval_hooks.errors import JudgeUnavailableError
-from rageval_hooks.metrics.judged.ranking import Ranking
-from rageval_hooks.metrics.judged.ranks import (
+from rageval_hooks.metrics.judged.ranking import (
+    Ranking,
     average_precision_at,
     first_relevant,
-    hit_at,
     precision_at,
-    rank_of_target,
     reciprocal_rank,
 )
 from rageval_hooks.metrics.judged.trace import Trace
@@ -82,30 +80,6 @@ def test_ranges_and_monotonicity(relevant: list[bool], k: int, at: int) -> None:
         assert value(f"P@{k}", up) >= value(f"P@{k}", relevant)
         assert value("RR", up) >= value("RR", relevant)
         assert average_precision_at(up, len(up)) >= average_precision_at(relevant, len(relevant))
-
-
-PASSAGES = [Passage(text="One  two", id="a"), Passage(text="Three", id="b"), Passage(text="One two")]
-
-
-@pytest.mark.parametrize(
-    ("target", "rank"),
-    [
-        ({"target_id": "a"}, 1),
-        ({"target_id": "b"}, 2),
-        ({"target_id": "z"}, None),
-        ({"target_id": "b", "target_text": "One two"}, 2),
-        ({"target_id": "z", "target_text": " Three\n"}, 2),
-        ({"target_text": "One two"}, 1),
-        ({"target_text": "Four"}, None),
-        ({"target_text": ""}, None),
-        ({}, None),
-    ],
-)
-def test_the_rank_of_a_known_target(target: dict[str, str], rank: int | None) -> None:
-    """By id, else by text; from 1; None when it was missed."""
-    assert rank_of_target(PASSAGES, **target) == rank
-    assert reciprocal_rank(rank) == (1 / rank if rank else 0.0)
-    assert [hit_at(rank, k) for k in (1, 2)] == [rank == 1, rank in (1, 2)]
 
 
 def grades(*values: int) -> dict[str, Any]:
