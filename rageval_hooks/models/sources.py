@@ -63,15 +63,18 @@ def find_model(role: str, name: str, *, download: bool, onnx_file: str = "") -> 
         if (onnx_file and (folder / onnx_file).is_file()) or (has_torch and weight_files(folder)):
             return folder
     trouble = " as a whole" if folders else ""
+    # Without PyTorch the weights serve if their graph was made before, where it was installed.
+    weights = next((folder for folder in folders if weight_files(folder)), None)
     if not download or hub_is_offline():
-        for folder in folders:
-            if weight_files(folder):
-                return folder  # the graph may have been made before, where PyTorch was installed
+        if weights is not None:
+            return weights
         reason = f"{name} is not on this machine{trouble} and may not be downloaded"
         raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}")
     try:
         return _download(name, onnx_file)
     except Exception as error:
+        if weights is not None:
+            return weights
         reason = f"{name} is not on this machine{trouble} and cannot be downloaded ({_brief(error)})"
         raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}", retry_after=HUB_RETRY) from error
 

@@ -221,6 +221,20 @@ def test_an_interrupted_download_is_completed_or_named(
         find_model("embedder", "a/b", download=False)
 
 
+def test_without_torch_weights_serve_if_the_hub_cannot_be_reached(
+    cached: Path, connections: list[str], online: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their graph may have been made before."""
+
+    def fail(self: object, name: str, timeout: float) -> None:
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", fail)
+    monkeypatch.setattr(sources, "find_spec", lambda name: None)
+
+    assert find_model("embedder", "a/b", download=True, onnx_file="onnx/model.onnx") == cached
+
+
 @pytest.mark.parametrize("role", LOADERS)
 @pytest.mark.parametrize("broken", ["empty", "configuration only", "weights cut off"])
 def test_a_broken_folder(role: str, broken: str, tmp_path: Path, tiny_cross_encoder: Path, connections: Any) -> None:
