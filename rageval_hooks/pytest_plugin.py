@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain, product
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rageval_hooks.score import Evaluation, Failed, Skipped, why_missing
+from rageval_hooks.score import Evaluation
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.turn import Passage, Turn
 
@@ -267,7 +267,7 @@ def _complaint(evaluation: Evaluation, name: str, bound: float) -> str | None:
 
     score = evaluation.score(name)
     if score is None:
-        return _why_none(evaluation, name)
+        return evaluation.why_not(name)
     is_reached, limit = score.value >= bound, "least"
     if direction_of(name, score.metric) == "lower":
         is_reached, limit = score.value <= bound, "most"
@@ -276,14 +276,3 @@ def _complaint(evaluation: Evaluation, name: str, bound: float) -> str | None:
     lines = [f"{name} is {score.value:.4g}, and it should be at {limit} {bound:g}"]
     lines += (score.explanation or "").splitlines()
     return "\n    ".join(lines)
-
-
-def _why_none(evaluation: Evaluation, name: str) -> str:
-    """Return why an evaluation lacks a score."""
-    # The result with the name of the score is the best explanation; then any result of its metric.
-    missing = [result for result in evaluation.results if isinstance(result, (Skipped, Failed))]
-    for wanted, result in product((name, name.partition(".")[0]), missing):
-        if wanted in (result.name, result.metric):
-            return why_missing(name, result)
-    found = sorted({score.name for score in evaluation.turn_scores()})
-    return f"there is no score {name}; there are: {', '.join(found) or 'none'}"

@@ -221,9 +221,10 @@ class Evaluation(Data):
         score = self.score(name)
         if score is not None:
             return score.value
-        raise KeyError(self._why_not(name))
+        raise KeyError(self.why_not(name))
 
-    def _why_not(self, name: str) -> str:
+    def why_not(self, name: str) -> str:
+        """Return why there is no score of the whole turn with this name."""
         for result in self.results:
             # A metric as a whole may have been skipped: "citation" for "citation.recall".
             is_about = f"{name}.".startswith(f"{result.name}.")
@@ -251,4 +252,6 @@ class Evaluation(Data):
 def _html_row(result: Result) -> HtmlScoreRow:
     if isinstance(result, Score):
         return HtmlScoreRow(result.name, f"{result.value:.4g}", result.label or "", result.explanation or "")
-    return HtmlScoreRow(result.name, "", result.status, result.reason)
+    # The verdict of a turn that declines says so.
+    label = result.label if isinstance(result, Skipped) and result.label else result.status
+    return HtmlScoreRow(result.name, "", label.replace("_", " "), result.reason)

@@ -10,7 +10,7 @@ from rageval_hooks.turn import Passage, Turn
 
 __all__ = ["HtmlScoreRow", "html_table", "turn_html", "unsupported_in"]
 
-# A sentence whose number is below this is shown as not supported; reports use the same.
+# A sentence whose number is below this is shown as not supported.
 _UNSUPPORTED = 0.5
 _LONGEST = 4_000
 # Half-transparent colours are readable on light and dark pages.
@@ -97,7 +97,7 @@ def _html_cells(row: Sequence[str], styles: Sequence[str]) -> str:
 
 def _row(row: HtmlScoreRow) -> tuple[str, str, str, str]:
     label = escape(row.label)
-    if row.label == "fail":
+    if row.label in ("fail", "bad"):
         label = f'<span style="{_FAIL}">{label}</span>'
     reason = f'<div style="{_TEXT}">{escape(_cut(row.reason))}</div>'
     return escape(row.name), escape(row.value), label, reason

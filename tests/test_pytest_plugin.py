@@ -105,7 +105,7 @@ def test_absent(assert_scores):
         [
             "*AssertionError: groundedness was skipped: the turn has no passages",
             "*AssertionError: trace.adherence failed: unavailable: no connection",
-            "*AssertionError: there is no score groundedness; there are: mine",
+            "*AssertionError: no score named 'groundedness'; there are: mine",
         ]
     )
 

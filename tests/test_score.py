@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from pydantic import TypeAdapter, ValidationError
 
-from rageval_hooks import Evaluation, Failed, Result, Score, Skipped, Target, Turn
+from rageval_hooks import Evaluation, Failed, Passage, Result, Score, Skipped, Target, Turn
 from tests import strategies
 
 
@@ -139,3 +140,28 @@ def test_a_list_of_evaluations_prints_a_line_each() -> None:
     evaluation = Evaluation(turn=Turn(query="When?"), results=results)
 
     assert repr([evaluation]) == "[Evaluation('When?': a=0.5)]"
+
+
+def test_a_notebook_shows_the_verdict_and_marks_what_is_unsupported() -> None:
+    """Every text is escaped; a long one is cut; passages say whether the prompt had them."""
+    sentence = "It was built by <Carl>."
+    bad = Score(name="verdict", value=0.0, label="bad", explanation="“It was built by <Carl>.”: no passage has Carl")
+    evidence = {"sentences": [{"text": sentence, "score": 0.1}], "missing": [{"text": "1978"}]}
+    passages = (Passage(text="The <pier>.", id="p1", score=0.5, in_prompt=False),)
+    turn = Turn(query="Who & when?", response=f"{sentence} In 1978. Yes.", reference="Berg", passages=passages)
+    html = Evaluation(turn=turn, results=(bad, Score(name="g", value=0.123456, metadata=evidence)))._repr_html_()
+
+    assert "Who &amp; when?" in html
+    assert re.findall(r"<mark[^>]*>(.*?)</mark>", html) == ["It was built by &lt;Carl&gt;.", "1978"]
+    assert re.search(r"<td[^>]*>verdict</td><td[^>]*>0</td><td[^>]*><span[^>]*>bad</span></td>", html)
+    assert "0.1235" in html
+    assert "<b>Reference:</b> Berg" in html
+    assert re.search(r"<b>1 p1, 0.5, not in the prompt</b> The &lt;pier&gt;\.", html)
+
+
+def test_a_notebook_says_that_an_answer_declines() -> None:
+    """Not only that the verdict was skipped."""
+    declined = Skipped(name="verdict", label="not_evaluable", reason="no passages")
+    html = Evaluation(turn=Turn(), results=(declined, Failed(name="x", error_type="OSError")))._repr_html_()
+    assert re.search(r">not evaluable</td><td[^>]*><div[^>]*>no passages<", html)
+    assert re.search(r">failed</td><td[^>]*><div[^>]*>OSError<", html)

@@ -338,6 +338,21 @@ class TestFailOnRegression:
         options = [option for text in tolerance for option in ("--tolerance", text)]
         assert run("report", new, "--fail-on-regression", old, *options).status == status
 
+    @pytest.mark.parametrize(
+        ("score", "before", "after", "status"),
+        # Shares, also those that no metric defines, may fall by 0.01; a number without bounds by 5%.
+        [("mrr", 0.8, 0.77, 1), ("my_share", 0.8, 0.77, 1), ("my_count", 8, 7.7, 0), ("my_count", 8, 7.5, 1)],
+    )
+    def test_the_default_tolerance(
+        self, run, tmp_path: Path, score: str, before: float, after: float, status: int
+    ) -> None:
+        """It depends on the range of the score."""
+        old, new = (
+            write(tmp_path / f"{name}.jsonl", [record(f"q{k}", scores={score: value}) for k in range(20)])
+            for name, value in (("old", before), ("new", after))
+        )
+        assert run("report", new, "--fail-on-regression", old).status == status
+
     def test_the_interval_has_to_lie_beyond_the_tolerance(self, run, tmp_path: Path) -> None:
         """A difference beyond it alone is not enough: 0.05 on average, but 0.03 is as likely."""
         old, new = (

@@ -23,7 +23,7 @@ __all__ = ["scored_frame"]
 _WORST = 10
 _QUESTION = 120
 # Scores that sum up a turn, the preferred one first.
-_SUMMARIES = ("groundedness", "trace.adherence", "hhem", "reference", "answer_relevance")
+_SUMMARIES = ("verdict", "groundedness", "trace.adherence", "hhem", "reference", "answer_relevance")
 _SKIPPED = "skipped: "
 
 
