@@ -34,8 +34,16 @@ class HtmlScoreRow(NamedTuple):
 
 def unsupported_in(metadata: Mapping[str, Any]) -> list[str]:
     """Return the texts of the sentences and facts that a score calls unsupported in its metadata."""
-    items = list(filter(_is_unsupported, _items(metadata, "sentences")))
-    items += _items(metadata, "missing")
+    items = _items(metadata, "missing")
+    for item in _items(metadata, "sentences"):
+        # Judges say of each sentence whether it is supported, formulas give it a number.
+        if "fully_supported" in item:
+            is_unsupported = not item["fully_supported"]
+        else:
+            value = item.get("score")
+            is_unsupported = isinstance(value, (int, float)) and value < _UNSUPPORTED
+        if is_unsupported:
+            items.append(item)
     # Metadata may come from a file, in which a text may be anything.
     return [item["text"] for item in items if isinstance(item.get("text"), str) and item["text"]]
 
@@ -43,14 +51,6 @@ def unsupported_in(metadata: Mapping[str, Any]) -> list[str]:
 def _items(metadata: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     found = metadata.get(key)
     return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
-
-
-def _is_unsupported(item: Mapping[str, Any]) -> bool:
-    # Judges give a verdict on each sentence, formulas a number.
-    if "fully_supported" in item:
-        return not item["fully_supported"]
-    value = item.get("score")
-    return isinstance(value, (int, float)) and value < _UNSUPPORTED
 
 
 def turn_html(turn: Turn, scores: Sequence[HtmlScoreRow], unsupported: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -26,9 +26,6 @@ from rageval_hooks.cli.streams import for_stream, survive_closed_pipe
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.settings import Settings
-
-if TYPE_CHECKING:
-    from rageval_hooks.offline.report import Analysis, Conclusion
 
 __all__ = ["report"]
 
@@ -110,15 +107,23 @@ def report(
     2 if a regression cannot be excluded or an option is wrong.
     """
     from rageval_hooks.offline.report import Resampling, analyze, check_gate, check_trace_url, conclude, gate_of
+    from rageval_hooks.offline.report.html import to_html
+    from rageval_hooks.offline.report.tables import print_tables, to_markdown, to_plain_text
 
     check_trace_url(trace_url)
     names = split_names(metrics)
     gate = gate_of(fail_under, fail_on_regression is not None, max_errors, alpha, tolerance, names)
     if fail_on_regression is not None:
-        files = _with_baseline(fail_on_regression, files)
+        # A pattern such as "scores/*.jsonl" often includes the baseline.
+        others = [file for file in files if not is_same_file(file, fail_on_regression)]
+        if not others:
+            raise ConfigurationError(f"{fail_on_regression} would be compared with itself: also name the file to check")
+        files = [fail_on_regression, *others]
     # An output that cannot be written is an error before hours of reading, not after.
     check_output(output, files)
-    form = format or _format_of(output)
+    form = format or (Format.table if output is None else _FORMATS.get(output.suffix.lower()))
+    if form is None:
+        raise ConfigurationError(f"--output {output} should end in one of {', '.join(_FORMATS)}; or give --format")
     bounds = dict(gate.bounds) if gate else {}
     if names:
         # A score with a bound or a tolerance is part of the report, also if --metrics does not name it.
@@ -140,12 +145,17 @@ def report(
     conclusion = conclude(analysis.report, bounds, result)
     if output is None and form is Format.table and sys.stdout.isatty():
         from rageval_hooks.exporters.console import make_console
-        from rageval_hooks.offline.report.tables import print_tables
 
         with survive_closed_pipe():
             print_tables(analysis.report, make_console(sys.stdout), conclusion)
     else:
-        text = _as_text(analysis, conclusion, form, bounds, trace_url)
+        found = analysis.report
+        if form is Format.html:
+            text = to_html(analysis, conclusion, bounds=bounds, trace_url=trace_url)
+        elif form is Format.json:
+            text = found.model_copy(update={"verdict": conclusion}).model_dump_json(indent=2) + "\n"
+        else:
+            text = (to_markdown if form is Format.markdown else to_plain_text)(found, conclusion)
         if output is not None:
             write_file(output, text.encode())
         else:
@@ -158,37 +168,3 @@ def report(
         say(line)
     if result.status:
         raise typer.Exit(result.status)
-
-
-def _with_baseline(baseline: Path, files: list[Path]) -> list[Path]:
-    # A pattern such as "scores/*.jsonl" often includes the baseline.
-    others = [file for file in files if not is_same_file(file, baseline)]
-    if not others:
-        raise ConfigurationError(f"{baseline} would be compared with itself: also name the file to check")
-    return [baseline, *others]
-
-
-def _format_of(output: Path | None) -> Format:
-    if output is None:
-        return Format.table
-    found = _FORMATS.get(output.suffix.lower())
-    if found is None:
-        known = ", ".join(_FORMATS)
-        raise ConfigurationError(f"--output {output} should end in one of {known}; or give --format")
-    return found
-
-
-def _as_text(
-    analysis: Analysis, conclusion: Conclusion, form: Format, bounds: dict[str, float], trace_url: str | None
-) -> str:
-    from rageval_hooks.offline.report.html import to_html
-    from rageval_hooks.offline.report.tables import to_markdown, to_plain_text
-
-    found = analysis.report
-    if form is Format.table:
-        return to_plain_text(found, conclusion)
-    if form is Format.markdown:
-        return to_markdown(found, conclusion)
-    if form is Format.json:
-        return found.model_copy(update={"verdict": conclusion}).model_dump_json(indent=2) + "\n"
-    return to_html(analysis, conclusion, bounds=bounds, trace_url=trace_url)
