@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rageval_hooks import ErrorInfo, Passage, Score, Turn
+from rageval_hooks import ErrorInfo, Passage, Score, Skipped, Turn
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.writing import write_records
 
-__all__ = ["record", "write"]
+__all__ = ["judged", "record", "write"]
 
 
 def record(
@@ -24,6 +24,18 @@ def record(
     turn = Turn(query=fields.pop("query", f"question {id}"), passages=passages, **{"response": "an answer", **fields})
     made = [Score(name=name, value=value, metric=name.partition(".")[0]) for name, value in (scores or {}).items()]
     return Record(id=id, run=run, turn=turn, results=(*made, *results), **own)
+
+
+_VALUES = {"good": 1.0, "doubtful": 0.5, "bad": 0.0}
+
+
+def judged(id: str, verdict: str, **fields: Any) -> Record:
+    """Make a record with a verdict."""
+    reason = f"“It is {id}.” has no support in passage 1"
+    result: Any = Skipped(name="verdict", label=verdict, reason=reason, metric="verdict")
+    if verdict in _VALUES:
+        result = Score(name="verdict", value=_VALUES[verdict], label=verdict, explanation=reason, metric="verdict")
+    return record(id, 1, result, response=f"It is {id}.", **fields)
 
 
 def write(path: Path, records: Iterable[Record]) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import ir_measures
 import pytest
@@ -13,7 +12,7 @@ from rageval_hooks import ConfigurationError, Failed, Score, Skipped, UnknownNam
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.report import Report, ReportGate, build_report, check_gate, conclude
 from rageval_hooks.offline.report.tables import to_markdown, to_plain_text, to_tables
-from tests.offline.scored import record, write
+from tests.offline.scored import judged, record, write
 
 
 def report_of(path: Path, *records, **options) -> Report:  # type: ignore[no-untyped-def]
@@ -200,8 +199,10 @@ class TestScores:
     )
     def test_which_way_is_better(self, tmp_path: Path, name: str, direction: str) -> None:
         """By the metric's definition, by the name, or as the user says."""
-        [file] = report_of(tmp_path, record(scores={name: 1.0}), lower=["my_count"]).files
-        assert file.scores[0].direction == direction
+        report = report_of(tmp_path, record(scores={name: 1.0}), lower=["my_count"])
+        assert report.files[0].scores[0].direction == direction
+        arrow = " ↓" if direction == "lower" else ""
+        assert f"\n{name}{arrow}  " in to_plain_text(report)
 
     def test_errors_of_the_system_are_counted(self, tmp_path: Path) -> None:
         """By type."""
@@ -218,19 +219,6 @@ class TestScores:
 
         assert (file.records, file.bad) == (2, 1)
         assert f"{path}, line 2: " in lines[0]
-
-
-VALUES = {"good": 1.0, "doubtful": 0.5, "bad": 0.0}
-
-
-def judged(id: str, verdict: str, **fields: Any) -> Record:
-    """Return a record with a verdict."""
-    reason = f"“It is {id}.” has no support in passage 1"
-    if verdict in VALUES:
-        result: Any = Score(name="verdict", value=VALUES[verdict], label=verdict, explanation=reason, metric="verdict")
-    else:
-        result = Skipped(name="verdict", label=verdict, reason=reason, metric="verdict")
-    return record(id, 1, result, response=f"It is {id}.", **fields)
 
 
 class TestVerdict:

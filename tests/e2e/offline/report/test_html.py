@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.offline.report.pages import EVIL, hostile_page, page_of
-from tests.offline.scored import record, write
+from tests.offline.scored import judged, record, write
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +47,24 @@ class TestBrowser:
         assert page.locator("main > section").first.get_attribute("id") == "conclusion"
         assert "worse" in page.locator("#conclusion").inner_text()
         page.close()
+
+    def test_bad_answers_come_first_with_the_reason(self, browser: Any, tmp_path: Path) -> None:
+        """And can be filtered; between two files, a verdict that changed shows both."""
+        verdicts = ["good", "declined", "bad", "doubtful"]
+        one = write(tmp_path / "one.jsonl", [judged(f"q{k}", verdict) for k, verdict in enumerate(verdicts)])
+        two = write(tmp_path / "two.jsonl", [judged(f"q{k}", "good") for k in range(4)])
+        path = tmp_path / "report.html"
+        for files, first in (([one], "bad"), ([two, one], "good→ bad")):
+            path.write_text(page_of(files), encoding="utf-8")
+            page, trouble = opened(browser, path)
+            row = page.locator(".questions .q").nth(1)  # the first one is the heading
+
+            assert row.locator("small").text_content().startswith(first)
+            assert row.locator(".reason").text_content() == "“It is q2.” has no support in passage 1"
+            page.select_option("#status", "declined")
+            page.wait_for_function("document.querySelector('#count').textContent.startsWith('1 of 4')")
+            assert trouble == []
+            page.close()
 
     def test_a_question_opens_to_its_answer_with_marks(self, browser: Any, page_file: Path) -> None:
         """Both files side by side: unsupported sentences and facts, passages with rank and target, judge's reasons."""
