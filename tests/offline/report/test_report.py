@@ -9,6 +9,7 @@ import ir_measures
 import pytest
 
 from rageval_hooks import ConfigurationError, Failed, Score, Skipped, UnknownNameError
+from rageval_hooks.offline.answerability import UNANSWERABLE
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.report import Report, ReportGate, build_report, check_gate, conclude
 from rageval_hooks.offline.report.tables import to_markdown, to_plain_text, to_tables
@@ -91,6 +92,19 @@ class TestScores:
         [file] = report_of(tmp_path, record("q1", 1, passage, scores={"context_relevance": 0.9})).files
         assert file.scores[0].spread is not None
         assert file.scores[0].spread.mean == 0.9
+
+    def test_scores_that_need_an_answer_skip_unanswerable_questions(self, tmp_path: Path) -> None:
+        """Although the file was scored without the mark. Other scores count."""
+        scores = {"context_relevance": 0.1, "cost": 3.0}
+        hidden = record("q1", scores=scores).model_copy(update={"answerable": False})
+        [file] = report_of(tmp_path, record("q2", scores={"context_relevance": 0.9, "cost": 1.0}), hidden).files
+        relevance, cost = file.score("context_relevance"), file.score("cost")
+
+        assert relevance is not None
+        assert relevance.spread is not None
+        assert (relevance.spread.mean, relevance.skipped.reasons) == (0.9, {UNANSWERABLE: 1})
+        assert cost is not None
+        assert cost.count == 2
 
     def test_the_share_that_passes(self, tmp_path: Path) -> None:
         """Of those with a label, each with the weight of its turn; scores without labels have none."""
