@@ -557,9 +557,9 @@ class TestFailOnRegression:
         assert run("report", scored("none", 0), "--fail-on-regression", old).status == 2
 
     def test_a_column_of_numbers_that_is_named(self, run, tmp_path: Path) -> None:
-        """A column of numbers is a score; a column with a word in it is not."""
+        """A column is a score where it holds a number; a column of words is none."""
         table = tmp_path / "t.csv"
-        rows = [f"q{k},1,question q{k},an answer,0.5,{k},{'x' if k else 1}" for k in range(3)]
+        rows = [f"q{k},1,question q{k},an answer,0.5,{k},word {k}" for k in range(3)]
         table.write_text("\n".join(["id,run,query,response,mrr,mine,note", *rows]), encoding="utf-8")
 
         done = run("report", table, "--fail-under", "mine=3")
