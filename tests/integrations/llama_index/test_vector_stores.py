@@ -109,11 +109,13 @@ def test_inside_a_retriever(captured: Captured) -> None:
 
 
 def test_an_exception_passes_through(captured: Captured) -> None:
-    """The application sees the store's exception."""
+    """The application sees the store's exception, and the search is a step that failed."""
     with pytest.raises(OutOfOrderError):
         asyncio.run(ask(Store(broken=True)))
 
     assert captured.turn.status == "error"
+    [search] = [step for step in captured.turn.steps if step.kind == "retriever"]
+    assert (search.name, search.error and search.error.type) == ("Store", "OutOfOrderError")
 
 
 def test_the_classes_are_as_before_after_the_shutdown() -> None:
