@@ -327,3 +327,15 @@ def test_the_turn_is_there(framework: str, where: str, settings: dict[str, Any])
             [turn] = [evaluation.turn for evaluation in exporter.evaluations]
             if where in ASIDE and alone[name] is None and type(value) is not str:  # a text might be the question
                 assert (turn.query, turn.response, len(turn.passages) > 0) == (QUESTION, ANSWER, True), name
+
+
+def test_a_value_that_cannot_be_copied_costs_no_other_copy() -> None:
+    """What the application changes next to it after the call does not count."""
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[], exporters=[exporter]) as handle:
+        given: dict[str, Any] = {"odd": OfAnUnhashableClass(), "messages": [HumanMessage("When?")]}
+        RunnableLambda(lambda state: AIMessage("In 2019.")).invoke(given)
+        given["messages"].append(HumanMessage("And who built it?"))
+        assert handle.flush(10)
+
+    assert [evaluation.turn.query for evaluation in exporter.evaluations] == ["When?"]

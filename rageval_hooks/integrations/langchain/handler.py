@@ -399,7 +399,7 @@ def _submit(recording: Recording) -> PendingTurn | None:
     may_be_evaluated = pipeline.settings.evaluate_without_retrieval or not _is_bare_model(recording)
     computes_inline = pipeline.computes_inline and may_be_evaluated
     turn: Turn | Callable[[], Turn] = partial(turn_of, recording)
-    # If an object cannot be copied, or the turn not be built, the pipeline tries it again, and counts a failure.
+    # If the turn cannot be built, the pipeline tries it again, and counts the failure.
     with suppress(Exception):
         has_foreign = any(run.framework is not FRAMEWORK for run in recording.runs)  # their values are not copied
         is_waited_for = computes_inline and not deferred.in_event_loop()

@@ -156,7 +156,11 @@ def _jsonable(value: Any) -> Any:
 
 # --------------------------------------------------------------------------- documents
 
+_NOTHING_INSIDE = (str, bytes, int, float, type(None))
+"""Classes of values that hold no documents."""
+
 _ATOMS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
+"""The same without subclasses, for speed: most values of a state are of these. Some classes cannot be looked up."""
 
 _DEPTH = 4
 """Containers within containers: a state, its field, a list of lists."""
@@ -182,7 +186,7 @@ class DocumentReader:
         A retriever's output is one list. A state or a mapping has one list per field with documents; a single document
         counts as a list, and lists of lists are joined. Documents may have a score next to them: ``(document, score)``.
         """
-        if type(value) in _ATOMS:
+        if is_a(value, _NOTHING_INSIDE):
             return []
         known = self._lists.get(id(value))
         if known is None:
@@ -272,10 +276,7 @@ def copy_documents(documents: Any, details: dict[str, Any]) -> Any:
         documents: the retriever's output.
         details: details of its run. The originals are kept there, so that other steps share the copies.
     """
-    try:
-        copied = _copy(documents, {}, _COPY_DEPTH)
-    except Exception:
-        return documents  # a class that cannot be copied
+    copied = _copy(documents, {}, _COPY_DEPTH)
     if type(documents) is list:
         details["originals"] = list(documents)
     return copied
@@ -309,13 +310,22 @@ def _is_same(original: Any, copied: Any) -> bool:
 
 
 def _copy(value: Any, seen: dict[int, tuple[Any, Any]], depth: int) -> Any:
-    """Copy containers, messages, documents and other pydantic objects; anything else stays the same object.
+    """Copy containers, messages, documents and other pydantic objects.
+
+    Anything else stays the same object, and so does what cannot be copied: it is read as it is by then.
 
     Args:
         value: the value.
         seen: originals and copies so far, by the identity of the original: steps pass the same objects on.
         depth: values within values that are copied.
     """
+    try:
+        return _copied(value, seen, depth)
+    except Exception:
+        return value
+
+
+def _copied(value: Any, seen: dict[int, tuple[Any, Any]], depth: int) -> Any:
     kind: type = type(value)
     if kind in _ATOMS or not depth:
         return value
@@ -331,8 +341,7 @@ def _copy(value: Any, seen: dict[int, tuple[Any, Any]], depth: int) -> Any:
         copied = value.model_copy()
         fields = vars(copied)
         for name, item in fields.items():
-            if type(item) not in _ATOMS:
-                fields[name] = _copy(item, seen, depth - 1)
+            fields[name] = _copy(item, seen, depth - 1)
     elif is_command(value):
         copied = replace(value, update=_copy(value.update, seen, depth - 1))
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from rageval_hooks.integrations.capture.held_turns import HeldTurn, held_turns
@@ -69,7 +68,7 @@ def join_halves(recording: Recording) -> None:
     thread = thread_of(runs)
     first = held_turns().take(thread, _places(runs), root.name) if thread else None
     if first is not None:
-        _copy_or_keep(recording)
+        copy_values(recording.runs)
         _put_in_front(first, recording)
     elif resumed is root:
         # The first half ran in another process, or long ago. The state that the first node received has its input.
@@ -131,17 +130,12 @@ def hold_if_waiting(recording: Recording) -> bool:
     thread = thread_of(recording.runs)
     if not thread:
         return False
-    _copy_or_keep(recording)
+    copy_values(recording.runs)
     waiting = [run for run in recording.runs if is_control_flow(run.error)]
     for run in waiting:
         run.error = GraphInterrupt()  # the traceback of the original refers to frames of the application
     held_turns().hold(recording, thread, _places(waiting))
     return True
-
-
-def _copy_or_keep(recording: Recording) -> None:
-    with suppress(Exception):  # an object that cannot be copied: the turn is read from what it is by then
-        copy_values(recording.runs)
 
 
 def _places(runs: Iterable[Run]) -> frozenset[str]:
