@@ -594,6 +594,6 @@ def _has_open() -> bool:
     return bool(_open)
 
 
-def _drain(timeout: float) -> bool:
+def _drain(timeout: float) -> None:
     waiting = list(_open)
-    return wait_until(lambda: all(turn.done for turn in waiting), timeout)
+    wait_until(lambda: all(turn.done for turn in waiting), timeout)

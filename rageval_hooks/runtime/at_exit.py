@@ -25,7 +25,7 @@ _logger = logging.getLogger(__name__)
 
 Stage = Literal["capture", "evaluate", "export"]
 Step = Callable[[float], object]
-"""Finishes something within some seconds; returns False if it could not."""
+"""Finishes something within some seconds."""
 Check = Callable[[], object]
 """Returns something true while work is pending."""
 
@@ -141,31 +141,25 @@ class ExitDrain:
         if not (stop_passes(remaining(end)) and is_over):
             _logger.warning("rageval-hooks: the interpreter exits while a model is at work [RAGEVAL-609]")
 
-    def run(self) -> bool:
-        """Run all steps within the timeout. Returns False if one of them could not finish."""
+    def run(self) -> None:
+        """Run all steps within the timeout; log what could not finish."""
         # The exporters have time for what is ready, also if the wait for a model took all of it.
         timeout = max(self.timeout - self._waited, self.timeout * (1 - _EARLY_SHARE))
         start = time.monotonic()
-        done = True
         for stage in _STAGES:
             deadline = start + timeout * (1 if stage == "export" else _EARLY_SHARE)
             steps = [step for step, (its_stage, _) in list(self._steps.items()) if its_stage == stage]
             for index, step in enumerate(steps):
                 # A fair share for each: one step that hangs must not take the time of those after it.
-                done = _run_step(step, remaining(deadline) / (len(steps) - index)) and done
-        return done
-
-
-def _run_step(step: Step, seconds: float) -> bool:
-    try:
-        return within(partial(step, seconds), seconds + _GRACE) is not False
-    except TimeoutError:
-        owner = getattr(step, "__self__", None)
-        name = type(owner).__name__ if owner is not None else getattr(step, "__qualname__", repr(step))
-        _logger.warning("rageval-hooks: the exit does not wait for %s any longer [RAGEVAL-607]", name)
-    except Exception:
-        _logger.warning("rageval-hooks: a step of the shutdown at exit failed [RAGEVAL-608]", exc_info=True)
-    return False
+                share = remaining(deadline) / (len(steps) - index)
+                try:
+                    within(partial(step, share), share + _GRACE)
+                except TimeoutError:
+                    owner = getattr(step, "__self__", None)
+                    name = type(owner).__name__ if owner is not None else getattr(step, "__qualname__", repr(step))
+                    _logger.warning("rageval-hooks: the exit does not wait for %s any longer [RAGEVAL-607]", name)
+                except Exception:
+                    _logger.warning("rageval-hooks: a step of the shutdown at exit failed [RAGEVAL-608]", exc_info=True)
 
 
 def _drain_celery_worker(**_: object) -> None:

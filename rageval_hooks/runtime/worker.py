@@ -186,16 +186,14 @@ class Worker:
             with self._lock:
                 self._flushes -= 1
 
-    def drain(self, timeout: float) -> bool:
+    def drain(self, timeout: float) -> None:
         """Flush at exit; log what could not be finished."""
-        if self.flush(timeout):
-            return True
-        _logger.warning(
-            "rageval-hooks: the interpreter exits with %d background jobs undone after %.1f seconds [RAGEVAL-601]",
-            self._pending,
-            timeout,
-        )
-        return False
+        if not self.flush(timeout):
+            _logger.warning(
+                "rageval-hooks: the interpreter exits with %d background jobs undone after %.1f seconds [RAGEVAL-601]",
+                self._pending,
+                timeout,
+            )
 
     def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Run a coroutine on the event loop, for a caller that waits for its result on another thread.

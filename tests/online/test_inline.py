@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
 import time
 import weakref
@@ -67,6 +69,26 @@ def test_a_call_does_not_wait_for_its_scores(call: Callable[[], None], gate: thr
         assert handle.flush(30)
 
     assert [(evaluation.stage, len(evaluation.scores)) for evaluation in exporter.evaluations] == [("inline", 1)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="priorities of threads are Linux's")
+def test_local_metrics_stand_back_behind_the_application() -> None:
+    """Where models compute on all cores, each chunk of an answer would wait for one."""
+    found: list[int] = []
+
+    @metric
+    def notes_its_priority(turn: Any) -> float:
+        """Note the priority of the thread."""
+        found.append(os.nice(0))
+        return 1.0
+
+    own = os.nice(0)
+    with rageval_hooks.instrument(metrics=[notes_its_priority], exporters=[]) as handle:
+        sync_call()
+        assert handle.flush(30)
+
+    assert found == [min(19, own + 10)]
+    assert os.nice(0) == own
 
 
 @pytest.mark.parametrize("call", [sync_call, async_call, streamed_call])

@@ -634,17 +634,16 @@ class SpoolDispatcher:
 _open_dispatchers: weakref.WeakSet[SpoolDispatcher] = weakref.WeakSet()
 
 
-def _stop_claiming(_timeout: float) -> bool:
+def _stop_claiming(_timeout: float) -> None:
     for dispatcher in list(_open_dispatchers):
         dispatcher._takes_jobs = False
-    return True
 
 
 def _has_jobs() -> bool:
     return any(dispatcher.pending for dispatcher in list(_open_dispatchers))
 
 
-def _drain(timeout: float) -> bool:
+def _drain(timeout: float) -> None:
     end = time.monotonic() + timeout
-    outcomes = [dispatcher.shutdown(remaining(end)) for dispatcher in list(_open_dispatchers)]
-    return all(outcomes)
+    for dispatcher in list(_open_dispatchers):
+        dispatcher.shutdown(remaining(end))

@@ -151,11 +151,6 @@ def test_turns_wait_for_a_judge_that_cannot_be_reached(tmp_path: Path, caplog: p
 
 def test_scores_that_were_not_delivered_come_again_with_the_same_ids(tmp_path: Path) -> None:
     """The judge is not asked a second time."""
-
-    class Losing(InMemoryExporter):
-        def flush(self, timeout: float) -> bool:
-            return False
-
     losing, working = Losing(), InMemoryExporter()
     first = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.25}, losing)
     first.submit(turns(1)[0])
@@ -170,6 +165,96 @@ def test_scores_that_were_not_delivered_come_again_with_the_same_ids(tmp_path: P
     [one], [other] = late(losing), late(working)
     assert one.id == other.id
     assert one["graded"] == other["graded"] == 0.25
+
+
+class Losing(InMemoryExporter):
+    """Says that nothing was delivered."""
+
+    def flush(self, timeout: float) -> bool:
+        return False
+
+
+def edit(path: Path, statement: str) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute(statement)
+    database.close()
+
+
+def test_a_job_that_ten_processes_did_not_survive_is_given_up(tmp_path: Path) -> None:
+    """It may be what ends them. The trace says so."""
+    path, exporter = tmp_path / "spool.db", InMemoryExporter()
+    first = make_pipeline(path, unreachable, InMemoryExporter())
+    first.submit(turns(1)[0])
+    first.flush(10)
+    first.shutdown(10)
+    edit(path, "UPDATE jobs SET owner = 'dead', lease = 0, lease_seconds = 1, takeovers = 9")
+
+    second = make_pipeline(path, lambda _: {"value": 0.5}, exporter)
+    while not late(exporter):
+        second.flush(0.1)
+    assert second.flush(10)
+    stats = second.stats()["spool"]
+    second.shutdown(10)
+
+    [evaluation] = late(exporter)
+    assert [skipped.reason for skipped in evaluation.skipped] == [
+        "given up: 10 processes ended while they evaluated this turn"
+    ]
+    assert (stats["given_up"], stats["taken_over"], stats["finished"]) == (1, 1, 1)
+
+
+def test_results_that_no_backend_took_for_hours_are_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, exporter = tmp_path / "spool.db", InMemoryExporter()
+    first = make_pipeline(path, lambda _: {"value": 0.5}, Losing())
+    first.submit(turns(1)[0])
+    assert not first.flush(10)
+    first.shutdown(10)
+    edit(path, "UPDATE jobs SET owner = NULL, deliveries = 40")
+
+    second = make_pipeline(path, lambda _: {"value": 0.5}, exporter)
+    assert wait_until(lambda: second.stats()["spool"]["finished"] == 1, 10)
+    stats = second.stats()["spool"]
+    second.shutdown(10)
+
+    assert stats["undelivered"] == 1
+    assert exporter.evaluations == []
+    assert "could not be delivered for hours" in caplog.text
+
+
+def test_a_spool_that_works_again_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the pause in which the file is left alone."""
+    monkeypatch.setattr("rageval_hooks.online.spool.thread._REST_SECONDS", 0.1)
+    path, exporter = tmp_path / "folder" / "spool.db", InMemoryExporter()
+    _not_writable(path)
+    pipeline = make_pipeline(path, lambda _: {"value": 0.5}, exporter)
+    first, second = turns(2)
+    pipeline.submit(first)
+    assert pipeline.flush(10)
+    path.parent.unlink()
+    assert wait_until(lambda: pipeline.flush(0) or path.exists(), 10)
+    pipeline.submit(second)
+    assert pipeline.flush(10)
+    stats = pipeline.stats()["spool"]
+    pipeline.shutdown(10)
+
+    assert len(late(exporter)) == 2
+    assert (stats["in_memory"], stats["stored"]) == (1, 1)
+    assert any("works again" in message for message in caplog.messages)
+
+
+def test_a_job_of_another_process_is_evaluated_and_delivered(tmp_path: Path) -> None:
+    """As a worker of a task queue does it. It learns whether the exporters have delivered the results."""
+    [turn] = turns(1)
+    for exporter, is_delivered in ((InMemoryExporter(), True), (Losing(), False)):
+        pipeline = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.5}, exporter, dispatch="thread")
+        evaluation, delivered = pipeline.run_job(pipeline.engine.job(turn, ["graded"]).model_dump_json(), 30)
+        pipeline.shutdown(10)
+
+        assert delivered is is_delivered
+        assert evaluation["graded"] == 0.5
+        assert [found["graded"] for found in late(exporter)] == [0.5]
 
 
 def test_scores_go_into_the_same_trace_after_a_restart(tmp_path: Path) -> None:
