@@ -208,6 +208,22 @@ class TestTraces:
         assert [passage.text for passage in record.turn.passages] == ["The pier."]
         assert not bad
 
+    def test_the_time_of_concurrent_retrievers(self, tmp_path: Path) -> None:
+        """Time that two of them share counts once."""
+        documents = {"retrieval": {"documents": [{"document": {"content": "The pier."}}]}}
+        rows = [
+            phoenix_row(1, 0, "CHAIN", {"input": {"value": QUERY}, "output": {"value": "In 2019."}}),
+            phoenix_row(2, 1, "RETRIEVER", documents),
+            phoenix_row(3, 1, "RETRIEVER", documents),
+        ]
+        for row, (start, end) in zip(rows, [(1000, 1100), (1010, 1040), (1020, 1060)], strict=True):
+            row |= {"start_time": start, "end_time": end}
+        [record], _ = read(write_lines(tmp_path / "a.jsonl", rows))
+
+        assert record.turn.timing is not None
+        assert record.turn.timing.retrieval == pytest.approx(0.05)
+        assert record.turn.timing.ended_at - record.turn.timing.started_at == 100_000_000
+
     def test_a_trace_without_retrieval_is_no_turn(self, tmp_path: Path) -> None:
         """It is passed over, not reported."""
         rows = [row for row in phoenix(theirs()) if row["span_kind"] != "RETRIEVER"]
