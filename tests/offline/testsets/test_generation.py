@@ -445,5 +445,11 @@ class TestFinishedTestSets:
         """Counts the requests, and asks nothing."""
         assert bench(dry_run=True) == 0
         assert bench.said[1].startswith("6 requests to openai:writer, about ")
+        assert bench.said[1].endswith(" input tokens")
         assert bench.server.requests == []
         assert not bench.output.exists()
+
+    def test_a_dry_run_estimates_the_cost_of_a_model_with_a_known_price(self, bench: Bench) -> None:
+        pytest.importorskip("genai_prices")
+        assert bench(dry_run=True, judge="openai:gpt-4o") == 0
+        assert re.search(r" input tokens, about 0\.0\d USD$", bench.said[1])
