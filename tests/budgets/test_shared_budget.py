@@ -220,6 +220,7 @@ def test_corrections_count_in_the_period_of_the_request(tmp_path: Path) -> None:
     now[0] += 60
     assert store.add(limits, {"tokens": -20.0}, first.periods).used == (0.0,)
     assert store.add(limits, {"tokens": 20.0}, first.periods).used == (20.0,)
+    assert store.add(limits, {"tokens": -15.0}, first.periods).used == (20.0,)
 
 
 def test_a_locked_file_stops_the_judge_after_a_while(tmp_path: Path) -> None:
