@@ -320,6 +320,26 @@ class TestScores:
         assert "rageval.score.score19" not in found
         assert "rageval.score.score19" in attributes(spans["evaluate fixed"])
 
+    @pytest.mark.parametrize(
+        "verdict",
+        [
+            Score(name="fixed", value=0.0, label="bad").model_copy(update={"name": "verdict"}),
+            Skipped(name="verdict", label="bad", reason="as it is"),
+        ],
+        ids=["with a number", "without"],
+    )
+    def test_the_verdict_can_be_searched(self, backend: Backend, verdict: Any) -> None:
+        """On the turn's span and on that of the evaluation. GenAI's names come first where attributes are sorted."""
+        exporter = OtelExporter(backend.provider, log_events=False, score_metrics=False)
+        exporter.export(evaluation(Score(name="groundedness", value=0.9, label="pass"), verdict))
+
+        [root] = [span for span in backend.exporter.get_finished_spans() if span.parent is None]
+        for found in map(attributes, (root, backend.spans["evaluate"])):
+            assert found["rageval.verdict"] == found["rageval.label.verdict"] == "bad"
+            assert found["gen_ai.evaluation.name"] == "verdict"
+            assert found["gen_ai.evaluation.score.label"] == "bad"
+        assert attributes(backend.spans["evaluate"])["output.value"].startswith("verdict")
+
     def test_usage_is_no_main_score(self, run: Any) -> None:
         """Latency and tokens are on the evaluation's span only."""
         spans = run(metrics=["latency", "tokens"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rageval_hooks
-from rageval_hooks import ConfigurationError, Evaluation, Score
+from rageval_hooks import ConfigurationError, Evaluation, Score, Skipped
 from rageval_hooks.exporters.base import REGISTRY
 from rageval_hooks.exporters.delivery import ScoreApiExporter
 from tests.exporters.recording import RecordingServer, Reply, recording_server, shaky
@@ -149,6 +149,46 @@ def test_a_score_says_how_it_was_made(backend: Backend, server: RecordingServer)
     text = json.dumps(posted(server, backend))
     for part in ('"probability": 0.5', '"annotator": "LLM"', '"model": "judge-1"', '"version": "3"'):
         assert part in text
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        Score(name="verdict", value=0.0, label="bad", explanation="because"),
+        Skipped(name="verdict", label="declined", reason="because"),
+    ],
+    ids=["a number", "no number"],
+)
+def test_the_verdict_comes_first_with_its_label_and_reason(
+    backend: Backend, server: RecordingServer, verdict: Any
+) -> None:
+    """Also without a number."""
+    export(backend.exporter(), evaluation(Score(name="groundedness", value=0.9), verdict))
+
+    first, *_ = sorted(posted(server, backend), key=lambda score: '"verdict' not in json.dumps(score))
+    text = json.dumps(first)
+    assert f'"{verdict.label}"' in text
+    assert '"because"' in text
+    if isinstance(verdict, Skipped):
+        assert "score" not in first
+        assert "score_value" not in first
+    if backend.exporter.name in ("langfuse", "datadog"):
+        kinds = {name: first.get(name) for name in ("dataType", "metric_type", "value", "categorical_value")}
+        assert {str(kind).lower() for kind in kinds.values() if kind} == {"categorical", verdict.label}
+        assert "verdict" in json.dumps(posted(server, backend)[0])
+
+
+def test_the_judges_verdict_has_the_id_of_the_local_one(backend: Backend, server: RecordingServer) -> None:
+    """So that it takes its place."""
+    exporter = backend.exporter()
+    for annotator, version in (("CODE", "1"), ("LLM", "2")):
+        exporter.export(
+            evaluation(Score(name="verdict", value=1.0, label="good", annotator=annotator, version=version))
+        )
+    assert exporter.flush(20)
+    exporter.shutdown(5)
+
+    assert len({score["id"] for score in posted(server, backend) if "id" in score}) <= 1
 
 
 def test_usage_only_if_all_scores_are_asked_for(backend: Backend, server: RecordingServer) -> None:

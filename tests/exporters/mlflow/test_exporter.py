@@ -107,6 +107,43 @@ def test_what_is_posted(mlflow: FakeMlflow, exporter: MlflowExporter) -> None:
     assert stored["umbrela"]["feedback"] == {"error": error}
 
 
+@pytest.mark.parametrize(
+    ("verdict", "value"),
+    [
+        (Score(name="verdict", value=1.0, label="good"), "pass"),
+        (Score(name="verdict", value=0.0, label="bad"), "fail"),
+        (Score(name="verdict", value=0.5, label="doubtful"), "doubtful"),
+        (Skipped(name="verdict", label="declined", reason="the response declines to answer"), "declined"),
+    ],
+)
+def test_the_verdict_is_the_first_assessment(
+    mlflow: FakeMlflow, exporter: MlflowExporter, verdict: Any, value: str
+) -> None:
+    """MLflow lists the newest first, and colours these two words."""
+    exporter.export(evaluation(Score(name="groundedness", value=0.4, label="fail"), verdict))
+    assert exporter.flush(10)
+
+    newest, *_ = sorted(mlflow.stored, key=lambda item: str(item["create_time"]), reverse=True)
+    assert (newest["assessment_name"], newest["feedback"]) == ("verdict", {"value": value})
+    assert len([item for item in mlflow.stored if item["assessment_name"].startswith("verdict")]) == 1
+
+
+def test_the_judges_verdict_overrides_the_local_one(mlflow: FakeMlflow, exporter: MlflowExporter) -> None:
+    """Also if it is delivered twice."""
+    exporter.export(evaluation(Score(name="verdict", value=0.0, label="bad")))
+    assert exporter.flush(10)
+    mlflow.stored[0]["assessment_id"] = "a-1"
+    judged = Score(name="verdict", value=1.0, label="good", annotator="LLM", metric="trace")
+    for _ in range(2):
+        exporter.export(evaluation(judged).model_copy(update={"stage": "background"}))
+        assert exporter.flush(10)
+
+    assert [(item["feedback"]["value"], item.get("overrides")) for item in mlflow.stored] == [
+        ("fail", None),
+        ("pass", "a-1"),
+    ]
+
+
 def test_all_results_if_asked(server: RecordingServer, mlflow: FakeMlflow) -> None:
     """Scores of passages are on the span of their retriever."""
     exporter = MlflowExporter(server.url, scores="all")

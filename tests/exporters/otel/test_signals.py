@@ -388,6 +388,35 @@ class TestContent:
         assert "SECRET" not in str(backend.metrics())
 
 
+BAD = Score(name="verdict", value=0.0, label="bad", explanation="no passage has: 2019")
+JUDGED_GOOD = Score(name="verdict", value=1.0, label="good", annotator="LLM", metric="trace")
+DECLINED = Skipped(name="verdict", label="declined", reason="the response declines to answer")
+
+
+class TestVerdict:
+    def test_only_a_bad_one_is_a_warning(self, backend: Backend) -> None:
+        """Other low scores are not: what is low depends on the application."""
+        backend.exporter().export(evaluation(BAD, JUDGED_GOOD, DECLINED, Score(name="tone", value=0.0, label="bad")))
+        severities = [found.log_record.severity_text for found in backend.log_exporter.get_finished_logs()]
+        assert severities == ["WARN", "INFO", "INFO", "INFO"]
+        assert [event["body"] for event in backend.events()] == [
+            "verdict=0 (bad)",
+            "verdict=1 (good)",
+            "verdict declined: the response declines to answer",
+            "tone=0 (bad)",
+        ]
+        labels = [event["gen_ai.evaluation.score.label"] for event in backend.events()]
+        assert labels == ["bad", "good", "declined", "bad"]
+
+    def test_one_series_by_verdict_and_annotator(self, backend: Backend) -> None:
+        """A turn that was judged has two."""
+        for results in ((BAD,), (BAD,), (JUDGED_GOOD,), (DECLINED,), (Failed(name="verdict", error_type="OSError"),)):
+            backend.exporter().export(evaluation(*results))
+        points = backend.metrics()["rageval.verdicts"]
+        found = {(p.attributes["rageval.verdict"], p.attributes["rageval.annotator"]): p.value for p in points}
+        assert found == {("bad", "CODE"): 2, ("good", "LLM"): 1, ("declined", "CODE"): 1}
+
+
 class TestCardinality:
     def test_an_attribute_has_a_hundred_values_at_most(self, backend: Backend) -> None:
         """Each combination is a time series that the backend keeps and bills."""
