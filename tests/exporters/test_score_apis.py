@@ -165,7 +165,7 @@ def test_the_verdict_comes_first_with_its_label_and_reason(
     """Also without a number."""
     export(backend.exporter(), evaluation(Score(name="groundedness", value=0.9), verdict))
 
-    first, *_ = sorted(posted(server, backend), key=lambda score: '"verdict' not in json.dumps(score))
+    first, *_ = sorted(posted(server, backend), key=lambda score: "verdict" not in json.dumps(score))
     text = json.dumps(first)
     assert f'"{verdict.label}"' in text
     assert '"because"' in text
