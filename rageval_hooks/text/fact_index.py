@@ -471,7 +471,8 @@ def _acronym(text: str) -> str | None:
 
 
 def _word_found(form: str, index: FactIndex) -> bool:
-    if form in index.keys or _demonym_found(form, index.keys):
+    # "Indian" is of "India", whose name without its ending is too short for the rule.
+    if form in index.keys or form.removesuffix("n") in index.keys or _demonym_found(form, index.keys):
         return True
     return same_place_found((form,), index.keys, index.acronyms)
 

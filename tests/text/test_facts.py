@@ -119,6 +119,7 @@ SUPPORTED = {
     "groups with blanks": ("It is ISBN 978 316 148 410.", "ISBN 978-316-148-410"),
     "millions with blanks": ("It has 1,000,000 users.", "1 000 000 users"),
     "stated millions with blanks": ("It has 1 000 000 users.", "1,000,000 users"),
+    "a people of a short name": ("France opposed the Indian plan.", "India had a plan that France opposed."),
     "a hyphen behind a blank": ("The new earth -199999 is out.", "Earth-199999"),
     "a hyphen of a code": ("An F -16 in COVID -19 times.", "The F-16 and COVID-19"),
     "a hyphen of a zone": ("It is UTC -5 there.", "UTC-5"),
