@@ -108,7 +108,8 @@ def read_items(
     says_run = True
     if traces.is_export(first):
         items: Items = traces.read_traces(source)
-    elif "rageval_record" in first:
+    # Records of older releases have no version, but an id next to the turn, which evaluations lack.
+    elif "rageval_record" in first or (holds_turn(first) and "id" in first and "stage" not in first):
         items = _records(source, partial(record_from_row, mapping=mapping), "")
     elif holds_turn(first):
         items = _read_evaluations(source)
