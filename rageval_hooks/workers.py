@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kombu import Queue
@@ -15,7 +14,7 @@ from pydantic import ValidationError
 
 from rageval_hooks.online.celery import FAILED_QUEUE, FORMAT, TASK, celery_app
 from rageval_hooks.online.job import Job
-from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.pipeline import JobRun, Pipeline
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
 
@@ -33,11 +32,8 @@ _DELIVERY_SECONDS = 60.0
 
 app: Celery = celery_app(Settings.build())
 
-
-@cache
-def _pipeline() -> Pipeline:
-    # The first job builds it: a worker process that is forked later than this import has its own.
-    return Pipeline.build(dispatch="thread")
+# Here, so that a worker with wrong settings does not start. Its threads start with the first job, after the fork.
+pipeline = Pipeline.build(dispatch="thread")
 
 
 @app.task(name=TASK, bind=True, max_retries=_RETRIES, default_retry_delay=10)  # type: ignore[untyped-decorator]
@@ -64,7 +60,12 @@ def evaluate(task: Task, format: int, job: str, results: list[str] | None = None
         return
     earlier = [Evaluation.model_validate({**json.loads(text), "turn": todo.turn}) for text in content["results"]]
     is_last = task.request.retries >= _RETRIES
-    run = _pipeline().run_job(todo, earlier, timeout=_DELIVERY_SECONDS, gives_up=is_last)
+    try:
+        run = pipeline.run_job(todo, earlier, timeout=_DELIVERY_SECONDS, gives_up=is_last)
+    except Exception as error:
+        # Without the message: it may quote the turn.
+        _logger.exception("rageval-hooks: a job failed [RAGEVAL-415]")
+        run = JobRun(earlier, is_delivered=False, rest=todo, problem=f"an error of the worker: {type(error).__name__}")
     found = [part.model_dump_json(exclude={"turn"}) for part in run.evaluations]
     if reply_to is not None:
         _send({"results": found, "problem": run.problem}, reply_to)
