@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kombu import Queue
@@ -84,16 +85,11 @@ def evaluate(task: Task, format: int, job: str, results: list[str] | None = None
 def _keep_failed(content: dict[str, Any], reason: str) -> None:
     """Put a job in the queue of failed jobs. Raises if the broker is gone; the job then comes back to a worker."""
     _logger.error("rageval-hooks: a job failed and is kept in %s: %s [RAGEVAL-413]", FAILED_QUEUE, reason)
-    _send({**content, "reason": reason}, FAILED_QUEUE)
+    _send({**content, "reason": reason}, FAILED_QUEUE, [Queue(FAILED_QUEUE)])
 
 
-def _send(content: dict[str, Any], queue: str) -> None:
+def _send(content: dict[str, Any], queue: str, declare: Sequence[Queue] = ()) -> None:
     with app.producer_or_acquire() as producer:
         producer.publish(
-            content,
-            routing_key=queue,
-            declare=[Queue(queue)],
-            serializer="json",
-            delivery_mode="persistent",
-            retry=True,
+            content, routing_key=queue, declare=declare, serializer="json", delivery_mode="persistent", retry=True
         )

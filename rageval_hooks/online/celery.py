@@ -388,14 +388,16 @@ def probe(app: Celery, job: Job, seconds: float) -> dict[str, Any]:
         TimeoutError: no worker answered in time.
         Exception: the broker cannot be reached.
     """
-    with app.connection_for_write() as connection, connection.SimpleQueue(f"{QUEUE}.probe.{uuid4().hex}") as replies:
-        arguments = {"format": FORMAT, "job": job.model_dump_json(), "reply_to": replies.queue.name}
-        # A probe that nobody takes in time is of no use to anybody.
-        app.send_task(TASK, kwargs=arguments, connection=connection, retry=False, expires=seconds)
+    name = f"{QUEUE}.probe.{uuid4().hex}"
+    with (
+        app.connection_for_write() as connection,
+        connection.SimpleQueue(name, queue_opts={"auto_delete": True, "durable": False}) as replies,
+    ):
+        replies.consumer.consume()
+        # A probe that no worker takes in time is of no use to anybody.
+        arguments = {"format": FORMAT, "job": job.model_dump_json(), "reply_to": name}
+        app.send_task(TASK, kwargs=arguments, retry=False, expires=seconds)
         try:
-            message = replies.get(timeout=seconds)
+            return dict(replies.get(timeout=seconds).payload)
         except replies.Empty:
             raise TimeoutError(f"no worker answered within {seconds:g} seconds") from None
-        finally:
-            replies.queue.delete()
-        return dict(message.payload)
