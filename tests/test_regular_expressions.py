@@ -35,7 +35,8 @@ UNITS = (
 )  # fmt: skip
 
 
-PACKAGES = sorted(module.name for module in pkgutil.iter_modules(rageval_hooks.__path__))
+# Not `workers`: its import makes a Celery application from the environment.
+PACKAGES = sorted(module.name for module in pkgutil.iter_modules(rageval_hooks.__path__) if module.name != "workers")
 
 
 def patterns_in(value: object, depth: int = 3) -> Iterator[re.Pattern[Any]]:

@@ -174,8 +174,9 @@ def is_exiting() -> bool:
 
 def is_multiprocessing_child() -> bool:
     """Return True in a child process of ``multiprocessing``, of a pool or of a process pool executor."""
-    process = sys.modules.get("multiprocessing.process")
-    return process is not None and process.parent_process() is not None
+    # A load on another thread may be importing the module: it is there, and its functions are not.
+    parent_process = getattr(sys.modules.get("multiprocessing.process"), "parent_process", None)
+    return parent_process is not None and parent_process() is not None
 
 
 EXIT_DRAIN = ExitDrain()
