@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rageval_hooks.judges.base import Judge
     from rageval_hooks.offline.jobs.budget import Budget
     from rageval_hooks.offline.jobs.journal import Journal
-    from rageval_hooks.offline.testsets import Chunk, ChunkIndex, Generated, Plan, QuestionTask, Unanswered
+    from rageval_hooks.offline.testsets import Chunk, ChunkIndex, Generated, GenerationPlan, QuestionTask, Unanswered
     from rageval_hooks.privacy import PrivacyPolicy
 
 __all__ = ["generate"]
@@ -247,7 +247,7 @@ def _is_object(source: str) -> bool:
     return bool(colon) and not Path(source).exists() and all(part.isidentifier() for part in parts)
 
 
-def _price(plan: Plan, judge: str) -> str:
+def _price(plan: GenerationPlan, judge: str) -> str:
     """Return the estimated cost in words; empty if the price is not known."""
     from rageval_hooks.judges.prices import price_usd
     from rageval_hooks.turn import Usage

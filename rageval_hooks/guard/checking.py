@@ -19,7 +19,7 @@ from opentelemetry import context as otel_context
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.guard.options import AnswerBlockedError, GuardAction, GuardDecision, GuardOptions, GuardVerdict
 from rageval_hooks.guard.span import GuardSpans
-from rageval_hooks.guard.steps import Step, Steps
+from rageval_hooks.guard.steps import GuardStep, GuardSteps
 from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.passages import passage_of
 from rageval_hooks.integrations.capture.recorder import shared_recorder
@@ -221,7 +221,7 @@ class Decider:
         attempt: int = 1,
         may_regenerate: bool = False,
         final: bool = True,
-    ) -> Steps[GuardDecision]:
+    ) -> GuardSteps[GuardDecision]:
         """Check an answer and decide.
 
         Args:
@@ -363,7 +363,7 @@ class Decider:
             case _:
                 return "replaced"
 
-    def _write_span(self, decision: GuardDecision, check: _Check) -> Steps[None]:
+    def _write_span(self, decision: GuardDecision, check: _Check) -> GuardSteps[None]:
         recording = check.evidence.recording
 
         def write() -> None:
@@ -397,7 +397,7 @@ class Decider:
             _limited_log.warn("on_decision", "on_decision of a guard raised %s [RAGEVAL-702]", kind, error=error)
 
 
-def _until(pending: PendingTurn) -> Step:
+def _until(pending: PendingTurn) -> GuardStep:
     """Return a step that ends when some work on another thread is done, or at its deadline."""
 
     async def arrived() -> None:
@@ -413,7 +413,7 @@ def _until(pending: PendingTurn) -> Step:
             return
         await pending
 
-    return Step(pending.wait, arrived)
+    return GuardStep(pending.wait, arrived)
 
 
 def _why_missing(name: str, results: Sequence[Result]) -> str:

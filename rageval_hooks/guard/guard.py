@@ -21,7 +21,7 @@ from rageval_hooks.guard.options import (
     guard_thresholds,
 )
 from rageval_hooks.guard.span import GuardSpans
-from rageval_hooks.guard.steps import Steps, adrive, drive
+from rageval_hooks.guard.steps import GuardSteps, adrive, drive
 from rageval_hooks.guard.streams import GuardedStream
 from rageval_hooks.integrations.capture.passages import PassageLike
 from rageval_hooks.integrations.capture.recorder import shared_recorder
@@ -299,7 +299,7 @@ class GroundingGuard(_Base):
         async for chunk in self._atransform_stream_with_config(input, GuardedStream(self.decider).arun, config):
             yield chunk
 
-    def _guarded(self, value: Any) -> Steps[Any]:
+    def _guarded(self, value: Any) -> GuardSteps[Any]:
         answer = self.answer_of(value)
         if answer is None:
             return value

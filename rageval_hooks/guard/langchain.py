@@ -13,7 +13,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.guard.answers import question_in, with_decision
 from rageval_hooks.guard.checking import GuardEvidence, read_passages
 from rageval_hooks.guard.options import GuardDecision
-from rageval_hooks.guard.steps import Step, Steps, adrive, drive
+from rageval_hooks.guard.steps import GuardStep, GuardSteps, adrive, drive
 from rageval_hooks.guard.streams import GuardedStream
 from rageval_hooks.turn import Passage
 
@@ -89,11 +89,11 @@ class GuardedChain(Runnable[Any, Any]):
         async for chunk in self._atransform_stream_with_config(only(), run, config):  # type: ignore[arg-type]
             yield chunk
 
-    def _guarded(self, value: Any, config: RunnableConfig) -> Steps[Any]:
+    def _guarded(self, value: Any, config: RunnableConfig) -> GuardSteps[Any]:
         attempt = _Attempt(self._guard, value, self._feedback_key)
         while True:
             given, watched = attempt.input, attempt.watched(config)
-            output = yield Step(
+            output = yield GuardStep(
                 lambda given=given, watched=watched: self._chain.invoke(given, watched),  # type: ignore[misc]
                 lambda given=given, watched=watched: self._chain.ainvoke(given, watched),  # type: ignore[misc]
             )

@@ -12,7 +12,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from rageval_hooks.guard.answers import DECISION_KEY
 from rageval_hooks.guard.checking import GuardEvidence, read_passages
-from rageval_hooks.guard.steps import Steps, adrive, drive
+from rageval_hooks.guard.steps import GuardSteps, adrive, drive
 from rageval_hooks.guard.streams import GuardedStream
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class GuardedQueryEngine(BaseQueryEngine):
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         return await adrive(self._guarded(query_bundle, await self._engine.aquery(query_bundle)))
 
-    def _guarded(self, query: QueryBundle, response: RESPONSE_TYPE) -> Steps[RESPONSE_TYPE]:
+    def _guarded(self, query: QueryBundle, response: RESPONSE_TYPE) -> GuardSteps[RESPONSE_TYPE]:
         nodes = getattr(response, "source_nodes", None)
         evidence = GuardEvidence(question=query.query_str, passages=tuple(read_passages(nodes)))
         # A stream is checked when it is read, in whatever context that is.

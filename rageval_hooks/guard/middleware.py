@@ -12,7 +12,7 @@ from langchain_core.runnables.config import var_child_runnable_config
 
 from rageval_hooks.guard.answers import text_in, with_decision
 from rageval_hooks.guard.checking import GuardEvidence, passages_under, read_passages
-from rageval_hooks.guard.steps import Step, Steps, adrive, drive
+from rageval_hooks.guard.steps import GuardStep, GuardSteps, adrive, drive
 
 if TYPE_CHECKING:
     from rageval_hooks.guard.guard import GroundingGuard
@@ -57,7 +57,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
             with self._tokens_held():
                 return handler(request)
 
-        return drive(self._guarded(request, lambda asked: Step(lambda: call(asked), _not_here)))
+        return drive(self._guarded(request, lambda asked: GuardStep(lambda: call(asked), _not_here)))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
@@ -68,11 +68,11 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
             with self._tokens_held():
                 return await handler(request)
 
-        return await adrive(self._guarded(request, lambda asked: Step(_not_here, lambda: call(asked))))
+        return await adrive(self._guarded(request, lambda asked: GuardStep(_not_here, lambda: call(asked))))
 
     def _guarded(
-        self, request: ModelRequest[Any], call: Callable[[ModelRequest[Any]], Step]
-    ) -> Steps[ModelResponse[Any]]:
+        self, request: ModelRequest[Any], call: Callable[[ModelRequest[Any]], GuardStep]
+    ) -> GuardSteps[ModelResponse[Any]]:
         attempt = 1
         # A counted loop inside one model call: the graph sees one answer, and its recursion limit is not used up.
         while True:

@@ -10,13 +10,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-__all__ = ["Step", "Steps", "adrive", "drive"]
+__all__ = ["GuardStep", "GuardSteps", "adrive", "drive"]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Step:
+class GuardStep:
     """Something to wait for, in the two ways in which that is possible.
 
     Attributes:
@@ -28,11 +28,11 @@ class Step:
     acall: Callable[[], Awaitable[Any]]
 
 
-Steps = Generator[Step, Any, T]
+GuardSteps = Generator[GuardStep, Any, T]
 """Work that yields each step, gets its result, and returns a ``T``. A step that raises closes it."""
 
 
-def drive(steps: Steps[T]) -> T:
+def drive(steps: GuardSteps[T]) -> T:
     """Do the work on this thread."""
     result = None
     with closing(steps):
@@ -44,7 +44,7 @@ def drive(steps: Steps[T]) -> T:
             result = step.call()
 
 
-async def adrive(steps: Steps[T]) -> T:
+async def adrive(steps: GuardSteps[T]) -> T:
     """Do the work in an event loop."""
     result = None
     with closing(steps):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rageval_hooks.guard.answers import answer_in, bare_chunk, split_chunk
 from rageval_hooks.guard.checking import Decider, GuardEvidence, passages_under
 from rageval_hooks.guard.options import GuardDecision
-from rageval_hooks.guard.steps import Steps, adrive, drive
+from rageval_hooks.guard.steps import GuardSteps, adrive, drive
 from rageval_hooks.text.facts import find_facts
 from rageval_hooks.text.sentences import sentence_spans
 
@@ -93,7 +93,7 @@ class GuardedStream:
             return self._held.whole_end() if chunk is _END else None
         return self._held.next_end(final=chunk is _END)
 
-    def _check(self, end: int, chunk: Any) -> Steps[list[Any]]:
+    def _check(self, end: int, chunk: Any) -> GuardSteps[list[Any]]:
         """Check the next part of the text, and return the chunks that are shown then."""
         # Only now: a context variable of the framework says which turn this is.
         self._evidence = self._evidence or GuardEvidence()

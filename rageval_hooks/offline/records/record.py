@@ -13,10 +13,10 @@ from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.score import Result, Score, is_about_turn
 from rageval_hooks.turn import Turn
 
-__all__ = ["Record", "Target", "holds_turn"]
+__all__ = ["Record", "TargetText", "holds_turn"]
 
 
-class Target(Data):
+class TargetText(Data):
     """A passage that an answer needs, known by its id, its text or both."""
 
     id: Text | None = None
@@ -52,7 +52,7 @@ class Record(Data):
     results: tuple[Result, ...] = ()
     target: Text | None = None
     target_text: Text | None = None
-    more_targets: tuple[Target, ...] = ()
+    more_targets: tuple[TargetText, ...] = ()
     rank: int | None = Field(default=None, ge=1)
     missed: bool = False
     document: Text | None = None
@@ -69,9 +69,9 @@ class Record(Data):
         return self.target is not None or self.target_text is not None
 
     @property
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self) -> tuple[TargetText, ...]:
         """All passages that the answer needs."""
-        first = (Target(id=self.target, text=self.target_text),) if self.has_target else ()
+        first = (TargetText(id=self.target, text=self.target_text),) if self.has_target else ()
         return (*first, *self.more_targets)
 
     def redacted(self, privacy: PrivacyPolicy) -> Record:

@@ -2,7 +2,7 @@
 
 from rageval_hooks.offline.testsets.chunks import Chunk, chunks_of, shared_ids, spread, unique_chunks
 from rageval_hooks.offline.testsets.documents import read_documents
-from rageval_hooks.offline.testsets.generation import Generated, Plan, Unanswered, generate, plan_of, work_of
+from rageval_hooks.offline.testsets.generation import Generated, GenerationPlan, Unanswered, generate, plan_of, work_of
 from rageval_hooks.offline.testsets.linking import ChunkIndex
 from rageval_hooks.offline.testsets.question_tasks import Mix, QuestionTask, tasks_of
 from rageval_hooks.offline.testsets.questions import STYLES, resolve_styles
@@ -14,9 +14,9 @@ __all__ = [
     "Chunk",
     "ChunkIndex",
     "Generated",
+    "GenerationPlan",
     "GoldenQuestion",
     "Mix",
-    "Plan",
     "QuestionTask",
     "Unanswered",
     "chunks_of",

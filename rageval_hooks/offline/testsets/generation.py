@@ -12,7 +12,7 @@ from rageval_hooks.judges.base import Judge
 from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, BudgetSpentError
 from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.jobs.running import Advance, work_together
-from rageval_hooks.offline.records.record import Target
+from rageval_hooks.offline.records.record import TargetText
 from rageval_hooks.offline.testsets.linking import ChunkIndex
 from rageval_hooks.offline.testsets.question_tasks import QuestionTask
 from rageval_hooks.offline.testsets.questions import PROMPTS_VERSION, REASONS, draft, look_again
@@ -20,7 +20,7 @@ from rageval_hooks.offline.testsets.testset import GoldenQuestion, question_id
 from rageval_hooks.text.wording import counted
 from rageval_hooks.text.words import fold
 
-__all__ = ["Generated", "Plan", "Unanswered", "generate", "plan_of", "work_of"]
+__all__ = ["Generated", "GenerationPlan", "Unanswered", "generate", "plan_of", "work_of"]
 
 Unanswered = Literal["mark", "unanswerable", "reject"]
 """What becomes of an ordinary question that its own chunk does not answer: it is kept with a mark, kept as a question
@@ -83,7 +83,7 @@ class Generated:
 
 
 @dataclass(frozen=True)
-class Plan:
+class GenerationPlan:
     """The remaining work.
 
     Attributes:
@@ -97,7 +97,7 @@ class Plan:
     dropped: int
 
 
-def plan_of(tasks: Sequence[QuestionTask], journal: Journal) -> Plan:
+def plan_of(tasks: Sequence[QuestionTask], journal: Journal) -> GenerationPlan:
     """Return what is left to do.
 
     Args:
@@ -112,7 +112,7 @@ def plan_of(tasks: Sequence[QuestionTask], journal: Journal) -> Plan:
         tokens += waiting * (_PROMPT_TOKENS + task.characters // _CHARACTERS_PER_TOKEN)
     wanted = {task.draft for task in tasks}
     dropped = sum(key.startswith("draft/") and key not in wanted for key in journal.keys())  # noqa: SIM118 - not a mapping
-    return Plan(calls, tokens, dropped)
+    return GenerationPlan(calls, tokens, dropped)
 
 
 def work_of(judge: Judge) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def _question(pair: dict[str, str], task: QuestionTask, *, is_marked: bool, is_a
         style=pair["style"],
         chunk=chunk.text if has_answer else None,
         answerable=is_answerable,
-        more_chunks=tuple(Target(id=other.id, text=other.text, document=other.document) for other in task.others)
+        more_chunks=tuple(TargetText(id=other.id, text=other.text, document=other.document) for other in task.others)
         if has_answer
         else (),
         second_look="unanswered" if is_marked else None,

@@ -14,7 +14,7 @@ from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.distinct import distinct
 from rageval_hooks.offline.records.columns import ColumnMap, Fields, canonical, check_columns, take_fields
 from rageval_hooks.offline.records.formats.base import BadRow
-from rageval_hooks.offline.records.record import Record, Target, holds_turn
+from rageval_hooks.offline.records.record import Record, TargetText, holds_turn
 from rageval_hooks.offline.records.rows import about_question, explain, passages_of, query_in, reference_in
 from rageval_hooks.offline.records.source import RowSource
 from rageval_hooks.offline.records.values import is_missing, unpacked
@@ -59,7 +59,7 @@ class GoldenQuestion(Data):
     style: Text | None = None
     chunk: Text | None = None
     answerable: bool = True
-    more_chunks: tuple[Target, ...] = ()
+    more_chunks: tuple[TargetText, ...] = ()
     second_look: Text | None = None
 
 
@@ -184,7 +184,7 @@ def _reference(fields: Fields) -> str | None:
     return None
 
 
-def _more_chunks(value: Any) -> tuple[Target, ...]:
+def _more_chunks(value: Any) -> tuple[TargetText, ...]:
     """Return the further chunks of a multi-hop question.
 
     Raises:
@@ -194,7 +194,7 @@ def _more_chunks(value: Any) -> tuple[Target, ...]:
     if is_missing(value):
         return ()
     try:
-        return tuple(Target.model_validate(item) for item in value)
+        return tuple(TargetText.model_validate(item) for item in value)
     except (TypeError, ValidationError):
         raise TurnError("more_chunks must be a list of objects with id, text and document") from None
 
