@@ -35,7 +35,10 @@ def test_the_scores_are_annotations_in_phoenix(way: str, phoenix: Phoenix) -> No
     assert len({span["context"]["trace_id"] for span in spans}) == 1
     [turn] = [span for span in spans if span["parent_id"] is None]
     assert turn["name"] == "rag RunnableSequence"
-    annotations = fetch(phoenix, f"{project}/span_annotations", span_ids=turn["context"]["span_id"])
+    [verdict] = fetch(phoenix, f"{project}/span_annotations", span_ids=turn["context"]["span_id"])
+    assert (verdict["name"], verdict["result"]["label"]) == ("verdict", "bad")
+    assert "September 2018" in verdict["result"]["explanation"]
+    annotations = fetch(phoenix, f"{project}/trace_annotations", trace_ids=turn["context"]["trace_id"])
     found = {annotation["name"]: annotation["result"] for annotation in annotations}
     assert (found["unsupported_facts"]["score"], found["unsupported_facts"]["label"]) == (1, "fail")
     assert "September 2018" in found["unsupported_facts"]["explanation"]
