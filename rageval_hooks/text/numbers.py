@@ -340,9 +340,10 @@ def _literal_values(run: list[re.Match[str]]) -> Iterator[_Number]:
 
 
 def _literal_parts(literal: str) -> tuple[str, ...]:
-    # "12:30" has the numbers 12 and 30.
-    if ":" in literal:
-        return tuple(chain.from_iterable(map(number_readings, literal.split(":"))))
+    # "12:30" has the numbers 12 and 30; "1,2,3", which is no number with groups, is a list.
+    is_list = "," in number_readings(literal)[0]
+    if ":" in literal or is_list:
+        return tuple(chain.from_iterable(map(number_readings, literal.split("," if is_list else ":"))))
     return tuple(chain.from_iterable(numbers_apart(literal)))
 
 

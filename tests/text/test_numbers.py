@@ -122,6 +122,8 @@ def test_a_row_of_magnitudes_is_no_giant(text: str) -> None:
     [
         ("1.5 million", "1.5", True),
         ("at 10:30", "30", True),
+        ("boxes 1,2,3 and 5", "2", True),
+        ("1,234,567 votes", "234", False),
         ("½ of it", "0.5", True),
         ("2 1/2 cups", "2.5", True),
         ("two and a half", "2.5", True),
