@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property  # noqa: TID251 - not forked
 from typing import Any
 
 import numpy as np

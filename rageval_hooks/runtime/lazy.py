@@ -219,7 +219,7 @@ def _has_ended() -> bool:
 
 
 if TYPE_CHECKING:
-    from functools import cached_property
+    from functools import cached_property  # noqa: TID251 - its type
 else:
 
     class cached_property(Generic[T]):  # noqa: N801 - replaces the class of the same name

@@ -6,9 +6,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.narrowing import is_integer, mapping_or_empty, text_or_empty
 from rageval_hooks.text.limits import scan
 from rageval_hooks.text.sentences import Span

@@ -10,9 +10,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.sentences import sentence_spans
 
 __all__ = ["declines", "says_nothing", "sentence_declines"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.util import find_spec
 from typing import Final, Literal
 
@@ -14,6 +13,7 @@ from rageval_hooks.models import Models, Role
 from rageval_hooks.models.onnx import onnx_is_wanted
 from rageval_hooks.models.sources import missing_files, on_this_machine
 from rageval_hooks.online.build import resolve_metrics
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.settings import Settings
 
 __all__ = ["DoctorFinding", "DoctorOptions", "Setup", "note", "ok", "problem", "warning"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
 
 from rageval_hooks.offline.testsets.chunks import Chunk
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import blank_marks, weighed_lines
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, cycle, islice
 from typing import Literal
@@ -12,6 +11,7 @@ from typing import Literal
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.testsets.chunks import Chunk, spread_order
 from rageval_hooks.offline.testsets.linking import ChunkIndex
+from rageval_hooks.runtime.lazy import cached_property
 
 __all__ = ["Kind", "Mix", "QuestionTask", "tasks_of"]
 

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, AnyStr, ClassVar, cast
 
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.limits import LINE
+from rageval_hooks.runtime.lazy import cached_property
 
 __all__ = ["COMPRESSIONS", "BadRow", "FileFormat", "Row", "SourceFile", "check_file", "inner_suffix", "lines_of"]
 
