@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -18,6 +19,7 @@ from uuid import uuid4
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from pydantic import ValidationError
 
 from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
@@ -28,6 +30,7 @@ from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.fork import delay_forks, reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.suppression import suppressed
+from rageval_hooks.runtime.worker import BoundedQueue, Worker
 from rageval_hooks.settings import Settings
 
 if TYPE_CHECKING:
@@ -67,7 +70,6 @@ _COUNT_SECONDS: Final = 5.0
 """Seconds between two counts of what waits at the broker."""
 
 _IDLE_SECONDS: Final = 1.0
-"""Without jobs, the thread looks after this time whether the broker is back for those in the spool."""
 
 _BATCH: Final = 50
 
@@ -75,10 +77,8 @@ _BATCH: Final = 50
 def celery_app(settings: Settings) -> Celery:
     """Return a Celery application for the jobs of this package.
 
-    ``CELERY_CONFIG_MODULE`` names a module with Celery's own settings, which come before these.
-
     Args:
-        settings: they name the broker.
+        settings: they name the broker, and perhaps a module with Celery's own settings.
 
     Raises:
         ConfigurationError: no broker is named.
@@ -91,26 +91,32 @@ def celery_app(settings: Settings) -> Celery:
     app = Celery("rageval_hooks", set_as_current=False)
     app.add_defaults(
         {
-            "broker_url": settings.broker.get_secret_value(),
             # A broker that is down is found out in seconds; the dispatcher tries again.
             "broker_connection_timeout": 4.0,
             "broker_connection_retry_on_startup": True,
-            "task_default_queue": QUEUE,
-            "task_ignore_result": True,
-            # Never pickle: a job is plain data.
-            "task_serializer": "json",
-            "accept_content": ["json"],
-            # A worker that dies gives its jobs back. The scores of a repeated job have the same ids.
-            "task_acks_late": True,
-            "task_reject_on_worker_lost": True,
-            "worker_prefetch_multiplier": 1,
             # Redis gives a job to another worker after this time. A judge takes seconds.
             "broker_transport_options": {"visibility_timeout": 600, "socket_connect_timeout": 4, "socket_timeout": 30},
+            "worker_prefetch_multiplier": 1,
             # The host's logging stays as it is in the worker, too.
             "worker_hijack_root_logger": False,
         }
     )
-    app.config_from_envvar("CELERY_CONFIG_MODULE", silent=True, force=True)
+    if settings.celery_config is not None:
+        app.config_from_object(settings.celery_config)
+    broker = settings.broker.get_secret_value()
+    app.conf.update(
+        # Not `broker_url`: CELERY_BROKER_URL, which may be that of an application of the host, comes before it.
+        broker_read_url=broker,
+        broker_write_url=broker,
+        task_default_queue=QUEUE,
+        task_ignore_result=True,
+        # Never pickle: a job is plain data.
+        task_serializer="json",
+        accept_content=["json"],
+        # A worker that dies gives its jobs back. The scores of a repeated job have the same ids.
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+    )
     return app
 
 
@@ -123,24 +129,28 @@ class CeleryDispatcher:
     Args:
         settings: the broker, the capacity and the fallback.
         memory: evaluates the jobs that only this process can evaluate.
-        drop: receives jobs that cannot be published, with the reason.
+        worker: the background thread, on which evaluations are exported.
+        drop: receives jobs that cannot be published, with the reason; called on the background thread.
     """
 
-    name = "celery"
-
-    def __init__(self, settings: Settings, memory: Dispatcher, drop: Callable[[Job, str], None]) -> None:
+    def __init__(
+        self, settings: Settings, memory: Dispatcher, worker: Worker, drop: Callable[[Job, str], None]
+    ) -> None:
         self._settings = settings
         self._memory = memory
+        self._worker = worker
         self._drop = drop
+        self._refused = BoundedQueue("refused", settings.queue_size, settings.queue_max_mb * 2**20)
         self._log = RateLimitedLogger(_logger)
         self.reset_after_fork()
         reset_in_child(self)
-        EXIT_DRAIN.add(self.flush, "evaluate", lambda: bool(self._jobs))
+        EXIT_DRAIN.add(self.shutdown, "evaluate", lambda: bool(self._jobs))
 
     def reset_after_fork(self) -> None:
         """Start with nothing: the parent publishes its own jobs, on its own connections."""
         self._app = celery_app(self._settings)
         self._jobs: deque[Job] = deque()
+        self._bytes = 0
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -160,10 +170,12 @@ class CeleryDispatcher:
         if in_memory or job.bound_to_process:
             return self._memory.submit(job, analysis=analysis, in_memory=True)
         with self._changed:
-            if self._closed or len(self._jobs) >= self._settings.queue_size:
+            has_room = not self._jobs or self._bytes + job.turn.size <= self._settings.queue_max_mb * 2**20
+            if self._closed or len(self._jobs) >= self._settings.queue_size or not has_room:
                 self._counts["dropped"] += 1
                 return False
             self._jobs.append(job)
+            self._bytes += job.turn.size
             if self._thread is None:
                 EXIT_DRAIN.register()
                 self._thread = threading.Thread(target=self._run, name="rageval-publish", daemon=True)
@@ -188,9 +200,11 @@ class CeleryDispatcher:
             left = list(self._jobs)
             self._jobs.clear()
             self._changed.notify_all()
+        EXIT_DRAIN.remove(self.shutdown)
+        if left:
+            _logger.warning("rageval-hooks: shut down with %d jobs that no broker took [RAGEVAL-416]", len(left))
         for job in left:
-            self._counts["dropped"] += 1
-            self._drop(job, "the broker could not be reached before the shutdown")
+            self._refuse(job, "dropped", "the broker could not be reached before the shutdown")
         if self._thread is not None:
             self._thread.join(max(0.1, end - time.monotonic()))
         return self._memory.shutdown(max(0.0, end - time.monotonic())) and is_done
@@ -206,13 +220,19 @@ class CeleryDispatcher:
             **self._at_broker,
         }
 
+    def _refuse(self, job: Job, count: str, reason: str) -> None:
+        self._counts[count] += 1
+        self._worker.submit(self._refused, partial(self._drop, job, reason), job.turn.size)
+
     # -- on the publishing thread
 
     def _run(self) -> None:
         with suppressed():
             while True:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._closed or bool(self._jobs), _IDLE_SECONDS)
+                    # With jobs in the spool it looks from time to time whether the broker is back.
+                    pause = _IDLE_SECONDS if self._stored else None
+                    self._changed.wait_for(lambda: self._closed or bool(self._jobs), pause)
                     if self._closed:
                         break
                     job = self._jobs[0] if self._jobs else None
@@ -254,6 +274,7 @@ class CeleryDispatcher:
         with self._changed:
             if self._jobs and self._jobs[0] is job:  # a shutdown may have taken it
                 self._jobs.popleft()
+                self._bytes -= job.turn.size
             self._changed.notify_all()
 
     def _publish(self, job: Job, key: str, content: str) -> bool:
@@ -263,8 +284,11 @@ class CeleryDispatcher:
             Exception: the broker cannot be reached.
         """
         if len(content) > _MOST_BYTES:
-            self._counts["too_large"] += 1
-            self._drop(job, f"the job has {len(content) / 2**20:.0f} MiB, and brokers take {_MOST_BYTES / 2**20:.0f}")
+            self._refuse(
+                job,
+                "too_large",
+                f"the job has {len(content) / 2**20:.0f} MiB, and brokers take {_MOST_BYTES / 2**20:.0f}",
+            )
             return False
         # With this context an instrumentor of Celery adds the task to the turn's trace, and begins none of its own.
         context = _context_of(job)
@@ -288,8 +312,7 @@ class CeleryDispatcher:
             self._log.warn("spool", "jobs for the broker cannot be stored: %s [RAGEVAL-414]", type(error).__name__)
             outcome = "refused"
         if outcome == "refused":
-            self._counts["dropped"] += 1
-            self._drop(job, "the broker cannot be reached, and the spool is full or cannot be used")
+            self._refuse(job, "dropped", "the broker cannot be reached, and the spool is full or cannot be used")
         else:
             self._counts["stored"] += 1
             self._stored += 1
@@ -307,17 +330,30 @@ class CeleryDispatcher:
             if not claimed:
                 self._stored = 0
                 return
+            finished, unreadable = list[int](), list[int]()
             try:
                 for stored in claimed:
-                    self._publish(Job.model_validate_json(stored.text), stored.key, stored.text)
+                    try:
+                        job = Job.model_validate_json(stored.text)
+                    except ValidationError:
+                        unreadable.append(stored.id)
+                        continue
+                    self._publish(job, stored.key, stored.text)
                     self._counts["published"] += 1
+                    finished.append(stored.id)
             except Exception:
                 with delay_forks(), file.session(), file.transaction():
                     file.release_all()
                 raise
             with delay_forks(), file.session(), file.transaction():
-                for stored in claimed:
-                    file.finish(stored.id)
+                for number in finished:
+                    file.finish(number)
+                for number in unreadable:
+                    file.set_aside(number)
+            if unreadable:
+                _logger.warning(
+                    "rageval-hooks: %d jobs of the spool cannot be read, and stay [RAGEVAL-417]", len(unreadable)
+                )
 
 
 def _context_of(job: Job) -> Context:
@@ -351,9 +387,10 @@ def failed_reasons(app: Celery, limit: int = 1000) -> Counter[str]:
     reasons = Counter[str]()
     total = message_count(app, FAILED_QUEUE)
     with app.connection_for_read() as connection, connection.SimpleQueue(FAILED_QUEUE) as failed:
-        for _ in range(min(limit, total)):
-            # Not acknowledged: the broker puts it back when the connection is closed.
-            reasons[str(failed.get(timeout=5).payload.get("reason"))] += 1
+        messages = [failed.get(timeout=5) for _ in range(min(limit, total))]
+        for message in messages:
+            reasons[str(message.payload.get("reason"))] += 1
+            message.requeue()
     return reasons
 
 

@@ -107,8 +107,8 @@ class ThreadDispatcher:
         end = time.monotonic() + timeout
         done = self.flush(timeout)
         self._closed = True
-        if not done:
-            undone = self._queue.pending
+        undone = self._queue.pending
+        if not done and undone:
             _logger.warning("rageval-hooks: shut down with %d turns not fully evaluated [RAGEVAL-603]", undone)
             self.give_up(end - time.monotonic())
         return done

@@ -259,7 +259,7 @@ class Pipeline:
         if settings.dispatch != "spool":
             capacity = settings.queue_size
             memory = ThreadDispatcher(engine, worker, self._arrive, self._drop, capacity, self._max_bytes, counters)
-            return CeleryDispatcher(settings, memory, self._drop) if settings.dispatch == "celery" else memory
+            return CeleryDispatcher(settings, memory, worker, self._drop) if settings.dispatch == "celery" else memory
         flush, interval = partial(self._delivery.flush, reader="spool"), self._delivery.flush_interval
         spool = SpoolDispatcher(engine, worker, self._arrive, self._drop, flush, interval, settings, counters)
         if settings.enabled:

@@ -102,6 +102,7 @@ class Settings(BaseSettings):
         broker: URL of the broker for ``celery``, such as ``redis://host:6379/0`` or ``amqp://host``.
         broker_fallback: where jobs wait while the broker is down: ``memory``, at most ``queue_size`` of them, or
             ``spool``, the file of ``spool_path``.
+        celery_config: name of a module with Celery's own settings for these jobs.
         spool_path: the file of the spool. Processes with the same judge and exporters may share it.
         spool_max_mb: size of that file, in MiB. When it is full, new turns are not judged; they are counted, and their
             traces say so.
@@ -173,6 +174,7 @@ class Settings(BaseSettings):
     )
     broker: SecretStr | None = Field(default=None, description="a broker's URL, such as redis://host:6379/0")
     broker_fallback: Literal["memory", "spool"] = Field(default="memory", description="'memory' or 'spool'")
+    celery_config: str | None = Field(default=None, min_length=1, description="a module, such as 'celery_settings'")
     spool_path: str = Field(default="rageval-spool.db", min_length=1, description="a path")
     spool_max_mb: Number = Field(default=512.0, ge=1, allow_inf_nan=False, description="MiB, 1 or more")
     spool_lease: Number = Field(default=30.0, ge=0.5, allow_inf_nan=False, description="seconds, 0.5 or more")

@@ -120,7 +120,7 @@ class Team:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_"))}
         self.environment = {
             **kept,
-            "CELERY_CONFIG_MODULE": "fast_retries",
+            "RAGEVAL_CELERY_CONFIG": "fast_retries",
             "NO_PROXY": "*",
             "OPENAI_API_KEY": "sk-test",
             "OPENAI_BASE_URL": judge.url,

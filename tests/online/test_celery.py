@@ -1,0 +1,199 @@
+"""``dispatch="celery"`` with the broker in this process. Real brokers and workers: tests/e2e/test_workers.py."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rageval_hooks.judges.base import Judge
+from rageval_hooks.online.celery import FAILED_QUEUE, QUEUE, celery_app, failed_reasons, message_count, resend_failed
+from rageval_hooks.online.job import Job, MetricSpec
+from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.runtime.threads import wait_until
+from rageval_hooks.score import Failed, Skipped
+from rageval_hooks.settings import Settings
+from rageval_hooks.testing import FakeJudge, InMemoryExporter
+from rageval_hooks.turn import Passage, SpanReference, Turn
+from tests.judges.server import JudgeServer, answer, error
+from tests.online.test_judge_stage import LABELS, judge_of
+
+pytest.importorskip("celery", reason='no Celery: pip install "rageval-hooks[celery]"')
+from kombu.transport.memory import Transport
+
+BROKER = "memory://"
+DOWN = "redis://127.0.0.1:1/0"
+SPAN = SpanReference(trace_id="0af7651916cd43dd8448eb211c80319c", span_id="b7ad6b7169203331")
+
+
+@pytest.fixture(autouse=True)
+def empty_broker() -> Iterator[None]:
+    yield
+    Transport.Channel.queues.clear()
+    Transport.global_state.clear()
+
+
+def turn(number: int = 0, passage: str = "The pier was opened in 2018.") -> Turn:
+    passages = (Passage(text=passage),)
+    return Turn(id=str(number), query="When?", passages=passages, response="It was opened in 2018.", span=SPAN)
+
+
+def run(turns: list[Turn], *, broker: str = BROKER, seconds: float = 10, **settings: Any) -> tuple[Any, dict[str, Any]]:
+    """Let a pipeline take turns and end; return its exporter and the counters of its dispatcher."""
+    exporter = InMemoryExporter()
+    given: dict[str, Any] = {"judge": FakeJudge(), "metrics": ["latency", "trace"], **settings}
+    pipeline = Pipeline.build(dispatch="celery", broker=broker, exporters=[exporter], **given)
+    for one in turns:
+        pipeline.submit(one)
+        wait_until(
+            lambda: pipeline.stats()["in_progress"] == pipeline.stats()["queues"]["export"]["pending"] == 0, seconds
+        )
+    pipeline.flush(seconds)
+    pipeline.shutdown(seconds)
+    return exporter, pipeline.stats()["queues"]["evaluate"]
+
+
+def messages(queue: str = QUEUE) -> list[Any]:
+    """Take the messages that wait at the broker."""
+    app = celery_app(Settings.build(broker=BROKER))
+    count = message_count(app, queue)
+    with app.connection_for_read() as connection, connection.SimpleQueue(queue) as waiting:
+        taken = [waiting.get(timeout=5) for _ in range(count)]
+        for message in taken:
+            message.ack()
+    return taken
+
+
+def jobs() -> list[Job]:
+    return [Job.model_validate_json(message.payload[1]["job"]) for message in messages()]
+
+
+def late(exporter: InMemoryExporter) -> list[Any]:
+    return [result for item in exporter.evaluations if item.stage == "background" for result in item.results]
+
+
+def test_a_job_is_json_with_the_context_of_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable of another Celery application in the process names another broker."""
+    monkeypatch.setenv("CELERY_BROKER_URL", DOWN)
+    exporter, stats = run([turn()])
+
+    assert [item.stage for item in exporter.evaluations] == ["inline"]
+    assert (stats["published"], stats["pending"], stats["dropped"]) == (1, 0, 0)
+    [message] = messages()
+    assert message.content_type == "application/json"
+    assert message.headers["traceparent"] == f"00-{SPAN.trace_id}-{SPAN.span_id}-01"
+    job = Job.model_validate_json(message.payload[1]["job"])
+    assert job.names == ("trace",)
+    assert message.headers["id"] == job.key
+
+
+def test_redacted_texts_are_published_and_local_scores_stay() -> None:
+    secret = turn(passage="Write to anna.smith@example.org. The pier was opened in 2018.")
+    exporter, _ = run([secret], redact=True, inline_budget_ms=0, metrics=["groundedness", "trace"], models="lexical")
+
+    [job] = jobs()
+    assert job.names == ("trace",)
+    assert "anna.smith" not in job.model_dump_json()
+    assert [result.name for result in late(exporter)] == ["groundedness"]
+
+
+def test_a_job_that_no_broker_takes_is_refused() -> None:
+    exporter, stats = run([turn(passage="x" * (16 * 2**20))])
+
+    assert (stats["too_large"], stats["published"]) == (1, 0)
+    [result] = late(exporter)
+    assert isinstance(result, Skipped)
+    assert result.reason == "the job has 16 MiB, and brokers take 15"
+
+
+def test_jobs_that_are_left_at_the_end_are_counted_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    exporter, stats = run([turn(n) for n in range(3)], broker=DOWN, seconds=1, queue_size=2)
+
+    assert stats["dropped"] == 3
+    assert {result.reason for result in late(exporter)} == {
+        "the queue is full: 2 turns wait for evaluation",
+        "the broker could not be reached before the shutdown",
+    }
+    assert "shut down with 2 jobs that no broker took [RAGEVAL-416]" in caplog.text
+
+
+def test_large_jobs_wait_only_as_far_as_there_is_memory() -> None:
+    large = [turn(n, passage="x" * 700_000) for n in range(3)]
+    _, stats = run(large, broker=DOWN, seconds=1, queue_max_mb=1)
+
+    assert stats["dropped"] == 3  # two had no room, one was left
+
+
+def test_the_spool_keeps_jobs_until_a_broker_is_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One that cannot be read stays, and does not hold up the others."""
+    spool = {"broker_fallback": "spool", "spool_path": str(tmp_path / "spool.db")}
+    _, stats = run([turn(n) for n in range(3)], broker=DOWN, **spool)
+    assert (stats["stored"], stats["dropped"], stats["pending"]) == (3, 0, 0)
+    with sqlite3.connect(tmp_path / "spool.db") as database:
+        database.execute("UPDATE texts SET job = '{}' WHERE id = (SELECT MIN(id) FROM texts)")
+
+    pipeline = Pipeline.build(
+        dispatch="celery", broker=BROKER, exporters=[InMemoryExporter()], judge=FakeJudge(), metrics=["trace"], **spool
+    )
+    pipeline.submit(turn(3))
+    pipeline.flush(10)
+    wait_until(lambda: pipeline.stats()["queues"]["evaluate"]["published"] == 3, 10)
+    pipeline.shutdown(10)
+
+    assert sorted(job.turn.id for job in jobs()) == ["1", "2", "3"]
+    assert "1 jobs of the spool cannot be read, and stay [RAGEVAL-417]" in caplog.text
+    with sqlite3.connect(tmp_path / "spool.db") as database:
+        assert database.execute("SELECT waiting FROM jobs").fetchall() == [(-1,)]
+
+
+def test_without_celery_settings_of_its_own_a_module_gives_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "settings_of_a_team.py").write_text("task_time_limit = 7\ntask_serializer = 'pickle'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    app = celery_app(Settings.build(broker=BROKER, celery_config="settings_of_a_team"))
+
+    assert (app.conf.task_time_limit, app.conf.task_serializer) == (7, "json")
+
+
+def test_failed_jobs_are_listed_and_resent() -> None:
+    app = celery_app(Settings.build(broker=BROKER))
+    with app.connection_for_write() as connection, connection.SimpleQueue(FAILED_QUEUE) as failed:
+        for reason in ("unavailable", "unavailable", "rate_limited"):
+            failed.put({"format": 1, "job": "{}", "results": [], "reason": reason})
+
+    assert failed_reasons(app) == {"unavailable": 2, "rate_limited": 1}
+    assert message_count(app, FAILED_QUEUE) == 3
+    assert resend_failed(app) == 3
+    assert (message_count(app, FAILED_QUEUE), message_count(app, QUEUE)) == (0, 3)
+    assert messages()[0].payload[1] == {"format": 1, "job": "{}", "results": []}
+
+
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_a_worker_tries_again_what_may_pass(gives_up: bool) -> None:
+    """The local scores of the first attempt are delivered; the judge's wait for the next one, or are failed."""
+    exporter = InMemoryExporter()
+    job = Job(
+        turn=turn(),
+        metrics=(MetricSpec(name="latency", reference="latency"), MetricSpec(name="trace", reference="trace")),
+    )
+    with JudgeServer() as server:
+        server.then(error(503, "overloaded"))
+        server.otherwise(answer(LABELS))
+        judge: Judge = judge_of(server, max_retries=0)
+        pipeline = Pipeline.build(exporters=[exporter], judge=judge, metrics=["latency", "trace"])
+        run = pipeline.run_job(job, timeout=10, gives_up=gives_up)
+        names = [result.name for result in late(exporter) if isinstance(result, Failed)]
+        again = pipeline.run_job(run.rest, timeout=10, gives_up=True)
+        pipeline.shutdown(10)
+
+    assert run.is_delivered
+    assert run.problem is not None
+    assert run.problem.startswith("unavailable: ")
+    assert run.rest.names == ("trace",)
+    assert names == (["trace"] if gives_up else [])
+    assert again.problem is None
+    assert "trace.adherence" in {result.name for result in late(exporter)}
