@@ -19,7 +19,7 @@ __all__ = ["ForkSafeLock", "Forkable", "delay_forks", "is_fork_waiting", "reset_
 
 _logger = logging.getLogger(__name__)
 
-_LONGEST_DELAY = 0.1
+_LONGEST_DELAY = 0.09
 """Seconds that a fork waits for us, at most."""
 _POLL = 0.002
 
