@@ -266,6 +266,7 @@ class Worker:
             except BaseException:  # whatever it was, the thread continues
                 self._ended(queue, size, is_failed=True)
             else:
+                del work  # it refers to its pipeline, which may be dropped as soon as nothing is pending
                 if coroutine is None:
                     self._ended(queue, size)
                 else:
