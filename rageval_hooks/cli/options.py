@@ -67,7 +67,7 @@ JudgeOptionTexts = Annotated[
     ),
 ]
 MaxCalls = Annotated[
-    int | None, typer.Option("--max-calls", min=0, help="Requests to the judge, at most; the rest is left out.")
+    int | None, typer.Option("--max-calls", min=0, help="The most requests to the judge; then judging stops.")
 ]
 MaxCost = Annotated[float | None, typer.Option("--max-cost", min=0, metavar="USD", help="USD for the judge, at most.")]
 ColumnNames = Annotated[

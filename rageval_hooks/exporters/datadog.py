@@ -152,7 +152,7 @@ class DatadogAutoExporter(DatadogExporter):
 
 
 class DatadogServer(ScoreServer):
-    """The intake of evaluation metrics, or the agent, which has a key of its own.
+    """The endpoint for evaluation metrics: Datadog's intake, or an agent, which sends its own key.
 
     Args:
         url: the base URL.

@@ -58,7 +58,7 @@ _REPLACED = frozenset({"$defs", "const", "oneOf"})
 # For example <think> and </think>
 _TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
 # A text in JSON, or a boolean.
-# A string that does not end goes to the end of the text, so that its quotes are not looked at one by one.
+# An unterminated string extends to the end of the text. Trying each of its quotes would take quadratic time.
 _STRING_OR_BOOLEAN = re.compile(r'"(?:[^"\\]|\\.)*"?|\b(?:true|false)\b')
 _NUMBER_ERRORS = ("int_", "float_", "decimal_")
 # Each malformed object costs a scan of the text before it, since the decoder counts lines for its message.

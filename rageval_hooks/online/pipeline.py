@@ -91,7 +91,7 @@ class JobRun(NamedTuple):
     Attributes:
         evaluations: the results.
         is_delivered: True if the exporters have delivered them.
-        rest: the job with the metrics that the judge could not answer now; without metrics if there are none.
+        rest: the job with the metrics that the judge could not answer now; no metrics if it answered all.
         problem: why something is left; None if nothing is.
     """
 

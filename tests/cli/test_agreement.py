@@ -147,7 +147,7 @@ def test_the_alarm_is_measured(tmp_path: Path) -> None:
 
 
 def test_the_verdict_is_measured_as_an_alarm(tmp_path: Path) -> None:
-    """It comes first, whatever its AUROC. A bad verdict is the alarm, a doubtful one is none; declined has none."""
+    """The verdict comes first, whatever its AUROC. Only `bad` counts as an alarm; declined answers are left out."""
     verdicts = ["bad", "bad", "good", "doubtful", "bad", "good", "good", "doubtful", "good", "declined"]
     values = {"good": 1.0, "doubtful": 0.5, "bad": 0.0}
     lines = []

@@ -91,7 +91,7 @@ class PlacedResult:
 
     @property
     def explanation(self) -> str | None:
-        """Why the score is what it is, or why there is none."""
+        """The explanation of the score, or the reason why it is missing."""
         return self.result.explanation if isinstance(self.result, Score) else self.result.reason
 
     @property

@@ -91,7 +91,7 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
     A pool's threads would be joined at exit, and a question without an end would keep the process alive.
     """
     future: Future[Any] = Future()
-    # After its time a question is abandoned; its future is not cancelled, and nobody waits for it.
+    # After the timeout a question is abandoned: its future is neither cancelled nor awaited.
     future.set_running_or_notify_cancel()
 
     def work() -> None:

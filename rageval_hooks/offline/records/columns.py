@@ -300,7 +300,7 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
 
 
 def _inside(name: str, row: Mapping[str, Any], used: Collection[str]) -> tuple[str, str, Any] | None:
-    """Return the column, the path and the value of a field that another tool nests; None if there is none."""
+    """Return the column, the path and the value of a field that another tool nests; None without such a field."""
     if name not in _CONTAINERS:
         return None
     places: dict[tuple[str, str], tuple[str, str, Any]] = {}

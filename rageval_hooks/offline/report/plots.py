@@ -250,7 +250,7 @@ def draw(panels: Sequence[Panel], heading: str = "", files: Sequence[str] = ()) 
     Args:
         panels: at least one.
         heading: a line above the legend.
-        files: names for a legend of the colours; without them there is none.
+        files: names for the legend of the colours; no legend without them.
     """
     # The overview has many rows, and a line for itself.
     small = [panel for panel in panels if panel.kind != "overview"]

@@ -144,7 +144,7 @@ class ScoredFile:
         unranked: turns with a target whose rank is unknown.
         unanswerable: turns whose question is marked as unanswerable.
         documents: names of the source documents, each with its number.
-        unscored: the scores that a file of responses has although nobody scored it.
+        unscored: scores in a file of responses that `rageval-hooks score` has not scored.
         bad: number of rows that could not be used.
         bad_rows: the first few of them, with their lines.
         questions: per record, the number of its question. This and what follows is there after :meth:`finish`.

@@ -104,7 +104,7 @@ def to_tables(report: Report) -> list[Table]:
 
 
 def file_tables(file: FileReport) -> list[Table]:
-    """Return the tables of one file. One that has nothing to show, such as ranks, is left out."""
+    """Return the tables of one file, without empty ones, such as ranks without targets."""
     tables = (_scores(file), _ranks(file), _repeats(file), _similarity(file), _documents(file), _worst(file))
     return [table for table in tables if table.rows]
 

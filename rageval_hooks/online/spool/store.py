@@ -165,7 +165,7 @@ class SpoolFile:
 
     def _create(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        # Whoever may write to the directory could have us change the permissions of any file of ours.
+        # Another user who can write to the directory could otherwise change the permissions of any of our files.
         if self.path.is_symlink():
             raise OSError(errno.ELOOP, "it is a symbolic link", str(self.path))
         # Created here and not by SQLite, which would use the umask. Its log files have the permissions of this one.
