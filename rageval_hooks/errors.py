@@ -30,29 +30,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-__all__ = [
-    "ConfigurationError",
-    "ExportError",
-    "InputTooLargeError",
-    "JudgeAnswerError",
-    "JudgeError",
-    "JudgeRateLimitedError",
-    "JudgeRefusedError",
-    "JudgeRejectedError",
-    "JudgeTooLargeError",
-    "JudgeTruncatedError",
-    "JudgeUnavailableError",
-    "MissingDependencyError",
-    "ModelNotReadyError",
-    "ModelUnavailableError",
-    "OverBudgetError",
-    "RagevalError",
-    "TurnError",
-    "UnknownNameError",
-    "model_requires",
-    "requires",
-]
-
 
 class RagevalError(Exception):
     """Base of every exception that this library raises on purpose."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rageval_hooks.online.pipeline import Pipeline
     from rageval_hooks.settings import ModelSettings
 
-__all__ = ["ascore_dataset", "evaluate", "evaluate_conversation", "score_dataset"]
-
 
 def evaluate(
     turn: Turn | Mapping[str, Any],

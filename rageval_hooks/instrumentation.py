@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rageval_hooks.privacy import Redact
     from rageval_hooks.settings import ModelSettings, SpanSelection
 
-__all__ = ["Instrumentation", "instrument", "is_instrumented", "shutdown_current"]
 
 _logger = logging.getLogger(__name__)
 

@@ -6,8 +6,6 @@ from pydantic import Field
 
 from rageval_hooks.runtime.jsonable import Data, Text
 
-__all__ = ["Message", "PromptTemplate", "ToolCall"]
-
 
 class ToolCall(Data):
     """A call of a tool that a model asked for.

@@ -13,8 +13,6 @@ from typing import Any, Generic, TypeVar
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 
-__all__ = ["Registry"]
-
 T = TypeVar("T")
 
 

@@ -12,23 +12,6 @@ from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.turn import Turn
 from rageval_hooks.turn_html import HtmlScoreRow, turn_html, unsupported_in
 
-__all__ = [
-    "VERDICT",
-    "Annotator",
-    "Evaluation",
-    "Failed",
-    "Result",
-    "Score",
-    "Skipped",
-    "Stage",
-    "Target",
-    "is_about_turn",
-    "judge_details",
-    "metric_of",
-    "verdict_first",
-    "why_missing",
-]
-
 Annotator = Literal["CODE", "LLM", "HUMAN"]
 Stage = Literal["inline", "background"]
 

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 from rageval_hooks.turn import Passage, Turn
 
-__all__ = ["HtmlScoreRow", "html_table", "turn_html", "unsupported_in"]
-
 # A sentence whose number is below this is shown as not supported.
 _UNSUPPORTED = 0.5
 _LONGEST = 4_000

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span
 
-__all__ = ["ErrorInfo", "Passage", "SpanReference", "Step", "StepKind", "Timing", "Usage", "UsageSource"]
 
 StepKind = Literal["chain", "agent", "retriever", "reranker", "embedding", "llm", "tool", "prompt", "parser"]
 UsageSource = Literal["provider", "tiktoken", "characters"]

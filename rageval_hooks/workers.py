@@ -22,7 +22,6 @@ from rageval_hooks.settings import Settings
 if TYPE_CHECKING:
     from celery import Celery, Task
 
-__all__ = ["app"]
 
 _logger = logging.getLogger(__name__)
 

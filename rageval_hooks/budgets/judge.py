@@ -29,8 +29,6 @@ from rageval_hooks.judges.concurrency import PerLoop
 from rageval_hooks.judges.remote import RemoteJudge
 from rageval_hooks.runtime.fork import ForkSafeLock
 
-__all__ = ["BudgetUsedUpError", "SharedBudgetJudge", "with_budget"]
-
 _logger = logging.getLogger(__name__)
 T = TypeVar("T", bound=BaseModel)
 R = TypeVar("R")

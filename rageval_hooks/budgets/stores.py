@@ -19,18 +19,6 @@ from rageval_hooks.runtime.sqlite_file import use_file
 if TYPE_CHECKING:
     import redis
 
-__all__ = [
-    "BudgetStore",
-    "BudgetUnavailableError",
-    "Counted",
-    "Limit",
-    "RedisBudget",
-    "Refusal",
-    "SQLiteBudget",
-    "Unit",
-    "open_store",
-    "parse_limits",
-]
 
 Unit = Literal["calls", "tokens", "usd"]
 

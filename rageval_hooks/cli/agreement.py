@@ -15,8 +15,6 @@ from rageval_hooks.errors import ConfigurationError
 if TYPE_CHECKING:
     from rageval_hooks.offline.agreement import LabelledRow
 
-__all__ = ["agreement"]
-
 
 _MOST_BAD_ROWS = 3
 

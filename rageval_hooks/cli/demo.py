@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["demo"]
-
 
 class Tier(StrEnum):
     """The models that compute the scores."""

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rageval_hooks.offline.testsets import Chunk, ChunkIndex, Generated, GenerationPlan, QuestionTask, Unanswered
     from rageval_hooks.privacy import PrivacyPolicy
 
-__all__ = ["generate"]
 
 _OUTPUT_TOKENS: Final = 60
 """Of one answer of the judge, for the estimate of the cost."""

@@ -8,8 +8,6 @@ import typer
 
 from rageval_hooks.errors import ExportError, requires
 
-__all__ = ["jobs"]
-
 
 def jobs(
     broker: Annotated[

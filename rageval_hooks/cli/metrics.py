@@ -16,8 +16,6 @@ from rageval_hooks.metrics.base import REGISTRY, Metric, ScoreDefinition, Thresh
 from rageval_hooks.metrics.support.plan import SharedCall, TurnSize, plan_calls
 from rageval_hooks.text.wording import counted
 
-__all__ = ["metrics"]
-
 # The order of the list: what needs no judge comes first.
 _FAMILIES = ("local", "judge", "retrieval", "generation", "reference", "consistency", "usage")
 _COLUMNS = ("score", "metric", "family", "better", "range", "passes", "needs", "models", "calls", "source", "meaning")

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rageval_hooks.settings import ModelSettings
     from rageval_hooks.turn import Turn
 
-__all__ = ["models"]
 
 models = typer.Typer(no_args_is_help=True, help="List the local models, or measure how fast they are on this machine.")
 

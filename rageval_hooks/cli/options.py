@@ -7,30 +7,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = [
-    "AsJson",
-    "BadRowsFile",
-    "BertScoreLanguage",
-    "BertScoreLayer",
-    "BertScoreModel",
-    "BertScoreRescale",
-    "ColumnNames",
-    "DryRun",
-    "Encoding",
-    "JudgeName",
-    "JudgeOptionTexts",
-    "Level",
-    "LowerIsBetter",
-    "MaxCalls",
-    "MaxCost",
-    "Metrics",
-    "ModelNames",
-    "Resamples",
-    "Restart",
-    "Seed",
-    "split_names",
-]
-
 Metrics = Annotated[
     str | None, typer.Option("--metrics", metavar="NAMES", help="Only these scores, such as groundedness,cost.")
 ]

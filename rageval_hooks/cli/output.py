@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from rageval_hooks.offline.records.record import Record
     from rageval_hooks.offline.report import BertScore
 
-__all__ = [
-    "check_output",
-    "is_same_file",
-    "load_encoder",
-    "print_columns",
-    "resumable",
-    "say",
-    "watch_records",
-    "write_file",
-]
 
 # As shells report a process that SIGINT ended: 128 + 2.
 _INTERRUPTED = 130

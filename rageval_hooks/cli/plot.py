@@ -23,8 +23,6 @@ from rageval_hooks.cli.options import (
 from rageval_hooks.cli.output import check_output, load_encoder, say, watch_records, write_file
 from rageval_hooks.errors import ConfigurationError
 
-__all__ = ["plot"]
-
 _SUFFIXES = (".png", ".svg")
 
 

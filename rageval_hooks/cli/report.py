@@ -27,8 +27,6 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.settings import Settings
 
-__all__ = ["report"]
-
 
 class Format(StrEnum):
     """The format of a report."""

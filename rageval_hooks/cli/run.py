@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from rageval_hooks.offline.testsets import GoldenQuestion
     from rageval_hooks.privacy import PrivacyPolicy
 
-__all__ = ["run", "run_app"]
-
 
 def run(
     data: Annotated[Path, typer.Argument(help="Test set: any file with a column of questions.")],

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from rageval_hooks.offline.report import BertScore
     from rageval_hooks.offline.scoring import Scored
 
-__all__ = ["score"]
-
 
 class Columns(StrEnum):
     """The names of the columns of a CSV output."""

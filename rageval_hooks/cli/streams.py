@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-__all__ = ["for_stream", "forgive_encodings", "survive_closed_pipe"]
-
 
 def forgive_encodings() -> None:
     """Print a question mark for a character that the encoding of a stream lacks, instead of failing."""

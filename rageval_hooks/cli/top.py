@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table
 
-__all__ = ["top"]
 
 _STALE: Final = 10.0
 """Seconds after which a file's process has probably ended."""

@@ -19,8 +19,6 @@ from langchain_core.runnables import Runnable, RunnablePassthrough
 from rageval_hooks.demo.handbook import EXTRACTIVE, HandbookSection, extract, load_handbook, search_in, slip
 from rageval_hooks.models import AnyEmbedder
 
-__all__ = ["ExtractiveModel", "build_application", "build_chain"]
-
 _PROMPT = ChatPromptTemplate.from_messages(
     [
         ("system", "You answer passengers of a ferry company, from these passages alone.\n\n{context}"),

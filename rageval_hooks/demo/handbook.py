@@ -12,17 +12,6 @@ from rageval_hooks.models import AnyEmbedder
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import STOP_WORDS, words
 
-__all__ = [
-    "EXTRACTIVE",
-    "QUESTIONS",
-    "DemoQuestion",
-    "HandbookSection",
-    "extract",
-    "load_handbook",
-    "search_in",
-    "slip",
-]
-
 EXTRACTIVE: Final = "extractive-demo"
 """The model name of the stand-in, which copies sentences of the passages."""
 

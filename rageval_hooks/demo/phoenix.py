@@ -19,8 +19,6 @@ from urllib.request import urlopen
 from rageval_hooks.demo.run import run_demo
 from rageval_hooks.errors import MissingDependencyError, RagevalError
 
-__all__ = ["Phoenix", "phoenix_installed", "serve_phoenix"]
-
 # Seconds; the first start on a slow machine takes half a minute.
 _START = 180.0
 

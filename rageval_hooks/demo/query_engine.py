@@ -19,8 +19,6 @@ from rageval_hooks.demo.handbook import EXTRACTIVE, HandbookSection, extract, lo
 from rageval_hooks.errors import requires
 from rageval_hooks.models import AnyEmbedder
 
-__all__ = ["build_application"]
-
 _QUESTION = "\n\nQuestion: "
 _PROMPT = PromptTemplate(
     "You answer passengers of a ferry company, from these passages alone.\n\n{context_str}" + _QUESTION + "{query_str}"

@@ -33,8 +33,6 @@ from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation, verdict_first
 from rageval_hooks.settings import LEXICAL, ModelSettings, Settings
 
-__all__ = ["run_demo"]
-
 PROJECT = "rageval-demo"
 """The name of the service, of Phoenix's project and of MLflow's experiment."""
 

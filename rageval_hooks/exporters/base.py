@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from rageval_hooks.settings import Settings
 
-__all__ = ["AUTOMATIC", "REGISTRY", "Exporter", "automatic_exporters"]
 
 AUTOMATIC: Final = "auto"
 """Stands among the names of exporters for every exporter that finds out by itself whether its backend is in use."""

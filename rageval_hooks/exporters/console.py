@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-__all__ = ["ConsoleExporter", "make_console", "score_table", "turn_tree"]
 
 _WIDTH_WHEN_PIPED = 120
 _LONGEST_LINE = 160

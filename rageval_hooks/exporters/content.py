@@ -13,9 +13,6 @@ from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.turn import ErrorInfo, Passage, Step, StepKind, Turn
 
-__all__ = ["ContentPolicy", "hide", "hide_result", "shown_parameters"]
-
-
 _logger = logging.getLogger(__name__)
 
 _GENAI_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"

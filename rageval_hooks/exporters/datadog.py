@@ -12,12 +12,9 @@ from pydantic import SecretStr
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.delivery import DeliveryOptions, Item, ScoreApiExporter, ScoreServer
 from rageval_hooks.exporters.delivery.exporter import as_secret, evaluated_at, reveal, variable
-from rageval_hooks.exporters.main_results import VERDICT
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places, resource_attributes
-from rageval_hooks.score import Evaluation, Failed
+from rageval_hooks.score import VERDICT, Evaluation, Failed
 from rageval_hooks.turn import SpanReference
-
-__all__ = ["DatadogAutoExporter", "DatadogExporter"]
 
 _KEY = "DD_API_KEY"
 _PATH = "api/intake/llm-obs/v2/eval-metric"

@@ -19,8 +19,6 @@ from rageval_hooks.runtime.files import open_private
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
 
-__all__ = ["JsonlExporter"]
-
 _logger = logging.getLogger(__name__)
 
 _END_BYTES = 4 * 2**20

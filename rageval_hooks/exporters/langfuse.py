@@ -20,13 +20,10 @@ from rageval_hooks.exporters.delivery import (
 )
 from rageval_hooks.exporters.delivery.exporter import as_secret, evaluated_at, iso_time, reveal, variable
 from rageval_hooks.exporters.delivery.server import basic_auth
-from rageval_hooks.exporters.main_results import VERDICT
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places, resource_attributes
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import Evaluation, Failed
+from rageval_hooks.score import VERDICT, Evaluation, Failed
 from rageval_hooks.turn import SpanReference
-
-__all__ = ["LangfuseAutoExporter", "LangfuseExporter"]
 
 _CLOUD = "https://cloud.langfuse.com"
 _OTLP_PATH = "/api/public/otel"

@@ -26,8 +26,6 @@ from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
 from rageval_hooks.score import Evaluation, Failed
 from rageval_hooks.turn import SpanReference, Turn
 
-__all__ = ["LangsmithAutoExporter", "LangsmithExporter", "RunSelection"]
-
 _logger = logging.getLogger(__name__)
 
 RunSelection = Literal["auto", "langchain", "otlp"]

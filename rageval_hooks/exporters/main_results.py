@@ -7,8 +7,6 @@ from typing import Literal
 
 from rageval_hooks.score import VERDICT, Failed, Result, Score, is_about_turn, metric_of
 
-__all__ = ["MAIN_SCORES", "VERDICT", "ScoreSelection", "main_results", "quality_results"]
-
 ScoreSelection = Literal["main", "all"]
 """Which results a score API gets."""
 

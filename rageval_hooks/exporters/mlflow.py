@@ -31,13 +31,10 @@ from rageval_hooks.exporters.delivery import (
 )
 from rageval_hooks.exporters.delivery.exporter import as_secret, evaluated_at, iso_time, reveal, variable
 from rageval_hooks.exporters.delivery.server import asks_version, basic_auth
-from rageval_hooks.exporters.main_results import VERDICT
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import Evaluation, Failed, Result, Score, metric_of
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, metric_of
 from rageval_hooks.turn import SpanReference
-
-__all__ = ["EXPERIMENT_HEADER", "MlflowAutoExporter", "MlflowExporter", "mlflow_fault"]
 
 _logger = logging.getLogger(__name__)
 

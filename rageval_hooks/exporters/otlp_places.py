@@ -19,8 +19,6 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from rageval_hooks.runtime.tracing import processors_of, sdk_provider
 
-__all__ = ["OtlpPlace", "header_variable", "otlp_fault", "otlp_places", "resource_attributes"]
-
 _logger = logging.getLogger(__name__)
 
 # How the SDK, phoenix.otel, Logfire and Langfuse nest processors and exporters.

@@ -28,15 +28,13 @@ from rageval_hooks.exporters.delivery import (
 )
 from rageval_hooks.exporters.delivery.exporter import as_secret, reveal, variable
 from rageval_hooks.exporters.delivery.server import asks_version
-from rageval_hooks.exporters.main_results import VERDICT, main_results
+from rageval_hooks.exporters.main_results import main_results
 from rageval_hooks.exporters.otlp_places import OtlpPlace, header_variable, otlp_places, resource_attributes
 from rageval_hooks.exporters.span_places import passage_place
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
-
-__all__ = ["PhoenixAutoExporter", "PhoenixExporter", "phoenix_collector", "phoenix_places", "phoenix_resource"]
 
 _logger = logging.getLogger(__name__)
 

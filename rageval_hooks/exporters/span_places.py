@@ -7,8 +7,6 @@ from typing import NamedTuple
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import Step, StepKind, Turn
 
-__all__ = ["PassagePlace", "has_span", "passage_place"]
-
 _RAG_STEPS = frozenset[StepKind]({"retriever", "reranker", "llm", "tool"})
 
 

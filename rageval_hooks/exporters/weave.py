@@ -25,8 +25,6 @@ from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places, resource
 from rageval_hooks.score import Evaluation, Failed, Score
 from rageval_hooks.turn import SpanReference
 
-__all__ = ["WeaveAutoExporter", "WeaveExporter"]
-
 _CLOUD = "https://trace.wandb.ai"
 _URL_VARIABLE = "WF_TRACE_SERVER_URL"
 _KEY = "WANDB_API_KEY"

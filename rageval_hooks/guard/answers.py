@@ -9,8 +9,6 @@ from typing import Any, Final
 from rageval_hooks.guard.options import GuardDecision
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
 
-__all__ = ["DECISION_KEY", "answer_in", "bare_chunk", "question_in", "split_chunk", "text_in", "with_decision"]
-
 DECISION_KEY: Final = "rageval_guard"
 """The key of the decision in a message's ``response_metadata`` and in a mapping."""
 

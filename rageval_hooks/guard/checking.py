@@ -37,8 +37,6 @@ from rageval_hooks.text.refusals import says_nothing
 from rageval_hooks.text.words import weighed_words
 from rageval_hooks.turn import Passage, Turn
 
-__all__ = ["Decider", "GuardEvidence", "passages_under", "read_passages"]
-
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 
 _THREADS: Final = 4

@@ -55,7 +55,6 @@ else:
     except ImportError:
         _Base = object
 
-__all__ = ["GroundingGuard"]
 
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 

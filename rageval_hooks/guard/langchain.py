@@ -20,8 +20,6 @@ from rageval_hooks.turn import Passage
 if TYPE_CHECKING:
     from rageval_hooks.guard.guard import GroundingGuard
 
-__all__ = ["GuardedChain"]
-
 
 class GuardedChain(Runnable[Any, Any]):
     """A chain whose answers are checked. With ``on_fail="regenerate"`` it runs again, a limited number of times.

@@ -18,8 +18,6 @@ from rageval_hooks.guard.streams import GuardedStream
 if TYPE_CHECKING:
     from rageval_hooks.guard.guard import GroundingGuard
 
-__all__ = ["GuardedQueryEngine"]
-
 
 class GuardedQueryEngine(BaseQueryEngine):
     """A query engine whose answers are checked before the user gets them.

@@ -17,7 +17,6 @@ from rageval_hooks.guard.steps import GuardStep, GuardSteps, adrive, drive
 if TYPE_CHECKING:
     from rageval_hooks.guard.guard import GroundingGuard
 
-__all__ = ["GuardMiddleware"]
 
 _NO_STREAM: Final = "nostream"
 """LangGraph's tag of model calls whose tokens are not shown in ``stream_mode="messages"``."""

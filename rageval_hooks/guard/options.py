@@ -13,21 +13,6 @@ from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.score import VERDICT, Result, Score
 from rageval_hooks.settings import FORMULA, ModelSettings
 
-__all__ = [
-    "ANSWER_KEYS",
-    "DEFAULT_FALLBACK",
-    "PASSAGE_KEYS",
-    "QUESTION_KEYS",
-    "AnswerBlockedError",
-    "GuardAction",
-    "GuardDecision",
-    "GuardOptions",
-    "GuardVerdict",
-    "OnError",
-    "OnFail",
-    "guard_thresholds",
-]
-
 OnFail = Literal["flag", "replace", "raise", "regenerate"]
 OnError = Literal["open", "closed"]
 GuardVerdict = Literal["supported", "unsupported", "refusal", "no_claims", "unchecked"]

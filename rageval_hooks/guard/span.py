@@ -25,8 +25,6 @@ from rageval_hooks.score import Result
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import Turn
 
-__all__ = ["GuardSpans"]
-
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 
 _NAME: Final = "apply_guardrail GroundingGuard"

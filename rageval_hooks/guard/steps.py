@@ -10,8 +10,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-__all__ = ["GuardStep", "GuardSteps", "adrive", "drive"]
-
 T = TypeVar("T")
 
 

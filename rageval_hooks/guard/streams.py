@@ -14,8 +14,6 @@ from rageval_hooks.guard.steps import GuardSteps, adrive, drive
 from rageval_hooks.text.facts import find_facts
 from rageval_hooks.text.sentences import sentence_spans
 
-__all__ = ["GuardedStream"]
-
 _ENDS: Final = frozenset(".!?…。！？｡．।॥؟۔։\n\r")
 """Characters without which no sentence ends."""
 

@@ -9,8 +9,6 @@ from rageval_hooks.errors import TurnError
 from rageval_hooks.integrations.capture.passages import TEXT_KEYS, PassageLike, is_passage, passage_of
 from rageval_hooks.turn import Passage, Turn
 
-__all__ = ["Context", "turns_from_conversation"]
-
 Context = Sequence[PassageLike]
 """The documents that were retrieved for one answer: texts, passages, mappings with ``text``, documents or nodes."""
 

@@ -14,8 +14,6 @@ from typing import Any, ClassVar
 from rageval_hooks.errors import MissingDependencyError
 from rageval_hooks.online.pipeline import Pipeline
 
-__all__ = ["OfflineSupport", "StoredItem", "installed_support"]
-
 _PACKAGE = "rageval_hooks.integrations"
 
 StoredItem = tuple[str | None, Any]

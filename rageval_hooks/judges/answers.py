@@ -20,17 +20,6 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.prompts import Nonce
 from rageval_hooks.runtime.jsonable import clean_text
 
-__all__ = [
-    "NONCE_DESCRIPTION",
-    "UnusableAnswerError",
-    "full_schema",
-    "nonce_name",
-    "parse_answer",
-    "schema_json",
-    "schema_name",
-    "strict_schema",
-]
-
 T = TypeVar("T", bound=BaseModel)
 Schema = dict[str, Any]
 

@@ -22,20 +22,6 @@ if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
     from llama_index.core.llms import LLM
 
-__all__ = [
-    "MAX_PROMPT_TOKENS",
-    "REGISTRY",
-    "Admission",
-    "AnyJudge",
-    "AnyMessage",
-    "GateClosedError",
-    "Judge",
-    "Judgement",
-    "Mode",
-    "RequestGate",
-    "as_messages",
-    "resolve_judge",
-]
 
 T = TypeVar("T", bound=BaseModel)
 

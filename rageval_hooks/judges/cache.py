@@ -28,8 +28,6 @@ from rageval_hooks.runtime.jsonable import plain_mapping
 from rageval_hooks.runtime.sqlite_file import use_file
 from rageval_hooks.turn import Message
 
-__all__ = ["CachedAnswer", "JudgeCache", "cache_key"]
-
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 

@@ -13,8 +13,6 @@ from rageval_hooks.judges.base import Mode
 from rageval_hooks.judges.failures import CallFailure
 from rageval_hooks.runtime.fork import ForkSafeLock
 
-__all__ = ["Capabilities"]
-
 _REFUSING = frozenset({400, 422})
 # Some servers answer with these when they do not support a field. Then the message must say so, too.
 _PERHAPS_REFUSING = frozenset({404, 500, 501})

@@ -17,8 +17,6 @@ from typing import Any, Generic, TypeVar
 from rageval_hooks.runtime.fork import ForkSafeLock, delay_forks
 from rageval_hooks.runtime.threads import SimpleQueue, start_daemon_thread
 
-__all__ = ["CallThreads", "Clock", "PerLoop"]
-
 T = TypeVar("T")
 
 

@@ -33,8 +33,6 @@ from rageval_hooks.privacy.secrets import mask_secrets
 from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.text.formatting import shown
 
-__all__ = ["CallFailedError", "CallFailure", "MessageCleaner", "StatusError", "classify_failure", "retry_after"]
-
 _MASK = "***"
 _SHORTEST_SECRET = 4
 _LONGEST_MESSAGE = 300

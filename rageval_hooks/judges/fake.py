@@ -17,8 +17,6 @@ from rageval_hooks.judges.base import AnyMessage, Judge, Judgement, as_messages,
 from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.turn import Message, Usage
 
-__all__ = ["FakeCall", "FakeJudge", "ScriptedAnswer"]
-
 T = TypeVar("T", bound=BaseModel)
 
 ScriptedAnswer = BaseModel | Mapping[str, Any] | str | Exception

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from rageval_hooks.judges.concurrency import Clock
 
-__all__ = ["LangChainJudge"]
 
 # Attributes of chat models, in the order in which they say which model answers.
 _NAMES = ("model_name", "model", "model_id", "deployment_name")

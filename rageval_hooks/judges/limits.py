@@ -16,8 +16,6 @@ from rageval_hooks.errors import JudgeUnavailableError
 from rageval_hooks.judges.concurrency import Clock
 from rageval_hooks.runtime.fork import ForkSafeLock
 
-__all__ = ["CircuitBreaker", "RateLimiter", "ReservedTime"]
-
 _MINUTE = 60.0
 _LONGEST_COOLDOWN = 600.0
 

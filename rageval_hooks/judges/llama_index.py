@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from rageval_hooks.judges.concurrency import Clock
 
-__all__ = ["LlamaIndexJudge"]
 
 _URLS = ("api_base", "base_url")
 # Endings of the names of fields that hold secrets: "api_key", "auth_token".

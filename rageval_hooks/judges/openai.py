@@ -57,7 +57,6 @@ from rageval_hooks.turn import Usage
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-__all__ = ["HttpClient", "OpenAIJudge", "usage_from"]
 
 HttpClient = Callable[[], Any] | Any
 """A function that makes an ``httpx2.AsyncClient`` or ``httpx.AsyncClient``, or such a client."""

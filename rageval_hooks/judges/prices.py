@@ -9,8 +9,6 @@ from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.runtime.lazy import BackgroundValue
 from rageval_hooks.turn import Usage
 
-__all__ = ["PriceFunction", "load_prices", "price_usd"]
-
 _LOAD_TIMEOUT: Final = 60.0
 
 

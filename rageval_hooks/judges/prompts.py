@@ -13,16 +13,6 @@ from typing import Any
 
 from rageval_hooks.messages import Message
 
-__all__ = [
-    "INSTRUCTIONS_VERSION",
-    "Delimiters",
-    "Nonce",
-    "estimated_tokens",
-    "neutralize",
-    "with_repair",
-    "with_schema",
-]
-
 INSTRUCTIONS_VERSION = "2"
 """Part of the cache key: a change of the texts below invalidates cached answers."""
 

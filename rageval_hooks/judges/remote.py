@@ -53,8 +53,6 @@ from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.suppression import quietly
 from rageval_hooks.turn import Message, Usage
 
-__all__ = ["AnyCache", "Backend", "CallOptions", "CallPolicy", "JudgeReply", "JudgeRequest", "RemoteJudge"]
-
 _logger = logging.getLogger(__name__)
 T = TypeVar("T", bound=BaseModel)
 

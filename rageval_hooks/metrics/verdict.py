@@ -13,8 +13,6 @@ from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.turn import Turn
 
-__all__ = ["DECLINES", "VALUES", "VerdictLabel", "grounded_verdict", "judged_verdict", "local_verdict"]
-
 VerdictLabel = Literal["good", "doubtful", "bad"]
 
 VALUES: Final[Mapping[VerdictLabel, float]] = {"good": 1.0, "doubtful": 0.5, "bad": 0.0}

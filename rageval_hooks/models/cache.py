@@ -9,8 +9,6 @@ from typing import Generic, TypeVar
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.threads import Signal, new_lock
 
-__all__ = ["MemoryCache"]
-
 T = TypeVar("T")
 
 _POLL = 0.01

@@ -17,8 +17,6 @@ from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.runtime.pool import running_pass
 from rageval_hooks.settings import ONNX_FILE, ModelSettings
 
-__all__ = ["CrossEncoder", "Relevance", "load_cross_encoder"]
-
 _LONGEST: Final = 100_000
 """Characters that are tokenized: far more than fit the model."""
 

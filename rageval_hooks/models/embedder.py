@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from rageval_hooks.models.embedding import FloatArray, IntArray
 
-__all__ = ["Embedder", "load_embedder"]
 
 Forward = Callable[["dict[str, IntArray]"], "tuple[FloatArray, FloatArray]"]
 """Takes token ids, mask and types, each of shape (texts, tokens); returns the vectors of the tokens, of shape

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.floating[Any]]
     IntArray = NDArray[np.int64]
 
-__all__ = ["Embedding", "TokenVectors", "best_cosines", "keep_words", "unit"]
 
 _ROWS = 16
 """Tokens that are compared with those of another text in one product of matrices."""

@@ -16,7 +16,6 @@ from rageval_hooks.models.pytorch import input_names
 if TYPE_CHECKING:
     from rageval_hooks.models.onnx import GraphKind
 
-__all__ = ["main", "make_graph"]
 
 _CLASSES = {
     "encoder": "AutoModel",

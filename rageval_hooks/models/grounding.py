@@ -26,19 +26,6 @@ if TYPE_CHECKING:
 
     from rageval_hooks.models.embedding import FloatArray
 
-__all__ = [
-    "GroundedSentence",
-    "GroundingInput",
-    "GroundingModel",
-    "GroundingResult",
-    "PairModel",
-    "Source",
-    "Span",
-    "TokenModel",
-    "UnsupportedSpan",
-    "lettucedetect_prompt",
-    "probabilities",
-]
 
 Span = tuple[int, int]
 """A part of a text, as (first character, character after the last)."""

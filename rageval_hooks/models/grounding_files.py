@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from rageval_hooks.models.embedding import FloatArray
 
-__all__ = ["load_grounding"]
 
 Family = Literal["tokens", "pair", "seq2seq", "hhem"]
 Logits = Callable[["Encoding"], "FloatArray"]

@@ -41,7 +41,6 @@ from rageval_hooks.settings import ModelSettings
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["FOUNDATION", "PROMPT", "Hhem", "load_hhem"]
 
 FOUNDATION = "google/flan-t5-base"
 PROMPT = "<pad> Determine if the hypothesis is true given the premise?\n\nPremise: {text1}\n\nHypothesis: {text2}"

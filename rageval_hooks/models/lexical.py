@@ -14,8 +14,6 @@ from rageval_hooks.text.facts import find_facts
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import STOP_WORDS, blank_marks, content_keys, weighed_lines
 
-__all__ = ["LexicalEmbedder", "LexicalEmbedding", "LexicalNlp", "LexicalRelevance"]
-
 NAME = "lexical"
 
 

@@ -12,8 +12,6 @@ from rageval_hooks.errors import ModelUnavailableError, model_requires
 from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.settings import ModelSettings, looks_like_path
 
-__all__ = ["Entity", "Nlp", "load_nlp"]
-
 T = TypeVar("T")
 
 _FILLERS = frozenset(

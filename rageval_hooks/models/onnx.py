@@ -30,7 +30,6 @@ from rageval_hooks.settings import ONNX_FILE, ModelSettings
 if TYPE_CHECKING:
     from rageval_hooks.models.embedding import FloatArray, IntArray
 
-__all__ = ["Graph", "GraphKind", "onnx_is_wanted", "open_graph", "weight_files"]
 
 _logger = logging.getLogger(__name__)
 

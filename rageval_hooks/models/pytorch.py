@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["input_names", "limit_threads", "quiet_transformers"]
-
 _limited = threading.local()
 
 

@@ -17,17 +17,6 @@ from rageval_hooks.models.onnx import weight_files
 from rageval_hooks.runtime.time_limit import within
 from rageval_hooks.settings import MINILM, looks_like_path
 
-__all__ = [
-    "find_model",
-    "hub_file",
-    "hub_is_offline",
-    "missing_files",
-    "on_this_machine",
-    "packaged_minilm",
-    "read_json",
-    "reading",
-]
-
 HUB_DEADLINE = 5.0
 """Seconds in which the hub has to answer, name resolution and retries included."""
 

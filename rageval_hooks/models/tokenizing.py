@@ -13,7 +13,6 @@ from rageval_hooks.models.sources import read_json
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["LONGEST_WORD", "load_tokenizer", "most_tokens", "position_limit", "word_start"]
 
 _ABSOLUTE_OFFSET: Final = ("roberta", "xlm-roberta", "camembert")
 """Model types whose first position is the padding token's index plus one: they read two tokens fewer than they have

@@ -6,8 +6,6 @@ from rageval_hooks.privacy import REDACTED
 from rageval_hooks.text.language import language_of, prepare_language_detection
 from rageval_hooks.text.refusals import says_nothing
 
-__all__ = ["UNANSWERABLE", "is_refusal"]
-
 UNANSWERABLE = "the question is marked as unanswerable"
 """Why metrics that need an answer are skipped."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["distinct"]
-
 
 def distinct(names: Sequence[str]) -> list[str]:
     """Return the names, with ``-2``, ``-3`` and so on appended to repeated ones; never the name of another item.

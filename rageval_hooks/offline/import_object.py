@@ -12,8 +12,6 @@ from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
 
-__all__ = ["import_named", "is_factory"]
-
 _MOST_NAMES = 30
 
 

@@ -9,19 +9,6 @@ from typing import IO, AnyStr, Final
 
 from rageval_hooks.errors import TurnError
 
-__all__ = [
-    "ARCHIVE",
-    "DOCUMENT",
-    "LINE",
-    "PDF",
-    "REPLY",
-    "ROW_GROUP",
-    "TEXT",
-    "WORKBOOK",
-    "in_mib",
-    "read_whole",
-]
-
 MIB: Final = 1 << 20
 
 LINE: Final = 64 * MIB

@@ -8,8 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from rageval_hooks.errors import requires
 
-__all__ = ["ROUGE", "RougePairs", "rouge_pairs"]
-
 ROUGE: Final = ("rouge1", "rouge2", "rougeL")
 
 

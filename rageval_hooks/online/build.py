@@ -17,8 +17,6 @@ from rageval_hooks.online.delivery import shared_exporters
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.settings import EVERY, Settings
 
-__all__ = ["budgeted_judge", "resolve_exporters", "resolve_metrics", "resolve_thresholds", "within_budget"]
-
 _BUDGET_FILE = "rageval-budget.db"
 
 _HOW_TO_NAME_A_JUDGE = "pass judge=, --judge or RAGEVAL_JUDGE, such as 'openai:gpt-5-mini'"

@@ -36,18 +36,6 @@ from rageval_hooks.settings import Settings
 if TYPE_CHECKING:
     from celery import Celery
 
-__all__ = [
-    "FAILED_QUEUE",
-    "FORMAT",
-    "QUEUE",
-    "TASK",
-    "CeleryDispatcher",
-    "celery_app",
-    "failed_reasons",
-    "message_count",
-    "probe",
-    "resend_failed",
-]
 
 _logger = logging.getLogger(__name__)
 

@@ -10,8 +10,6 @@ from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.score import Evaluation, Failed, Result, Score, is_about_turn
 
-__all__ = ["DROPPED", "Counters"]
-
 _NAMES = (
     "turns",
     "evaluated",

@@ -21,8 +21,6 @@ from rageval_hooks.runtime.worker import BoundedQueue, Worker
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
 
-__all__ = ["Delivery", "shared_exporters"]
-
 _logger = logging.getLogger(__name__)
 
 _CAPACITY = 10_000

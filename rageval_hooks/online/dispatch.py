@@ -20,8 +20,6 @@ from rageval_hooks.runtime.suppression import suppress
 from rageval_hooks.runtime.worker import BoundedQueue, Worker
 from rageval_hooks.score import Evaluation
 
-__all__ = ["Dispatcher", "ThreadDispatcher", "cancel_tasks"]
-
 _logger = logging.getLogger(__name__)
 
 _CANCEL_SECONDS = 0.1

@@ -36,8 +36,6 @@ from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skip
 from rageval_hooks.settings import LEXICAL, ModelSettings
 from rageval_hooks.turn import Turn
 
-__all__ = ["PASSING_FAILURES", "Engine", "OnPart"]
-
 _PAIR_MODELS: Final[frozenset[Role]] = frozenset(("cross_encoder", "hhem", "grounding"))
 """Models that read two texts together. Their metrics are always late on a request path, except in the lexical tier."""
 

@@ -16,8 +16,6 @@ from rageval_hooks.metrics.base import REGISTRY, Metric
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text
 from rageval_hooks.turn import SpanReference, Turn
 
-__all__ = ["Job", "MetricSpec", "create_metric", "describe_metric"]
-
 
 class MetricSpec(Data):
     """A metric as data: enough to create the same metric in another process.

@@ -9,8 +9,6 @@ from rageval_hooks.online.counters import Counters
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.turn import Turn
 
-__all__ = ["MissingPassages", "reason_without_passages"]
-
 _logger = logging.getLogger(__name__)
 
 _PAGE = 'docs/troubleshooting.md, "Answers without passages"'

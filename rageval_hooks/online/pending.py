@@ -8,8 +8,6 @@ from typing import Any
 
 from rageval_hooks.runtime.threads import Signal
 
-__all__ = ["DONE", "PendingTurn"]
-
 
 class PendingTurn:
     """A turn whose evaluation has begun. Callers wait for it, or await it, until the budget is used up.

@@ -57,8 +57,6 @@ from rageval_hooks.settings import LEXICAL, Settings
 from rageval_hooks.text.tokens import with_estimated_usage
 from rageval_hooks.turn import Turn
 
-__all__ = ["JobRun", "OnEvaluation", "Pipeline"]
-
 _logger = logging.getLogger(__name__)
 
 _CLOSE_JUDGE_SECONDS = 5.0

@@ -18,8 +18,6 @@ from rageval_hooks.runtime.pool import Priority, Steps, local_pool
 from rageval_hooks.settings import LEXICAL
 from rageval_hooks.turn import Passage, Turn
 
-__all__ = ["Preparation", "Preparer"]
-
 _MAX_OPEN = 32
 """Preparations of this process that may wait or run. Beyond it turns are not prepared, which costs them time only."""
 

@@ -9,8 +9,6 @@ from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.settings import Settings
 
-__all__ = ["MetricSampler", "TraceSampler", "trace_fraction"]
-
 _SCALE = 2.0**-64
 
 

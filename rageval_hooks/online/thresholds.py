@@ -8,8 +8,6 @@ from rageval_hooks.metrics.base import Metric, ScoreDefinition
 from rageval_hooks.score import Score
 from rageval_hooks.settings import EVERY
 
-__all__ = ["Thresholds"]
-
 
 class Thresholds:
     """Give scores their labels.

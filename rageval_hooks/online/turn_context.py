@@ -17,8 +17,6 @@ from rageval_hooks.runtime.tracing import ids_like, sdk_provider
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 
-__all__ = ["TurnContext", "TurnSelector"]
-
 
 @dataclass(slots=True, eq=False)
 class TurnContext:

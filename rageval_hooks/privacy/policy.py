@@ -21,8 +21,6 @@ from rageval_hooks.score import Failed, Result, Score, Skipped, Target
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Step, Timing, Turn, Usage
 
-__all__ = ["NO_PRIVACY", "REDACTED", "PrivacyPolicy", "Redact"]
-
 _logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
 

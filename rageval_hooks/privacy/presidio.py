@@ -8,8 +8,6 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-__all__ = ["PresidioPatterns", "presidio_patterns"]
-
 # A pattern that needs words around it to be certain, such as any number of nine digits, scores less.
 _LEAST_SCORE = 0.5
 # These download the list of top-level domains, or are in the ready redactor with fewer false alarms.

@@ -10,8 +10,6 @@ from functools import partial
 from rageval_hooks.privacy.presidio import presidio_patterns
 from rageval_hooks.privacy.secrets import mask_secrets
 
-__all__ = ["PatternRedactor"]
-
 _SPACES = " \u00a0\u2007\u2009\u202f"
 """The space, and those that keep the groups of a number on one line."""
 

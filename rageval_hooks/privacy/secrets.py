@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["mask_secrets"]
-
 _Substitution = tuple[re.Pattern[str], str]
 """A pattern, and what replaces it; ``{mask}`` stands for the mask."""
 

@@ -19,8 +19,6 @@ from rageval_hooks.runtime.pool import stop_passes
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.runtime.time_limit import remaining, within
 
-__all__ = ["EXIT_DRAIN", "ExitDrain", "is_exiting", "is_multiprocessing_child"]
-
 _logger = logging.getLogger(__name__)
 
 Stage = Literal["capture", "evaluate", "export"]

@@ -14,8 +14,6 @@ from typing import Any
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.threads import new_lock, sleep, start_daemon_thread
 
-__all__ = ["PID", "StatsFile", "open_private"]
-
 _logger = logging.getLogger(__name__)
 
 PID = "{pid}"

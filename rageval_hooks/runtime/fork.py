@@ -15,8 +15,6 @@ from typing import Any, Protocol
 
 from rageval_hooks.runtime.threads import Lock, current_thread_id, new_lock, sleep
 
-__all__ = ["ForkSafeLock", "Forkable", "delay_forks", "is_fork_waiting", "reset_in_child", "run_in_child"]
-
 _logger = logging.getLogger(__name__)
 
 _LONGEST_DELAY = 0.09

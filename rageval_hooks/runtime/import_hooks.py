@@ -10,8 +10,6 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-__all__ = ["call_after_import", "cancel_after_import"]
-
 _logger = logging.getLogger(__name__)
 
 Callback = Callable[[], object]

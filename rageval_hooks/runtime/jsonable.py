@@ -10,8 +10,6 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-__all__ = ["Data", "Metadata", "Text", "clean_text", "json_text", "plain_mapping", "plain_value", "string_of"]
-
 _MAX_DEPTH = 8
 _MOST_BITS = 4096
 """Of an integer: Python refuses to print integers of more than 4,300 digits."""

@@ -10,8 +10,6 @@ from typing import Protocol
 
 from rageval_hooks.runtime.fork import ForkSafeLock
 
-__all__ = ["LOG_REDACTION", "LogRedaction", "RateLimitedLogger"]
-
 
 class Redactor(Protocol):
     """An object that redacts texts, such as a privacy policy."""

@@ -5,18 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
-__all__ = [
-    "entry_or_attribute",
-    "first_text",
-    "is_integer",
-    "is_number",
-    "items_or_empty",
-    "mapping_or_empty",
-    "mappings_in",
-    "text_or_empty",
-    "text_or_none",
-]
-
 
 def is_integer(value: object) -> TypeGuard[int]:
     """Return True for an integer that is not a boolean."""

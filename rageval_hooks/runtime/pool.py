@@ -19,18 +19,6 @@ from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.runtime.fork import reset_in_child, run_in_child
 from rageval_hooks.runtime.threads import SimpleQueue, new_lock, sleep, start_daemon_thread, wait_until
 
-__all__ = [
-    "DaemonPool",
-    "Priority",
-    "Steps",
-    "give_way",
-    "local_pool",
-    "on_pool_thread",
-    "run_steps",
-    "running_pass",
-    "stop_passes",
-]
-
 T = TypeVar("T")
 
 _LOCAL_THREADS = 2

@@ -13,8 +13,6 @@ from typing import NamedTuple, Protocol
 
 from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
 
-__all__ = ["PROCESS_TOTALS", "ProcessTotals", "Queue", "QueueState"]
-
 
 class Queue(Protocol):
     """A bounded queue.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["size_of"]
-
 _OBJECT_BYTES = 50
 _MOST_OBJECTS = 5_000
 """Objects that are counted, some milliseconds of work. The rest is taken to be like them."""

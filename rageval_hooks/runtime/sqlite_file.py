@@ -12,8 +12,6 @@ from typing import TypeVar
 
 from rageval_hooks.runtime.fork import delay_forks
 
-__all__ = ["use_file"]
-
 T = TypeVar("T")
 
 _BUSY_SECONDS = 0.05

@@ -17,8 +17,6 @@ from typing import Any, TypeVar
 from opentelemetry import context as otel_context
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
 
-__all__ = ["is_suppressed", "quiet_context", "quietly", "suppress", "suppressed"]
-
 T = TypeVar("T")
 
 _suppressed: ContextVar[bool] = ContextVar("rageval_hooks_suppressed", default=False)

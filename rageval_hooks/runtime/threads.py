@@ -14,19 +14,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol
 
-__all__ = [
-    "Lock",
-    "Signal",
-    "SimpleQueue",
-    "current_thread_id",
-    "new_lock",
-    "original",
-    "patched_by",
-    "sleep",
-    "start_daemon_thread",
-    "wait_until",
-]
-
 _POLL = 0.002
 """Seconds between two checks of what is waited for."""
 

@@ -10,8 +10,6 @@ from typing import TypeVar
 from rageval_hooks.runtime.pool import local_pool
 from rageval_hooks.runtime.threads import Signal, start_daemon_thread
 
-__all__ = ["remaining", "within"]
-
 T = TypeVar("T")
 
 

@@ -30,21 +30,6 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 from opentelemetry.trace import Span
 from opentelemetry.trace import Tracer as AnyTracer
 
-__all__ = [
-    "RandomIds",
-    "global_logger_provider",
-    "global_meter_provider",
-    "global_tracer_provider",
-    "ids_like",
-    "most_attributes",
-    "preset_ids",
-    "processors_of",
-    "provider_of_span",
-    "sdk_provider",
-    "sdk_tracer",
-    "start_span",
-]
-
 # Where wrappers keep what they wrap: OpenInference's OITracer is a wrapt proxy, Logfire's proxies have plain
 # attributes, and the API's ProxyTracer finds its real tracer once a provider is set.
 _TRACER_ATTRIBUTES = ("__wrapped__", "tracer", "_tracer")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit, urlunsplit
 
-__all__ = ["safe_url"]
-
 
 def safe_url(url: str) -> str:
     """Return a URL without user name, password, query and fragment.

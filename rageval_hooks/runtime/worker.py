@@ -19,8 +19,6 @@ from rageval_hooks.runtime.pool import DaemonPool
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.threads import current_thread_id, new_lock, sleep, start_daemon_thread, wait_until
 
-__all__ = ["BoundedQueue", "Worker", "shared_worker"]
-
 _logger = logging.getLogger(__name__)
 _limited_log = RateLimitedLogger(_logger)
 T = TypeVar("T")

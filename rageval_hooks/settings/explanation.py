@@ -12,8 +12,6 @@ from rageval_hooks.errors import UnknownNameError
 from rageval_hooks.settings.local_models import ModelSettings
 from rageval_hooks.settings.text_forms import RATE_TAGS
 
-__all__ = ["explain"]
-
 _MAY_HOLD_SECRETS = ("judge_options", "judge_budget_store", "phoenix_endpoint", "id_salt", "sampling_salt")
 
 

@@ -12,8 +12,6 @@ from rageval_hooks.errors import UnknownNameError
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.settings.text_forms import YES_OR_NO, Number, parsed
 
-__all__ = ["FORMULA", "LEXICAL", "MINILM", "ONNX_FILE", "ModelSettings", "looks_like_path", "tier_of"]
-
 LEXICAL = "lexical"
 """Given as a model's name: replacements that use tokens and rules, and need no weights."""
 

@@ -28,8 +28,6 @@ from rageval_hooks.settings.text_forms import (
     parsed,
 )
 
-__all__ = ["Settings", "SpanSelection", "unknown_variables"]
-
 _logger = logging.getLogger(__name__)
 
 SpanSelection = Literal["auto", "rag", "all", "scores"]

@@ -8,21 +8,6 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-__all__ = [
-    "EVERY",
-    "NAMES",
-    "RATE_TAGS",
-    "YES_OR_NO",
-    "Number",
-    "Rates",
-    "is_none",
-    "not_a_boolean",
-    "parse_bounds",
-    "parse_names",
-    "parse_pairs",
-    "parsed",
-]
-
 EVERY = "*"
 """Given as a score's name in ``thresholds``: every score that is not named there."""
 

@@ -12,8 +12,6 @@ from rageval_hooks.text.limits import scan
 from rageval_hooks.text.refusals import sentence_declines
 from rageval_hooks.text.sentences import Span
 
-__all__ = ["claims_nothing", "find_asides"]
-
 _KIND: Final = r"(?:given|provided|retrieved|supplied|available|following|above|search|source|reference|relevant)"
 # "2", "1 and 3", "1, 2, and passage 3"
 _NUMBERS: Final = r"#?\d{1,2}(?!\d)(?:(?:,\s?(?:and\s)?|\sand\s|\s?[&–-]\s?|\sto\s)(?:passages?\s)?#?\d{1,2}(?!\d))*"

@@ -14,9 +14,6 @@ from rageval_hooks.text.limits import scan
 from rageval_hooks.text.sentences import Span
 from rageval_hooks.turn import Passage
 
-__all__ = ["CitedKey", "Marker", "Names", "find_markers", "footnotes", "may_cite", "without_references"]
-
-
 _SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
 # [1], [doc-7] and the label in [1](https://…). Not the label of an image, ![1](…).

@@ -14,8 +14,6 @@ from rageval_hooks.text.keys import KeyedSentence
 from rageval_hooks.text.sentences import Span
 from rageval_hooks.turn import Passage
 
-__all__ = ["Citations", "CitedKey", "CitedPart", "annotations_from_blocks", "citation_marks", "find_citations"]
-
 
 def annotations_from_blocks(content: Any) -> list[dict[str, Any]]:
     """Return the citation annotations of a chat message for ``metadata["citations"]``.

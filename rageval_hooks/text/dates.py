@@ -12,8 +12,6 @@ from rageval_hooks.text.sentences import Span
 from rageval_hooks.text.word_list import MONTH_NUMBER, MONTH_START, MONTHS
 from rageval_hooks.text.words import Blocked, Words, words_of
 
-__all__ = ["Date", "find_ambiguous_dates", "find_dates", "loose_dates", "month_number"]
-
 Date = tuple[int | None, int, int | None]  # year, month, day
 
 # "March", "MARCH", "Mar", "Mar.", "Sept."; "May" has no short form.

@@ -19,20 +19,6 @@ from rageval_hooks.text.numerals import is_decimal
 from rageval_hooks.text.word_list import MONTHS
 from rageval_hooks.text.words import STOP_WORDS, Blocked, Kind, Words, fold, stem, words_of
 
-__all__ = [
-    "ANY",
-    "FactIndex",
-    "acronym_letters",
-    "entity_supported",
-    "index_facts",
-    "merge_indexes",
-    "month_key",
-    "ordinal_key",
-    "same_place_found",
-    "unsupported_facts",
-]
-
-
 ANY: Final = 0
 """In the dates of an index: any year, or any day."""
 

@@ -17,9 +17,6 @@ from rageval_hooks.text.units import NO_UNIT, UNIT_WORDS, measure
 from rageval_hooks.text.word_list import is_common
 from rageval_hooks.text.words import STOP_WORDS, Blocked, Words, blank_marks, fold, words_by_sentence, words_of
 
-__all__ = ["DECADE", "TITLES", "Fact", "code_key", "find_codes", "find_facts", "find_values"]
-
-
 # Letters of scripts with spaces between words. In 耗資1250萬元 the characters around the digits are words.
 _LETTER: Final = r"[^\W\d_\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
 _LETTER_OR_DIGIT: Final = rf"(?:{_LETTER}|\d)"

@@ -10,22 +10,6 @@ import math
 import re
 import unicodedata
 
-__all__ = [
-    "MISSING",
-    "flat",
-    "format_interval",
-    "format_p_value",
-    "format_share",
-    "format_value",
-    "short_value",
-    "shorten",
-    "show_value",
-    "shown",
-    "signed_value",
-    "truncate",
-    "width_of",
-]
-
 MISSING = "–"
 """Shown in a table in place of a missing number."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from rageval_hooks.text.sentences import Span, sentence_spans
 
-__all__ = ["KeyedSentence", "key_passages", "key_response", "letters", "plain_key"]
-
 _AROUND = f"{string.punctuation}{string.whitespace}“”‘’«»…\u00a0"
 
 

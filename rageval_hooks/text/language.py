@@ -16,17 +16,6 @@ from typing import Final
 from rageval_hooks.errors import ModelNotReadyError, ModelUnavailableError
 from rageval_hooks.runtime.lazy import BackgroundValue
 
-__all__ = [
-    "ENGLISH",
-    "LANGUAGES",
-    "is_surely_english",
-    "language_by_rules",
-    "language_of",
-    "other_language",
-    "prepare_language_detection",
-]
-
-
 # Without them, the detector would take "Broen blev åbnet i 1931" for Dutch.
 _NEIGHBOURS: Final = "ar ca cs da el fa fi he hi hu id no pl ro ru sv th tr uk vi".split()
 

@@ -11,20 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-__all__ = [
-    "MAX_COUNTED_CHARACTERS",
-    "MAX_EMBEDDED_CHARACTERS",
-    "MAX_PASSAGES",
-    "MAX_PASSAGE_CHARACTERS",
-    "MAX_QUERY_CHARACTERS",
-    "MAX_RESPONSE_CHARACTERS",
-    "PIECE_CHARACTERS",
-    "pieces",
-    "scan",
-    "scan_at",
-    "substitute",
-]
-
 MAX_RESPONSE_CHARACTERS: Final = 300_000
 """Maximum length of a response for local metrics, about 75,000 tokens."""
 

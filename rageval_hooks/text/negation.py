@@ -16,8 +16,6 @@ from rageval_hooks.text.limits import scan
 from rageval_hooks.text.sentences import Span, sentence_spans
 from rageval_hooks.text.words import STOP_WORDS, Line, Reading, Words, stem, words_by_sentence
 
-__all__ = ["Reversal", "Statement", "Statements", "find_reversals", "negates", "statements_of"]
-
 # "not", "cannot", "n't" in "don't", "isn’t" and the tokenized "do n't"; not the "No," that answers a question. Also in
 # German, French, Spanish, Italian, Portuguese and Dutch.
 _NEGATION: Final = re.compile(

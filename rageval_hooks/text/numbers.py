@@ -25,15 +25,6 @@ from rageval_hooks.text.sentences import Span
 from rageval_hooks.text.units import CURRENCY, measure
 from rageval_hooks.text.words import words_of
 
-__all__ = [
-    "SupportedNumbers",
-    "find_numbers",
-    "is_ordinal",
-    "measure_key",
-    "numbers_apart",
-    "supported_numbers",
-]
-
 # After digits only: "5k", "1.2bn".
 _SHORT_MAGNITUDES: Final[Mapping[str, int]] = {"k": 3, "m": 6, "mn": 6, "bn": 9, "b": 9, "tn": 12}
 # "5 m" and "5 b" are rather metres and bytes than millions and billions.

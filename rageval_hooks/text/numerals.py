@@ -10,19 +10,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-__all__ = [
-    "CARDINALS",
-    "MAGNITUDES",
-    "NUMBER_WORD",
-    "ORDINALS",
-    "VULGAR",
-    "exact",
-    "is_decimal",
-    "number_readings",
-    "scaled",
-    "vulgar",
-]
-
 VULGAR: Final = "¼-¾⅐-⅞"
 """The vulgar fractions, for a class of characters in a regular expression."""
 

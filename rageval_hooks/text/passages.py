@@ -8,8 +8,6 @@ from typing import Final
 from rageval_hooks.text.fact_index import FactIndex, index_facts
 from rageval_hooks.text.words import words_of
 
-__all__ = ["CHUNK_WORDS", "MAX_CHUNKS", "PassageIndex", "has_words", "index_passage"]
-
 CHUNK_WORDS: Final = 100
 """Words per chunk. A window is two neighbouring chunks, so that windows overlap by half."""
 

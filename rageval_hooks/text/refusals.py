@@ -15,8 +15,6 @@ from typing import Final
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.sentences import sentence_spans
 
-__all__ = ["declines", "says_nothing", "sentence_declines"]
-
 _MOST_SENTENCES: Final = 5
 _LONGEST: Final = 300
 """Maximum length of a sentence that only declines, in characters."""

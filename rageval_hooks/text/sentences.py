@@ -9,8 +9,6 @@ from typing import Final
 
 from rageval_hooks.text.limits import PIECE_CHARACTERS, scan
 
-__all__ = ["Span", "sentence_spans"]
-
 Span = tuple[int, int]
 
 _OPENERS: Final = "\"'“‘«„(\\[*_¿¡「『（【《"

@@ -19,7 +19,6 @@ from rageval_hooks.turn import Step, Turn, Usage, UsageSource
 if TYPE_CHECKING:
     from tiktoken import Encoding
 
-__all__ = ["CHARACTERS_PER_TOKEN", "count_tokens", "load_encoding", "with_estimated_usage"]
 
 CHARACTERS_PER_TOKEN = 4
 """Average for English text in current tokenizers."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-__all__ = ["CURRENCY", "NO_UNIT", "UNIT_WORDS", "Measure", "measure"]
-
 CURRENCY: Final = "$€£¥"
 """Signs of currencies, which may be between a minus and its number: "-$5"."""
 

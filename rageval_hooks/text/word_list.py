@@ -11,8 +11,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-__all__ = ["MONTHS", "MONTH_NUMBER", "MONTH_START", "is_common"]
-
 MONTHS: Final = "January February March April May June July August September October November December".split()
 
 MONTH_NUMBER: Final[Mapping[str, int]] = {name[:3].casefold(): number for number, name in enumerate(MONTHS, 1)}

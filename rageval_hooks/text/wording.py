@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["counted", "listed", "with_article"]
-
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 question``, ``2 questions``."""

@@ -17,32 +17,6 @@ from rageval_hooks.text.numerals import CARDINALS, NUMBER_WORD, number_readings
 from rageval_hooks.text.sentences import Span, sentence_spans
 from rageval_hooks.text.word_list import MONTH_START
 
-__all__ = [
-    "FUNCTION_WEIGHT",
-    "NAME_WEIGHT",
-    "READINGS",
-    "STOP_WORDS",
-    "UNSPACED",
-    "WORD_WEIGHT",
-    "Blocked",
-    "Kind",
-    "Line",
-    "Reading",
-    "WeighedWord",
-    "Word",
-    "Words",
-    "blank_marks",
-    "content_keys",
-    "fold",
-    "stem",
-    "weighed_lines",
-    "weighed_words",
-    "words",
-    "words_by_sentence",
-    "words_of",
-]
-
-
 UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
     "\uf900-\ufaff\U00020000-\U0003134f"

@@ -18,8 +18,6 @@ from rageval_hooks.errors import RagevalError
 from rageval_hooks.instrumentation import instrument, is_instrumented
 from rageval_hooks.runtime.import_hooks import call_after_import
 
-__all__ = ["instrument_when_needed", "modules_to_wait_for"]
-
 _logger = logging.getLogger(__name__)
 
 

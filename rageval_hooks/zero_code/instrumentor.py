@@ -12,7 +12,6 @@ from rageval_hooks.zero_code.activation import instrument_when_needed
 with requires("opentelemetry-instrumentation", "distro", "RagevalInstrumentor"):
     from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 
-__all__ = ["RagevalInstrumentor"]
 
 _OTHER_SIGNALS = ("meter_provider", "logger_provider")
 """Arguments that callers pass to every instrumentor."""

@@ -12,8 +12,6 @@ from typing import NoReturn
 
 from rageval_hooks.errors import ConfigurationError
 
-__all__ = ["environment_with_startup", "launch"]
-
 _STARTUP = Path(__file__).resolve().parent / "startup"
 """The folder with our ``sitecustomize``, which Python imports when it starts."""
 

@@ -38,8 +38,6 @@ from rageval_hooks.online.sampling import MetricSampler
 from rageval_hooks.settings import ModelSettings, Settings, unknown_variables
 from rageval_hooks.version import __version__
 
-__all__ = ["Check", "clock", "dispatch", "judge", "models", "settings", "turn", "versions"]
-
 Check = Callable[[Setup], Iterator[DoctorFinding]]
 
 # --------------------------------------------------------------------------- versions

@@ -21,8 +21,6 @@ from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.turn import Passage, SpanReference, Timing, Turn
 
-__all__ = ["exporters", "marked_evaluation"]
-
 _PAUSE: Final = 0.25
 _FAILED: Final = ("rejected", "lost", "dropped", "queued")
 """Counters of exporters that are above 0 when something was not delivered."""

@@ -16,8 +16,6 @@ from rageval_hooks.online.build import resolve_metrics
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.settings import Settings
 
-__all__ = ["DoctorFinding", "DoctorOptions", "Setup", "note", "ok", "problem", "warning"]
-
 _LIBRARIES: Final[Mapping[Role, str]] = {
     "embedder": "sentence_transformers",
     "cross_encoder": "sentence_transformers",

@@ -23,24 +23,13 @@ from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy, hide_result
 from rageval_hooks.exporters.delivery.queue import DeliveryQueue, DestinationAbsentError, Item
 from rageval_hooks.exporters.delivery.server import ScoreServer, require_httpx
-from rageval_hooks.exporters.main_results import VERDICT, ScoreSelection, quality_results
+from rageval_hooks.exporters.main_results import ScoreSelection, quality_results
 from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.exporters.span_places import passage_place
 from rageval_hooks.runtime.tracing import provider_of_span
-from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.turn import SpanReference, Turn
-
-__all__ = [
-    "DeliveryOptions",
-    "PlacedResult",
-    "ScoreApiExporter",
-    "as_secret",
-    "evaluated_at",
-    "iso_time",
-    "reveal",
-    "variable",
-]
 
 _logger = logging.getLogger(__name__)
 

@@ -32,15 +32,6 @@ from rageval_hooks.runtime.suppression import quiet_context
 if TYPE_CHECKING:
     from rageval_hooks.exporters.delivery.server import ScoreServer
 
-__all__ = [
-    "DeliveryQueue",
-    "DestinationAbsentError",
-    "Item",
-    "PostError",
-    "RejectedError",
-    "TargetsMissingError",
-    "UnavailableError",
-]
 
 _logger = logging.getLogger(__name__)
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     import httpx
 
-__all__ = ["ScoreServer", "asks_version", "basic_auth", "require_httpx"]
 
 _LONGEST_REASON = 200
 _BUSY = frozenset({408, 425, 429})

@@ -8,8 +8,6 @@ from pydantic_core import to_json
 
 from rageval_hooks.exporters import semconv
 
-__all__ = ["Attributes", "Value", "json_string"]
-
 Value = str | bool | int | float | Sequence[str] | Sequence[float]
 
 

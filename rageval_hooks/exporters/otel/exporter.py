@@ -23,8 +23,6 @@ from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings, SpanSelection
 
-__all__ = ["OtelExporter"]
-
 _logger = logging.getLogger(__name__)
 
 

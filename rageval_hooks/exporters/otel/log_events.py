@@ -11,7 +11,6 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.main_results import VERDICT
 from rageval_hooks.exporters.otel.attributes import Attributes, json_string
 from rageval_hooks.exporters.otel.own_provider import LOGS, OtlpSignal
 from rageval_hooks.exporters.otel.result_attributes import evaluated_response_id, label_of, result_line
@@ -19,12 +18,10 @@ from rageval_hooks.exporters.otel.signal import SCOPE, OtelSignal
 from rageval_hooks.exporters.otel.span_attributes import is_agent
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.exporters.span_places import PassagePlace, passage_place
-from rageval_hooks.score import Evaluation, Failed, Result, Score, is_about_turn, metric_of
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, is_about_turn, metric_of
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import Turn
 from rageval_hooks.version import __version__
-
-__all__ = ["LogEvents"]
 
 
 class LogEvents(OtelSignal[LoggerProvider]):

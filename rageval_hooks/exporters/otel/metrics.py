@@ -13,17 +13,14 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvid
 from opentelemetry.util.types import AttributeValue
 
 from rageval_hooks.exporters import semconv
-from rageval_hooks.exporters.main_results import VERDICT
 from rageval_hooks.exporters.otel.own_provider import METRICS, OtlpSignal
 from rageval_hooks.exporters.otel.result_attributes import label_of
 from rageval_hooks.exporters.otel.signal import SCOPE, OtelSignal
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
-from rageval_hooks.score import Evaluation, Failed, Result, Score, judge_details, metric_of
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, judge_details, metric_of
 from rageval_hooks.turn import Turn
 from rageval_hooks.version import __version__
-
-__all__ = ["Metrics"]
 
 # Most scores are shares, and thresholds lie between 0.3 and 0.9; others count or grade.
 _SCORE_BUCKETS = (0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1, 2, 3, 5, 10, 20, 50, 100, 1000)

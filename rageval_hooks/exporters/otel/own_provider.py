@@ -25,8 +25,6 @@ from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.sizes import size_of
 from rageval_hooks.runtime.tracing import global_logger_provider, global_meter_provider, global_tracer_provider
 
-__all__ = ["LOGS", "METRICS", "TRACES", "OtlpSignal", "OwnProvider", "forget_own_provider", "own_provider"]
-
 _logger = logging.getLogger(__name__)
 
 _DEFAULT_QUEUE = 2048

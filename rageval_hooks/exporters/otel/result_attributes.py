@@ -7,21 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.main_results import VERDICT, is_about_quality, quality_results
+from rageval_hooks.exporters.main_results import is_about_quality, quality_results
 from rageval_hooks.exporters.otel.attributes import Attributes, Value, json_string
-from rageval_hooks.score import Evaluation, Result, Score, Skipped, is_about_turn, judge_details, metric_of
+from rageval_hooks.score import VERDICT, Evaluation, Result, Score, Skipped, is_about_turn, judge_details, metric_of
 from rageval_hooks.turn import Turn
-
-__all__ = [
-    "add_main_scores",
-    "evaluated_response_id",
-    "evaluation_attributes",
-    "has_news",
-    "label_of",
-    "only_metric",
-    "result_line",
-    "score_attributes",
-]
 
 _MOST_SCORE_ATTRIBUTES = 12
 """On a turn's span. Backends sort attributes by name and preview the first few: more would hide the question."""

@@ -15,8 +15,6 @@ from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.time_limit import remaining, within
 from rageval_hooks.score import Evaluation
 
-__all__ = ["SCOPE", "OtelSignal"]
-
 _logger = logging.getLogger(__name__)
 
 SCOPE = "rageval_hooks"

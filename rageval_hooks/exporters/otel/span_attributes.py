@@ -17,8 +17,6 @@ from rageval_hooks.messages import Message, ToolCall
 from rageval_hooks.score import Result
 from rageval_hooks.turn import Passage, Step, StepKind, Timing, Turn, Usage
 
-__all__ = ["is_agent", "step_attributes", "step_name", "turn_attributes"]
-
 # --------------------------------------------------------------------------- turns
 
 

@@ -45,8 +45,6 @@ from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn
 from rageval_hooks.version import __version__
 
-__all__ = ["Spans", "add_scores", "span_context"]
-
 _CLIENT_STEPS = frozenset[StepKind]({"retriever", "reranker", "llm", "embedding"})
 _REMEMBERED = 4096
 

@@ -13,8 +13,6 @@ from rageval_hooks.integrations.capture.passages import LEAST_PART, PromptText
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.turn import Message
 
-__all__ = ["ModelCall", "carries", "contributors", "last_without_tools", "prompt_text", "writer_of"]
-
 T = TypeVar("T")
 
 # The words of a text, for example "opened" and "1869" of "opened: 1869".

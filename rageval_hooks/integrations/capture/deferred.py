@@ -19,16 +19,6 @@ from rageval_hooks.runtime.fork import run_in_child
 from rageval_hooks.runtime.pool import local_pool, on_pool_thread
 from rageval_hooks.turn import Turn
 
-__all__ = [
-    "closes_generator",
-    "flush",
-    "hand_over",
-    "in_event_loop",
-    "prepare",
-    "settle",
-    "submit",
-]
-
 _MOST_PENDING = 2048
 _MOST_PENDING_BYTES = 128 * 2**20
 

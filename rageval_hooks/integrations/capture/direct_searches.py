@@ -19,8 +19,6 @@ from rageval_hooks.integrations.capture.recorder import Recorder
 from rageval_hooks.integrations.capture.runs import Framework, Run
 from rageval_hooks.runtime.suppression import is_suppressed
 
-__all__ = ["DirectSearches"]
-
 _SEARCHES = frozenset({"retriever", "reranker", "ingestion"})
 """Kinds of runs that search for themselves, and whose results are captured."""
 

@@ -10,17 +10,6 @@ from typing import Any
 from rageval_hooks.integrations.capture.host_values import is_a
 from rageval_hooks.runtime.jsonable import plain_value
 
-__all__ = [
-    "answer_keys_in",
-    "is_answer_object_key",
-    "is_beside_answer",
-    "names_search",
-    "names_search_results",
-    "public_parameters",
-    "question_among",
-]
-
-
 _USUAL = ("answer", "output", "result", "response", "output_text", "text", "generation", "content")
 """Keys of the usual outputs, for example {"answer": "…", "context": […]} of a retrieval chain, or {"output": "…"}."""
 

@@ -14,8 +14,6 @@ from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.threads import new_lock
 
-__all__ = ["HeldTurn", "HeldTurns", "held_turns"]
-
 _MOST_SAMPLED_OUT = 10_000
 """Conversations whose latest turn was sampled out, that are remembered."""
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["attribute_text", "finite", "first_of", "first_string", "is_a", "last_of", "or_else"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 D = TypeVar("D")

@@ -12,8 +12,6 @@ from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.capture.trace_context import context_attributes, span_reference
 from rageval_hooks.turn import Passage, Step, Timing, Turn, Usage
 
-__all__ = ["turn_of"]
-
 
 def turn_of(recording: Recording) -> Turn:
     """Build the turn of a recording."""

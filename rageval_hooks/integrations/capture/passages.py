@@ -15,24 +15,6 @@ from rageval_hooks.integrations.capture.host_values import attribute_text, finit
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.turn import Passage
 
-__all__ = [
-    "EARLIER",
-    "LEAST_PART",
-    "SCORE_KEYS",
-    "TEXT_KEYS",
-    "DocumentLike",
-    "EarlierPassages",
-    "NodeLike",
-    "PassageLike",
-    "PromptText",
-    "is_passage",
-    "mark_dropped",
-    "mark_seen",
-    "passage_key",
-    "passage_of",
-    "unique_passages",
-]
-
 SCORE_KEYS = ("relevance_score", "score", "_score", "similarity_score", "similarity", "rerank_score", "@search.score")
 """Where stores and rerankers put their score in a document's metadata, the most specific first."""
 

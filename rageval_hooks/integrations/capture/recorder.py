@@ -20,8 +20,6 @@ from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 
-__all__ = ["Recorder", "shared_recorder"]
-
 _logger = logging.getLogger(__name__)
 
 _PARTS = frozenset(

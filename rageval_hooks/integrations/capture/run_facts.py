@@ -9,24 +9,6 @@ from rageval_hooks.integrations.capture.host_values import first_string
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.turn import ErrorInfo, Step, TurnStatus
 
-__all__ = [
-    "CANCELS",
-    "application_fields",
-    "busy_times",
-    "end_of",
-    "is_inside",
-    "is_retrieval",
-    "of_kind",
-    "outcome_of_error",
-    "outside",
-    "outside_retrieval",
-    "parent_id_among",
-    "rewritten",
-    "seconds_to_first_token",
-    "step_frame",
-]
-
-
 T = TypeVar("T", Run, Step)
 
 CANCELS = frozenset({"CancelledError", "Cancelled", "GeneratorExit", "KeyboardInterrupt"})

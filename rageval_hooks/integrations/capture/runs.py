@@ -13,8 +13,6 @@ from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.sizes import size_of
 from rageval_hooks.turn import Turn
 
-__all__ = ["Entry", "Framework", "Recording", "Run"]
-
 
 @dataclass(frozen=True, eq=False)
 class Framework:

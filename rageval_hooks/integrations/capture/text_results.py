@@ -10,8 +10,6 @@ from rageval_hooks.integrations.capture.host_values import finite, first_string,
 from rageval_hooks.integrations.capture.passages import SCORE_KEYS
 from rageval_hooks.turn import Passage
 
-__all__ = ["is_search_tool", "text_results"]
-
 _LEAST_TEXT = 40
 """Shorter texts are acknowledgements, for example "Message sent." In characters."""
 

@@ -16,9 +16,6 @@ from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.turn import SpanReference
 
-__all__ = ["context_attributes", "look_for_other_span", "note_other_span", "shares_spans", "span_reference"]
-
-
 _ATTRIBUTES = ("session.id", "user.id", "metadata")
 
 

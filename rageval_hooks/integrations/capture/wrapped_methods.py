@@ -12,8 +12,6 @@ from typing import Any
 
 from rageval_hooks.runtime.import_hooks import call_after_import, cancel_after_import
 
-__all__ = ["WrappedMethods"]
-
 _MARK = "_rageval_hooks_wrapper"
 
 

@@ -2,6 +2,4 @@
 
 from typing import Final
 
-__all__ = ["MODULE"]
-
 MODULE: Final = "langchain_core"

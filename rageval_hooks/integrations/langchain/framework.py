@@ -15,16 +15,6 @@ from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Framework, Run
 from rageval_hooks.integrations.langchain.turn_building import IDENTITY_KEYS, turn_of_conversation
 
-__all__ = [
-    "FRAMEWORK",
-    "enter_retriever",
-    "give_slots",
-    "identity_of_call",
-    "key_of",
-    "running_retriever",
-    "surrounding_run",
-]
-
 _recorder = shared_recorder()
 
 

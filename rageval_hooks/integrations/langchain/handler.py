@@ -47,9 +47,6 @@ from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
 from rageval_hooks.turn import Turn
 
-__all__ = ["CallbackHandler", "TurnHandler"]
-
-
 _recorder = shared_recorder()
 
 _DETAILS = frozenset({"description", "invocation_params", "is_search", "streamed", "template", "tool_call_id"})

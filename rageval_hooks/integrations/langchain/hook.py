@@ -18,8 +18,6 @@ from rageval_hooks.integrations.langchain.vector_stores import VECTOR_STORES
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
 
-__all__ = ["attach", "detach"]
-
 
 class _AttachedHandler(TurnHandler):
     """The one handler that all chains of the process get from ``instrument()``."""

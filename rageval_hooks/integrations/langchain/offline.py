@@ -19,8 +19,6 @@ from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.integrations.offline_support import OfflineSupport, StoredItem
 from rageval_hooks.online.pipeline import Pipeline
 
-__all__ = ["support"]
-
 _handler: ContextVar[BaseCallbackHandler | None] = ContextVar("rageval_hooks_run", default=None)
 register_configure_hook(_handler, inheritable=True)
 

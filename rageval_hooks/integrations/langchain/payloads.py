@@ -23,23 +23,6 @@ from rageval_hooks.runtime.jsonable import json_text
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
 from rageval_hooks.turn import Passage
 
-__all__ = [
-    "DocumentReader",
-    "as_json",
-    "as_text",
-    "content_text",
-    "copy_documents",
-    "copy_values",
-    "fields_by_name",
-    "is_command",
-    "is_content",
-    "is_structured_answer",
-    "message_text",
-    "role_of",
-    "tool_text",
-]
-
-
 # --------------------------------------------------------------------------- states
 
 

@@ -14,8 +14,6 @@ from rageval_hooks.integrations.langchain.turn_building import is_control_flow, 
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 
-__all__ = ["earlier_sampling", "hold_if_waiting", "join_halves", "note_sampling"]
-
 _PLACE = "langgraph_checkpoint_ns"
 """Metadata of the runs of a graph. It ends with the id of the node's task, which stays the same when it is resumed."""
 

@@ -14,8 +14,6 @@ from rageval_hooks.integrations.langchain.framework import FRAMEWORK
 from rageval_hooks.integrations.langchain.payloads import copy_documents
 from rageval_hooks.runtime.narrowing import text_or_empty
 
-__all__ = ["VECTOR_STORES"]
-
 # Public methods that return documents, for example "search", "asimilarity_search_with_score" or
 # "max_marginal_relevance_search_by_vector"; not "create_search_index".
 _SEARCH_METHOD = re.compile(r"a?(search|similarity_search\w*|max_marginal_relevance_search\w*|hybrid_search\w*)")

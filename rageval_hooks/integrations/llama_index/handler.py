@@ -47,9 +47,6 @@ from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.runtime.suppression import is_suppressed
 
-__all__ = ["attach", "detach"]
-
-
 _NO_TURN = frozenset({"embedding", "ingestion"})
 """Building an index is not a turn."""
 

@@ -18,19 +18,6 @@ from rageval_hooks.runtime.narrowing import (
     text_or_none,
 )
 
-__all__ = [
-    "arguments_of",
-    "as_json",
-    "is_message",
-    "message_text",
-    "messages_of",
-    "role_of",
-    "tool_call",
-    "tool_calls_of",
-    "tool_fields",
-]
-
-
 # Roles of LlamaIndex's MessageRole, and the roles of model APIs.
 _ROLES = {"chatbot": "assistant", "model": "assistant", "developer": "system", "function": "tool"}
 

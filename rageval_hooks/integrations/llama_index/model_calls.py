@@ -18,8 +18,6 @@ from rageval_hooks.runtime.jsonable import string_of
 from rageval_hooks.runtime.narrowing import entry_or_attribute, first_text, is_integer, items_or_empty
 from rageval_hooks.turn import Usage
 
-__all__ = ["answering_call", "call_fields", "counted_calls", "generated_text", "model_of", "prompts_of_answer"]
-
 # --------------------------------------------------------------------------- which calls count
 
 

@@ -14,9 +14,6 @@ from rageval_hooks.integrations.llama_index.values import fields_of
 from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.turn import Passage
 
-__all__ = ["Made", "Snapshot", "collection_of", "node_ids", "nodes_in", "passages_of", "snapshot", "top_k_of"]
-
-
 NodeState = tuple[Any, Any, str]
 """A node with its score and text at one moment: (node, score, text)."""
 

@@ -15,8 +15,6 @@ from rageval_hooks.integrations.offline_support import OfflineSupport, StoredIte
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.text.wording import with_article
 
-__all__ = ["support"]
-
 
 class LlamaIndexSupport(OfflineSupport):
     """Query engines, indexes and document stores of LlamaIndex."""

@@ -15,8 +15,6 @@ from opentelemetry.trace import Span, set_span_in_context
 from rageval_hooks.integrations.capture import trace_context
 from rageval_hooks.integrations.capture.runs import Recording, Run
 
-__all__ = ["context_of_root", "find_span", "note_other_span"]
-
 _logger = logging.getLogger(__name__)
 
 

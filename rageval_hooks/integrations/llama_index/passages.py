@@ -24,17 +24,6 @@ from rageval_hooks.integrations.llama_index.nodes import Made, Snapshot, node_id
 from rageval_hooks.integrations.llama_index.values import answer_of
 from rageval_hooks.turn import Passage
 
-__all__ = [
-    "EarlierTools",
-    "Marks",
-    "passages_found",
-    "passages_in_turn",
-    "repetitions",
-    "retrievals_of",
-    "with_mark",
-]
-
-
 Marks = dict[tuple[str | None, str], Passage]
 """Passages by id and text, marked with how much of each was in the prompt."""
 

@@ -26,18 +26,6 @@ from rageval_hooks.integrations.llama_index.values import Streamed, is_generator
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.runtime.logs import RateLimitedLogger
 
-__all__ = [
-    "Follower",
-    "StreamKey",
-    "end",
-    "end_root_span",
-    "finish_stream",
-    "log_failure",
-    "root_of",
-    "wait_for",
-    "when_dropped",
-]
-
 
 class Follower:
     """Watches one answer while it is read.

@@ -53,9 +53,6 @@ from rageval_hooks.integrations.llama_index.values import (
 )
 from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Timing, Turn, TurnStatus, Usage
 
-__all__ = ["FRAMEWORK", "turn_from_events"]
-
-
 _CANCELS = CANCELS | {"WorkflowCancelledByUser"}  # what ``handler.cancel_run()`` raises
 _SESSION_KEYS = ("session_id", "session.id", "thread_id", "conversation_id")
 _USER_KEYS = ("user_id", "user.id")

@@ -12,25 +12,6 @@ from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.llama_index.messages import arguments_of, as_json, is_message, message_text, role_of
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_none
 
-__all__ = [
-    "Streamed",
-    "answer_of",
-    "fields_of",
-    "is_generator",
-    "is_mapping",
-    "kind_of",
-    "leaves_answer_open",
-    "method_of",
-    "name_of",
-    "only_string",
-    "private_attributes",
-    "provider_of",
-    "query_of",
-    "streamed_in",
-    "text_under",
-    "tool_input",
-]
-
 
 def fields_of(value: Any) -> dict[str, Any]:
     """Return the fields of a mapping, a dataclass, a pydantic model or a workflow event, by name."""

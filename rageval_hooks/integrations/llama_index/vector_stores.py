@@ -12,8 +12,6 @@ from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
 from rageval_hooks.integrations.llama_index.nodes import nodes_in
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 
-__all__ = ["VECTOR_STORES"]
-
 
 def _query(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, str]:
     query = args[0] if args else kwargs.get("query")

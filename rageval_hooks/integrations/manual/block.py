@@ -29,8 +29,6 @@ from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
 from rageval_hooks.turn import Passage, SpanReference, Step, Timing, Turn, Usage
 
-__all__ = ["FRAMEWORK", "Block", "begin"]
-
 _recorder = shared_recorder()
 
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rageval_hooks.online.pending import PendingTurn
     from rageval_hooks.online.pipeline import Pipeline
 
-__all__ = ["Given", "OpenTurn", "attach", "detach", "start_turn"]
 
 _logger = logging.getLogger(__name__)
 

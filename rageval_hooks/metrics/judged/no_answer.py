@@ -13,8 +13,6 @@ from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.score import Result
 
-__all__ = ["AnswerAttempt", "NoAnswer", "declined"]
-
 _KEY = "no_answer.attempt"
 # Not the judge's own words: they may quote the turn's texts, and reasons are shown where those are hidden.
 _DECLINED = "the system declined to answer (see no_answer)"

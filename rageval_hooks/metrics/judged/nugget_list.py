@@ -19,23 +19,6 @@ from rageval_hooks.judges.base import Judgement
 from rageval_hooks.metrics.support.batching import BatchAnswers, ask_in_batches, batches
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 
-__all__ = [
-    "BATCH",
-    "WINDOW",
-    "Creation",
-    "Importance",
-    "Nugget",
-    "NuggetAssignments",
-    "NuggetDrafts",
-    "NuggetWeights",
-    "WeighedNuggetDrafts",
-    "assign",
-    "create",
-    "keep",
-    "rounds_for",
-    "weigh",
-]
-
 WINDOW: Final = 10
 BATCH: Final = 10
 _MAX_FOUND: Final = 30

@@ -35,8 +35,6 @@ from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.support.spending import AnyJudgement, combined, wasted, with_spending
 from rageval_hooks.score import Failed, Result
 
-__all__ = ["Nuggets", "nugget_score"]
-
 _MEANINGS: Final = {
     "all": "mean support of the nuggets by the response: 1, 0.5 (partial) or 0 each",
     "vital": "mean support of the vital nuggets",

@@ -20,8 +20,6 @@ from rageval_hooks.metrics.support.spending import AnyJudgement, combined, with_
 from rageval_hooks.score import Failed, Result
 from rageval_hooks.settings import Settings
 
-__all__ = ["Ranking", "average_precision_at", "first_relevant", "precision_at", "reciprocal_rank"]
-
 Relevance = bool | None
 """Of one passage: relevant or not; None if it has no grade."""
 

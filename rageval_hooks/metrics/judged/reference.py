@@ -18,8 +18,6 @@ from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.score import Result
 
-__all__ = ["Reference", "ReferenceComparison"]
-
 _KEY = "reference.comparison"
 
 

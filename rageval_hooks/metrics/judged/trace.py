@@ -30,8 +30,6 @@ from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.text.keys import KeyedSentence
 
-__all__ = ["Trace"]
-
 _KEY: Final = "trace.labels"
 # The first four are the TRACe measures of RAGBench (arXiv 2407.11005); average, rmse and consistency are the seeds'.
 _MEANINGS: Final = {

@@ -13,8 +13,6 @@ from pydantic import Field as Described
 
 from rageval_hooks.text.keys import plain_key
 
-__all__ = ["Formulas", "SentenceSupport", "TraceLabels", "TraceValues", "trace_values", "with_known_keys"]
-
 Formulas = Literal["ragbench", "fixed20"]
 
 _FIXED_SENTENCES: Final = 20

@@ -24,8 +24,6 @@ from rageval_hooks.score import Failed, Result, Score, Target
 from rageval_hooks.text.passages import has_words
 from rageval_hooks.turn import Passage
 
-__all__ = ["PARAMETERS", "PassageGrade", "PassageGrades", "Umbrela", "graded", "paid_grading", "planned_grading"]
-
 _KEY: Final = "umbrela.grades"
 _GRADES: Final = (0, 1, 2, 3)
 _MEANING: Final = ("unrelated", "related, does not answer", "some answer, unclear or buried", "dedicated, exact answer")

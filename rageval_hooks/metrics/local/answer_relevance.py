@@ -9,8 +9,6 @@ from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Role
 from rageval_hooks.score import Result
 
-__all__ = ["AnswerRelevance"]
-
 
 class AnswerRelevance(LocalMetric):
     """Probability that the response answers the query: sigmoid of a cross-encoder's logit on the pair.

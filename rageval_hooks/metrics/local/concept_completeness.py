@@ -14,8 +14,6 @@ from rageval_hooks.models import AnyEmbedding, Role
 from rageval_hooks.score import Result
 from rageval_hooks.text.words import fold, weighed_words
 
-__all__ = ["ConceptCompleteness"]
-
 
 class ConceptCompleteness(LocalMetric):
     """Share of the query's concepts that the response takes up.

@@ -15,8 +15,6 @@ from rageval_hooks.settings import LEXICAL, MINILM
 from rageval_hooks.text.passages import has_words
 from rageval_hooks.turn import Passage
 
-__all__ = ["ContextRelevance"]
-
 # One passage per question: a threshold for a passage says nothing about a mean over several.
 _SETS = ("clapnq_dev",)
 

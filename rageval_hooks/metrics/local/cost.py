@@ -17,8 +17,6 @@ from rageval_hooks.score import Result
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import Step, Turn, Usage
 
-__all__ = ["Cost"]
-
 _OTHERWISE = "set cost_rate (RAGEVAL_COST_RATE) to USD for 1,000 tokens to have a cost"
 _MAX_NAME = 60
 

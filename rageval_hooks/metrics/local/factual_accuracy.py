@@ -11,8 +11,6 @@ from rageval_hooks.metrics.support.unseen import missing_entities, not_in_prompt
 from rageval_hooks.models import Role
 from rageval_hooks.score import Result
 
-__all__ = ["EntityConsistency", "FactualAccuracy", "Hallucination", "SemanticGrounding"]
-
 _NO_WORDS = "the response or the passages have no words that could be compared"
 _SOURCE = "RAG Evaluation Pipeline (Lite); en_core_web_sm, all-MiniLM-L6-v2"
 

@@ -14,8 +14,6 @@ from rageval_hooks.models import Role
 from rageval_hooks.score import Result
 from rageval_hooks.settings import LEXICAL, MINILM
 
-__all__ = ["Faithfulness"]
-
 _SETS: Final = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
 _WEAK: Final = 0.5
 """Where the score has no label, the explanation names the sentences below this."""

@@ -24,8 +24,6 @@ from rageval_hooks.score import Result, Score
 from rageval_hooks.settings import LEXICAL, MINILM
 from rageval_hooks.text.sentences import Span
 
-__all__ = ["Groundedness"]
-
 _NO_WORDS: Final = "the response or the passages have no words that could be compared"
 _SETS: Final = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
 

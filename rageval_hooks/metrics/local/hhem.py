@@ -16,8 +16,6 @@ from rageval_hooks.models.hhem import Hhem
 from rageval_hooks.score import Result
 from rageval_hooks.text.passages import has_words
 
-__all__ = ["HallucinationEvaluation"]
-
 # Dozens of windows of about five seconds each. The limit is checked before anything is tokenized.
 MAX_SOURCE_CHARACTERS: Final = 300_000
 MAX_RESPONSE_CHARACTERS: Final = 100_000

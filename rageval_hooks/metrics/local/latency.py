@@ -9,8 +9,6 @@ from rageval_hooks.metrics.base import Field, LocalMetric, ScoreDefinition
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.score import Result
 
-__all__ = ["Latency"]
-
 
 def _definition(name: str, description: str) -> ScoreDefinition:
     return ScoreDefinition(name=name, description=description, direction="lower", high=None, unit="s")

@@ -17,8 +17,6 @@ from rageval_hooks.text.wording import listed
 from rageval_hooks.text.words import words
 from rageval_hooks.turn import Turn
 
-__all__ = ["LACKS_REFERENCE", "RECALL", "ReferenceOverlap", "overlap_scores"]
-
 RECALL: Final = "reference_overlap.recall"
 
 LACKS_REFERENCE: Final = 0.5

@@ -10,8 +10,6 @@ from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.score import Result
 from rageval_hooks.turn import UsageSource
 
-__all__ = ["COUNTED_BY", "Tokens"]
-
 COUNTED_BY: Final[Mapping[UsageSource, str]] = {
     "provider": "counted by the provider",
     "tiktoken": "estimated with tiktoken",

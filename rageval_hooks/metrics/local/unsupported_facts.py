@@ -12,8 +12,6 @@ from rageval_hooks.score import Result
 from rageval_hooks.text.facts import Fact
 from rageval_hooks.text.wording import listed
 
-__all__ = ["UnsupportedFacts"]
-
 _SETS: Final = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
 _MAX_LISTED: Final = 50
 _MAX_STATED: Final = 10

@@ -15,8 +15,6 @@ from rageval_hooks.models import Role
 from rageval_hooks.models.grounding import GroundingModel
 from rageval_hooks.score import VERDICT, Result, Score, Skipped
 
-__all__ = ["Verdict"]
-
 
 class Verdict(LocalMetric):
     """Good, doubtful or bad: the one result of a turn that is worth an alarm.

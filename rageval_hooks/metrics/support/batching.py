@@ -15,8 +15,6 @@ from rageval_hooks.judges.base import GateClosedError, Judgement
 from rageval_hooks.metrics.support.spending import AnyJudgement, wasted, with_spending
 from rageval_hooks.score import Failed
 
-__all__ = ["BatchAnswers", "ask_in_batches", "batches"]
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 T = TypeVar("T")

@@ -9,8 +9,6 @@ from rageval_hooks.metrics.support.sentence_scores import explain_sentences, sen
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Score
 
-__all__ = ["MODEL_DETAILS", "Direction", "ScoreDefinition", "Threshold", "label"]
-
 Direction = Literal["higher", "lower"]
 
 MODEL_DETAILS: Final = "grounding_model"

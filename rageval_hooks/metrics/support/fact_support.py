@@ -15,8 +15,6 @@ from rageval_hooks.text.words import words_of
 if TYPE_CHECKING:
     from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 
-__all__ = ["FactSupport", "fact_support", "facts_in_unseen"]
-
 
 _MAX_LOCATED: Final = 50
 """Facts that are looked for in single unseen passages. The score's metadata has at most as many."""

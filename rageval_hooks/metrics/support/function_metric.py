@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rageval_hooks.metrics.support.judged_turn import JudgedTurn
     from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 
-__all__ = ["metric"]
 
 Value = SupportsFloat | Results | None
 LocalFunction = Callable[[Turn], Value]

@@ -14,8 +14,6 @@ from rageval_hooks.text.passages import PassageIndex
 from rageval_hooks.text.sentences import Span, sentence_spans
 from rageval_hooks.text.words import Line, WeighedWord, blank_marks, weighed_lines
 
-__all__ = ["Grounding", "SentenceGrounding", "groundedness"]
-
 
 @dataclass(frozen=True, slots=True)
 class SentenceGrounding:

@@ -8,8 +8,6 @@ from rageval_hooks.models.cache import MemoryCache
 from rageval_hooks.text.negation import Statements, statements_of
 from rageval_hooks.text.passages import PassageIndex, index_passage
 
-__all__ = ["cached_index", "cached_statements"]
-
 _indexes: MemoryCache[PassageIndex] = MemoryCache(32 * 2**20)
 _statements: MemoryCache[Statements] = MemoryCache(32 * 2**20)
 

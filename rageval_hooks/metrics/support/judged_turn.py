@@ -18,8 +18,6 @@ from rageval_hooks.score import Result, Score
 from rageval_hooks.text.keys import KeyedSentence, key_passages, key_response
 from rageval_hooks.turn import Message, Turn
 
-__all__ = ["JudgedTurn", "Named"]
-
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)

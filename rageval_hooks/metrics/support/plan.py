@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Plan", "PlannedCall", "Planning", "SharedCall", "TurnSize", "plan_calls"]
-
 
 @dataclass(frozen=True)
 class TurnSize:

@@ -14,8 +14,6 @@ from rageval_hooks.text.sentences import Span, sentence_spans
 from rageval_hooks.text.words import Line, blank_marks, weighed_lines
 from rageval_hooks.turn import Turn
 
-__all__ = ["ResponseText", "blank", "cut", "kept_positions"]
-
 
 class ResponseText:
     """A response, its sentences, and the same without citation markers.

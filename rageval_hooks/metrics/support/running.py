@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rageval_hooks.metrics.support.judged_turn import JudgedTurn
     from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 
-__all__ = ["MISSING", "TurnInputs", "compute", "compute_judged"]
 
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 

@@ -9,8 +9,6 @@ from typing import Any, Final
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.text.formatting import shorten
 
-__all__ = ["SentenceScore", "UnsupportedPart", "as_metadata", "explain_sentences", "sentences_in"]
-
 # Metadata is an attribute of a span, and backends cut long ones.
 _MAX_KEPT: Final = 100
 # An explanation is read in a list of traces.

@@ -13,8 +13,6 @@ from rageval_hooks.judges.base import Judgement, usage_details
 from rageval_hooks.score import Failed
 from rageval_hooks.turn import Usage
 
-__all__ = ["AnyJudgement", "combined", "wasted", "with_spending"]
-
 AnyJudgement = Judgement[Any]
 """An answer in whatever form: different calls of one metric have different schemas."""
 

@@ -32,8 +32,6 @@ from rageval_hooks.text.sentences import Span
 from rageval_hooks.text.tokens import count_tokens
 from rageval_hooks.turn import Passage, Turn, Usage
 
-__all__ = ["TurnAnalysis"]
-
 _MAX_UNPREPARED: Final = 1_500
 """Characters of passages that are embedded while a caller waits: about 80 ms on two cores. More were not prepared
 because the machine is busy, or because nothing retrieved them."""

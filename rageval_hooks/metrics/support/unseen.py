@@ -15,7 +15,6 @@ from rageval_hooks.turn import Passage, Turn
 if TYPE_CHECKING:
     from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 
-__all__ = ["missing_entities", "not_in_prompt", "passage_name", "unseen_support"]
 
 _SUPPORTED: Final = 0.75
 """Share of a sentence's words that an unseen passage must have. By words, so that it costs no model."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.floating[Any]]
     IntArray = NDArray[np.int64]
 
-__all__ = ["Aligner", "Windows"]
 
 COSINE_UNRELATED: Final = 0.3
 COSINE_SAME: Final = 0.9

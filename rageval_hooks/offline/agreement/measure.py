@@ -29,8 +29,6 @@ from rageval_hooks.offline.report.definitions import define_score
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import VERDICT, Score, is_about_turn, verdict_first
 
-__all__ = ["Agreement", "LabelledRow", "labelled_rows", "measure", "strength", "to_json", "to_markdown", "to_text"]
-
 _GOOD: Final = frozenset("1 1.0 true yes y pass passed good supported faithful correct relevant grounded".split())
 _BAD: Final = frozenset(
     "0 0.0 false no n fail failed bad unsupported unfaithful incorrect irrelevant ungrounded hallucinated".split()

@@ -12,17 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Labelled",
-    "auroc",
-    "auroc_interval",
-    "balanced_accuracy",
-    "best_threshold",
-    "calibration_error",
-    "kappa",
-    "kappa_interval",
-]
-
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 

@@ -15,8 +15,6 @@ from rageval_hooks.offline.testsets.testset import GoldenQuestion
 from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import ErrorInfo, Passage, Timing, Turn
 
-__all__ = ["UnreadableAnswerError", "collected", "record_of"]
-
 # Names of the answer and of the passages in the results of frameworks and of tutorials, the most specific first.
 _ANSWER_KEYS = ("answer", "response", "result", "output", "output_text", "text", "content")
 _PASSAGE_KEYS = (

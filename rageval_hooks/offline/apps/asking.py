@@ -23,8 +23,6 @@ from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import Passage, Timing, Turn, Usage
 
-__all__ = ["Asked", "Capture", "ask"]
-
 
 class Asked(NamedTuple):
     """The outcome of a question.

@@ -18,8 +18,6 @@ from rageval_hooks.offline.limits import REPLY, in_mib
 from rageval_hooks.offline.records.values import chat_text
 from rageval_hooks.text.wording import with_article
 
-__all__ = ["App", "adapt", "load"]
-
 _PLACEHOLDER = "{question}"
 _DEFAULT_REQUEST = '{"question": "{question}"}'
 _SHOWN = 300

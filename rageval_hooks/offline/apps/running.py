@@ -22,8 +22,6 @@ from rageval_hooks.offline.records.targets import TargetIds, place_target
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 
-__all__ = ["RunSummary", "ask_once", "count_waiting", "keep_answers", "records_of", "run_questions", "summarize"]
-
 _LONGEST_ERROR = 500
 
 Asking = tuple[GoldenQuestion, int]

@@ -18,7 +18,6 @@ from rageval_hooks.turn_html import html_table
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["scored_frame"]
 
 _WORST = 10
 _QUESTION = 120

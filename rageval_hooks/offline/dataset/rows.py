@@ -22,7 +22,6 @@ from rageval_hooks.turn import Turn
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["Dataset", "import_pandas", "read_dataset", "turn_of"]
 
 # Rows in which a missing column is looked for.
 _SAMPLE = 100

@@ -25,7 +25,6 @@ from rageval_hooks.text.wording import counted
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["score_rows"]
 
 BadRows = Literal["raise", "keep"]
 

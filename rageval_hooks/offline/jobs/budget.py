@@ -15,8 +15,6 @@ from rageval_hooks.judges.remote import RemoteJudge
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Failed, Result, Skipped
 
-__all__ = ["Budget", "BudgetSpentError", "BudgetedJudge", "Spent", "with_concurrency", "without_budget"]
-
 T = TypeVar("T", bound=BaseModel)
 
 

@@ -14,8 +14,6 @@ from typing import IO, Any, Self
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.runtime.files import open_private
 
-__all__ = ["FORMAT", "Journal", "file_hash", "interruption", "journal_path", "work_in"]
-
 FORMAT = 3
 """Version of journals."""
 

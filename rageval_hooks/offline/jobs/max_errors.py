@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from rageval_hooks.errors import ConfigurationError
 
-__all__ = ["MaxErrors"]
-
 
 @dataclass(frozen=True)
 class MaxErrors:

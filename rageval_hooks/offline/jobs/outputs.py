@@ -16,8 +16,6 @@ from rageval_hooks.offline.records.writing import atomic_file
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.runtime.jsonable import plain_value
 
-__all__ = ["BadRows", "EarlierResult", "check_apart", "done_path", "earlier_result", "errors_path", "mark_finished"]
-
 
 def errors_path(output: Path) -> Path:
     """Return the default file for rows that could not be used."""

@@ -9,8 +9,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Advance", "progress_bar", "rare_collection", "work_together"]
-
 Advance = Callable[[int], None]
 """Called with the number of steps that were just done."""
 

@@ -18,8 +18,6 @@ from typing import Any
 from rageval_hooks.errors import ConfigurationError, TurnError, UnknownNameError, requires
 from rageval_hooks.offline.records.values import are_no_texts, chat_text, is_missing, may_be_passages, unpacked
 
-__all__ = ["ALIASES", "ColumnMap", "Fields", "as_options", "canonical", "check_columns", "has_column", "take_fields"]
-
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split())

@@ -25,18 +25,6 @@ from rageval_hooks.offline.rouge import rouge_pairs
 from rageval_hooks.score import Score, Target
 from rageval_hooks.turn import Passage
 
-__all__ = [
-    "Closeness",
-    "has_place",
-    "has_scores",
-    "is_long",
-    "is_wide",
-    "joined_rows",
-    "open_rag_eval_table",
-    "record_of",
-    "runs_of",
-]
-
 Closeness = Callable[[Sequence[str]], Sequence[float]]
 """Returns how close each pair of some answers is, for example by BERTScore."""
 

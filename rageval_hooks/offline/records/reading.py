@@ -23,8 +23,6 @@ from rageval_hooks.offline.records.source import RowSource, grouped, split_rows
 from rageval_hooks.offline.records.targets import TargetIds, place_target
 from rageval_hooks.score import Evaluation
 
-__all__ = ["Item", "read_conversation", "read_items", "read_records"]
-
 Item = Record | BadRow
 Items = Iterator[tuple[int, Item]]
 Make = Callable[[Mapping[str, Any], str], Record]

@@ -13,8 +13,6 @@ from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.score import Result, Score, is_about_turn
 from rageval_hooks.turn import Turn
 
-__all__ = ["Record", "TargetText", "holds_turn"]
-
 
 class TargetText(Data):
     """A passage that an answer needs, known by its id, its text or both."""

@@ -16,8 +16,6 @@ from rageval_hooks.offline.records.values import chat_text, is_missing, kind_of,
 from rageval_hooks.runtime.jsonable import plain_mapping, plain_value
 from rageval_hooks.turn import ErrorInfo, Turn
 
-__all__ = ["explain", "record_from_row"]
-
 # What tools write into the column of errors for an answer without an error.
 _NO_ERROR = frozenset({"false", "0", "0.0", "no", "none", "null"})
 _YES, _NO = frozenset({"true", "1", "yes", "y"}), frozenset({"false", "0", "no", "n"})

@@ -14,8 +14,6 @@ from rageval_hooks.offline.records.columns import has_column
 from rageval_hooks.offline.records.formats import SourceFile, format_of
 from rageval_hooks.offline.records.formats.base import BadRow, Row
 
-__all__ = ["Group", "RowSource", "count_rows", "grouped"]
-
 # So few rows are read fast, and most files show their form in them.
 _SAMPLE_ROWS = 100
 # Documents of SQuAD have paragraphs, which have questions.

@@ -16,8 +16,6 @@ from rageval_hooks.offline.records.rows import record_from_row
 from rageval_hooks.offline.records.values import is_missing
 from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
 
-__all__ = ["Records", "Table", "is_ours", "our_table", "record_of"]
-
 Table = tuple[list[str], Iterator[Mapping[str, Any]]]
 """The header and the rows."""
 

@@ -8,8 +8,6 @@ from rageval_hooks.offline.records.record import Record
 from rageval_hooks.text.words import fold
 from rageval_hooks.turn import Passage
 
-__all__ = ["BETWEEN_TEXTS", "TargetIds", "have_texts", "place_target", "rank_of_all", "target_rank"]
-
 # Names of the id in the metadata of vector stores and of test sets.
 _METADATA_IDS = ("chunk_id", "id", "_id", "node_id", "passage_id", "doc_id")
 _LEAST_SHARE = 0.5

@@ -20,8 +20,6 @@ from rageval_hooks.runtime.jsonable import plain_mapping
 from rageval_hooks.score import Score
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Timing, Turn, Usage
 
-__all__ = ["is_export", "read_traces"]
-
 _OTLP = "resourceSpans"
 _TURN_ID = "rageval.turn.id"
 """Attribute of a span that this package wrote for a turn."""

@@ -13,20 +13,6 @@ from rageval_hooks.errors import TurnError
 from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import Passage
 
-__all__ = [
-    "are_no_texts",
-    "chat_text",
-    "field_of",
-    "first_present",
-    "is_missing",
-    "is_number",
-    "kind_of",
-    "may_be_passages",
-    "object_fields",
-    "passages_in",
-    "unpacked",
-]
-
 _KINDS = {dict: "object", list: "list", bool: "boolean", int: "number", float: "number", str: "text"}
 _ROLES = {"user": frozenset({"human", "user"}), "assistant": frozenset({"ai", "assistant", "model", "bot", "gpt"})}
 

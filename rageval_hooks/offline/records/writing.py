@@ -15,15 +15,6 @@ from rageval_hooks.offline.records.open_rag_eval import Closeness, open_rag_eval
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.tables import Records, our_table
 
-__all__ = [
-    "LAYOUTS",
-    "atomic_file",
-    "check_output",
-    "check_outputs",
-    "write_output",
-    "write_records",
-]
-
 LAYOUTS = ("native", "open-rag-eval")
 """The layouts in which records are written as a table."""
 

@@ -33,8 +33,6 @@ from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.score import Evaluation, Failed, Result, Score, verdict_first
 from rageval_hooks.settings import LEXICAL
 
-__all__ = ["ScoringRun", "records_in"]
-
 Batch = Sequence[tuple[int, Record]]
 """Records with their positions in the input."""
 

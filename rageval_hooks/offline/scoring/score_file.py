@@ -36,8 +36,6 @@ from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.score import Result, Score, Skipped
 from rageval_hooks.version import __version__
 
-__all__ = ["Scored", "score_file"]
-
 _INPUT, _COMPLETE = "input", "complete"
 # The reason of a judgement that a budget prevented: "the budget of 20 calls is used up".
 _BUDGET_SPENT = re.compile(r"the budget of .* is used up")

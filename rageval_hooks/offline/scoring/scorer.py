@@ -17,8 +17,6 @@ from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Result, Score, Skipped, verdict_first
 from rageval_hooks.settings import ModelSettings
 
-__all__ = ["Details", "RecordScorer", "ScorerSetup", "skipped_metrics", "with_details"]
-
 Details = Literal["none", "failed", "all"]
 """Which scores keep their explanation and metadata: none, those with the label ``fail``, or all."""
 

@@ -16,8 +16,6 @@ from rageval_hooks.settings import Settings
 from rageval_hooks.text.wording import counted
 from rageval_hooks.turn import Usage
 
-__all__ = ["build_pipeline", "estimate", "required_fields"]
-
 # Judges accept this many requests at a time by default; see `CallPolicy`.
 _USUAL_CONCURRENCY = 8
 _USUALLY_REQUIRED = ("query", "response")

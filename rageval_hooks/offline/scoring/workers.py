@@ -26,8 +26,6 @@ from rageval_hooks.offline.scoring.scorer import RecordScorer, ScorerSetup
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import VERDICT, Failed, Score, is_about_turn
 
-__all__ = ["Counts", "WorkerError", "WorkerPool", "main"]
-
 # One that is computed, and the next one.
 _TASKS_PER_WORKER = 2
 # Bytes of a line: a record has a few passages, and a passage may be a book.

@@ -14,8 +14,6 @@ from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import words
 
-__all__ = ["Chunk", "chunks_of", "cut", "shared_ids", "spread", "spread_order", "unique_chunks"]
-
 # A text with fewer words is a caption or a page number.
 _LEAST_WORDS = 5
 _BETWEEN_BLOCKS = "\n\n"

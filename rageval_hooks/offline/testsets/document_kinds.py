@@ -22,8 +22,6 @@ from rageval_hooks.offline.records.formats.excel import check_archive
 from rageval_hooks.offline.records.formats.json_files import JsonLines
 from rageval_hooks.runtime.jsonable import Data, Text
 
-__all__ = ["KINDS", "Document", "Problem", "UnreadableDocumentError"]
-
 _SPLIT = "split it, or convert it to text"
 
 _MOST_PAGES = 5000

@@ -12,8 +12,6 @@ from rageval_hooks.offline.records.formats.base import SourceFile, inner_suffix
 from rageval_hooks.offline.testsets.document_kinds import KINDS, Document, Problem
 from rageval_hooks.runtime.jsonable import clean_text
 
-__all__ = ["Library", "read_documents"]
-
 _EXAMPLES = 3
 
 

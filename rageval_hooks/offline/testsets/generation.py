@@ -20,8 +20,6 @@ from rageval_hooks.offline.testsets.testset import GoldenQuestion, question_id
 from rageval_hooks.text.wording import counted
 from rageval_hooks.text.words import fold
 
-__all__ = ["Generated", "GenerationPlan", "Unanswered", "generate", "plan_of", "work_of"]
-
 Unanswered = Literal["mark", "unanswerable", "reject"]
 """What becomes of an ordinary question that its own chunk does not answer: it is kept with a mark, kept as a question
 that the documents do not answer, or not kept."""

@@ -13,8 +13,6 @@ from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import blank_marks, weighed_lines
 
-__all__ = ["ChunkIndex"]
-
 # Cosine similarities. Below the first, two chunks share no more than a common word; above the second they say the same.
 _LEAST, _MOST = 0.05, 0.85
 # A word in more than this share of the chunks says nothing about which of them belong together.

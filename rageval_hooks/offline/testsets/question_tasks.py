@@ -13,8 +13,6 @@ from rageval_hooks.offline.testsets.chunks import Chunk, spread_order
 from rageval_hooks.offline.testsets.linking import ChunkIndex
 from rageval_hooks.runtime.lazy import cached_property
 
-__all__ = ["Kind", "Mix", "QuestionTask", "tasks_of"]
-
 Kind = Literal["plain", "multi-hop", "unanswerable"]
 
 # Chunks that the author of an unanswerable question sees next to its own: they show what the collection does answer.

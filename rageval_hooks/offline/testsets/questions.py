@@ -18,8 +18,6 @@ from rageval_hooks.judges.prompts import Delimiters
 from rageval_hooks.offline.testsets.chunks import Chunk
 from rageval_hooks.text.wording import counted
 
-__all__ = ["PROMPTS_VERSION", "REASONS", "STYLES", "draft", "look_again", "resolve_styles"]
-
 PROMPTS_VERSION = "3"
 """Changes with the prompts. Answers to older prompts are not reused."""
 

@@ -12,8 +12,6 @@ from rageval_hooks.offline.records.values import first_present, object_fields
 from rageval_hooks.offline.testsets.chunks import Chunk, chunk_id
 from rageval_hooks.text.wording import with_article
 
-__all__ = ["chunks_of_store"]
-
 # Names in LangChain's documents, LlamaIndex's nodes and common databases, the most specific first.
 _METADATA_IDS = ("chunk_id", "id", "_id")
 _SOURCE_KEYS = ("source", "document", "file_name", "file_path", "filename", "title", "url", "ref_doc_id")

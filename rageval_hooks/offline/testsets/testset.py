@@ -21,8 +21,6 @@ from rageval_hooks.offline.records.values import is_missing, unpacked
 from rageval_hooks.offline.records.writing import atomic_file, check_output
 from rageval_hooks.runtime.jsonable import Data, Text
 
-__all__ = ["COLUMNS", "GoldenQuestion", "question_id", "read_questions", "write_questions"]
-
 COLUMNS = ("question", "ground_truth_answer", "chunk_id", "document", "style", "chunk")
 """The columns of a test set as a table. ``chunk`` is the text by which the passage is found in any vector store."""
 

@@ -39,8 +39,6 @@ from rageval_hooks.runtime.worker import BoundedQueue, Worker
 from rageval_hooks.score import Evaluation, Failed, Skipped, metric_of
 from rageval_hooks.settings import Settings
 
-__all__ = ["SpoolDispatcher"]
-
 _logger = logging.getLogger(__name__)
 
 _CONCURRENT = 32

@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-__all__ = ["OtherVersionError", "Outcome", "SpoolFile", "StoredJob"]
-
 _VERSION = 2
 _BUSY_SECONDS = 2.0
 """How long SQLite waits for another process. Short, because a fork of this process waits as long."""

@@ -15,8 +15,6 @@ from rageval_hooks.online.spool.store import OtherVersionError, SpoolFile, Store
 from rageval_hooks.runtime.fork import delay_forks, is_fork_waiting, reset_in_child
 from rageval_hooks.runtime.threads import SimpleQueue, new_lock, start_daemon_thread
 
-__all__ = ["SpoolOwner", "SpoolThread"]
-
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 

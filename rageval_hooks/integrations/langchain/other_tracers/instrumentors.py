@@ -16,8 +16,6 @@ from opentelemetry.trace import Span
 
 from rageval_hooks.integrations.langchain.other_tracers import otel_genai
 
-__all__ = ["find_span", "is_active"]
-
 
 def is_active() -> bool:
     """Return True if one of the instrumentors is active."""

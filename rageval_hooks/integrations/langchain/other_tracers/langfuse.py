@@ -21,8 +21,6 @@ from opentelemetry.trace import Span
 
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
 
-__all__ = ["METHODS", "find_span", "is_active"]
-
 _spans: weakref.WeakValueDictionary[UUID, Span] = weakref.WeakValueDictionary()
 """Open spans by run: a span that has ended is soon gone."""
 

@@ -24,8 +24,6 @@ from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
 from rageval_hooks.runtime.tracing import RandomIds, preset_ids
 
-__all__ = ["find_span", "is_active", "unwatch", "watch"]
-
 _REMEMBERED = 4096
 
 _chosen: OrderedDict[UUID, SpanContext] = OrderedDict()

@@ -12,8 +12,6 @@ from uuid import UUID
 
 from opentelemetry.trace import Span
 
-__all__ = ["span_of"]
-
 
 def span_of(handler: Any, run_id: UUID) -> Span | None:
     """Return the span that the instrumentor's handler has open for a run."""

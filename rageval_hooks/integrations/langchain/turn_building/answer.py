@@ -36,9 +36,6 @@ from rageval_hooks.integrations.langchain.turn_building.question import (
     strings_in,
 )
 
-__all__ = ["answer_of", "is_interrupted", "is_stream_event", "new_reply"]
-
-
 _DEPTH = 3
 """Mappings within mappings that are searched: {"status": "success", "data": {"answer": "…"}}."""
 

@@ -19,18 +19,6 @@ from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_none
 from rageval_hooks.text.citations import annotations_from_blocks
 from rageval_hooks.turn import Message, Usage
 
-__all__ = [
-    "call_fields",
-    "citations_of",
-    "classifies",
-    "generated_text",
-    "prompt_messages",
-    "prompt_of",
-    "tool_calls_of",
-    "written_by",
-]
-
-
 # The parameters of a call by provider: {"model": "gpt-4.1"} of OpenAI, {"model_id": "…"} of Bedrock, and so on.
 _REQUESTED_MODEL_KEYS = ("model", "model_name", "model_id", "deployment_name")
 _TOOL_PARAMETERS = ("tools", "functions")

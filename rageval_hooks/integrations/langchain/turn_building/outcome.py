@@ -17,18 +17,6 @@ from rageval_hooks.integrations.langchain.turn_building.answer import answer_of,
 from rageval_hooks.integrations.langchain.turn_building.models import generated_text, tool_calls_of, written_by
 from rageval_hooks.turn import ErrorInfo, TurnStatus
 
-__all__ = [
-    "answering_call",
-    "is_cancelled",
-    "is_complete",
-    "is_control_flow",
-    "is_waiting",
-    "outcome_of",
-    "response_of",
-    "returned_answer",
-]
-
-
 # What a reasoning model writes before its answer, for example "<think>Which pier?</think>". Some chat templates leave
 # the opening tag in the prompt.
 _THOUGHTS = re.compile(r"\A.*</(?:think|thinking|reasoning)>\s*", re.DOTALL | re.IGNORECASE)

@@ -37,8 +37,6 @@ from rageval_hooks.integrations.langchain.turn_building.models import generated_
 from rageval_hooks.integrations.langchain.turn_building.question import query_of
 from rageval_hooks.turn import Passage, Turn
 
-__all__ = ["EarlierSearches", "TurnPassages", "passages_of_turn", "thread_of"]
-
 _MOST_HANDED_IN = 1000
 """Documents in inputs that are compared with the prompt."""
 

@@ -12,8 +12,6 @@ from rageval_hooks.integrations.capture.fields import question_among
 from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.langchain.payloads import fields_by_name, message_text
 
-__all__ = ["MESSAGE_KEYS", "as_messages", "last_human_text", "query_of", "strings_in"]
-
 _QUERY_KEYS = ("input", "question", "query", "user_input", "prompt", "text")
 """Keys of the usual inputs, for example {"input": "…", "chat_history": […]} of a conversational chain."""
 

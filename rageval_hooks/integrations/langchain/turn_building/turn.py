@@ -38,8 +38,6 @@ from rageval_hooks.integrations.langchain.turn_building.passages import EarlierS
 from rageval_hooks.integrations.langchain.turn_building.question import query_of
 from rageval_hooks.turn import Passage, SpanReference, Step, StepKind, Timing, Turn, Usage
 
-__all__ = ["IDENTITY_KEYS", "turn_from_runs", "turn_of_conversation"]
-
 _SESSION_KEYS = ("session_id", "thread_id", "conversation_id")
 _USER_KEYS = ("user_id",)
 IDENTITY_KEYS = (*_SESSION_KEYS, *_USER_KEYS)

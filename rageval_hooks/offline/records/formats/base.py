@@ -21,8 +21,6 @@ from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.limits import LINE
 from rageval_hooks.runtime.lazy import cached_property
 
-__all__ = ["COMPRESSIONS", "BadRow", "FileFormat", "Row", "SourceFile", "check_file", "inner_suffix", "lines_of"]
-
 COMPRESSIONS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 """Suffix of a compressed file → opens it."""
 

@@ -20,8 +20,6 @@ from rageval_hooks.offline.records.formats.base import (
     not_utf8,
 )
 
-__all__ = ["Csv"]
-
 # "=1+1", "@SUM(A1)", and texts that are escaped already, such as "'=1+1"
 _FORMULA = re.compile("\\A'*[=+\\-@\t\r]")
 # -0.25, +3e-7

@@ -11,8 +11,6 @@ from rageval_hooks.errors import TurnError, requires
 from rageval_hooks.offline.limits import WORKBOOK, in_mib
 from rageval_hooks.offline.records.formats.base import FileFormat, Row, SourceFile, check_header
 
-__all__ = ["Excel", "check_archive"]
-
 
 class Excel(FileFormat):
     """Excel workbooks."""

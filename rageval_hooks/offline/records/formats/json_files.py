@@ -12,8 +12,6 @@ from rageval_hooks.offline.limits import DOCUMENT, LINE, in_mib, read_whole
 from rageval_hooks.offline.records.columns import has_column
 from rageval_hooks.offline.records.formats.base import BadRow, FileFormat, Row, SourceFile, lines_of, not_utf8
 
-__all__ = ["JsonDocument", "JsonLines", "read_document"]
-
 _BOM = b"\xef\xbb\xbf"
 # Wrappers such as {"data": {"results": [...]}} have few levels; deeper objects are contents.
 _MOST_DEPTH = 4

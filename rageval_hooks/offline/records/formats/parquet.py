@@ -8,8 +8,6 @@ from rageval_hooks.errors import TurnError, requires
 from rageval_hooks.offline.limits import ROW_GROUP, in_mib
 from rageval_hooks.offline.records.formats.base import FileFormat, Row, SourceFile, check_header
 
-__all__ = ["Parquet"]
-
 
 class Parquet(FileFormat):
     """Parquet."""
