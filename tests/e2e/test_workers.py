@@ -129,6 +129,8 @@ class Team:
             "RAGEVAL_BROKER": broker,
             "RAGEVAL_DISPATCH": "celery",
             "RAGEVAL_EXPORTERS": "jsonl",
+            # On a busy machine a local score would be late, and the worker's then.
+            "RAGEVAL_INLINE_BUDGET_MS": "30000",
             "RAGEVAL_JUDGE": "openai:judge-model",
             "RAGEVAL_JUDGE_OPTIONS": "max_retries=0",
             "RAGEVAL_METRICS": "latency,trace",
