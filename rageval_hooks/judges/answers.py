@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import lru_cache
@@ -40,18 +39,18 @@ _BOUNDS = {
     "pattern": "matching {}",
     "format": "in the format {}",
 }
-_DROPPED = frozenset({"title", "default", "examples", "discriminator", "uniqueItems", "deprecated", "readOnly"})
+_DROPPED = frozenset(
+    {"title", "default", "examples", "discriminator", "uniqueItems", "deprecated", "readOnly", "$defs"}
+)
 _KEPT = frozenset({"type", "properties", "required", "additionalProperties", "items", "enum", "anyOf", "description"})
-_REPLACED = frozenset({"$defs", "const", "oneOf"})
 
-# For example <think> and </think>
+# For example <think> and </think>. Prompts have no such tag (see `neutralize`), so that no judged text brings one in.
 _TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
 # A text in JSON, or a boolean.
 # An unterminated string extends to the end of the text. Trying each of its quotes would take quadratic time.
 _STRING_OR_BOOLEAN = re.compile(r'"(?:[^"\\]|\\.)*"?|\b(?:true|false)\b')
 _NUMBER_ERRORS = ("int_", "float_", "decimal_")
 # Each malformed object costs a scan of the text before it, since the decoder counts lines for its message.
-_MAX_BROKEN = 1000
 _MAX_OBJECTS = 1000
 _MAX_PROBLEMS = 8
 
@@ -134,17 +133,23 @@ def strict_schema(model: type[BaseModel]) -> Schema | None:
 
 @lru_cache(maxsize=256)
 def _cached_strict_schema(model: type[BaseModel]) -> Schema | None:
+    root = full_schema(model)
+    if "properties" not in _plain_schema(model):  # an open mapping has no properties but the nonce
+        return None
     try:
-        _check_closed(_plain_schema(model))  # an open mapping has no properties but the nonce
-        root = full_schema(model)
         return _strict(root, root.get("$defs", {}), ())
     except _NotStrictError:
         return None
 
 
 def _strict(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]) -> Schema:
-    schema, parents = _resolved(schema, definitions, parents)
-    if left := schema.keys() - _KEPT - _BOUNDS.keys() - _DROPPED - _REPLACED:
+    if reference := schema.get("$ref"):
+        name = reference.removeprefix("#/$defs/")
+        if name in parents or name not in definitions:  # a recursive definition cannot be inlined
+            raise _NotStrictError(f"reference {name}")
+        parents = (*parents, name)
+        schema = {**definitions[name], **{key: value for key, value in schema.items() if key != "$ref"}}
+    if left := schema.keys() - _KEPT - _BOUNDS.keys() - _DROPPED - {"const", "oneOf"}:
         raise _NotStrictError(sorted(left))
     found: Schema = {key: value for key, value in schema.items() if key in _KEPT}
     if "const" in schema:
@@ -153,7 +158,8 @@ def _strict(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[st
     if variants := schema.get("anyOf") or schema.get("oneOf"):
         found["anyOf"] = [_strict(variant, definitions, parents) for variant in variants]
     if schema.get("type") == "object":
-        _check_closed(schema)
+        if schema.get("additionalProperties") or "properties" not in schema:
+            raise _NotStrictError("an open mapping")
         found["properties"] = {name: _strict(part, definitions, parents) for name, part in schema["properties"].items()}
         found.update(required=list(found["properties"]), additionalProperties=False)
     elif schema.get("type") == "array":
@@ -168,30 +174,6 @@ def _strict(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[st
     if any(parts):
         found["description"] = " ".join(filter(None, parts))
     return found
-
-
-def _resolved(
-    schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]
-) -> tuple[Schema, tuple[str, ...]]:
-    """Replace a reference by its definition. Returns the names of all definitions around it, too."""
-    while True:
-        # pydantic wraps a reference that has a description into "allOf".
-        if len(parts := schema.get("allOf", ())) == 1:
-            schema = {**parts[0], **{key: value for key, value in schema.items() if key != "allOf"}}
-        elif "$ref" in schema:
-            name = schema["$ref"].removeprefix("#/$defs/")
-            if name in parents or name not in definitions:  # a recursive definition cannot be inlined
-                raise _NotStrictError(f"reference {name}")
-            parents = (*parents, name)
-            schema = {**definitions[name], **{key: value for key, value in schema.items() if key != "$ref"}}
-        else:
-            return schema, parents
-
-
-def _check_closed(schema: Schema) -> None:
-    """Raise if a schema allows properties that it does not name."""
-    if schema.get("additionalProperties") or "properties" not in schema:
-        raise _NotStrictError("an open mapping")
 
 
 # --------------------------------------------------------------------------- parsing
@@ -227,18 +209,22 @@ def parse_answer(text: str, schema: type[T], *, nonce: Nonce | None = None, prom
     Raises:
         UnusableAnswerError: no object is valid, or several are.
     """
+    end, is_open = 0, False
+    for tag in _TAG.finditer(text):
+        end, is_open = tag.end(), not tag[1]
+    if is_open:
+        raise UnusableAnswerError("its reasoning has no closing tag", is_json=True)
+    text = text[end:]
     objects = _objects(text)
-    thoughts_end = _end_of_thoughts(text, objects)
-    objects = [place for place in objects if place[0] >= thoughts_end]
-    if len(objects) > _MAX_OBJECTS:
+    if len(objects) == _MAX_OBJECTS:
         raise UnusableAnswerError("it contains too many JSON objects", is_json=True)
-    problem = "it contains no complete JSON object" if text[thoughts_end:].strip() else "it is empty"
+    problem = "it contains no complete JSON object" if text.strip() else "it is empty"
     prompt = "".join(prompt.split())
     # The dump is the key: a repetition of the same object is one answer.
     fitting: dict[str, T] = {}
-    for start, end in objects:
+    for found in objects:
         try:
-            value = _validated(text[start:end], schema, nonce, prompt)
+            value = _validated(found, schema, nonce, prompt)
             fitting[value.model_dump_json()] = value
         except RecursionError:
             problem = "it is nested too deeply"
@@ -251,34 +237,13 @@ def parse_answer(text: str, schema: type[T], *, nonce: Nonce | None = None, prom
     return next(iter(fitting.values()))
 
 
-def _end_of_thoughts(text: str, objects: list[tuple[int, int]]) -> int:
-    """Return where the reasoning ends. Tags inside of objects are words of the answer.
-
-    Raises:
-        UnusableAnswerError: the reasoning has no closing tag.
-    """
-    starts = [start for start, _ in objects]
-    end = 0
-    is_open = False
-    for tag in _TAG.finditer(text):
-        before = bisect_right(starts, tag.start()) - 1
-        if before >= 0 and tag.start() < objects[before][1]:
-            continue
-        is_open = not tag[1]
-        if tag[1]:
-            end = tag.end()
-    if is_open:
-        raise UnusableAnswerError("its reasoning has no closing tag", is_json=True)
-    return end
-
-
-def _objects(text: str) -> list[tuple[int, int]]:
-    """Return the places of the outermost JSON objects. The scan continues after the malformed part of a broken one."""
+def _objects(text: str) -> list[str]:
+    """Return the outermost JSON objects. The scan continues after the malformed part of a broken one."""
     decoder = json.JSONDecoder()
-    found: list[tuple[int, int]] = []
+    found: list[str] = []
     broken = 0
     position = text.find("{")
-    while position >= 0 and broken < _MAX_BROKEN:
+    while position >= 0 and len(found) < _MAX_OBJECTS and broken < _MAX_OBJECTS:
         try:
             _, end = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
@@ -287,7 +252,7 @@ def _objects(text: str) -> list[tuple[int, int]]:
         except (ValueError, RecursionError):  # too many digits, or nested too deeply
             break
         else:
-            found.append((position, end))
+            found.append(text[position:end])
         position = text.find("{", end)
     return found
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 # Part of the key: a change of the stored form makes old answers unfindable instead of unreadable.
 _FORMAT = 1
 _REST_SECONDS = 10.0
-# The sum over all sizes reads the whole table.
+# Pruning reads the whole table.
 _PRUNE_EVERY = 64
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS answers "
@@ -134,10 +134,7 @@ class JudgeCache:
             text = json.dumps(asdict(answer))
             database.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", (key, text, len(text), time.time()))
             self._counts["writes"] += 1
-            if self._counts["writes"] % _PRUNE_EVERY:
-                return
-            [size] = database.execute("SELECT SUM(size) FROM answers").fetchone()
-            if size > self.max_bytes:
+            if self._counts["writes"] % _PRUNE_EVERY == 0:
                 database.execute(_PRUNE, (self.max_bytes * 9 // 10,))  # room for the next writes
 
         await self._in_thread(write)
@@ -157,26 +154,16 @@ class JudgeCache:
             with self._lock:
                 found = use_file(self.path, work, "PRAGMA journal_mode=WAL", _SCHEMA, "PRAGMA synchronous=NORMAL")
         except Exception as error:
-            self._failed(error)
+            self._counts["errors"] += 1
+            may_work_later = isinstance(error, sqlite3.OperationalError | OSError)
+            # Each attempt may take as long as a lock is waited for, and the caller waits for it.
+            self._rest_until = time.monotonic() + (_REST_SECONDS if may_work_later else float("inf"))
+            problem = "cannot be used now: %s [RAGEVAL-302]"
+            if not may_work_later:
+                problem = "is damaged and not used: %s. Delete the file [RAGEVAL-303]"
+            if not self._is_failing:
+                _logger.warning(f"rageval-hooks: the judge's cache %s {problem}", self.path, error)
+            self._is_failing = True
             return None
         self._is_failing = False
         return found
-
-    def _failed(self, error: Exception) -> None:
-        self._counts["errors"] += 1
-        may_work_later = isinstance(error, sqlite3.OperationalError | OSError)
-        # Each attempt may take as long as a lock is waited for, and the caller waits for it.
-        self._rest_until = time.monotonic() + (_REST_SECONDS if may_work_later else float("inf"))
-        if self._is_failing:
-            return
-        self._is_failing = True
-        if may_work_later:
-            _logger.warning(
-                "rageval-hooks: the judge's cache %s cannot be used now: %s [RAGEVAL-302]", self.path, error
-            )
-        else:
-            _logger.warning(
-                "rageval-hooks: the judge's cache %s is damaged and not used: %s. Delete the file [RAGEVAL-303]",
-                self.path,
-                error,
-            )

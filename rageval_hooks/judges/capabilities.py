@@ -6,9 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel
-
-from rageval_hooks.judges.answers import strict_schema
 from rageval_hooks.judges.base import Mode
 from rageval_hooks.judges.failures import CallFailure
 from rageval_hooks.runtime.fork import ForkSafeLock
@@ -22,22 +19,16 @@ _REFUSAL = re.compile(
     r"unknown|unrecogni|unexpected|extra|invalid|cannot find|only the default",
     re.IGNORECASE,
 )
-# Words for the answer's format, for example "response_format" or "json schema".
+# Words for the answer's format, for example "response_format", "json schema" or "grammar".
 _FORMAT = re.compile(
     r"response_?format|json.?schema|json.?object|json.?mode|structured.?output|guided|grammar|tool_?choice|\btools?\b",
     re.IGNORECASE,
-)
-# The server supports schemas, but not this one: "Invalid schema for response_format", "grammar too complex".
-_BAD_SCHEMA = re.compile(
-    r"\binvalid (?:json )?schema\b|\bgrammar|schema contains|schema is (?:not |too )", re.IGNORECASE
 )
 # A quoted part of a message, for example 'temperature' in "Unsupported parameter: 'temperature'".
 _QUOTED = re.compile(r"""(?<!\w)(?:'(.*?)(?:'(?!\w)|$)|"(.*?)(?:"(?!\w)|$)|`(.*?)(?:`|$)|[“«](.*?)(?:[”»]|$))""")
 # The start of an error object that was printed as text, for example {'message': '
 _WRAPPED = re.compile(r"""["'](?:message|msg|detail|error|reason)["']\s*:\s*["']""")
 _OTHER_NAME = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-# Applications may create schemas at run time: the table must not grow without bound.
-_MAX_SCHEMAS = 1000
 
 
 class Capabilities:
@@ -50,72 +41,55 @@ class Capabilities:
     def __init__(self, modes: tuple[Mode, ...]) -> None:
         self._modes = modes
         self._lock = ForkSafeLock()
-        self._level = 0
-        self._levels: dict[type[BaseModel], int] = {}
         self._refused: dict[str, str | None] = {}
 
     @property
-    def best_mode(self) -> Mode:
-        """The mode for a schema that was not asked for before."""
-        return self._modes[self._level]
+    def modes(self) -> tuple[Mode, ...]:
+        """The modes that did not fail, best first."""
+        return self._modes
 
     @property
     def refused(self) -> list[str]:
         """The parameters that the server refused, sorted."""
         return sorted(dict(self._refused))
 
-    def mode(self, schema: type[BaseModel]) -> Mode:
-        """Return the mode for answers with this schema."""
-        mode = self._modes[max(self._level, self._levels.get(schema, 0))]
-        if mode == "json_schema" and strict_schema(schema) is None:
-            return self._modes[self._modes.index(mode) + 1]
-        return mode
-
     def parameters(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters without the refused ones, under the names that the server accepts."""
         names = {name: self._refused.get(name, name) for name in wanted}
         return {name: wanted[asked] for asked, name in names.items() if name is not None}
 
-    def learn_from_failure(
-        self, failure: CallFailure, mode: Mode, schema: type[BaseModel], parameters: Mapping[str, Any]
-    ) -> bool:
+    def learn_from_failure(self, failure: CallFailure, mode: Mode, parameters: Mapping[str, Any]) -> bool:
         """Learn from a refused request.
 
         Args:
             failure: how it failed.
             mode: the mode of the request.
-            schema: the schema of its answer.
             parameters: its parameters.
 
         Returns:
             True if the request should be repeated without what was refused.
         """
-        is_last = mode == self._modes[-1]
-        if failure.unsupported and not is_last:
-            self.lower(mode)
-            return True
         text = _unquoted(failure.text)
         refusal = bool(_REFUSAL.search(text))
-        # Some servers answer a refused parameter with a status that usually means something else.
-        if failure.status not in (_REFUSING | _PERHAPS_REFUSING if refusal else _REFUSING):
-            return False
-        parameter = _named(failure.parameter, text, parameters, refusal)
-        if parameter is not None:
-            self._refuse(parameter)
-            return True
-        if is_last or not _FORMAT.search(f"{failure.parameter} {text}"):
-            return False
-        self.lower(mode, schema if _BAD_SCHEMA.search(text) else None)
+        can_be_lowered = mode != self._modes[-1]
+        if not (failure.unsupported and can_be_lowered):
+            # Some servers answer a refused parameter with a status that usually means something else.
+            if failure.status not in (_REFUSING | _PERHAPS_REFUSING if refusal else _REFUSING):
+                return False
+            parameter = _named(failure.parameter, text, parameters, refusal)
+            if parameter is not None:
+                self._refuse(parameter)
+                return True
+            if not (can_be_lowered and _FORMAT.search(f"{failure.parameter} {text}")):
+                return False
+        self.lower(mode)
         return True
 
-    def lower(self, mode: Mode, schema: type[BaseModel] | None = None) -> None:
-        """Use the next mode from now on, because the server does not support ``mode`` (for this schema)."""
-        level = min(self._modes.index(mode) + 1, len(self._modes) - 1)
+    def lower(self, mode: Mode) -> None:
+        """Never use a mode again that the server does not support, unless it is the last one."""
         with self._lock:
-            if schema is None:
-                self._level = max(self._level, level)
-            elif len(self._levels) < _MAX_SCHEMAS:
-                self._levels[schema] = max(self._levels.get(schema, 0), level)
+            if mode != self._modes[-1]:
+                self._modes = tuple(other for other in self._modes if other != mode)
 
     def _refuse(self, sent: str) -> None:
         """Leave out a parameter from now on, or send it under its other name if it has one."""

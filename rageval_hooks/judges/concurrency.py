@@ -1,43 +1,19 @@
-"""Objects and threads that belong to one event loop, and the clock. All of them work in a forked child."""
+"""Objects that belong to one event loop, and threads for blocking calls. Both work in a forked child."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import random
-import time
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import suppress
-from contextvars import copy_context
-from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from rageval_hooks.runtime.fork import ForkSafeLock, delay_forks
-from rageval_hooks.runtime.threads import SimpleQueue, start_daemon_thread
+from rageval_hooks.runtime.pool import DaemonPool
 
 T = TypeVar("T")
-
-
-class Clock:
-    """The real clock. Tests derive a clock that they control."""
-
-    def monotonic(self) -> float:
-        """Return seconds since an arbitrary moment. Never goes back."""
-        return time.monotonic()
-
-    def time(self) -> float:
-        """Return seconds since the epoch, for HTTP dates."""
-        return time.time()
-
-    def random(self) -> float:
-        """Return a random number, 0 <= x < 1, that does not depend on the seed of the application."""
-        return random.SystemRandom().random()
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await asyncio.sleep(seconds)
 
 
 class PerLoop(Generic[T]):
@@ -70,7 +46,7 @@ class PerLoop(Generic[T]):
             thing = self._make()
         keeper = self._keep(key, thing)
         with self._lock:
-            self._forget()
+            self._forget_closed_loops()
             self._entries[key] = thing, keeper
         await anext(keeper)
         return thing
@@ -85,17 +61,13 @@ class PerLoop(Generic[T]):
     def close(self, timeout: float) -> None:
         """Close the objects of the loops that run on other threads; the next :meth:`get` creates others.
 
-        An object of the caller's own running loop stays open: waiting for it here would block that loop.
-
         Args:
             timeout: seconds to wait for all of them.
         """
         with self._lock:
             entries = [(loop, keeper) for (pid, loop), (_, keeper) in self._entries.items() if pid == os.getpid()]
-        own = None
-        with suppress(RuntimeError):
-            own = asyncio.get_running_loop()
-        ends: list[Future[None]] = []
+        own = asyncio._get_running_loop()  # waiting for the caller's own loop would block it
+        ends = []
         for loop, keeper in entries:
             if loop is not own and loop.is_running():
                 # The loop may end at this moment, and then closes its object itself.
@@ -106,10 +78,10 @@ class PerLoop(Generic[T]):
     def things(self) -> list[T]:
         """Return the objects of all loops of this process."""
         with self._lock:
-            self._forget()
+            self._forget_closed_loops()
             return [thing for (pid, _), (thing, _) in self._entries.items() if pid == os.getpid()]
 
-    def _forget(self) -> None:
+    def _forget_closed_loops(self) -> None:
         """Drop the objects of loops that ended without closing their generators."""
         for key in [key for key in self._entries if key[0] == os.getpid() and key[1].is_closed()]:
             del self._entries[key]
@@ -128,7 +100,7 @@ async def _end(keeper: AsyncGenerator[None, None]) -> None:
     await keeper.aclose()
 
 
-class CallThreads:
+class ModelThreads:
     """Daemon threads for the blocking calls of one judge.
 
     A model's own asynchronous methods are no alternative: their connections belong to the event loop that used them
@@ -140,36 +112,10 @@ class CallThreads:
     """
 
     def __init__(self, size: int) -> None:
-        self._size = size
-        self._start()
-
-    def _start(self) -> None:
-        self._pid = os.getpid()
-        self._calls = SimpleQueue()
-        for number in range(self._size):
-            start_daemon_thread(partial(_work, self._calls), f"rageval-judge-{number}")
-        weakref.finalize(self, _stop, self._calls, self._size).atexit = False
+        self._pool = DaemonPool(size, "rageval-judge")
+        self._pool.start()
+        weakref.finalize(self, self._pool.shutdown).atexit = False
 
     async def run(self, call: Callable[[], T]) -> T:
         """Make a call in the caller's context. A cancelled call continues on its thread; its result is dropped."""
-        if self._pid != os.getpid():  # threads do not survive a fork
-            self._start()
-        future: Future[T] = Future()
-        self._calls.put((future, copy_context().run, call))
-        return await asyncio.wrap_future(future)
-
-
-def _work(calls: Any) -> None:
-    while (item := calls.get()) is not None:
-        future, run, call = item
-        if future.set_running_or_notify_cancel():
-            try:
-                future.set_result(run(call))
-            except BaseException as error:  # also SystemExit: it belongs to the caller, and must not end the thread
-                future.set_exception(error)
-        del item, future, run, call  # or the thread would keep them alive while it waits
-
-
-def _stop(calls: Any, size: int) -> None:
-    for _ in range(size):
-        calls.put(None)
+        return await asyncio.wrap_future(self._pool.submit(call))

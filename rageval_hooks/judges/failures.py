@@ -13,7 +13,6 @@ import ssl
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -28,7 +27,6 @@ from rageval_hooks.errors import (
     JudgeTruncatedError,
     JudgeUnavailableError,
 )
-from rageval_hooks.judges.concurrency import Clock
 from rageval_hooks.privacy.secrets import mask_secrets
 from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.text.formatting import shown
@@ -50,8 +48,8 @@ class MessageCleaner:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        long_enough = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
         # The longest first, since one secret may contain another.
+        long_enough = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
         self._secrets = sorted(long_enough, key=len, reverse=True)
 
     def __call__(self, text: str, longest: int = _LONGEST_MESSAGE, prompt: str = "") -> str:
@@ -67,15 +65,10 @@ class MessageCleaner:
         text = shown(clean_text(text))  # logs are read on terminals
         for secret in self._secrets:
             text = text.replace(secret, _MASK)
-        text = mask_secrets(text[: longest * 20], _MASK, is_message=True)
-        text = " ".join(text.split())
+        text = " ".join(mask_secrets(text[: longest * 20], _MASK, is_message=True).split())
         if prompt:
             text = _without_quotations(text[: longest * 5], " ".join(prompt.split()))
         return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-    def __repr__(self) -> str:
-        """Show no secret."""
-        return "<message cleaner>"
 
 
 def _without_quotations(text: str, source: str) -> str:
@@ -95,9 +88,9 @@ def _without_quotations(text: str, source: str) -> str:
     return "".join([*kept, text[position:]])
 
 
-@dataclass(frozen=True)
-class CallFailure:
-    """A failed request.
+@dataclass(eq=False)
+class CallFailure(Exception):  # noqa: N818 - a value in most places: only backends raise it
+    """A failed request. A judge may raise one that it has classified itself.
 
     Attributes:
         error: the error that the caller receives if no retry follows.
@@ -118,18 +111,6 @@ class CallFailure:
     parameter: str = ""
     text: str = ""
     unsupported: bool = False
-
-
-class CallFailedError(Exception):
-    """Carries a failure that the backend has classified itself.
-
-    Args:
-        failure: the failure.
-    """
-
-    def __init__(self, failure: CallFailure) -> None:
-        super().__init__(failure.error.message)
-        self.failure = failure
 
 
 class StatusError(Exception):
@@ -166,13 +147,13 @@ _WHAT: Final = {
     403: "access was denied",
     404: "no such model or URL",
 }
-_CONNECTION_NAMES: Final = {
-    *("APIConnectionError", "TransportError", "RequestError", "NetworkError", "ProtocolError", "ClientConnectionError")
-}
+_CONNECTION_NAMES: Final = frozenset(
+    {"APIConnectionError", "TransportError", "RequestError", "NetworkError", "ProtocolError", "ClientConnectionError"}
+)
 
 
 def classify_failure(
-    error: BaseException, *, where: str, timeout: float, clean: MessageCleaner, clock: Clock, prompt: str = ""
+    error: BaseException, *, where: str, timeout: float, clean: MessageCleaner, prompt: str = ""
 ) -> CallFailure:
     """Classify an exception of a client library.
 
@@ -184,24 +165,19 @@ def classify_failure(
         where: the server or the model, for messages.
         timeout: the request's timeout in seconds.
         clean: masks secrets in the server's message.
-        clock: the clock that HTTP dates are compared with.
         prompt: the text that was sent. Messages quote nothing of it.
     """
-    if isinstance(error, CallFailedError):
-        return error.failure
+    if isinstance(error, CallFailure):
+        return error
     if isinstance(error, JudgeError):
         return CallFailure(error)
     response = getattr(error, "response", None)
     # Google's libraries name the HTTP status "code".
-    candidates = (
-        getattr(error, "status_code", None),
-        getattr(response, "status_code", None),
-        getattr(error, "code", None),
-    )
-    for status in candidates:
+    for holder, name in ((error, "status_code"), (response, "status_code"), (error, "code")):
+        status = getattr(holder, name, None)
         if isinstance(status, int) and 300 <= status < 600:
             headers = getattr(error, "headers", None) or getattr(response, "headers", None)
-            wait = retry_after(headers if isinstance(headers, Mapping) else {}, clock)
+            wait = _retry_after(headers) if isinstance(headers, Mapping) else None
             return _from_status(_error_object(error), status, wait, where, clean, prompt)
     causes = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) and cause not in causes and len(causes) < 20:
@@ -211,10 +187,9 @@ def classify_failure(
         return CallFailure(JudgeTruncatedError("the answer was cut off at the limit of tokens"))
     if names & {"ContentFilterFinishReasonError", "OpenAIRefusalError"}:
         return CallFailure(JudgeRefusedError("the model or its content filter refused to answer"))
-    # The order matters: a certificate error is also an SSLError, and each SSLError is also an OSError.
+    # A certificate error is also an SSLError, and each SSLError is also an OSError. A retry would meet the same one.
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            # A retry would meet the same certificate.
             message = (
                 f"the certificate of {where} is not trusted ({cause.verify_message}): pass ca_bundle, set "
                 "SSL_CERT_FILE, or pass an http_client"
@@ -248,10 +223,10 @@ def _from_status(
     said = clean(message)
     about = f"{said} {body.get('code') or ''} {body.get('type') or ''}"
     tail = f": {clean(message, prompt=prompt)}" if said else ""
-    facts: dict[str, Any] = {"status": status, "parameter": str(body.get("param") or ""), "text": said}
 
-    def failure(kind: type[JudgeError], what: str, **more: Any) -> CallFailure:
-        return CallFailure(kind(f"HTTP {status}: {what}", status=status), **facts, **more)
+    def failure(kind: type[JudgeError], what: str, *, retry: bool = False, broken: bool = False) -> CallFailure:
+        error = kind(f"HTTP {status}: {what}", status=status)
+        return CallFailure(error, retry, broken, wait if retry else None, status, str(body.get("param") or ""), said)
 
     if status < 400:
         # Redirects are not followed: the other host would receive the key and the prompt.
@@ -265,13 +240,10 @@ def _from_status(
     if status == 429 and _NO_QUOTA.search(about):
         return failure(JudgeRateLimitedError, f"the quota is used up{tail}", broken=True)
     if status == 429:
-        return failure(JudgeRateLimitedError, f"too many requests{tail}", retry=True, retry_after=wait)
+        return failure(JudgeRateLimitedError, f"too many requests{tail}", retry=True)
     if status >= 500 or status in (408, 409, 425):
         # A server that has not implemented something (501) will not have it a moment later.
-        can_retry = status != 501
-        return failure(
-            JudgeUnavailableError, f"the server failed{tail}", retry=can_retry, broken=True, retry_after=wait
-        )
+        return failure(JudgeUnavailableError, f"the server failed{tail}", retry=status != 501, broken=True)
     what = _WHAT.get(status, "the request was not accepted") + (f" at {where}" if status == 404 else "")
     return failure(JudgeRejectedError, f"{what}{tail}", broken=status in _WHAT)
 
@@ -298,21 +270,10 @@ def _message(body: Mapping[str, Any]) -> str:
         return "(unreadable)"
 
 
-def retry_after(headers: Mapping[str, str], clock: Clock) -> float | None:
-    """Return the seconds that a server asks to wait, or None if it does not say.
-
-    Args:
-        headers: the response's headers, with lower-case names or in a case-insensitive mapping.
-        clock: the clock that HTTP dates are compared with.
-    """
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a server asks to wait; None if it does not say. A date, which is rare, is ignored."""
     for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        try:
+        with suppress(ValueError):
             seconds = float(headers.get(name) or "") * unit
-        except ValueError:
-            continue
-        return seconds if 0 <= seconds < float("inf") else None
-    try:
-        moment = parsedate_to_datetime(headers.get("retry-after") or "").timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return max(0.0, moment - clock.time())
+            return seconds if 0 <= seconds < float("inf") else None
+    return None

@@ -6,24 +6,16 @@ import inspect
 import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, SecretStr
 
 from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.judges.answers import full_schema, schema_name, strict_schema
 from rageval_hooks.judges.base import Mode
-from rageval_hooks.judges.concurrency import CallThreads
+from rageval_hooks.judges.concurrency import ModelThreads
 from rageval_hooks.judges.prices import price_usd
-from rageval_hooks.judges.remote import (
-    AnyCache,
-    Backend,
-    CallOptions,
-    CallPolicy,
-    JudgeReply,
-    JudgeRequest,
-    RemoteJudge,
-)
+from rageval_hooks.judges.remote import AnyCache, JudgeReply, JudgeRequest, RemoteJudge
 from rageval_hooks.runtime.narrowing import first_text, mapping_or_empty, text_or_none
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage
@@ -32,7 +24,7 @@ if TYPE_CHECKING:
     from langchain_core.messages import AIMessage
     from langchain_core.runnables import Runnable, RunnableConfig
 
-    from rageval_hooks.judges.concurrency import Clock
+    from rageval_hooks.judges.limits import Clock
 
 
 # Attributes of chat models, in the order in which they say which model answers.
@@ -62,6 +54,8 @@ class LangChainJudge(RemoteJudge):
         MissingDependencyError: the package ``langchain-core`` is not installed.
     """
 
+    modes: ClassVar[tuple[Mode, ...]] = ("structured", "text")
+
     def __init__(
         self,
         model: Runnable[Any, Any],
@@ -69,31 +63,22 @@ class LangChainJudge(RemoteJudge):
         structured: Mode = "structured",
         cache: AnyCache = None,
         clock: Clock | None = None,
-        **options: Unpack[CallOptions],
+        **options: Any,
     ) -> None:
-        policy = CallPolicy.build(options)
-        backend = _LangChain(model, policy.max_concurrency)
-        super().__init__(
-            "langchain", backend.model_name, backend, policy, structured=structured, cache=cache, clock=clock
-        )
-
-
-class _LangChain(Backend):
-    modes: ClassVar[tuple[Mode, ...]] = ("structured", "text")
-
-    def __init__(self, model: Runnable[Any, Any], threads: int) -> None:
         with requires("langchain-core", "langchain", "LangChainJudge"):
             from langchain_core.language_models import BaseChatModel
             from langchain_core.runnables import Runnable
         if not isinstance(model, Runnable):
             raise ConfigurationError(f"model must be a LangChain chat model, not {type(model).__qualname__}")
-        self._chat = isinstance(model, BaseChatModel)
+        self.name = "langchain"
+        name = first_text(getattr(model, name, None) for name in _NAMES) or type(model).__name__
+        super().__init__(name, options, structured=structured, cache=cache, clock=clock)
+        self._is_chat = isinstance(model, BaseChatModel)
         if getattr(model, "callbacks", None) and isinstance(model, BaseModel):
             # The application's callbacks must not see the judge's calls.
             model = model.model_copy(update={"callbacks": None})
         self._model = model
-        self._threads = CallThreads(threads)
-        self.model_name = first_text(getattr(model, name, None) for name in _NAMES) or type(model).__name__
+        self._threads = ModelThreads(self.policy.max_concurrency)
         url = first_text(getattr(model, name, None) for name in _URLS)
         self._url = safe_url(url) if url else None
         self._provider = None
@@ -103,7 +88,7 @@ class _LangChain(Backend):
     @property
     def where(self) -> str:
         """The model, and its server if known."""
-        return f"{self.model_name} at {self._url}" if self._url else self.model_name
+        return f"{self.model} at {self._url}" if self._url else self.model
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -113,7 +98,7 @@ class _LangChain(Backend):
         return {
             "api": "langchain",
             "class": f"{type(self._model).__module__}.{type(self._model).__qualname__}",
-            "model": self.model_name,
+            "model": self.model,
             "base_url": self._url,
             "parameters": {name: value for name, value in parameters.items() if str(value) not in secrets},
         }
@@ -130,23 +115,26 @@ class _LangChain(Backend):
     async def send(self, request: JudgeRequest) -> JudgeReply:
         """Send one request without callbacks and without LangSmith."""
         messages = [{"role": message.role, "content": message.content} for message in request.messages]
-        runnable = self._structured(request.schema) if request.mode == "structured" else self._model
+        is_structured = request.mode == "structured"
         config: RunnableConfig = {"callbacks": []}
 
         def call() -> Any:
+            runnable = self._structured(request.schema) if is_structured else self._model
             with _no_langsmith():
                 return runnable.invoke(messages, config)
 
         try:
             output = await self._threads.run(call)
-        except (TypeError, AttributeError, Warning) as error:
-            if request.mode == "structured":
+        except (TypeError, AttributeError, Warning) as error:  # of a model that cannot be bound to a schema
+            if is_structured:
                 raise NotImplementedError(f"structured output fails: {type(error).__name__}") from None
             raise
-        return _reply(output["raw"] if isinstance(output, Mapping) else output, request.mode)
+        return _reply(output["raw"] if isinstance(output, Mapping) else output, is_structured)
 
     def _structured(self, schema: type[BaseModel]) -> Runnable[Any, Any]:
-        if not self._chat:
+        from langchain_core.runnables import RunnableParallel, RunnableSequence
+
+        if not self._is_chat:
             raise NotImplementedError("only chat models have structured output")
         method = self._model.with_structured_output  # type: ignore[attr-defined]
         strict = strict_schema(schema)
@@ -154,20 +142,10 @@ class _LangChain(Backend):
         options: dict[str, Any] = {"include_raw": True}
         if strict is not None and "strict" in inspect.signature(method).parameters:
             options["strict"] = True
-        try:
-            runnable: Runnable[Any, Any] = method(form, **options)
-        except (TypeError, ValueError, AttributeError, KeyError) as error:
-            raise NotImplementedError(f"structured output fails: {type(error).__name__}") from None
-        return _without_parser(runnable)
-
-
-def _without_parser(runnable: Runnable[Any, Any]) -> Runnable[Any, Any]:
-    """Return the runnable without its parser, which takes minutes of CPU for an answer of 1 MB that is not JSON."""
-    from langchain_core.runnables import RunnableParallel, RunnableSequence
-
-    first = runnable.first if isinstance(runnable, RunnableSequence) else None
-    raw = first.steps__.get("raw") if isinstance(first, RunnableParallel) else None
-    return runnable if raw is None else raw
+        runnable: Runnable[Any, Any] = method(form, **options)
+        # Without its parser, which takes minutes of CPU for an answer of 1 MB that is not JSON.
+        first = runnable.first if isinstance(runnable, RunnableSequence) else None
+        return first.steps__.get("raw", runnable) if isinstance(first, RunnableParallel) else runnable
 
 
 def _no_langsmith() -> AbstractContextManager[Any]:
@@ -178,16 +156,16 @@ def _no_langsmith() -> AbstractContextManager[Any]:
     return tracing_context(enabled=False, parent=False)
 
 
-def _reply(output: Any, mode: Mode) -> JudgeReply:
+def _reply(output: Any, is_structured: bool) -> JudgeReply:
     if isinstance(output, str):  # from a text model
         return JudgeReply(text=output)
     message: AIMessage = output
     facts = message.response_metadata
     text = str(message.text)
     # With structured output the answer is the arguments of a tool call, or the text of a provider's JSON mode.
-    if mode == "structured" and message.tool_calls:
+    if is_structured and message.tool_calls:
         text = json.dumps(message.tool_calls[0]["args"])
-    elif mode == "structured" and message.invalid_tool_calls:
+    elif is_structured and message.invalid_tool_calls:
         text = message.invalid_tool_calls[0]["args"] or ""
     usage = None
     if found := message.usage_metadata:

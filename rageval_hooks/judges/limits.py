@@ -1,4 +1,4 @@
-"""Limits on requests and tokens per minute, and the circuit breaker. Both are for all event loops and threads.
+"""The clock of a judge, its limits per minute, and its circuit breaker. All are for all event loops and threads.
 
 ``aiolimiter`` and ``limits`` do not fit: the first belongs to one event loop and admits twice the limit in the first
 minute, the second can neither wait its turn nor correct an estimate. Circuit breakers on PyPI count calls, not requests
@@ -7,17 +7,35 @@ with retries in them.
 
 from __future__ import annotations
 
+import asyncio
 import math
+import random
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from rageval_hooks.errors import JudgeUnavailableError
-from rageval_hooks.judges.concurrency import Clock
 from rageval_hooks.runtime.fork import ForkSafeLock
 
 _MINUTE = 60.0
 _LONGEST_COOLDOWN = 600.0
+
+
+class Clock:
+    """The real clock. Tests derive a clock that they control."""
+
+    def monotonic(self) -> float:
+        """Return seconds since an arbitrary moment. Never goes back."""
+        return time.monotonic()
+
+    def random(self) -> float:
+        """Return a random number, 0 <= x < 1, that does not depend on the seed of the application."""
+        return random.SystemRandom().random()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
 
 
 @dataclass
@@ -154,33 +172,34 @@ class CircuitBreaker:
                 self._open_until = now + max(self._cooldown, self._patience)
             return now
 
-    def succeeded(self, started: float) -> None:
-        """Report that the judge works."""
+    def report(self, started: float, works: bool | None, reason: str = "") -> None:
+        """Report the outcome of a request.
+
+        Args:
+            started: what :meth:`enter` returned.
+            works: True if the judge works, False if it does not; None if the request says nothing about it, for example
+                because it was cancelled. Another probe may follow then.
+            reason: why the judge does not work.
+        """
         with self._lock:
             # A request that started before the circuit opened says nothing about the server's state now.
-            if started > self._opened_at:
-                self._failures, self._reason, self._open_until, self._pause = 0, "", None, self._cooldown
-
-    def failed(self, started: float, reason: str) -> None:
-        """Report that the judge does not work, and why."""
-        with self._lock:
             if started <= self._opened_at:
                 return
-            self._failures += 1
-            self._reason = reason
             is_probe = self._open_until is not None
-            if is_probe:
-                self._pause = min(self._pause * 2, _LONGEST_COOLDOWN)
-            if is_probe or self._failures >= self._limit:
-                self._opened += 1
-                self._opened_at = self._clock.monotonic()
-                self._open_until = self._opened_at + self._pause
-
-    def left(self, started: float) -> None:
-        """Report that a request had no outcome, for example because it was cancelled. Another probe may follow."""
-        with self._lock:
-            if self._open_until is not None and started > self._opened_at:
-                self._open_until = self._clock.monotonic()
+            if works:
+                self._failures, self._reason, self._open_until, self._pause = 0, "", None, self._cooldown
+            elif works is None:
+                if is_probe:
+                    self._open_until = self._clock.monotonic()
+            else:
+                self._failures += 1
+                self._reason = reason
+                if is_probe:
+                    self._pause = min(self._pause * 2, _LONGEST_COOLDOWN)
+                if is_probe or self._failures >= self._limit:
+                    self._opened += 1
+                    self._opened_at = self._clock.monotonic()
+                    self._open_until = self._opened_at + self._pause
 
     def stats(self) -> dict[str, Any]:
         """Return the state, the failures in a row, how often it opened, why, and the seconds until the next probe."""

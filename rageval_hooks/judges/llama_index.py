@@ -5,38 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, Field, RootModel, SecretStr, create_model
 
 from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.judges.answers import NONCE_DESCRIPTION, nonce_name
 from rageval_hooks.judges.base import Mode
-from rageval_hooks.judges.concurrency import CallThreads
+from rageval_hooks.judges.concurrency import ModelThreads
 from rageval_hooks.judges.openai import usage_from
 from rageval_hooks.judges.prices import price_usd
-from rageval_hooks.judges.remote import (
-    AnyCache,
-    Backend,
-    CallOptions,
-    CallPolicy,
-    JudgeReply,
-    JudgeRequest,
-    RemoteJudge,
-)
-from rageval_hooks.runtime.narrowing import entry_or_attribute, first_text, items_or_empty, text_or_empty, text_or_none
+from rageval_hooks.judges.remote import AnyCache, JudgeReply, JudgeRequest, RemoteJudge
+from rageval_hooks.runtime.narrowing import entry_or_attribute, first_text, items_or_empty, text_or_none
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage
 
 if TYPE_CHECKING:
-    from llama_index.core.base.llms.types import ChatMessage, ChatResponse
+    from llama_index.core.base.llms.types import ChatResponse
     from llama_index.core.llms import LLM
 
-    from rageval_hooks.judges.concurrency import Clock
+    from rageval_hooks.judges.limits import Clock
 
 
 _URLS = ("api_base", "base_url")
-# Endings of the names of fields that hold secrets: "api_key", "auth_token".
+# Endings of the names of fields that hold secrets: "api_key", "auth_token". LlamaIndex declares most as plain strings.
 _SECRET = ("key", "token", "secret", "password")
 
 
@@ -60,6 +52,8 @@ class LlamaIndexJudge(RemoteJudge):
         MissingDependencyError: the package ``llama-index-core`` is not installed.
     """
 
+    modes: ClassVar[tuple[Mode, ...]] = ("structured", "text")
+
     def __init__(
         self,
         llm: LLM,
@@ -67,60 +61,55 @@ class LlamaIndexJudge(RemoteJudge):
         structured: Mode = "structured",
         cache: AnyCache = None,
         clock: Clock | None = None,
-        **options: Unpack[CallOptions],
+        **options: Any,
     ) -> None:
-        policy = CallPolicy.build(options)
-        backend = _LlamaIndex(llm, policy.max_concurrency)
-        super().__init__(
-            "llama_index", backend.model_name, backend, policy, structured=structured, cache=cache, clock=clock
-        )
-
-
-class _LlamaIndex(Backend):
-    modes: ClassVar[tuple[Mode, ...]] = ("structured", "text")
-
-    def __init__(self, llm: LLM, threads: int) -> None:
         with requires("llama-index-core", "llama-index", "LlamaIndexJudge"):
             from llama_index.core.llms import LLM
         if not isinstance(llm, LLM):
             raise ConfigurationError(f"llm must be a LlamaIndex LLM, not {type(llm).__qualname__}")
+        self.name = "llama_index"
+        model = llm.metadata.model_name or type(llm).__name__
+        super().__init__(model, options, structured=structured, cache=cache, clock=clock)
         self._llm = llm
-        self._threads = CallThreads(threads)
-        self.model_name = llm.metadata.model_name or type(llm).__name__
+        self._threads = ModelThreads(self.policy.max_concurrency)
         url = first_text(getattr(llm, name, None) for name in _URLS)
         self._url = safe_url(url) if url else None
 
     @property
     def where(self) -> str:
         """The model, and its server if known."""
-        return f"{self.model_name} at {self._url}" if self._url else self.model_name
+        return f"{self.model} at {self._url}" if self._url else self.model
 
     @property
     def identity(self) -> Mapping[str, Any]:
         """The LLM's class and its fields, without secrets."""
         secrets = set(self.secrets)
-        fields = {name: value for name, value in vars(self._llm).items() if isinstance(value, str | int | float | dict)}
         return {
             "api": "llama_index",
             "class": f"{type(self._llm).__module__}.{type(self._llm).__qualname__}",
-            "model": self.model_name,
+            "model": self.model,
             "base_url": self._url,
             # The address above has no credentials, which these fields may have.
             "fields": {
                 name: value
-                for name, value in fields.items()
-                if str(value) not in secrets and name not in _URLS and "header" not in name
+                for name, value in vars(self._llm).items()
+                if isinstance(value, str | int | float | dict)
+                and str(value) not in secrets
+                and name not in _URLS
+                and "header" not in name
             },
         }
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """The secret fields of the LLM."""
-        # LlamaIndex declares most keys as plain strings, so fields are also recognised by their names.
-        values = vars(self._llm).values()
-        wrapped = [value.get_secret_value() for value in values if isinstance(value, SecretStr)]
-        named = [text_or_empty(value) for name, value in vars(self._llm).items() if name.endswith(_SECRET)]
-        return tuple(filter(None, [*wrapped, *named]))
+        found = []
+        for name, value in vars(self._llm).items():
+            if isinstance(value, SecretStr):
+                found.append(value.get_secret_value())
+            elif isinstance(value, str) and name.endswith(_SECRET):
+                found.append(value)
+        return tuple(filter(None, found))
 
     def cost(self, usage: Usage, model: str) -> float | None:
         """Return the price at the provider behind the URL."""
@@ -129,21 +118,17 @@ class _LlamaIndex(Backend):
     async def send(self, request: JudgeRequest) -> JudgeReply:
         """Send one request."""
         from llama_index.core.base.llms.types import ChatMessage
-
-        messages = [ChatMessage(role=message.role, content=message.content) for message in request.messages]
-        if request.mode == "structured":
-            return await self._with_tool(messages, request.schema)
-        response = await self._threads.run(lambda: self._llm.chat(messages))
-        return _reply(response, response.message.content or "")
-
-    async def _with_tool(self, messages: list[ChatMessage], schema: type[BaseModel]) -> JudgeReply:
         from llama_index.core.llms.function_calling import FunctionCallingLLM
         from llama_index.core.program.function_program import get_function_tool
 
+        messages = [ChatMessage(role=message.role, content=message.content) for message in request.messages]
         llm = self._llm
+        if request.mode == "text":
+            response = await self._threads.run(partial(llm.chat, messages))
+            return _reply(response, response.message.content or "")
         if not isinstance(llm, FunctionCallingLLM) or not llm.metadata.is_function_calling_model:
             raise NotImplementedError("the LLM does not call tools")
-        tool = get_function_tool(_with_nonce(schema))
+        tool = get_function_tool(_with_nonce(request.schema))
         call = partial(llm.chat_with_tools, [tool], chat_history=messages, tool_required=True)
         response = await self._threads.run(call)
         try:

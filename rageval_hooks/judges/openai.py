@@ -6,17 +6,14 @@ are those of :class:`rageval_hooks.judges.remote.RemoteJudge`.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import ssl
 import sys
-import zlib
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
-from copy import copy
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from pydantic import SecretStr
@@ -30,18 +27,11 @@ from rageval_hooks.errors import (
 )
 from rageval_hooks.judges.answers import schema_name, strict_schema
 from rageval_hooks.judges.base import Mode
-from rageval_hooks.judges.concurrency import Clock, PerLoop
-from rageval_hooks.judges.failures import CallFailedError, CallFailure, StatusError
+from rageval_hooks.judges.concurrency import PerLoop
+from rageval_hooks.judges.failures import CallFailure, StatusError
+from rageval_hooks.judges.limits import Clock
 from rageval_hooks.judges.prices import price_usd
-from rageval_hooks.judges.remote import (
-    AnyCache,
-    Backend,
-    CallOptions,
-    CallPolicy,
-    JudgeReply,
-    JudgeRequest,
-    RemoteJudge,
-)
+from rageval_hooks.judges.remote import AnyCache, JudgeReply, JudgeRequest, RemoteJudge
 from rageval_hooks.runtime.narrowing import (
     is_integer,
     items_or_empty,
@@ -57,9 +47,6 @@ from rageval_hooks.turn import Usage
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-
-HttpClient = Callable[[], Any] | Any
-"""A function that makes an ``httpx2.AsyncClient`` or ``httpx.AsyncClient``, or such a client."""
 
 _DEFAULT_URL = "https://api.openai.com/v1"
 _OURS = frozenset({"model", "messages", "response_format", "stream", "stream_options", "n", "tools", "tool_choice"})
@@ -93,8 +80,7 @@ class OpenAIJudge(RemoteJudge):
         ca_bundle: a file with the certificates to trust instead of the system's, for example the server's self-signed
             certificate. ``SSL_CERT_FILE`` has the same effect on the whole process.
         http_client: for proxies and client certificates: a function that returns an ``httpx2.AsyncClient`` or
-            ``httpx.AsyncClient`` (before openai 3, only ``httpx``), called once per event loop; or such a client, which
-            then serves one event loop and is not closed by the judge.
+            ``httpx.AsyncClient`` (before openai 3, only ``httpx``), called once per event loop.
         structured: the first mode to try. A provider may put the JSON schema before the prompt, as OpenAI does. Then
             questions with different schemas share no prompt cache; with ``"json_object"`` they do.
         cache: an answer cache: a path or a :class:`rageval_hooks.judges.cache.JudgeCache`; None for no cache.
@@ -110,6 +96,7 @@ class OpenAIJudge(RemoteJudge):
     """
 
     name = "openai"
+    modes: ClassVar[tuple[Mode, ...]] = ("json_schema", "json_object", "text")
 
     def __init__(
         self,
@@ -123,94 +110,43 @@ class OpenAIJudge(RemoteJudge):
         parameters: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         ca_bundle: str | os.PathLike[str] | None = None,
-        http_client: HttpClient | None = None,
+        http_client: Callable[[], Any] | None = None,
         structured: Mode = "json_schema",
         cache: AnyCache = None,
         clock: Clock | None = None,
-        **options: Unpack[CallOptions],
+        **options: Any,
     ) -> None:
         if not model or not model.strip():
             raise ConfigurationError("the judge's model is empty: name one, such as 'openai:gpt-5-mini'")
+        if http_client is not None and not callable(http_client):
+            raise ConfigurationError(
+                "http_client must be a function that returns a client, such as lambda: httpx.AsyncClient(proxy=…): the "
+                "judge needs one for each event loop"
+            )
         url = base_url or os.environ.get("OPENAI_BASE_URL") or _DEFAULT_URL
         # Other servers, such as vLLM, need no key.
-        own = url.rstrip("/") == _DEFAULT_URL
+        self._is_openai = url.rstrip("/") == _DEFAULT_URL
         wanted: dict[str, Any] = {
             "temperature": temperature,
             "seed": seed,
             # OpenAI's newer models refuse the old name, and other servers silently ignore the new one.
-            "max_completion_tokens" if own else "max_tokens": max_tokens,
+            "max_completion_tokens" if self._is_openai else "max_tokens": max_tokens,
         }
         body = {name: value for name, value in wanted.items() if value is not None} | dict(parameters or {})
         if wrong := sorted(_OURS & body.keys()):
             raise ConfigurationError(f"parameters must not have {', '.join(wrong)}: the judge sets these itself")
-        all_headers = {**_account_headers(own), **(headers or {})}
-        backend = _ChatCompletions(model, url, _key(api_key, own), all_headers, ca_bundle, http_client)
-        super().__init__(
-            self.name,
-            model,
-            backend,
-            CallPolicy.build(options),
-            structured=structured,
-            parameters=body,
-            cache=cache,
-            clock=clock,
-        )
-
-    @classmethod
-    def from_model(cls, model: str, **options: Any) -> Self:
-        """Create the judge for ``"openai:model"``."""
-        return cls(model, **options)
-
-
-def _key(given: str | SecretStr | None, own: bool) -> SecretStr | None:
-    key = given.get_secret_value() if isinstance(given, SecretStr) else given
-    key = (key or os.environ.get("OPENAI_API_KEY") or "").strip()
-    # Copied keys often end in a line break, and HTTP headers are ASCII: the client's own error would show the key.
-    if not key.isascii() or any(map(str.isspace, key)):
-        raise ConfigurationError("the API key contains white space or non-ASCII characters: check OPENAI_API_KEY")
-    if key:
-        return SecretStr(key)
-    # A server of the user may need no key.
-    if not own:
-        return None
-    raise ConfigurationError(
-        "OpenAI needs a key: pass api_key or set OPENAI_API_KEY; for another server pass base_url or set "
-        "OPENAI_BASE_URL"
-    )
-
-
-def _account_headers(own: bool) -> dict[str, str]:
-    """Return the headers for the account's organization and project, from OpenAI's own environment variables."""
-    names = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
-    return {name: os.environ[variable] for name, variable in names.items() if own and os.environ.get(variable)}
-
-
-class _ChatCompletions(Backend):
-    """Sends requests with one client per event loop."""
-
-    modes: ClassVar[tuple[Mode, ...]] = ("json_schema", "json_object", "text")
-
-    def __init__(
-        self,
-        model: str,
-        base_url: str,
-        api_key: SecretStr | None,
-        headers: Mapping[str, str],
-        ca_bundle: str | os.PathLike[str] | None,
-        http_client: HttpClient | None,
-    ) -> None:
+        super().__init__(model, options, structured=structured, parameters=body, cache=cache, clock=clock)
+        self._api_key = _key(api_key, self._is_openai)
+        self._headers = {name: SecretStr(value) for name, value in (headers or {}).items()}
+        # It may contain a password.
+        self._url = SecretStr(_checked_url(url))
+        self._shown_url = safe_url(url)
         with requires("openai", "openai", "OpenAIJudge"):
             import openai
         for module in _IMPORTED_BY_REQUESTS:
             with suppress(ImportError):
                 import_module(module)
         self._openai = openai
-        self._model = model
-        # It may contain a password.
-        self._url = SecretStr(urlunsplit(_checked_url(base_url)))
-        self._shown_url = safe_url(base_url)
-        self._api_key = api_key
-        self._headers = {name: SecretStr(value) for name, value in headers.items()}
         # One context for all clients, made now. OpenSSL holds locks meanwhile, which a child that is forked at that
         # moment, by another thread, would wait for forever.
         # The HTTP library is httpx2, or httpx before openai 3.
@@ -224,9 +160,13 @@ class _ChatCompletions(Backend):
         self._platform = None
         with suppress(Exception):
             self._platform = import_module("openai._base_client").get_platform()
-        self._http_client = http_client
-        self._clients: PerLoop[AsyncOpenAI] = PerLoop(self._client, self._close)
-        self._loop_of_client: asyncio.AbstractEventLoop | None = None
+        self._new_http_client = http_client or (lambda: openai.DefaultAsyncHttpxClient(verify=self._tls))
+        self._clients = PerLoop(self._client, lambda client: quietly(client.close(), _CLOSE_SECONDS))
+
+    @classmethod
+    def from_model(cls, model: str, **options: Any) -> Self:
+        """Create the judge for ``"openai:model"``."""
+        return cls(model, **options)
 
     @property
     def where(self) -> str:
@@ -236,7 +176,7 @@ class _ChatCompletions(Backend):
     @property
     def identity(self) -> Mapping[str, Any]:
         """Model and address."""
-        return {"api": "chat.completions", "model": self._model, "base_url": self._shown_url}
+        return {"api": "chat.completions", "model": self.model, "base_url": self._shown_url}
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -259,7 +199,6 @@ class _ChatCompletions(Backend):
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         elif request.mode == "json_object":
             body["response_format"] = {"type": "json_object"}
-        # Not every server keeps to the encoding.
         headers: dict[str, Any] = {"Accept-Encoding": "identity"}
         headers.update({name: value.get_secret_value() for name, value in self._headers.items()})
         if self._api_key is None:
@@ -267,65 +206,70 @@ class _ChatCompletions(Backend):
         messages: list[Any] = [{"role": message.role, "content": message.content} for message in request.messages]
         # Sent as `extra_body`: the client's own signature would reject the fields of other servers.
         call = client.chat.completions.with_streaming_response.create(
-            model=self._model, messages=messages, extra_body=body, extra_headers=headers, timeout=request.timeout
+            model=self.model, messages=messages, extra_body=body, extra_headers=headers, timeout=request.timeout
         )
+        limit = self.policy.max_answer_bytes
         try:
             async with call as response:
-                content = await _read(response.http_response, request.max_answer_bytes)
+                content = await _read(response.http_response, limit)
                 content_type = response.headers.get("content-type", "")
         except self._openai.APIConnectionError as error:
             # openai 2 wraps what `_raise_errors` raises.
             if isinstance(error.__cause__, StatusError):
                 raise error.__cause__ from None
             raise
-        if len(content) > request.max_answer_bytes:
-            raise JudgeTooLargeError(f"the answer is larger than {request.max_answer_bytes} bytes")
+        if len(content) > limit:
+            raise JudgeTooLargeError(f"the answer is larger than {limit} bytes")
         return _reply(content, content_type, self.where)
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop."""
+        """Close the connections of the running event loop. The judge can be used again."""
         await self._clients.aclose()
 
-    def close(self, timeout: float) -> None:
-        """Close the connections of event loops on other threads."""
+    def close(self, timeout: float = 5.0) -> None:
+        """Close the connections of event loops on other threads, such as those that ``evaluate()`` has used."""
         self._clients.close(timeout)
 
     def _client(self) -> AsyncOpenAI:
         parts = urlsplit(self._url.get_secret_value())
+        http_client = self._new_http_client()
+        hooks = http_client.event_hooks
+        http_client.event_hooks = {**hooks, "response": [*hooks["response"], _raise_errors]}
         client = self._openai.AsyncOpenAI(
             # The client insists on a key, also for servers that need none.
             api_key=self._api_key.get_secret_value() if self._api_key else "none",
             base_url=urlunsplit(parts._replace(query="")),
             default_query=dict(parse_qsl(parts.query)),
-            http_client=self._http(),
+            http_client=http_client,
             max_retries=0,
         )
-        # It reads them from the environment for every server; ours are among the headers.
-        client.organization = client.project = None
+        if not self._is_openai:
+            # It reads them from the environment, and would send them to every server.
+            client.organization = client.project = None
         client._platform = self._platform
         return client
 
-    def _http(self) -> Any:
-        given = self._http_client
-        if given is None:
-            client = self._openai.DefaultAsyncHttpxClient(verify=self._tls)
-        elif callable(given):
-            client = given()
-        else:
-            loop = asyncio.get_running_loop()
-            if self._loop_of_client not in (None, loop):
-                problem = "the http_client belongs to another event loop: pass a function that creates one"
-                raise CallFailedError(CallFailure(JudgeRejectedError(problem)))
-            self._loop_of_client = loop
-            # A copy with the same connections: the application's own requests go on as before.
-            client = copy(given)
-        hooks = client.event_hooks
-        client.event_hooks = {**hooks, "response": [*hooks["response"], _raise_errors]}
-        return client
 
-    async def _close(self, client: AsyncOpenAI) -> None:
-        if self._http_client is None or callable(self._http_client):
-            await quietly(client.close(), _CLOSE_SECONDS)
+def _key(given: str | SecretStr | None, is_openai: bool) -> SecretStr | None:
+    key = given.get_secret_value() if isinstance(given, SecretStr) else given
+    key = (key or os.environ.get("OPENAI_API_KEY") or "").strip()
+    # Copied keys often end in a line break, and HTTP headers are ASCII: the client's own error would show the key.
+    if not key.isascii() or any(map(str.isspace, key)):
+        raise ConfigurationError("the API key contains white space or non-ASCII characters: check OPENAI_API_KEY")
+    if not key and is_openai:
+        raise ConfigurationError(
+            "OpenAI needs a key: pass api_key or set OPENAI_API_KEY; for another server pass base_url or set "
+            "OPENAI_BASE_URL"
+        )
+    return SecretStr(key) if key else None
+
+
+def _checked_url(url: str) -> str:
+    with suppress(ValueError):
+        parts = urlsplit(url.strip())
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return urlunsplit(parts)
+    raise ConfigurationError("base_url must be a URL such as http://localhost:8000/v1")
 
 
 async def _raise_errors(response: Any) -> None:
@@ -343,28 +287,13 @@ async def _raise_errors(response: Any) -> None:
 async def _read(response: Any, limit: int) -> bytes:
     """Return the body of a response. Reading ends once it is longer than the limit in bytes."""
     content = b""
-    # A transport of the user, such as one of a test, may have read the response.
-    is_read = response.is_stream_consumed
-    async with aclosing(response.aiter_bytes() if is_read else response.aiter_raw()) as chunks:
+    # Not every server keeps to the encoding that is asked for: 60 kB of gzip, a chunk, can be 60 MB at most.
+    async with aclosing(response.aiter_bytes()) as chunks:
         async for chunk in chunks:
             content += chunk
             if len(content) > limit:
                 break
-    if not is_read and response.headers.get("content-encoding", "identity").lower() != "identity":
-        with suppress(zlib.error):
-            # 32: the header says whether it is gzip or zlib. 200 kB of gzip can be 200 MB.
-            content = zlib.decompressobj(32 + zlib.MAX_WBITS).decompress(content, limit + 1)
     return content
-
-
-def _checked_url(url: str) -> Any:
-    try:
-        parts = urlsplit(url.strip())
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return parts
-    except ValueError:
-        pass
-    raise ConfigurationError("base_url must be a URL such as http://localhost:8000/v1")
 
 
 def _reply(body: bytes, content_type: str, where: str) -> JudgeReply:
@@ -372,7 +301,7 @@ def _reply(body: bytes, content_type: str, where: str) -> JudgeReply:
 
     Raises:
         StatusError: the body holds an error object.
-        CallFailedError: the body is not a chat completion, for example a web page, or cut off.
+        CallFailure: the body is not a chat completion, for example a web page, or cut off.
     """
     try:
         found = json.loads(body)
@@ -382,7 +311,7 @@ def _reply(body: bytes, content_type: str, where: str) -> JudgeReply:
         # A base_url without /v1 often leads to the web page of the server, with status 200.
         if "html" in content_type:
             page = JudgeRejectedError(f"{where} answers with a web page: check base_url, which ends in /v1")
-            raise CallFailedError(CallFailure(page, broken=True))
+            raise CallFailure(page, broken=True)
         raise _broken(f"{where} answers with something that is not JSON")
     # Some gateways send errors with status 200, and with the true status as the code.
     error = mapping_or_empty(found.get("error"))
@@ -407,8 +336,8 @@ def _reply(body: bytes, content_type: str, where: str) -> JudgeReply:
     )
 
 
-def _broken(problem: str) -> CallFailedError:
-    return CallFailedError(CallFailure(JudgeAnswerError(problem), retry=True, broken=True))
+def _broken(problem: str) -> CallFailure:
+    return CallFailure(JudgeAnswerError(problem), retry=True, broken=True)
 
 
 def usage_from(usage: Any) -> Usage | None:

@@ -1,20 +1,19 @@
-"""A judge that sends requests: retries, limits, capabilities and the cache around one client library.
+"""A judge that sends requests: retries, limits, what its server refuses, and the cache, around one client library.
 
-A judge derives from :class:`RemoteJudge` and has a :class:`Backend`, which sends one request with its library.
+A judge derives from :class:`RemoteJudge` and sends one request with its library.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypedDict, TypeVar
-from weakref import WeakValueDictionary
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -28,7 +27,7 @@ from rageval_hooks.errors import (
     JudgeTruncatedError,
     JudgeUnavailableError,
 )
-from rageval_hooks.judges.answers import UnusableAnswerError, nonce_name, parse_answer, schema_json
+from rageval_hooks.judges.answers import UnusableAnswerError, nonce_name, parse_answer, schema_json, strict_schema
 from rageval_hooks.judges.base import (
     MAX_PROMPT_TOKENS,
     Admission,
@@ -43,9 +42,9 @@ from rageval_hooks.judges.base import (
 )
 from rageval_hooks.judges.cache import CachedAnswer, JudgeCache, cache_key
 from rageval_hooks.judges.capabilities import Capabilities
-from rageval_hooks.judges.concurrency import Clock, PerLoop
+from rageval_hooks.judges.concurrency import PerLoop
 from rageval_hooks.judges.failures import CallFailure, MessageCleaner, classify_failure
-from rageval_hooks.judges.limits import CircuitBreaker, RateLimiter
+from rageval_hooks.judges.limits import CircuitBreaker, Clock, RateLimiter
 from rageval_hooks.judges.prompts import Nonce, estimated_tokens, with_repair, with_schema
 from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.runtime.jsonable import Data, clean_text
@@ -61,9 +60,6 @@ AnyCache = JudgeCache | str | Path | None
 _CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 _FILTERED = frozenset({"content_filter", "refusal", "safety", "prohibited_content", "recitation"})
 _ENFORCED: frozenset[Mode] = frozenset({"json_schema", "structured"})
-# Requests repeated without something that the server refused. Each removes one parameter or lowers the mode, so the
-# bound is reached only by a server that contradicts itself.
-_MAX_ADAPTATIONS = 40
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_BACKOFF_SECONDS = 20.0
 # A `Retry-After` of a day must not silence the judge for a day.
@@ -112,7 +108,7 @@ class CallPolicy(Data):
     price_per_1k: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
     @classmethod
-    def build(cls, options: CallOptions) -> CallPolicy:
+    def build(cls, options: Mapping[str, Any]) -> CallPolicy:
         """Make a policy from keyword arguments.
 
         Raises:
@@ -129,22 +125,6 @@ class CallPolicy(Data):
             raise ConfigurationError(f"{name}: {item['msg']}") from None
 
 
-class CallOptions(TypedDict, total=False):
-    """The fields of :class:`CallPolicy`, as keyword arguments."""
-
-    timeout: float
-    total_timeout: float
-    max_retries: int
-    max_concurrency: int
-    requests_per_minute: float | None
-    tokens_per_minute: float | None
-    max_prompt_tokens: int
-    max_answer_bytes: int
-    circuit_failures: int
-    circuit_cooldown: float
-    price_per_1k: float | None
-
-
 @dataclass(frozen=True)
 class JudgeRequest:
     """One request to a model.
@@ -154,16 +134,14 @@ class JudgeRequest:
         schema: the schema of the answer.
         mode: how the schema is enforced.
         parameters: additional fields of the request: sampling parameters and the user's own.
-        max_answer_bytes: a larger answer must not be read to its end.
         timeout: seconds after which the caller cancels the request.
     """
 
     messages: tuple[Message, ...]
     schema: type[BaseModel]
     mode: Mode
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    max_answer_bytes: int = 512 * 1024
-    timeout: float = 120.0
+    parameters: Mapping[str, Any]
+    timeout: float
 
 
 @dataclass(frozen=True)
@@ -187,14 +165,141 @@ class JudgeReply:
     refusal: str | None = None
 
 
-class Backend(ABC):
-    """Sends requests with one client library. Retries, limits, parsing and caching are not its concern.
+class _Slots:
+    """The concurrency slots of one event loop."""
+
+    def __init__(self, size: int) -> None:
+        self._free = asyncio.Semaphore(size)
+        self.waiting = 0
+        self.running = 0
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """Hold a slot."""
+        # Counted in both states: a call may be cancelled while it waits.
+        self.waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self.waiting -= 1
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+            self._free.release()
+
+
+@dataclass
+class _Call(Generic[T]):
+    """One question, and what its requests have taken so far.
+
+    Attributes:
+        messages: the prompt.
+        schema: the schema of the answer.
+        parameters: the fields of the request.
+        gate: admits each request; None for no limit.
+        nonce: the code that the answer repeats.
+        model: the model that answered last, or the requested one.
+        mode: how the last request enforced the schema.
+        response_id: the provider's id of the last response.
+        deadline: when its time is up, once its first request was sent.
+        attempts: number of requests sent.
+        retries: number of requests sent after a temporary failure.
+        repaired: True if the model was asked to correct its answer.
+        usages: the tokens of each reply; None for one that did not report them.
+        costs: USD of each reply; None if its price is unknown.
+    """
+
+    messages: tuple[Message, ...]
+    schema: type[T]
+    parameters: Mapping[str, Any]
+    gate: RequestGate | None
+    nonce: Nonce
+    model: str
+    mode: Mode = "text"
+    response_id: str | None = None
+    deadline: float | None = None
+    attempts: int = 0
+    retries: int = 0
+    repaired: bool = False
+    usages: list[Usage | None] = field(default_factory=list)
+    costs: list[float | None] = field(default_factory=list)
+
+    @property
+    def is_gate_closed(self) -> bool:
+        """True if no further request would be admitted."""
+        return self.gate is not None and not self.gate.is_open
+
+    @property
+    def known_cost(self) -> float:
+        """USD of the replies whose price is known."""
+        return sum(cost for cost in self.costs if cost is not None)
+
+    def spent(self) -> tuple[Usage | None, float | None]:
+        """Return tokens and USD of all replies; each is None without a reply, and if it is unknown for one."""
+        usage = None if None in self.usages else Usage.sum(self.usages)
+        return usage, self.known_cost if self.costs and None not in self.costs else None
+
+
+class RemoteJudge(Judge):
+    """The common part of :class:`OpenAIJudge` and the framework adapters.
+
+    The loop of requests is our own. The retries of client libraries and tenacity's know neither the circuit breaker nor
+    the limits per minute nor budgets, which every single request has to pass. A repeated request is also often a
+    different one: without a parameter that the server refused.
+
+    Connections and slots belong to one event loop. The limits per minute, the circuit breaker, the counters and what is
+    known of the server are shared by all event loops and threads. A forked process starts with a copy of them.
+
+    Args:
+        model: the requested model.
+        options: the fields of :class:`CallPolicy`.
+        structured: the best mode that may be used; None for the best one of the class.
+        parameters: fields of every request.
+        cache: an answer cache, or its path; None for no cache.
+        clock: the time and random numbers.
 
     Attributes:
         modes: the supported modes, the most reliable one first. The last is ``text``.
+
+    Raises:
+        ConfigurationError: an option is wrong, or the class does not have that mode.
     """
 
     modes: ClassVar[tuple[Mode, ...]] = ("text",)
+
+    def __init__(
+        self,
+        model: str,
+        options: Mapping[str, Any],
+        *,
+        structured: Mode | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        cache: AnyCache = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if structured is not None and structured not in self.modes:
+            raise ConfigurationError(f"structured is one of {', '.join(self.modes)}, not {structured!r}")
+        self.model = model
+        self.policy = policy = CallPolicy.build(options)
+        self.max_prompt_tokens = policy.max_prompt_tokens
+        self._parameters = dict(parameters or {})
+        self._cache = JudgeCache(cache) if isinstance(cache, (str, Path)) else cache
+        self._clock = clock or Clock()
+        # The judge lowers the mode if a server refuses it.
+        self._capabilities = Capabilities(self.modes[self.modes.index(structured) if structured else 0 :])
+        self._breaker = CircuitBreaker(policy.circuit_failures, policy.circuit_cooldown, policy.timeout, self._clock)
+        self._rate_limiter = RateLimiter(policy.requests_per_minute, policy.tokens_per_minute, self._clock)
+        self._answer_tokens = _FIRST_ANSWER_TOKENS
+        self._slots = PerLoop(lambda: _Slots(policy.max_concurrency))
+        self._lock = ForkSafeLock()
+        self._counts: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._cost = 0.0
+        self._limited_log = RateLimitedLogger(_logger)
+
+    # -- what a derived class says
 
     @property
     @abstractmethod
@@ -224,86 +329,7 @@ class Backend(ABC):
         """Return the price of the tokens in USD; None if it is unknown."""
         return None
 
-    async def aclose(self) -> None:  # noqa: B027 - optional
-        """Close the connections of the running event loop."""
-
-    def close(self, timeout: float) -> None:  # noqa: B027 - optional
-        """Close the connections of event loops on other threads, within a timeout in seconds."""
-
-
-class _EqualQuestions:
-    """Equal questions that are asked at the same time: one after the other, so that the first answer serves all."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.answer: CachedAnswer | None = None
-
-
-class _Slots:
-    """The concurrency slots of one event loop, and its pending questions by their keys in the cache."""
-
-    def __init__(self, size: int) -> None:
-        self.semaphore = asyncio.Semaphore(size)
-        self.waiting = 0
-        self.running = 0
-        self.pending: WeakValueDictionary[str, _EqualQuestions] = WeakValueDictionary()
-
-
-class RemoteJudge(Judge):
-    """The common part of :class:`OpenAIJudge` and the framework adapters.
-
-    Connections and slots belong to one event loop. The limits per minute, the circuit breaker, the counters and the
-    capabilities are shared by all event loops and threads. A forked process starts with a copy of them.
-
-    Args:
-        name: the provider.
-        model: the requested model.
-        backend: sends single requests.
-        policy: timeouts and limits.
-        structured: the best mode that may be used; None for the backend's best one.
-        parameters: fields of every request.
-        cache: an answer cache, or its path; None for no cache.
-        clock: the time and random numbers.
-
-    Raises:
-        ConfigurationError: the backend does not have that mode.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        model: str,
-        backend: Backend,
-        policy: CallPolicy,
-        *,
-        structured: Mode | None = None,
-        parameters: Mapping[str, Any] | None = None,
-        cache: AnyCache = None,
-        clock: Clock | None = None,
-    ) -> None:
-        modes = backend.modes
-        if structured is not None and structured not in modes:
-            raise ConfigurationError(f"structured is one of {', '.join(modes)}, not {structured!r}")
-        self.name = name
-        self.model = model
-        self.policy = policy
-        self.max_prompt_tokens = policy.max_prompt_tokens
-        self._backend = backend
-        self._parameters = dict(parameters or {})
-        self._cache = JudgeCache(cache) if isinstance(cache, (str, Path)) else cache
-        self._clock = clock or Clock()
-        # The judge lowers the mode if a server refuses it.
-        self._capabilities = Capabilities(modes[modes.index(structured) if structured else 0 :])
-        self._breaker = CircuitBreaker(policy.circuit_failures, policy.circuit_cooldown, policy.timeout, self._clock)
-        self._rate_limiter = RateLimiter(policy.requests_per_minute, policy.tokens_per_minute, self._clock)
-        self._clean = MessageCleaner(backend.secrets)
-        self._answer_tokens = _FIRST_ANSWER_TOKENS
-        self._slots = PerLoop(lambda: _Slots(policy.max_concurrency))
-        self._lock = ForkSafeLock()
-        self._counts: Counter[str] = Counter()
-        self._failures: Counter[str] = Counter()
-        self._cost = 0.0
-        self._limited_log = RateLimitedLogger(_logger)
+    # -- what a user calls
 
     async def complete(
         self,
@@ -323,48 +349,30 @@ class RemoteJudge(Judge):
         """
         prompt = as_messages(messages)
         wanted = {**self._parameters, **(parameters or {})}
-        slots = await self._slots.get()
         self._count(calls=1)
+        call = _Call(prompt, schema, wanted, gate, Nonce.new(nonce_name(schema)), self.model)
         if self._cache is None:
-            return await self._ask(_Call(self, prompt, schema, wanted, gate), slots)
-        key = cache_key(identity=self._backend.identity, messages=prompt, schema=schema, parameters=wanted)
-        equal = slots.pending.setdefault(key, _EqualQuestions())
-        async with equal.lock:
-            # The first answer is kept in memory too: the file may not be writable.
-            answer = equal.answer or await self._cache.get(key)
-            # The JSON schema is part of the key, but a validator in Python code may have changed.
-            with suppress(ValueError):
-                if answer is not None:
-                    value = schema.model_validate_json(answer.value)
-                    self._count(answered=1, cached=1)
-                    # A cached answer costs nothing: a report must not add up what the first one cost.
-                    return Judgement(
-                        value=value,
-                        model=answer.model,
-                        usage=Usage(input_tokens=0, output_tokens=0),
-                        response_id=answer.response_id,
-                        cost=0.0,
-                        attempts=0,
-                        mode=answer.mode,
-                        cached=True,
-                    )
-            found = await self._ask(_Call(self, prompt, schema, wanted, gate), slots)
-            equal.answer = CachedAnswer(found.value.model_dump_json(), found.model, found.response_id, found.mode)
-            await self._cache.put(key, equal.answer)
-            return found
+            return await self._ask(call)
+        key = cache_key(identity=self.identity, messages=prompt, schema=schema, parameters=wanted)
+        # The JSON schema is part of the key, but a validator in Python code may have changed.
+        with suppress(ValueError):
+            if (answer := await self._cache.get(key)) is not None:
+                value = schema.model_validate_json(answer.value)
+                self._count(answered=1, cached=1)
+                # A cached answer costs nothing: a report must not add up what the first one cost.
+                nothing = Usage(input_tokens=0, output_tokens=0)
+                return Judgement(
+                    value, answer.model, nothing, answer.response_id, 0.0, attempts=0, mode=answer.mode, cached=True
+                )
+        found = await self._ask(call)
+        answer = CachedAnswer(found.value.model_dump_json(), found.model, found.response_id, found.mode)
+        await self._cache.put(key, answer)
+        return found
 
     @property
     def has_known_price(self) -> bool:  # type: ignore[override]  # read only here
         """True if what its answers cost is known."""
         return self._price(Usage(input_tokens=1, output_tokens=1), self.model) is not None
-
-    async def aclose(self) -> None:
-        """Close the connections of the running event loop. The judge can be used again."""
-        await self._backend.aclose()
-
-    def close(self, timeout: float = 5.0) -> None:
-        """Close the connections of event loops on other threads, such as those that ``evaluate()`` has used."""
-        self._backend.close(timeout)
 
     def stats(self) -> dict[str, Any]:
         """Return the counts of calls, answers, failures and requests, the tokens and cost, and the circuit's state."""
@@ -380,31 +388,33 @@ class RemoteJudge(Judge):
             "running": sum(slot.running for slot in slots),
             "waiting": sum(slot.waiting for slot in slots),
             "circuit": self._breaker.stats(),
-            "mode": self._capabilities.best_mode,
+            "mode": self._capabilities.modes[0],
             "refused_parameters": self._capabilities.refused,
             "cache": self._cache.stats() if self._cache is not None else None,
         }
 
-    async def _ask(self, call: _Call[T], slots: _Slots) -> Judgement[T]:
+    # -- one question
+
+    async def _ask(self, call: _Call[T]) -> Judgement[T]:
         """Ask a question that is not in the cache, when it is its turn, and count what it took."""
-        # Counted in both states: a call may be cancelled while it waits.
-        slots.waiting += 1
-        try:
-            await slots.semaphore.acquire()
-        finally:
-            slots.waiting -= 1
-        slots.running += 1
-        try:
-            judgement = await call.run()
-            self._count(answered=1)
-            return judgement
-        except JudgeError as error:
-            failure = error
-        finally:
-            slots.running -= 1
-            slots.semaphore.release()
-            self._count_requests(call)
-        failure.details.update({name: fact for name, fact in call.details().items() if fact is not None})
+        slots = await self._slots.get()
+        async with slots.one():
+            try:
+                judgement = await self._answer(call)
+                self._count(answered=1)
+                return judgement
+            except JudgeError as error:
+                failure = error
+            finally:
+                self._count_requests(call)
+        details = {
+            "model": call.model,
+            "attempts": call.attempts,
+            "response_id": call.response_id,
+            "replies": len(call.usages) or None,
+            **usage_details(*call.spent()),
+        }
+        failure.details.update({name: fact for name, fact in details.items() if fact is not None})
         # A used-up budget says nothing about the judge.
         if not isinstance(failure, GateClosedError):
             with self._lock:
@@ -415,11 +425,172 @@ class RemoteJudge(Judge):
         # Raised outside of the handler: inside, the client's exception would stay in the chain and could hold secrets.
         raise failure
 
+    async def _answer(self, call: _Call[T]) -> Judgement[T]:
+        """Send requests until there is a usable answer, with at most one correction.
+
+        Raises:
+            JudgeError: there is none.
+        """
+        limit = self.max_prompt_tokens
+        if (size := _tokens(call.messages)) > limit:
+            raise JudgeTooLargeError(f"the prompt has about {size:,.0f} tokens, and max_prompt_tokens is {limit:,}")
+        prompt = "\n".join(message.content for message in call.messages)
+        wrong: tuple[str, str] | None = None
+        while True:
+            reply = await self._reply(call, wrong)
+            try:
+                value = parse_answer(reply.text, call.schema, nonce=call.nonce, prompt=prompt)
+                usage, cost = call.spent()
+                return Judgement(
+                    value, call.model, usage, call.response_id, cost, call.attempts, call.mode, call.repaired
+                )
+            except UnusableAnswerError as error:
+                problem = error.problem
+                # A server that enforces a schema writes JSON only. An empty answer says nothing about the mode.
+                if not error.is_json and call.mode in _ENFORCED and reply.text.strip() and not call.repaired:
+                    self._capabilities.lower(call.mode)
+            if call.repaired:
+                raise JudgeAnswerError(f"neither the answer nor its correction is usable: {problem}")
+            if call.is_gate_closed:
+                raise JudgeAnswerError(f"the answer is not usable, and the budget allows no second request: {problem}")
+            call.repaired = True
+            wrong = reply.text, problem
+
+    async def _reply(self, call: _Call[T], wrong: tuple[str, str] | None) -> JudgeReply:
+        """Return a complete reply.
+
+        Args:
+            call: the question.
+            wrong: the unusable answer that it corrects, and what is wrong with it.
+        """
+        while True:
+            request = self._request(call, wrong)
+            outcome = await self._send_when_due(call, request)
+            if isinstance(outcome, JudgeReply):
+                return self._checked(outcome)
+            # Each repetition lacks a parameter or a mode, so there is an end.
+            if self._capabilities.learn_from_failure(outcome, request.mode, request.parameters):
+                continue
+            if not outcome.retry or call.retries >= self.policy.max_retries or call.is_gate_closed:
+                raise outcome.error
+            # The upper half of each pause is random, so that callers do not retry together.
+            longest = min(_LONGEST_BACKOFF_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(call.retries, 30))
+            wait = self._rate_limiter.paused + longest * (1 + self._clock.random()) / 2
+            if wait >= self._left(call):
+                raise outcome.error
+            await self._clock.sleep(wait)
+            # Other calls have failed in the meantime. This call reports its own failure and not the open circuit.
+            if self._breaker.state == "open":
+                raise outcome.error
+            call.retries += 1
+
+    def _request(self, call: _Call[T], wrong: tuple[str, str] | None) -> JudgeRequest:
+        # Some schemas cannot be enforced.
+        modes = [mode for mode in self._capabilities.modes if mode != "json_schema" or strict_schema(call.schema)]
+        call.mode = modes[0]
+        messages = call.messages
+        if call.mode not in _ENFORCED:
+            messages = with_schema(messages, schema_json(call.schema))
+        messages = call.nonce.ask_in(messages)
+        if wrong is not None:
+            messages = with_repair(messages, *wrong, call.nonce)
+        parameters = self._capabilities.parameters(call.parameters)
+        return JudgeRequest(messages, call.schema, call.mode, parameters, self.policy.timeout)
+
+    async def _send_when_due(self, call: _Call[T], request: JudgeRequest) -> JudgeReply | CallFailure:
+        """Send one request once the circuit, the budget and the limits per minute let it pass."""
+        self._breaker.check()
+        left, pause = self._left(call), self._rate_limiter.paused
+        if left <= 0:
+            raise JudgeUnavailableError(f"no usable answer within total_timeout={self.policy.total_timeout:g} s")
+        if pause > left:
+            raise JudgeRateLimitedError(f"the server asked to wait another {pause:.0f} s (Retry-After)")
+        async with nullcontext(Admission()) if call.gate is None else call.gate.request() as admission:
+            reserved = self._rate_limiter.reserve(_tokens(request.messages) + self._answer_tokens)
+            try:
+                if (wait := reserved.start - self._clock.monotonic()) > 0:
+                    await self._clock.sleep(wait)
+                started = self._breaker.enter()
+            except BaseException:
+                reserved.tokens = reserved.requests = 0
+                raise
+            if call.deadline is None:
+                call.deadline = self._clock.monotonic() + self.policy.total_timeout
+            call.attempts += 1
+            admission.sent = True
+            try:
+                outcome = await self._attempt(call, request)
+            except BaseException:  # cancelled
+                self._breaker.report(started, None)
+                raise
+            if isinstance(outcome, JudgeReply):
+                usage = outcome.usage
+                call.model, call.response_id = outcome.model or call.model, outcome.response_id
+                admission.cost = self._note(call, usage)
+                admission.tokens = None if usage is None else usage.total_tokens
+                reserved.tokens = reserved.tokens if usage is None else usage.total_tokens
+                self._breaker.report(started, True)
+                return outcome
+            # An answer that is too large was read in part, and has cost something.
+            if isinstance(outcome.error, JudgeTooLargeError) and outcome.status is None:
+                admission.cost = self._note(call, None)
+            # A server that answers with a refusal works. A rate limit says nothing.
+            works = False if outcome.broken else None if outcome.retry else True
+            self._breaker.report(started, works, outcome.error.message)
+            return outcome
+
+    async def _attempt(self, call: _Call[T], request: JudgeRequest) -> JudgeReply | CallFailure:
+        timeout = max(0.001, min(request.timeout, self._left(call)))
+        try:
+            reply = await quietly(self.send(replace(request, timeout=timeout)), timeout)
+            # Lone surrogates can be encoded neither for the cache nor for a span.
+            texts = {name: clean_text(value) for name, value in vars(reply).items() if isinstance(value, str)}
+            return replace(reply, **texts)  # type: ignore[arg-type]  # only fields with texts
+        except Exception as error:
+            prompt = "\n".join(message.content for message in request.messages)
+            failure = classify_failure(
+                error, where=self.where, timeout=timeout, clean=MessageCleaner(self.secrets), prompt=prompt
+            )
+        # The client's exception holds the request with its headers. It must not leave this method, not even as a cause.
+        failure.__cause__ = failure.__context__ = failure.__traceback__ = None
+        if failure.retry_after is not None:
+            self._rate_limiter.pause(min(failure.retry_after, _LONGEST_PAUSE_SECONDS))
+        return failure
+
+    def _checked(self, reply: JudgeReply) -> JudgeReply:
+        """Return the reply, or raise if it is refused, filtered, cut off or too large."""
+        reason = (reply.finish_reason or "").lower()
+        if reply.refusal:
+            raise JudgeRefusedError("the model refused to answer", refusal=MessageCleaner(self.secrets)(reply.refusal))
+        if reason in _FILTERED:
+            raise JudgeRefusedError(f"the answer was stopped by a content filter ({reason})")
+        if reason in _CUT_OFF:
+            raise JudgeTruncatedError(f"the answer was cut off at the token limit ({reason}): raise max_tokens")
+        if len(reply.text.encode()) > self.policy.max_answer_bytes:
+            raise JudgeTooLargeError(f"the answer is larger than max_answer_bytes={self.policy.max_answer_bytes}")
+        return reply
+
+    def _left(self, call: _Call[T]) -> float:
+        """Return the seconds left for the question. Its time starts with its first request."""
+        return self.policy.total_timeout if call.deadline is None else call.deadline - self._clock.monotonic()
+
+    # -- counts
+
+    def _note(self, call: _Call[T], usage: Usage | None) -> float | None:
+        """Record a reply. Returns its cost in USD; None if the price is unknown."""
+        cost = None
+        if usage is not None:
+            cost = self._price(usage, call.model)
+            self._answer_tokens += (usage.output_tokens - self._answer_tokens) * _ANSWER_WEIGHT
+        call.usages.append(usage)
+        call.costs.append(cost)
+        return cost
+
     def _price(self, usage: Usage, model: str) -> float | None:
-        """Return the price of some tokens in USD: at the user's rate, else the backend's; None if it is unknown."""
+        """Return the price of some tokens in USD: at the user's rate, else the known one; None if it is unknown."""
         if self.policy.price_per_1k is not None:
             return usage.total_tokens / 1000 * self.policy.price_per_1k
-        return self._backend.cost(usage, model)
+        return self.cost(usage, model)
 
     def _count(self, **amounts: int) -> None:
         with self._lock:
@@ -427,7 +598,7 @@ class RemoteJudge(Judge):
 
     def _count_requests(self, call: _Call[Any]) -> None:
         """Count what a call took. One that failed has cost something, too."""
-        usage = call.known_usage or Usage(input_tokens=0, output_tokens=0)
+        usage = Usage.sum(call.usages) or Usage(input_tokens=0, output_tokens=0)
         self._count(
             requests=call.attempts,
             retries=call.retries,
@@ -438,266 +609,6 @@ class RemoteJudge(Judge):
         )
         with self._lock:
             self._cost += call.known_cost
-
-
-class _Call(Generic[T]):
-    """The requests for one question: retries and at most one correction, until there is an answer or a final failure.
-
-    The loop is our own. The retries of client libraries and tenacity's know neither the circuit breaker nor the limits
-    per minute nor budgets, which every single request has to pass. A repeated request is also often a different one:
-    without a parameter that the server refused.
-
-    Args:
-        judge: the judge.
-        messages: the prompt.
-        schema: the schema of the answer.
-        parameters: the fields of the request.
-        gate: admits each request; None for no limit.
-
-    Attributes:
-        attempts: number of requests sent.
-        retries: number of requests sent after a temporary failure.
-        repaired: True if the model was asked to correct its answer.
-    """
-
-    def __init__(
-        self,
-        judge: RemoteJudge,
-        messages: tuple[Message, ...],
-        schema: type[T],
-        parameters: Mapping[str, Any],
-        gate: RequestGate | None,
-    ) -> None:
-        self._judge = judge
-        self._messages = messages
-        self._schema = schema
-        self._parameters = parameters
-        self._gate = gate
-        self._nonce = Nonce.new(nonce_name(schema))
-        self._deadline: float | None = None
-        self._mode: Mode = "text"
-        self._model = judge.model
-        self._response_id: str | None = None
-        # One entry for each reply.
-        self._usages: list[Usage | None] = []
-        self._costs: list[float | None] = []
-        self.attempts = 0
-        self.retries = 0
-        self.repaired = False
-
-    @property
-    def known_usage(self) -> Usage | None:
-        """Tokens of the replies that reported them."""
-        return Usage.sum(self._usages)
-
-    @property
-    def known_cost(self) -> float:
-        """USD of the replies whose price is known."""
-        return sum(cost for cost in self._costs if cost is not None)
-
-    @property
-    def _usage(self) -> Usage | None:
-        """Tokens of all replies. None if there is no reply, or if one did not report its tokens."""
-        return self.known_usage if None not in self._usages else None
-
-    @property
-    def _cost(self) -> float | None:
-        """USD of all replies. None if there is no reply, or if the price of one is unknown."""
-        return self.known_cost if self._costs and None not in self._costs else None
-
-    def details(self) -> dict[str, Any]:
-        """Return what is known of a failed call."""
-        return {
-            "model": self._model,
-            "attempts": self.attempts,
-            "response_id": self._response_id,
-            "replies": len(self._usages) or None,
-            **usage_details(self._usage, self._cost),
-        }
-
-    async def run(self) -> Judgement[T]:
-        """Return the answer.
-
-        Raises:
-            JudgeError: there is no usable answer.
-        """
-        limit = self._judge.max_prompt_tokens
-        if (size := _tokens(self._messages)) > limit:
-            raise JudgeTooLargeError(f"the prompt has about {size:,.0f} tokens, and max_prompt_tokens is {limit:,}")
-        prompt = "\n".join(message.content for message in self._messages)
-        wrong: str | None = None
-        problem = ""
-        while True:
-            reply = await self._reply(wrong, problem)
-            try:
-                value = parse_answer(reply.text, self._schema, nonce=self._nonce, prompt=prompt)
-            except UnusableAnswerError as error:
-                problem = error.problem
-                # A server that enforces a schema writes JSON only. An empty answer says nothing about the mode.
-                if not error.is_json and self._mode in _ENFORCED and reply.text.strip() and not self.repaired:
-                    self._judge._capabilities.lower(self._mode)
-            else:
-                return Judgement(
-                    value=value,
-                    model=self._model,
-                    usage=self._usage,
-                    response_id=self._response_id,
-                    cost=self._cost,
-                    attempts=self.attempts,
-                    mode=self._mode,
-                    repaired=self.repaired,
-                )
-            if self.repaired:
-                raise JudgeAnswerError(f"neither the answer nor its correction is usable: {problem}")
-            if self._gate is not None and not self._gate.is_open:
-                raise JudgeAnswerError(f"the answer is not usable, and the budget allows no second request: {problem}")
-            self.repaired = True
-            wrong = reply.text
-
-    async def _reply(self, wrong: str | None, problem: str) -> JudgeReply:
-        """Return a complete reply. ``wrong`` is the unusable answer that it corrects."""
-        judge = self._judge
-        adaptations = 0
-        while True:
-            request = self._request(wrong, problem)
-            outcome = await self._send(request)
-            if isinstance(outcome, JudgeReply):
-                return self._checked(outcome)
-            if adaptations < _MAX_ADAPTATIONS and judge._capabilities.learn_from_failure(
-                outcome, request.mode, request.schema, request.parameters
-            ):
-                adaptations += 1
-                continue
-            gate_is_closed = self._gate is not None and not self._gate.is_open
-            if not outcome.retry or self.retries >= judge.policy.max_retries or gate_is_closed:
-                raise outcome.error
-            # The upper half of each pause is random, so that callers do not retry together.
-            longest = min(_LONGEST_BACKOFF_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(self.retries, 30))
-            wait = judge._rate_limiter.paused + longest * (1 + judge._clock.random()) / 2
-            if wait >= self._left():
-                raise outcome.error
-            await judge._clock.sleep(wait)
-            # Other calls have failed in the meantime. This call reports its own failure and not the open circuit.
-            if judge._breaker.state == "open":
-                raise outcome.error
-            self.retries += 1
-
-    def _request(self, wrong: str | None, problem: str) -> JudgeRequest:
-        judge = self._judge
-        self._mode = judge._capabilities.mode(self._schema)
-        messages = self._messages
-        if self._mode not in _ENFORCED:
-            messages = with_schema(messages, schema_json(self._schema))
-        messages = self._nonce.ask_in(messages)
-        if wrong is not None:
-            messages = with_repair(messages, wrong, problem, self._nonce)
-        return JudgeRequest(
-            messages=messages,
-            schema=self._schema,
-            mode=self._mode,
-            parameters=judge._capabilities.parameters(self._parameters),
-            max_answer_bytes=judge.policy.max_answer_bytes,
-            timeout=judge.policy.timeout,
-        )
-
-    async def _send(self, request: JudgeRequest) -> JudgeReply | CallFailure:
-        """Send one request once the circuit, the budget and the limits per minute let it pass."""
-        judge = self._judge
-        judge._breaker.check()
-        left, pause = self._left(), judge._rate_limiter.paused
-        if left <= 0:
-            raise JudgeUnavailableError(f"no usable answer within total_timeout={judge.policy.total_timeout:g} s")
-        if pause > left:
-            raise JudgeRateLimitedError(f"the server asked to wait another {pause:.0f} s (Retry-After)")
-        async with nullcontext(Admission()) if self._gate is None else self._gate.request() as admission:
-            reserved = judge._rate_limiter.reserve(_tokens(request.messages) + judge._answer_tokens)
-            try:
-                if (wait := reserved.start - judge._clock.monotonic()) > 0:
-                    await judge._clock.sleep(wait)
-                started = judge._breaker.enter()
-            except BaseException:
-                reserved.tokens = reserved.requests = 0
-                raise
-            if self._deadline is None:
-                self._deadline = judge._clock.monotonic() + judge.policy.total_timeout
-            self.attempts += 1
-            admission.sent = True
-            try:
-                outcome = await self._attempt(request)
-            except BaseException:  # cancelled
-                judge._breaker.left(started)
-                raise
-            if isinstance(outcome, JudgeReply):
-                admission.cost = self._note(outcome.usage, outcome.model, outcome.response_id)
-                if outcome.usage is None:
-                    admission.tokens = None
-                else:
-                    admission.tokens = reserved.tokens = outcome.usage.total_tokens
-                judge._breaker.succeeded(started)
-                return outcome
-            # An answer that is too large was read in part, and has cost something.
-            if isinstance(outcome.error, JudgeTooLargeError) and outcome.status is None:
-                admission.cost = self._note(None, None, self._response_id)
-            if outcome.broken:
-                judge._breaker.failed(started, outcome.error.message)
-            elif outcome.retry:
-                judge._breaker.left(started)
-            else:
-                # The server works: it answered, even if with a refusal.
-                judge._breaker.succeeded(started)
-            return outcome
-
-    async def _attempt(self, request: JudgeRequest) -> JudgeReply | CallFailure:
-        judge = self._judge
-        timeout = max(0.001, min(request.timeout, self._left()))
-        try:
-            reply = await quietly(judge._backend.send(replace(request, timeout=timeout)), timeout)
-            # Lone surrogates can be encoded neither for the cache nor for a span.
-            texts = {name: clean_text(value) for name, value in vars(reply).items() if isinstance(value, str)}
-            return replace(reply, **texts)  # type: ignore[arg-type]  # only fields with texts
-        except Exception as error:
-            failure = classify_failure(
-                error,
-                where=judge._backend.where,
-                timeout=timeout,
-                clean=judge._clean,
-                clock=judge._clock,
-                prompt="\n".join(message.content for message in request.messages),
-            )
-        # The client's exception holds the request with its headers. It must not leave this method, not even as a cause.
-        if failure.retry_after is not None:
-            judge._rate_limiter.pause(min(failure.retry_after, _LONGEST_PAUSE_SECONDS))
-        return failure
-
-    def _left(self) -> float:
-        """Return the seconds left for the question. Its time starts with its first request."""
-        judge = self._judge
-        return judge.policy.total_timeout if self._deadline is None else self._deadline - judge._clock.monotonic()
-
-    def _note(self, usage: Usage | None, model: str | None, response_id: str | None) -> float | None:
-        """Record a reply. Returns its cost in USD; None if the price is unknown."""
-        judge = self._judge
-        self._model, self._response_id = model or self._model, response_id
-        cost = None if usage is None else judge._price(usage, self._model)
-        if usage is not None:
-            judge._answer_tokens += (usage.output_tokens - judge._answer_tokens) * _ANSWER_WEIGHT
-        self._usages.append(usage)
-        self._costs.append(cost)
-        return cost
-
-    def _checked(self, reply: JudgeReply) -> JudgeReply:
-        """Return the reply, or raise if it is refused, filtered, cut off or too large."""
-        judge = self._judge
-        reason = (reply.finish_reason or "").lower()
-        if reply.refusal:
-            raise JudgeRefusedError("the model refused to answer", refusal=judge._clean(reply.refusal))
-        if reason in _FILTERED:
-            raise JudgeRefusedError(f"the answer was stopped by a content filter ({reason})")
-        if reason in _CUT_OFF:
-            raise JudgeTruncatedError(f"the answer was cut off at the token limit ({reason}): raise max_tokens")
-        if len(reply.text.encode()) > judge.policy.max_answer_bytes:
-            raise JudgeTooLargeError(f"the answer is larger than max_answer_bytes={judge.policy.max_answer_bytes}")
-        return reply
 
 
 def _tokens(messages: Iterable[Message]) -> float:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from rageval_hooks.errors import JudgeError
 from rageval_hooks.judges.base import Judge, Judgement
-from rageval_hooks.judges.concurrency import Clock
+from rageval_hooks.judges.limits import Clock
 from rageval_hooks.judges.openai import OpenAIJudge
 from tests.judges.server import JudgeServer
 
@@ -42,9 +42,6 @@ class StillClock(Clock):
         self.slept: list[float] = []
 
     def monotonic(self) -> float:
-        return self.now
-
-    def time(self) -> float:
         return self.now
 
     def random(self) -> float:

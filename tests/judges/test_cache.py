@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from rageval_hooks.errors import JudgeAnswerError, JudgeTruncatedError
+from rageval_hooks.errors import JudgeAnswerError
 from rageval_hooks.judges.cache import CachedAnswer, JudgeCache, cache_key
 from rageval_hooks.judges.openai import OpenAIJudge
 from rageval_hooks.turn import Message, Usage
 from tests.disk import limited_file_size
 from tests.interpreter import run_script
 from tests.judges.helpers import GOOD, KEY, PROMPT, Grade, ask, failure, judge_of
-from tests.judges.server import MODEL, Gate, JudgeServer, answer, held
+from tests.judges.server import MODEL, JudgeServer, answer
 
 
 @pytest.fixture
@@ -101,69 +101,6 @@ def test_failures_are_not_kept(server: JudgeServer, path: Path) -> None:
     judge = judge_of(server, cache=path)
     failure(judge, JudgeAnswerError)
     assert ask(judge).value.grade == 3
-
-
-async def at_once(judge: OpenAIJudge, count: int = 5) -> list[Any]:
-    """Ask the same question several times at the same time."""
-    questions = (judge.complete(PROMPT, Grade) for _ in range(count))
-    async with judge:
-        return await asyncio.gather(*questions, return_exceptions=True)
-
-
-def test_equal_questions_at_once_are_one_request(server: JudgeServer, path: Path) -> None:
-    """The others wait for the first one's answer, and pay nothing."""
-    server.otherwise(answer(GOOD))
-    judge = judge_of(server, cache=path)
-    found = asyncio.run(at_once(judge))
-    assert [judgement.value.grade for judgement in found] == [3] * 5
-    assert [judgement.attempts for judgement in found] == [1, 0, 0, 0, 0]
-    assert {judgement.cost for judgement in found[1:]} == {0.0}
-    assert len(server.requests) == 1
-    assert (judge.stats()["calls"], judge.stats()["answered"], judge.stats()["cached"]) == (5, 5, 4)
-
-
-def test_equal_questions_at_once_need_no_file(server: JudgeServer, tmp_path: Path) -> None:
-    """They are one also where the cache cannot be written."""
-    server.otherwise(answer(GOOD))
-    assert [judgement.value.grade for judgement in asyncio.run(at_once(judge_of(server, cache=tmp_path)))] == [3] * 5
-    assert len(server.requests) == 1
-
-
-def test_without_a_cache_equal_questions_are_several(server: JudgeServer) -> None:
-    """Who samples wants each answer."""
-    server.otherwise(answer(GOOD))
-    asyncio.run(at_once(judge_of(server)))
-    assert len(server.requests) == 5
-
-
-def test_a_failure_is_not_shared(server: JudgeServer, path: Path) -> None:
-    """Callers that waited for the failed request send requests themselves."""
-    server.then(answer({}, finish_reason="length"))
-    server.otherwise(answer(GOOD))
-    first, *others = asyncio.run(at_once(judge_of(server, cache=path)))
-    assert isinstance(first, JudgeTruncatedError)
-    assert [judgement.value.grade for judgement in others] == [3] * 4
-
-
-def test_a_cancelled_call_does_not_cancel_the_waiting_ones(server: JudgeServer, path: Path) -> None:
-    """One of the waiting callers sends the request, and the others wait for it."""
-    gate = Gate()
-    server.then(held(answer(GOOD), gate))
-    server.otherwise(answer(GOOD))
-
-    async def main() -> list[Any]:
-        async with judge_of(server, cache=path) as judge:
-            first, *others = [asyncio.create_task(judge.complete(PROMPT, Grade)) for _ in range(5)]
-            await asyncio.to_thread(server.wait_for_requests, 1)
-            others[0].cancel()
-            first.cancel()
-            return await asyncio.gather(first, *others, return_exceptions=True)
-
-    first, second, *others = asyncio.run(main())
-    assert isinstance(first, asyncio.CancelledError)
-    assert isinstance(second, asyncio.CancelledError)
-    assert [judgement.value.grade for judgement in others] == [3] * 3
-    assert len(server.requests) == 2
 
 
 def test_an_answer_that_no_longer_fits_is_asked_for_again(server: JudgeServer, path: Path) -> None:

@@ -218,8 +218,8 @@ def test_special_tokens_of_chat_templates_do_not_reach_the_judge(server: JudgeSe
 
 def test_an_answer_behind_thoughts_without_a_beginning(server: JudgeServer) -> None:
     """Chat templates write the opening tag into the prompt; a draft in the thoughts does not count."""
-    server.then(answer(f'First I thought {INJECTED}. </think>\n{{"grade": 0, "why": "says </think> itself"}}'))
-    assert ask(judge_of(server)).value == Grade(grade=0, why="says </think> itself")
+    server.then(answer(f'First I thought {INJECTED}. </think>\n{{"grade": 0, "why": "no"}}'))
+    assert ask(judge_of(server)).value == Grade(grade=0, why="no")
 
 
 @pytest.mark.parametrize("value", [True, False])
@@ -258,22 +258,30 @@ def test_without_any_response_format_it_asks_in_the_prompt(server: JudgeServer, 
     assert "response_format" not in server.requests[-1].body
 
 
-def test_a_schema_that_the_server_rejects_falls_back_for_that_schema_only(server: JudgeServer) -> None:
-    """Another schema is asked for as before."""
-
-    class Other(Grade):
-        pass
+def test_a_schema_that_the_server_rejects_is_asked_for_in_json_mode(server: JudgeServer) -> None:
+    """From then on: each refusal costs one request."""
 
     def reply(request: Any) -> Any:
-        if request.format == "json_schema" and request.body["response_format"]["json_schema"]["name"] == "Grade":
+        if request.format == "json_schema":
             return error(400, "Invalid schema for response_format 'Grade': too deep", param="response_format")
         return answer(GOOD)
 
     server.otherwise(reply)
     judge = judge_of(server)
     assert ask(judge).mode == "json_object"
-    assert ask(judge, schema=Other).mode == "json_schema"
     assert ask(judge).mode == "json_object"
+    assert len(server.requests) == 3
+
+
+def test_a_server_without_json_mode_keeps_its_json_schemas(server: JudgeServer) -> None:
+    """A schema that cannot be strict is asked for in the prompt; the others are enforced as before."""
+
+    class Open(Grade):
+        by_name: dict[str, int] = {}  # noqa: RUF012 - pydantic copies it
+
+    server.otherwise(picky(answer({"grade": 1}), formats={"json_object"}))
+    judge = judge_of(server)
+    assert [ask(judge, schema=schema).mode for schema in (Open, Grade, Open)] == ["text", "json_schema", "text"]
     assert len(server.requests) == 4
 
 

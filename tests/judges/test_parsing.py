@@ -131,12 +131,6 @@ def test_an_answer_with_remains_of_its_format(text: str) -> None:
     assert parse_answer(text, Grade) == Grade(grade=2, why="x")
 
 
-def test_a_tag_in_an_answer_is_a_word_of_it() -> None:
-    """A judged text that holds one, and is quoted, does not cost the answer."""
-    answer = Grade(grade=2, why="It says </think> and <think>.")
-    assert parse_answer(f"<think>hm {{</think>{answer.model_dump_json()}", Grade) == answer
-
-
 def test_problems_do_not_quote_the_answer() -> None:
     """Messages are shown where content is hidden, so they quote neither keys nor values."""
 

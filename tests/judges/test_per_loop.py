@@ -13,11 +13,11 @@ import openai
 import pytest
 
 from rageval_hooks import Turn, evaluate
-from rageval_hooks.errors import JudgeRejectedError
+from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.concurrency import PerLoop
 from tests.interpreter import run_script
-from tests.judges.helpers import GOOD, PROMPT, Grade, ask, failure, judge_of, until
-from tests.judges.server import Gate, JudgeServer, answer, held, raw
+from tests.judges.helpers import GOOD, PROMPT, Grade, ask, judge_of, until
+from tests.judges.server import Gate, JudgeServer, answer, held
 
 
 def test_a_judge_serves_one_loop_after_the_other(server: JudgeServer) -> None:
@@ -113,25 +113,10 @@ def test_a_thing_of_the_running_loop_is_not_closed_by_its_own_thread() -> None:
     assert len(closed) == 1
 
 
-def test_a_client_that_is_given_serves_its_loop_and_stays_open(server: JudgeServer) -> None:
-    """It is the caller's; on another loop it cannot work, and the failure says what to do."""
-    server.otherwise(answer(GOOD))
-
-    async def main() -> Any:
-        async with openai.DefaultAsyncHttpxClient(headers={"X-Ours": "yes"}) as client:
-            judge = judge_of(server, http_client=client)
-            await judge.complete(PROMPT, Grade)
-            # An error is a response to the caller's own requests, as before.
-            server.then(raw("no", status=401))
-            assert (await client.post(f"{server.url}/chat/completions", json={})).status_code == 401
-            await judge.aclose()
-            assert not client.is_closed
-            return judge
-
-    judge = asyncio.run(main())
-    assert server.requests[0].headers["x-ours"] == "yes"
-    assert server.requests[0].headers["user-agent"].startswith("AsyncOpenAI")
-    assert "pass a function" in failure(judge, JudgeRejectedError).message
+def test_a_client_is_refused_in_place_of_a_function(server: JudgeServer) -> None:
+    """It would belong to one event loop, and the judge works on several."""
+    with pytest.raises(ConfigurationError, match="http_client must be a function that returns a client"):
+        judge_of(server, http_client=openai.DefaultAsyncHttpxClient())
 
 
 def test_no_more_requests_at_once_than_allowed(server: JudgeServer) -> None:
