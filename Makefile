@@ -1,7 +1,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# uv takes seconds where pip takes minutes. `$(call environment,DIR)` makes a virtual environment with it, and
+# `$(call install,DIR) ARGUMENTS` installs packages there. uv does not read pip's variable for wheels on this machine.
+environment = $(PYTHON) -m venv $(1) && $(1)/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"
+install = $(1)/bin/uv pip install --quiet --python $(1)/bin/python $(PIP_FIND_LINKS:%=--find-links %)
+INSTALL := $(call install,$(VENV)) --compile-bytecode -c constraints.txt
 # The suites of `make compat-hosts`, for example SUITES="core agents".
 SUITES ?=
 # The set-ups of `make compat-otel`, for example SETUPS="langfuse langsmith".
@@ -13,25 +17,23 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := -n auto --dist worksteal
 # Whole files, because their servers are shared: see tests/e2e/conftest.py.
 BY_FILE := -n auto --dist loadgroup
-# A throw-away environment imports few of its files: the others need not be compiled.
-PIP_INSTALL_ONCE := -m pip install --quiet --disable-pip-version-check --no-compile
 
 .PHONY: install demo demo-phoenix test test-lexical test-lowest test-pre mlflow e2e lint lint-workflows docs docs-images wheel check-version compat-hosts compat-otel clean
 
 # A stamp records which extras are installed. It is renewed when pyproject.toml changes.
-$(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+$(VENV)/bin/uv:
+	$(call environment,$(VENV))
 
-$(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP_INSTALL) -e ".[$*]"
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/bin/uv
+	$(INSTALL) -e ".[$*]"
 	@touch $@
 
 # Several extras in one go, for example EXTRAS="test e2e docs", which is faster than one after the other.
 EXTRAS ?= test
 COMMA := ,
 EMPTY :=
-install: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP_INSTALL) -e ".[$(subst $(EMPTY) $(EMPTY),$(COMMA),$(EXTRAS))]"
+install: pyproject.toml constraints.txt | $(VENV)/bin/uv
+	$(INSTALL) -e ".[$(subst $(EMPTY) $(EMPTY),$(COMMA),$(EXTRAS))]"
 	@touch $(EXTRAS:%=$(VENV)/.installed-%)
 
 demo: $(VENV)/.installed-demo
@@ -56,17 +58,16 @@ CORE_TESTS := tests/test_settings.py tests/test_instrument.py tests/offline/reco
 test-lowest: RESOLUTION := --resolution lowest-direct
 test-pre: RESOLUTION := --prerelease allow --upgrade
 test-lowest test-pre: test-%:
-	$(PYTHON) -m venv $(VENV)-$*
-	$(VENV)-$*/bin/python $(PIP_INSTALL_ONCE) "uv>=0.9"
+	$(call environment,$(VENV)-$*)
 	$(VENV)-$*/bin/uv pip compile --quiet $(RESOLUTION) --extra test-core -c constraints.txt pyproject.toml \
 		--python $(VENV)-$*/bin/python -o $(VENV)-$*/requirements.txt
-	$(VENV)-$*/bin/uv pip install --quiet --python $(VENV)-$*/bin/python -r $(VENV)-$*/requirements.txt --no-deps -e .
+	$(call install,$(VENV)-$*) -r $(VENV)-$*/requirements.txt --no-deps -e .
 	$(VENV)-$*/bin/python -m pytest $(PARALLEL) -W "ignore:.*Click 9:DeprecationWarning" $(CORE_TESTS)
 
 # MLflow's server has an environment of its own: it chooses the versions of a hundred packages.
 $(VENV)-mlflow/bin/mlflow: constraints.txt
-	$(PYTHON) -m venv $(VENV)-mlflow
-	$(VENV)-mlflow/bin/python $(PIP_INSTALL_ONCE) -c constraints.txt "mlflow>=3.5"
+	$(call environment,$(VENV)-mlflow)
+	$(call install,$(VENV)-mlflow) -c constraints.txt "mlflow>=3.5"
 	@touch $@
 
 mlflow: $(VENV)-mlflow/bin/mlflow
@@ -107,8 +108,8 @@ docs-images: $(VENV)/.installed-e2e
 wheel: $(VENV)/.installed-build
 	rm -rf dist $(VENV)-wheel
 	$(BIN)/python -m build --outdir dist
-	$(PYTHON) -m venv $(VENV)-wheel
-	$(VENV)-wheel/bin/python $(PIP_INSTALL_ONCE) dist/*.whl
+	$(call environment,$(VENV)-wheel)
+	$(call install,$(VENV)-wheel) dist/*.whl
 	$(VENV)-wheel/bin/rageval-hooks --version
 	$(VENV)-wheel/bin/python scripts/check_wheel.py
 

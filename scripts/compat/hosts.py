@@ -168,10 +168,11 @@ class Workplace:
         """Create the virtual environment, and install what the suites need and the project."""
         if not self.python.exists():
             subprocess.run([sys.executable, "-m", "venv", self.folder / "venv"], check=True)
+            self._pip("install", "uv>=0.9")
         wanted = {item for suite in suites for item in (suite.distribution, *suite.requirements)}
-        # Few of the files are imported: the others need not be compiled.
-        options = ("--no-compile", "--constraint", CONSTRAINTS)
-        self._pip("install", *options, *sorted(wanted), f"{PROJECT}[langchain,llama-index]")
+        options = ("--quiet", "--python", self.python, "--constraint", CONSTRAINTS)
+        project = f"{PROJECT}[langchain,llama-index]"
+        subprocess.run([self.python, "-m", "uv", "pip", "install", *options, *sorted(wanted), project], check=True)
 
     def unpack(self, suite: Suite) -> Path:
         """Download the source distribution of the installed version; returns its folder."""
