@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # `$(call install,DIR) ARGUMENTS` installs packages there. uv does not read pip's variable for wheels on this machine.
 environment = $(PYTHON) -m venv $(1) && $(1)/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"
 install = $(1)/bin/uv pip install --quiet --python $(1)/bin/python $(PIP_FIND_LINKS:%=--find-links %)
-INSTALL := $(call install,$(VENV)) --compile-bytecode -c constraints.txt
+INSTALL := $(call install,$(VENV)) -c constraints.txt
 # The suites of `make compat-hosts`, for example SUITES="core agents".
 SUITES ?=
 # The set-ups of `make compat-otel`, for example SETUPS="langfuse langsmith".
