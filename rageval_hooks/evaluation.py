@@ -53,7 +53,7 @@ def evaluate(
         >>> evaluation["unsupported_facts"]
         0.0
     """
-    from rageval_hooks.offline.dataset.rows import turn_of  # here, so that importing rageval_hooks stays light
+    from rageval_hooks.offline.dataset import turn_of  # here, so that importing rageval_hooks stays light
     from rageval_hooks.offline.scoring import required_fields
 
     with _pipeline(metrics, models, judge, thresholds, judge_options) as pipeline:
@@ -105,7 +105,7 @@ def score_dataset(
         JudgeUnavailableError: the judge does not work.
         MissingDependencyError: pandas is not installed.
     """
-    from rageval_hooks.offline.dataset.scoring import score_rows
+    from rageval_hooks.offline.dataset import score_rows
     from rageval_hooks.offline.scoring import required_fields
 
     with _pipeline(metrics, models, judge, thresholds, judge_options) as pipeline:

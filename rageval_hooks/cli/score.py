@@ -129,7 +129,7 @@ def score(
     """
     from rageval_hooks.offline.jobs.running import progress_bar, rare_collection
     from rageval_hooks.offline.records.columns import ColumnMap
-    from rageval_hooks.offline.records.source import count_rows
+    from rageval_hooks.offline.records.reading import count_rows
     from rageval_hooks.offline.scoring import build_pipeline, estimate, required_fields, score_file
 
     with resumable(output[0]):

@@ -1,10 +1,9 @@
 """Reading and writing records: one per answer, from every supported file."""
 
 from rageval_hooks.offline.records.columns import ColumnMap
-from rageval_hooks.offline.records.formats.base import BadRow, Row, check_file
-from rageval_hooks.offline.records.reading import read_items, read_records
+from rageval_hooks.offline.records.formats import BadRow, Row, check_file
+from rageval_hooks.offline.records.reading import count_rows, read_items, read_records
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.source import count_rows
 from rageval_hooks.offline.records.writing import atomic_file, check_outputs, write_output, write_records
 
 __all__ = [

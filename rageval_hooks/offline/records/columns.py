@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
@@ -17,6 +17,7 @@ from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, TurnError, UnknownNameError, requires
 from rageval_hooks.offline.records.values import are_no_texts, chat_text, is_missing, may_be_passages, unpacked
+from rageval_hooks.text.wording import counted
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -64,7 +65,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "target_text chunk chunk_text reference_contexts reference_context golden_context gold_context source_text "
         "ground_truth_context ground_truth_contexts gold_passages"
     ),
-    "rank": _names("rank target_rank ranks"),
+    "rank": _names("rank target_rank"),
     "document": ("document",),
     "answerable": _names(
         "answerable is_answerable unanswerable is_unanswerable is_impossible expected_abstain should_abstain"
@@ -74,14 +75,12 @@ ALIASES: dict[str, tuple[str, ...]] = {
 """Field of a record → the names of its column, the preferred one first.
 
 They are those of this package, Ragas, DeepEval, open-rag-eval, MLflow, LangSmith, Langfuse, Phoenix, TruLens,
-RAGChecker, ARES and AutoRAG, and the plain words for question, answer and context in other languages.
+RAGChecker and AutoRAG, and the plain words for question, answer and context in other languages.
 """
 
 _CONTAINERS: dict[str, tuple[str, ...]] = {
     "query": _names("inputs input request query vars example item data messages conversation conversations"),
-    "response": _names(
-        "outputs output response prediction result run_outputs sample messages conversation conversations"
-    ),
+    "response": _names("outputs output response answer prediction result sample messages conversation conversations"),
     "passages": _names("outputs output response inputs input item vars result retrieval data"),
     "reference": _names(
         "reference_outputs reference_output expected_output expected_outputs expectations expected reference "
@@ -108,17 +107,12 @@ _NOTED = ("query", "response", "passages", "reference")
 # Between a lower-case letter or digit and a capital: "actualOutput" becomes "actual_output".
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
-# "context_1", "retrieved_cont1", "Chunk 2 text" and "doc1_content": one passage each, in the order of their numbers.
-_NUMBERED = re.compile(
-    r"((?:retrieved_|top_|source_)?(?:context|cont|ctx|content|passage|chunk|document|doc|source|evidence|snippet)"
-    r"s?(?:_text|_content)?_?)(\d{1,3})(_?(?:text|content))?"
-)
-
 # Names of golden answers and of questions, which are never proposed for the response: "true_answers", "answer_ok".
 _NO_RESPONSE = re.compile(
     r"gold|true|truth|correct|expect|ideal|reference|target|label|\bgt\b|_gt\b|\bgt_|human|input|quer|question|prompt"
     r"|_ok\b|context|passage|chunk|evidence|document|title"
 )
+_MOST_PROPOSED = 8
 
 
 @lru_cache(maxsize=4096)
@@ -135,6 +129,14 @@ def canonical(name: str) -> str:
 def has_column(name: str, columns: Iterable[str]) -> bool:
     """Return True if one of the columns is a field's, under any of its names."""
     return bool(_direct(tuple(columns))[name])
+
+
+@lru_cache(maxsize=256)
+def _direct(columns: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return the columns with a name of each field, the preferred one first."""
+    # The first of several columns with the same canonical name wins, so it is entered last.
+    names = {canonical(column): column for column in reversed(columns)}
+    return {name: [names[alias] for alias in aliases if alias in names] for name, aliases in ALIASES.items()}
 
 
 class ColumnMap:
@@ -170,10 +172,6 @@ class ColumnMap:
                 raise ConfigurationError(f"--map {option!r} should be FIELD=COLUMN, such as response=chatgpt_answer")
             columns[name.strip()] = column.strip()
         return cls(columns) if columns else None
-
-    def is_path(self, name: str) -> bool:
-        """Return True if a field is mapped to something that may be a path, and not only a column's name."""
-        return self.paths[name] in self._compiled
 
     def value(self, name: str, row: Mapping[str, Any]) -> Any:
         """Return the value of a field in a row; None if it has none, also for a function in the path such as join()."""
@@ -229,14 +227,6 @@ class Fields:
         self.columns[name] = column
 
 
-@lru_cache(maxsize=256)
-def _direct(columns: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the columns with a name of each field, the preferred one first."""
-    # The first of several columns with the same canonical name wins, so it is entered last.
-    names = {canonical(column): column for column in reversed(columns)}
-    return {name: [names[alias] for alias in aliases if alias in names] for name, aliases in ALIASES.items()}
-
-
 def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fields:
     """Sort the values of a row by field.
 
@@ -245,10 +235,10 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
         mapping: the columns that the user named; they come first.
     """
     found = Fields()
-    absent: Collection[str] = ()
     # Columns that are a field, and those that hold one inside: {"answer": {"result": …}} has no reference.
     used: set[str] = set()
     opened: set[str] = set()
+    absent: Collection[str] = ()
     if mapping is not None:
         absent = mapping.absent
         for name, path in mapping.paths.items():
@@ -256,6 +246,7 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
             used.add(path)
             opened.add(re.split(r"[.\[]", path)[0])
     direct = _direct(tuple(row))
+    nested: _Nested | None = None
     # In the order of ALIASES: a column belongs to the first field that wants it.
     for name in ALIASES:
         if name in found.values or name in absent:
@@ -264,82 +255,66 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
         if name == "passages":
             # In our own column such a value is an error, which is reported where it is read.
             candidates = [column for column in candidates if column == name or may_be_passages(row[column])]
-        present = [column for column in candidates if not is_missing(row[column])]
+        filled = [column for column in candidates if not is_missing(row[column])]
         # Passages may be an object themselves: texts by their ids.
         is_nested = name in _CONTAINERS and name != "passages"
-        plain = [column for column in present if not (is_nested and isinstance(unpacked(row[column]), Mapping))]
+        plain = [column for column in filled if not (is_nested and isinstance(unpacked(row[column]), Mapping))]
         if plain:
             found.take(name, plain[0], row[plain[0]])
-            found.others[name] = [other for other in present if other != plain[0]]
+            found.others[name] = plain[1:]
             used.add(plain[0])
-        elif inside := _inside(name, row, used):
+            continue
+        nested = _Nested(row) if nested is None else nested
+        if inside := nested.find(name, used):
             column, path, value = inside
             found.take(name, path, value)
             (used if column == path else opened).add(column)
-        elif name == "passages" and (columns := _numbered(row)):
-            texts = [row[column] for column in columns if not is_missing(row[column])]
-            found.take(name, " + ".join(columns), texts)
-            used.update(columns)
         elif candidates:
             # An empty column is still the field's column: a missing value is reported as such.
-            column = (present or candidates)[0]
+            column = (filled or candidates)[0]
             found.take(name, column, row[column])
             used.add(column)
-    # ARES writes the passage into a column "document". The name of a file has fewer words.
-    document = found.get("document")
-    is_text = isinstance(document, list) or (isinstance(document, str) and len(document.split()) >= 5)
-    if is_text and "passages" not in found.values and "response" in found.values and "passages" not in absent:
-        found.take("passages", found.columns.pop("document"), found.values.pop("document"))
-    for name, others in found.others.items():
-        # A column that another field takes is no alternative.
-        found.others[name] = [column for column in others if column not in used and name in _NOTED]
+    # A column that another field takes is no alternative.
+    found.others = {
+        name: [other for other in others if other not in used]
+        for name, others in found.others.items()
+        if name in _NOTED
+    }
     found.rest = {column: value for column, value in row.items() if column not in used and not is_missing(value)}
     return found
 
 
-def _inside(name: str, row: Mapping[str, Any], used: Collection[str]) -> tuple[str, str, Any] | None:
-    """Return the column, the path and the value of a field that another tool nests; None without such a field."""
-    if name not in _CONTAINERS:
-        return None
-    places: dict[tuple[str, str], tuple[str, str, Any]] = {}
-    containers: dict[str, str] = {}
-    for column, value in row.items():
-        if column in used:
-            continue
-        # "inputs.question" in LangSmith, "inputs/question" in MLflow.
-        parts = re.split(r"[./]", canonical(column))
-        inner = unpacked(value)
-        if len(parts) > 1 and not is_missing(value):
-            places.setdefault((parts[0], parts[-1]), (column, column, value))
-        elif isinstance(inner, Mapping):
-            for key, item in inner.items():
-                if not is_missing(item):
-                    places.setdefault((parts[0], canonical(key)), (column, f"{column}.{key}", item))
-        containers.setdefault(parts[0], column)
-    # LangChain's RetrievalQA returns {"query": …, "result": …}, which scripts write into a column "answer".
-    wanted = dict.fromkeys((*_CONTAINERS[name], *(ALIASES[name] if name in ("query", "response") else ())))
-    for container in wanted:
-        for alias in _INSIDE[name] if places else ():
-            if found := places.get((container, alias)):
-                return found
-        if name in _ROLES and container in containers:
-            column = containers[container]
-            if text := chat_text(unpacked(row[column]), _ROLES[name]):
+class _Nested:
+    """What a row has inside its objects: ``inputs.question`` in LangSmith, ``inputs/question`` in MLflow."""
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        # Object and name in it → column, path and value.
+        self._places: dict[tuple[str, str], tuple[str, str, Any]] = {}
+        self._columns: dict[str, tuple[str, Any]] = {}
+        for column, value in row.items():
+            outer, *inner = re.split(r"[./]", canonical(column))
+            content = unpacked(value)
+            if inner and not is_missing(value):
+                self._places.setdefault((outer, inner[-1]), (column, column, value))
+            elif isinstance(content, Mapping):
+                for key, item in content.items():
+                    if not is_missing(item):
+                        self._places.setdefault((outer, canonical(key)), (column, f"{column}.{key}", item))
+            self._columns.setdefault(outer, (column, content))
+
+    def find(self, name: str, used: Collection[str]) -> tuple[str, str, Any] | None:
+        """Return the column, the path and the value of a field; None without such a field."""
+        for container in _CONTAINERS.get(name, ()):
+            if container not in self._columns:
+                continue
+            for alias in _INSIDE[name]:
+                found = self._places.get((container, alias))
+                if found is not None and found[0] not in used:
+                    return found
+            column, content = self._columns[container]
+            if name in _ROLES and column not in used and (text := chat_text(content, _ROLES[name])):
                 return column, f"{column}.messages", text
-    return None
-
-
-def _numbered(row: Mapping[str, Any]) -> list[str]:
-    """Return the columns that hold one passage each: ``context_1``, ``context_2``; empty without any."""
-    groups: dict[tuple[str, str], dict[int, str]] = {}
-    for column in row:
-        if match := _NUMBERED.fullmatch(canonical(column)):
-            groups.setdefault((match[1], match[3] or ""), {})[int(match[2])] = column
-    for group in groups.values():
-        texts = [row[column] for column in group.values() if not is_missing(row[column])]
-        if texts and all(isinstance(text, str) for text in texts) and not all(map(are_no_texts, texts)):
-            return [group[number] for number in sorted(group)]
-    return []
+        return None
 
 
 def as_options(columns: Mapping[str, str]) -> str:
@@ -355,8 +330,6 @@ def check_columns(
     required: Sequence[str],
     mapping: ColumnMap | None = None,
     *,
-    more: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
-    is_table: bool = False,
     show: Callable[[Mapping[str, str]], str] = as_options,
     note: Callable[[str], object] = lambda _: None,
 ) -> None:
@@ -367,9 +340,6 @@ def check_columns(
         rows: the first rows.
         required: fields that must have a column.
         mapping: columns that the user named.
-        more: returns all rows. In JSON Lines a column may come late: a test set may have its references only in the
-            rows of one source.
-        is_table: True if every row has all columns, and objects are written into cells as text.
         show: returns how the user names the columns of some fields.
         note: called with what the user should know.
 
@@ -379,14 +349,18 @@ def check_columns(
     if not rows:
         return
     columns = list(dict.fromkeys(chain.from_iterable(rows)))
-    if mapping is not None:
-        _check_mapping(where, rows, mapping, columns, more, is_table=is_table)
     found = [take_fields(row, mapping) for row in rows]
+    for name, path in mapping.paths.items() if mapping is not None else ():
+        # A misspelled column would be empty in every row. No passages in any row is a result, and so is an empty cell.
+        values = [fields.values[name] for fields in found]
+        if path not in columns and all(value is None or (value == [] and name != "passages") for value in values):
+            close = get_close_matches(path, columns, n=1)
+            guess = f" Did you mean {close[0]!r}?" if close else ""
+            raise TurnError(
+                f"{where}nothing is under {path!r}, which --map names for the {name}, in the first "
+                f"{counted(len(rows), 'row')}.{guess} Found: {', '.join(columns)}"
+            )
     missing = [name for name in required if not any(name in fields.values for fields in found)]
-    for row in more() if missing and not is_table else ():
-        missing = [name for name in missing if name not in take_fields(row, mapping).values]
-        if not missing:
-            break
     if missing:
         used = set(chain.from_iterable(fields.columns.values() for fields in found))
         hint = _hint(missing, rows, used, show)
@@ -398,13 +372,6 @@ def check_columns(
                 "faithfulness,groundedness,unsupported_facts"
             )
         raise TurnError(where + str(missing_column(missing[0], columns)) + hint)
-    for name in ("query", "response"):
-        values = [fields.values[name] for fields in found if name in fields.values] if name in required else []
-        # In JSON a text is a text, also if it holds JSON: a model was asked to write it.
-        if values and all(isinstance(unpacked(value) if is_table else value, Mapping) for value in values):
-            column = next(fields.columns[name] for fields in found if name in fields.columns)
-            hint = _hint([name], rows, (), show)
-            raise TurnError(f"{where}the {name} is an object in the column {column}{hint}")
     # What the user should know of each field is the same in most rows.
     taken = {name: (fields, others) for fields in reversed(found) for name, others in fields.others.items() if others}
     for name, (fields, others) in taken.items():
@@ -420,38 +387,6 @@ def missing_column(name: str, found: Sequence[str]) -> TurnError:
     )
 
 
-def _check_mapping(
-    where: str,
-    rows: Sequence[Mapping[str, Any]],
-    mapping: ColumnMap,
-    columns: Sequence[str],
-    more: Callable[[], Iterable[Mapping[str, Any]]],
-    *,
-    is_table: bool,
-) -> None:
-    """Check that the columns that the user named are there. A misspelled one would be empty in every row."""
-
-    def unfound(names: list[str], rows: Iterable[Mapping[str, Any]]) -> list[str]:
-        for row in rows if names else ():
-            values = {name: mapping.value(name, row) for name in names}
-            # No passages in any row is a result; a text is never an empty list.
-            names = [name for name, value in values.items() if value is None or (value == [] and name != "passages")]
-            if not names:
-                break
-        return names
-
-    # A column that is there may be empty. Columns that come late and values under a path may be in later rows.
-    absent = unfound([name for name, column in mapping.paths.items() if column not in columns], rows)
-    if absent and all(mapping.is_path(name) or not is_table for name in absent):
-        absent = unfound(absent, more())
-    if absent:
-        column = mapping.paths[absent[0]]
-        close = get_close_matches(column, columns, n=1)
-        guess = f" Did you mean {close[0]!r}?" if close else ""
-        message = f"{where}nothing is under {column!r}, which --map names for the {absent[0]}."
-        raise TurnError(f"{message}{guess} Found: {', '.join(columns)}")
-
-
 def _hint(
     missing: Sequence[str],
     rows: Iterable[Mapping[str, Any]],
@@ -459,41 +394,24 @@ def _hint(
     show: Callable[[Mapping[str, str]], str],
 ) -> str:
     """Return the end of the message for missing columns: how to name them, and which columns hold texts."""
-    proposed: dict[str, list[str]] = {}
-    for name in missing:
-        cells = (item for row in rows for item in row.items() if item[0] not in used)
-        paths = dict.fromkeys(path for cell in cells for path in _paths(*cell, name == "passages", 3))
-        # Columns whose names look like a reference, a question or passages are never proposed for the response.
-        usable = [path for path in paths if name != "response" or not _NO_RESPONSE.search(canonical(path))]
-        proposed[name] = usable[:8]
-    only = {name: paths[0] for name, paths in proposed.items() if len(paths) == 1}
+    cells = [(column, value) for row in rows for column, value in row.items() if column not in used]
+    texts = dict.fromkeys(column for column, value in cells if _holds_text(value))
+    # Columns whose names look like a reference, a question or passages are never proposed for the response.
+    proposed = {
+        name: [column for column in texts if name != "response" or not _NO_RESPONSE.search(canonical(column))]
+        for name in missing
+    }
+    only = {name: columns[0] for name, columns in proposed.items() if len(columns) == 1}
     if len(set(only.values())) == len(proposed):
         return f". Try {show(only)}"
     named = show(dict.fromkeys(proposed, "COLUMN"))
-    return f". Name it with {named}" + "".join(
-        f"; the {name} may be {', '.join(paths)}" for name, paths in proposed.items() if paths
+    return f". Name it with {named}, or COLUMN.KEY for a value in it" + "".join(
+        f"; the {name} may be {', '.join(columns[:_MOST_PROPOSED])}" for name, columns in proposed.items() if columns
     )
 
 
-def _paths(path: str, value: Any, wants_lists: bool, depth: int) -> Iterator[str]:
-    """Yield the places of texts in a value, as ``--map`` names them."""
-    value = unpacked(value)
-    # A name with blanks is quoted in a path, and stays as it is where it is the whole path.
-    root = path if any(mark in path for mark in '."[') else _quoted(path)
-    if isinstance(value, str):
-        # Numbers and names of files are no texts.
-        if not are_no_texts(value.replace(",", ".")):
-            yield path
-    elif isinstance(value, Mapping) and depth:
-        for key, item in value.items():
-            yield from _paths(f"{root}.{_quoted(str(key))}", item, wants_lists, depth - 1)
-    elif isinstance(value, list) and value and depth:
-        if all(isinstance(item, str) for item in value):
-            yield path if wants_lists else f"{root}[0]"
-        elif isinstance(value[0], (Mapping, list)):
-            yield from _paths(f"{root}[]" if wants_lists else f"{root}[0]", value[0], wants_lists, depth - 1)
-
-
-def _quoted(key: str) -> str:
-    """Return a key as JMESPath has it: quoted unless it is a plain identifier."""
-    return key if key.isidentifier() else f'"{key}"'
+def _holds_text(value: Any) -> bool:
+    found = unpacked(value)
+    text = found[0] if isinstance(found, list) and found else found
+    # Numbers and names of files are no texts.
+    return isinstance(text, str) and not are_no_texts(text.replace(",", "."))

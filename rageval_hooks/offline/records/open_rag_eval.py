@@ -16,11 +16,11 @@ from typing import Any
 from rageval_hooks.errors import MissingDependencyError
 from rageval_hooks.offline.distinct import distinct
 from rageval_hooks.offline.records.columns import ALIASES
-from rageval_hooks.offline.records.formats.base import BadRow, Row
+from rageval_hooks.offline.records.formats import BadRow, Row
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import record_from_row
 from rageval_hooks.offline.records.tables import Records, Table
-from rageval_hooks.offline.records.values import is_missing, is_number
+from rageval_hooks.offline.records.values import is_missing, is_number, unpacked
 from rageval_hooks.offline.rouge import rouge_pairs
 from rageval_hooks.score import Score, Target
 from rageval_hooks.turn import Passage
@@ -32,8 +32,6 @@ _PASSAGES, _ANSWER = "retrieved_passages", "generated_answer"
 _GRADES, _RANKS = "retrieval_score_umbrela_scores", "retrieval_score_precision_metrics"
 _NUGGETS, _CITATIONS = "generation_score_autonugget_scores", "generation_score_citation_scores"
 _NO_ANSWER = "generation_score_no_answer_score"
-# The evaluator of golden answers repeats the expected answer in each run.
-_REFERENCE = "generation_score_expected_answer"
 
 _NUMBERS = {
     "retrieval_score_mean_umbrela_score": "umbrela.mean",
@@ -206,131 +204,102 @@ def is_long(columns: Iterable[str]) -> bool:
     return names >= {"passage", _ANSWER} and names.isdisjoint(ALIASES["passages"])
 
 
-def is_wide(columns: Iterable[str], row: Mapping[str, Any]) -> bool:
-    """Return True for a table with the runs of a question next to each other, and for its JSON report.
-
-    Args:
-        columns: the columns of the table.
-        row: the first row.
-    """
-    runs = row.get("runs")
-    if isinstance(runs, list) and runs and all(isinstance(run, Mapping) and _ANSWER in run for run in runs):
-        return True
-    return any(name != _ANSWER and _without_run(name) == _ANSWER for name in columns)
-
-
-def has_scores(columns: Iterable[str]) -> bool:
-    """Return True for a table with scores in its columns."""
-    return not set(_SCORE_COLUMNS).isdisjoint(columns)
-
-
-def _without_run(column: str) -> str:
-    found = _RUN.fullmatch(column)
-    return found[2] if found else column
+def is_wide(columns: Iterable[str]) -> bool:
+    """Return True for a table with the runs of a question next to each other."""
+    return any((match := _RUN.fullmatch(name)) is not None and match[2] == _ANSWER for name in columns)
 
 
 def joined_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
     """Join successive rows of the same question and run."""
     number = 0
-    group: list[Row] = []
-    for row in chain(rows, (None,)):
-        if isinstance(row, BadRow):
-            yield row
+    for key, group in groupby(rows, key=_question_and_run):
+        found = list(group)
+        data = [row.data for row in found if isinstance(row, Row)]
+        if key is None or not data:
+            yield from found
             continue
-        if group and (row is None or _key(group[0].data) != _key(row.data)):
-            number += 1
-            yield _joined(group, number)
-            group = []
-        if row is not None:
-            group.append(row)
+        number += 1
+        joined = {name: value for name, value in data[0].items() if name not in ("passage", "passage_id", _ANSWER)}
+        # Connectors repeat the answer in each row, or write it once.
+        answer = next((row[_ANSWER] for row in data if not is_missing(row[_ANSWER])), "")
+        joined["response"] = "" if answer in (_NOTHING_SAID, _FAILED) else answer
+        if answer == _FAILED:
+            joined["error"] = answer
+        joined["passages"] = [
+            {"text": str(row["passage"]), "id": row.get("passage_id")} for row in data if not is_missing(row["passage"])
+        ]
+        yield Row(found[0].line, joined, number)
 
 
-def _key(row: Mapping[str, Any]) -> tuple[Any, Any]:
-    return row.get("query_id", row.get("query")), row.get("query_run")
+def _question_and_run(row: Row | BadRow) -> tuple[Any, Any] | None:
+    return (
+        None
+        if isinstance(row, BadRow)
+        else (row.data.get("query_id", row.data.get("query")), row.data.get("query_run"))
+    )
 
 
-def _joined(group: Sequence[Row], number: int) -> Row:
-    data = {name: value for name, value in group[0].data.items() if name not in ("passage", "passage_id", _ANSWER)}
-    # Connectors repeat the answer in each row, or write it once.
-    answer = next((row.data[_ANSWER] for row in group if not is_missing(row.data[_ANSWER])), "")
-    data["response"] = "" if answer in (_NOTHING_SAID, _FAILED) else answer
-    if answer == _FAILED:
-        data["error"] = answer
-    found = [row.data for row in group if not is_missing(row.data["passage"])]
-    data["passages"] = [{"text": str(row["passage"]), "id": row.get("passage_id")} for row in found]
-    return Row(group[0].line, data, number)
-
-
-def runs_of(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield a row for each run that has an answer, with the columns of a table with one run."""
-    runs: dict[int, Any] = {}
-    if isinstance(row.get("runs"), list):
-        # Its JSON report has the runs in a list, and what is about all of them in an object.
-        runs = {number: run for number, run in enumerate(row["runs"], 1) if isinstance(run, Mapping)}
-        about_all = _parsed(row.get("consistency"))
-    else:
-        for name, value in row.items():
-            if match := _RUN.fullmatch(name):
-                runs.setdefault(int(match[1]), {})[match[2]] = value
-        # A merged table has its columns in any order; values over all runs are in that of the runs.
-        runs = dict(sorted(runs.items()))
-        about_all = {name.removeprefix(_ALL_RUNS): cell for name, cell in row.items() if name.startswith(_ALL_RUNS)}
-    answered = {run: cells for run, cells in runs.items() if not is_missing(cells.get(_ANSWER))}
-    # Its consistency file has the values of a score over the runs in one cell, and no columns of the single runs.
-    scores: list[dict[str, Any]] = [{} for _ in answered]
-    for column in _NUMBERS:
-        values = (_parsed((about_all or {}).get(column.partition("_score_")[2])) or {}).get("values")
-        if isinstance(values, list) and len(values) == len(answered) and all(map(is_number, values)):
-            for cells, value in zip(scores, values, strict=True):
-                cells[column] = value
-    for (run, cells), own in zip(answered.items(), scores, strict=True):
-        about = {name: row[name] for name in ("query_id", "query") if name in row}
-        given = {name: cells[name] for name in _SCORE_COLUMNS if name in cells}
-        about |= {"run": run, _ANSWER: cells[_ANSWER], _PASSAGES: cells.get(_PASSAGES), **own, **given}
-        yield about if is_missing(cells.get(_REFERENCE)) else {**about, "reference": cells[_REFERENCE]}
-
-
-def record_of(row: Mapping[str, Any], name: str, required: tuple[str, ...]) -> Record:
-    """Return a record with the scores that a table in this layout has for it.
+def records_of(row: Mapping[str, Any], name: str, required: Iterable[str]) -> Iterator[Record]:
+    """Yield a record for each run that has an answer, with the scores of the whole turn and the grades of passages.
 
     Raises:
         TurnError: a value does not fit its column.
     """
-    rest = {column: value for column, value in row.items() if column not in _SCORE_COLUMNS}
-    record = record_from_row(rest, name, required)
-    return record.model_copy(update={"results": tuple(_scores_in(row, record.turn.passages))})
+    runs: dict[int, dict[str, Any]] = {}
+    for column, value in row.items():
+        if match := _RUN.fullmatch(column):
+            runs.setdefault(int(match[1]), {})[match[2]] = _parsed(value) if match[2] in _SCORE_COLUMNS else value
+    # Its merged tables have their columns in any order.
+    for run, cells in sorted(runs.items()):
+        if is_missing(cells.get(_ANSWER)):
+            continue
+        passages = unpacked(cells.get(_PASSAGES))
+        about = {column: row[column] for column in ("query_id", "query") if column in row}
+        given = {**about, "run": run, "response": _answer_in(cells[_ANSWER]), "passages": passages}
+        record = record_from_row(given, name, required)
+        yield record.model_copy(update={"results": tuple(_scores_in(cells, record.turn.passages))})
 
 
-def _scores_in(row: Mapping[str, Any], passages: Sequence[Passage]) -> Iterator[Score]:
-    cells = {column: _parsed(row.get(column)) for column in _SCORE_COLUMNS}
-    grades = _numbers(cells[_GRADES])
+def _answer_in(cell: Any) -> Any:
+    """Return the text of an answer in parts: "Paris [1]" for ``[{"text": "Paris", "citations": ["[1]"]}]``."""
+    parts = unpacked(cell)
+    if not isinstance(parts, list) or not all(isinstance(part, Mapping) and "text" in part for part in parts):
+        return cell
+    # The numbers of TREC's runs are positions in a list.
+    marks = [[mark for mark in part.get("citations") or () if isinstance(mark, str)] for part in parts]
+    return " ".join(" ".join([str(part["text"]), *own]) for part, own in zip(parts, marks, strict=True))
+
+
+def _scores_in(cells: Mapping[str, Any], passages: Sequence[Passage]) -> Iterator[Score]:
+    grades = _numbers(cells.get(_GRADES))
     for index, key in enumerate(_passage_keys(passages)):
         if key in grades:
             target = Target(kind="passage", index=index, id=passages[index].id)
             yield Score(name="umbrela", value=grades[key], target=target)
     # Several columns repeat a score: the mean nugget score is also in the cell of all nugget scores.
-    values = {name: cells[column] for column, name in _NUMBERS.items()}
-    ranks = cells[_RANKS] if isinstance(cells[_RANKS], Mapping) else {}
+    values = {name: cells.get(column) for column, name in _NUMBERS.items()}
+    ranks, nuggets, said = (_object(cells.get(column)) for column in (_RANKS, _NUGGETS, _NO_ANSWER))
     for theirs in ("precision@", "AP@"):
         values |= {f"{theirs.lower()}{rank}": value for rank, value in _numbers(ranks.get(theirs)).items()}
     values["mrr"] = ranks.get("MRR")
-    nuggets = cells[_NUGGETS].get("nuggetizer_scores") if isinstance(cells[_NUGGETS], Mapping) else None
-    for theirs, value in _numbers(nuggets).items():
+    for theirs, value in _numbers(nuggets.get("nuggetizer_scores")).items():
         values[f"nuggets.{theirs.lower().replace(' ', '_')}"] = value
-    for theirs, value in _numbers(cells[_CITATIONS]).items():
+    for theirs, value in _numbers(cells.get(_CITATIONS)).items():
         values[f"citation.{theirs.removeprefix('weighted_')}"] = value
     for name, value in values.items():
         if is_number(value) and has_place(name):
             yield Score(name=name, value=value)
-    said = cells[_NO_ANSWER].get("query_answered") if isinstance(cells[_NO_ANSWER], Mapping) else None
-    if said in ("yes", "no"):
-        yield Score(name="no_answer", value=float(said == "yes"), label="answered" if said == "yes" else "declined")
+    if (attempted := said.get("query_answered")) in ("yes", "no"):
+        label = "answered" if attempted == "yes" else "declined"
+        yield Score(name="no_answer", value=float(attempted == "yes"), label=label)
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _numbers(value: Any) -> dict[str, float]:
-    if not isinstance(value, Mapping):
-        return {}
-    return {str(key): item for key, item in value.items() if is_number(item)}
+    return {str(key): item for key, item in _object(value).items() if is_number(item)}
 
 
 def _parsed(cell: Any) -> Any:

@@ -1,13 +1,15 @@
-"""From the rows of a file to records: finds out what the rows are, and reads them in one pass."""
+"""From a file to records: finds out what its rows are, and reads them in one pass."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -15,24 +17,57 @@ from rageval_hooks.errors import TurnError
 from rageval_hooks.integrations.conversation import turns_from_conversation
 from rageval_hooks.offline.records import open_rag_eval, tables, traces
 from rageval_hooks.offline.records.columns import ColumnMap, check_columns, has_column
-from rageval_hooks.offline.records.formats.base import BadRow, Row, SourceFile
+from rageval_hooks.offline.records.formats import BadRow, Row, SourceFile, format_of
 from rageval_hooks.offline.records.formats.json_files import read_document
 from rageval_hooks.offline.records.record import Record, holds_turn
 from rageval_hooks.offline.records.rows import explain, record_from_row
-from rageval_hooks.offline.records.source import RowSource, grouped, split_rows
 from rageval_hooks.offline.records.targets import TargetIds, place_target
 from rageval_hooks.score import Evaluation
 
 Item = Record | BadRow
 Items = Iterator[tuple[int, Item]]
-Make = Callable[[Mapping[str, Any], str], Record]
 
-# The first records show whether ids of targets and passages can be compared.
-_FIRST_ITEMS = 100
+# So few rows are read fast, and most files show their form in them.
+_SAMPLE_ROWS = 100
 
 # Names of the array in the files of a conversation.
 _MESSAGES = ("conversation_turns", "messages", "turns", "conversation", "chat")
 _CONTEXTS = ("contexts", "vector_data", "passages", "documents", "retrieved_contexts")
+
+
+class RowSource:
+    """The rows of a file: the first ones sampled, then all of them in one pass.
+
+    Args:
+        path: the file.
+        encoding: of a text file; None to detect it.
+
+    Attributes:
+        sample: the data of the first rows.
+        columns: the names in them.
+        notes: decisions about the file that the user should know.
+
+    Raises:
+        ConfigurationError: there is no such file, or its format or the encoding is not known.
+        TurnError: the file cannot be read as its format.
+    """
+
+    def __init__(self, path: Path, encoding: str | None = None) -> None:
+        self.path = path
+        self._file = SourceFile(path, encoding)
+        self._rows = self._read()
+        self._first = list(islice(self._rows, _SAMPLE_ROWS))
+        self.sample = [row.data for row in self._first if isinstance(row, Row)]
+        self.columns: list[str] = list(dict.fromkeys(chain.from_iterable(self.sample)))
+        self.notes = self._file.notes
+
+    def __iter__(self) -> Iterator[Row | BadRow]:
+        """Yield all rows, once: the sample was read from the same pass, which continues behind it."""
+        return chain(self._first, self._rows)
+
+    def _read(self) -> Iterator[Row | BadRow]:
+        with self._file.reading():
+            yield from format_of(self.path).read(self._file)
 
 
 def read_records(
@@ -99,23 +134,60 @@ def read_items(
         ConfigurationError: there is no such file, or its format is not known.
         TurnError: a column is missing, or the file cannot be read at all.
     """
-    source = RowSource(path, encoding, splits=mapping is None)
+    source = RowSource(path, encoding)
     for line in source.notes:
         note(line)
     first = next(iter(source.sample), {})
-    says_run = True
+    columns, required = source.columns, tuple(required)
+    rows: Iterable[Row | BadRow] = source
+
+    # Columns that the user named come before what a layout says about them.
+    is_wide = mapping is None and open_rag_eval.is_wide(columns)
+    is_ours = mapping is None and tables.is_ours(columns)
+
+    def records_of(row: Mapping[str, Any], name: str) -> Iterable[Record]:
+        if is_wide:
+            return open_rag_eval.records_of(row, name, required)
+        if is_ours:
+            return [tables.record_of(row, name, required, scores)]
+        return [record_from_row(row, name, required, mapping)]
+
+    numbers_runs = False
     if traces.is_export(first):
-        items: Items = traces.read_traces(source)
+        items = _read_traces(source)
     # Records of older releases have no version, but an id next to the turn, which evaluations lack.
-    elif "rageval_record" in first or (holds_turn(first) and "id" in first and "stage" not in first):
-        items = _records(source, partial(record_from_row, mapping=mapping), "")
-    elif holds_turn(first):
+    elif holds_turn(first) and "rageval_record" not in first and ("id" not in first or "stage" in first):
         items = _read_evaluations(source)
     else:
-        is_wide = open_rag_eval.is_wide(source.columns, first)
-        says_run = has_column("run", source.columns) or is_wide
-        items = _from_columns(source, tuple(required), scores, mapping, note, is_wide=is_wide)
-    yield from _with_unique_keys(_with_targets(items), numbers_runs=not says_run)
+        if open_rag_eval.is_long(columns):
+            # The passages are in the column "passage", one per row.
+            rows = open_rag_eval.joined_rows(source)
+            required = tuple(field for field in required if field != "passages")
+        elif not is_wide:
+            sample = [row for row in source.sample if not holds_turn(row)]
+            check_columns(f"{path}: ", sample, required, mapping, note=note)
+            numbers_runs = not has_column("run", columns) and not holds_turn(first)
+        # A number could be the id of another row.
+        items = _read_rows(rows, records_of, "row-" if has_column("id", columns) else "")
+    yield from _with_unique_keys(_with_targets(items), numbers_runs=numbers_runs)
+
+
+def _read_rows(
+    rows: Iterable[Row | BadRow], records_of: Callable[[Mapping[str, Any], str], Iterable[Record]], prefix: str
+) -> Items:
+    for row in rows:
+        if isinstance(row, BadRow):
+            yield row.line, row
+            continue
+        try:
+            # Rows of ours and of other tools may be in one file.
+            if holds_turn(row.data):
+                yield row.line, Record.model_validate(row.data)
+                continue
+            for record in records_of(row.data, f"{prefix}{row.number}"):
+                yield row.line, record
+        except (ValidationError, TurnError) as error:
+            yield row.line, BadRow(row.line, explain(error), row.data)
 
 
 def _with_unique_keys(items: Items, *, numbers_runs: bool) -> Items:
@@ -147,13 +219,55 @@ def _with_unique_keys(items: Items, *, numbers_runs: bool) -> Items:
 
 def _with_targets(items: Items) -> Items:
     """Add the ranks of target passages that the file does not state."""
-    first = list(islice(items, _FIRST_ITEMS))
+    # The first records show whether ids of targets and passages can be compared.
+    first = list(islice(items, _SAMPLE_ROWS))
     ids = TargetIds()
     for _, item in first:
         if isinstance(item, Record):
             ids.add(item.target, item.turn.passages)
     for line, item in chain(first, items):
         yield line, place_target(item, ids) if isinstance(item, Record) else item
+
+
+class _Group(NamedTuple):
+    """Rows with the same key, wherever they are in the file; the line is that of the first."""
+
+    line: int
+    key: str
+    rows: list[Mapping[str, Any]]
+
+
+def _grouped(rows: Iterable[Row | BadRow], keys_of: Callable[[Row], Iterable[str]]) -> Iterator[_Group | BadRow]:
+    """Yield rows by their keys, in the order of each key's first row.
+
+    Rows wait in a temporary file: only their places are in memory.
+
+    Args:
+        rows: the rows.
+        keys_of: returns the keys of a row; a row with several is in several groups.
+    """
+    lines: dict[str, int] = {}
+    places: dict[str, list[int]] = {}
+    with TemporaryFile() as file:
+        for row in rows:
+            if isinstance(row, BadRow):
+                yield row
+                continue
+            for key in dict.fromkeys(keys_of(row)):
+                places.setdefault(key, []).append(file.tell())
+                lines.setdefault(key, row.line)
+            # Cells of Parquet may be times.
+            file.write(json.dumps(row.data, default=str).encode() + b"\n")
+
+        # A row of OTLP has many spans of several traces.
+        @lru_cache(maxsize=128)
+        def row_at(place: int) -> Mapping[str, Any]:
+            file.seek(place)
+            found: Mapping[str, Any] = json.loads(file.readline())
+            return found
+
+        for key, found in places.items():
+            yield _Group(lines[key], key, [row_at(place) for place in found])
 
 
 def _read_evaluations(source: RowSource) -> Items:
@@ -165,7 +279,7 @@ def _read_evaluations(source: RowSource) -> Items:
         # Turns without an id stay apart: each row is its own group.
         return [str(identity) if identity else f"\0{row.number}"]
 
-    for number, group in enumerate(grouped(source, key_of), 1):
+    for number, group in enumerate(_grouped(source, key_of), 1):
         if isinstance(group, BadRow):
             yield group.line, group
             continue
@@ -180,55 +294,19 @@ def _read_evaluations(source: RowSource) -> Items:
         yield group.line, Record(id=turn.id or str(number), turn=turn, results=results)
 
 
-def _from_columns(
-    source: RowSource,
-    required: tuple[str, ...],
-    scores: Collection[str],
-    mapping: ColumnMap | None,
-    note: Callable[[str], object],
-    *,
-    is_wide: bool,
-) -> Items:
-    columns = source.columns
-    rows: Iterable[Row | BadRow] = source
-    if is_wide:
-        # Runs side by side have their number in the names of columns.
-        rows = split_rows(source, open_rag_eval.runs_of)
-    else:
-        if open_rag_eval.is_long(columns):
-            # The passages are in the column "passage", one per row.
-            rows = open_rag_eval.joined_rows(source)
-            required = tuple(field for field in required if field != "passages")
-        check_columns(
-            f"{source.path}: ",
-            source.sample,
-            required,
-            mapping,
-            more=source.again,
-            is_table=source.is_table,
-            note=note,
-        )
-    make: Make = partial(record_from_row, required=required, mapping=mapping)
-    # Columns that the user named come before what a layout says about them.
-    if mapping is None and (is_wide or open_rag_eval.has_scores(columns)):
-        make = partial(open_rag_eval.record_of, required=required)
-    elif mapping is None and tables.is_ours(columns):
-        make = partial(tables.record_of, required=required, scores=scores)
-    # A number could be the id of another row.
-    return _records(rows, make, "row-" if has_column("id", columns) else "")
-
-
-def _records(rows: Iterable[Row | BadRow], make: Make, prefix: str) -> Items:
-    for row in rows:
-        if isinstance(row, BadRow):
-            yield row.line, row
+def _read_traces(source: RowSource) -> Items:
+    """Yield the turns of exported traces, each with the line on which its trace begins."""
+    for group in _grouped(source, lambda row: [span.trace_id for span in traces.spans_of(row.data) if span.trace_id]):
+        if isinstance(group, BadRow):
+            yield group.line, group
             continue
+        # A row of OTLP-JSON has spans of several traces.
+        spans = [span for row in group.rows for span in traces.spans_of(row) if span.trace_id == group.key]
         try:
-            # Rows of ours and of other tools may be in one file.
-            ours = Record.model_validate(row.data) if holds_turn(row.data) else None
-            yield row.line, ours or make(row.data, f"{prefix}{row.number}")
-        except (ValidationError, TurnError) as error:
-            yield row.line, BadRow(row.line, explain(error), row.data)
+            for record in traces.records_of(spans):
+                yield group.line, record
+        except ValidationError as error:
+            yield group.line, BadRow(group.line, f"trace {group.key}: {explain(error)}", {"trace_id": group.key})
 
 
 def read_conversation(messages: Path, contexts: Path) -> Iterator[tuple[int, Record]]:
@@ -258,3 +336,15 @@ def _array(path: Path, names: tuple[str, ...]) -> list[Any]:
     if not isinstance(found, list):
         raise TurnError(f"{path} has no array under one of {', '.join(names)}")
     return found
+
+
+def count_rows(path: Path) -> int | None:
+    """Return about how many rows a file has, for a progress bar; None if that is unknown without reading it whole."""
+    if path.suffix.lower() not in (".jsonl", ".ndjson", ".csv", ".tsv"):
+        return None
+    try:
+        with path.open("rb") as file:
+            # In blocks of a megabyte: iterating over lines takes ten times as long.
+            return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+    except OSError:
+        return None

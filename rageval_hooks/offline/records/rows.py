@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from rageval_hooks.errors import TurnError
-from rageval_hooks.offline.records.columns import ColumnMap, Fields, canonical, missing_column, take_fields
+from rageval_hooks.offline.records.columns import ColumnMap, Fields, missing_column, take_fields
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.targets import BETWEEN_TEXTS
-from rageval_hooks.offline.records.values import chat_text, is_missing, kind_of, passages_in, unpacked
+from rageval_hooks.offline.records.values import chat_text, is_missing, kind_of, metadata_in, passages_in, unpacked
 from rageval_hooks.runtime.jsonable import plain_mapping, plain_value
 from rageval_hooks.turn import ErrorInfo, Turn
 
@@ -54,11 +54,7 @@ def record_from_row(
     identity = name if is_missing(fields.get("id")) else str(fields.get("id")).strip()
     # A missed target has no rank, but is known not to be there.
     rank, missed = _rank_in(fields.get("rank"))
-    # A column of metadata comes first: other columns may repeat a part of it.
-    given = unpacked(fields.get("metadata"))
-    if not is_missing(given) and not isinstance(given, Mapping):
-        raise TurnError(f"the metadata is {kind_of(given)}, not an object")
-    metadata = {**(plain_mapping(given) if isinstance(given, Mapping) else {}), **plain_mapping(fields.rest)}
+    metadata = {**plain_mapping(metadata_in(fields.get("metadata"))), **plain_mapping(fields.rest)}
     if not is_missing(fields.get("citations")):
         # Tables have them as JSON. A bare id becomes a citation without a position.
         citations = plain_value(unpacked(fields.get("citations")))
@@ -71,7 +67,7 @@ def record_from_row(
             id=identity,
             query=query,
             response=_response_in(fields),
-            passages=tuple(passages_of(fields)),
+            passages=tuple(passages_in(fields.get("passages"))),
             reference=reference_in(fields.get("reference")),
             status="error" if error else "ok",
             error=ErrorInfo(type="Error", message=error) if error else None,
@@ -88,21 +84,18 @@ def about_question(fields: Fields) -> dict[str, Any]:
     Raises:
         TurnError: a value does not fit its field.
     """
+    # One text, or several as ["..."] or [{"text": "..."}].
+    target_text = unpacked(fields.get("target_text"))
+    items = target_text if isinstance(target_text, (list, tuple)) else [target_text]
+    texts = [item.get("text") if isinstance(item, Mapping) else item for item in items]
     return {
         "run": _run_in(fields.get("run")),
         # An empty cell is no id.
         "target": text_in(fields.get("target"), "target") or None,
-        "target_text": _target_text_in(fields.get("target_text")),
+        "target_text": BETWEEN_TEXTS.join(text for text in texts if isinstance(text, str) and text.strip()) or None,
         "document": text_in(fields.get("document"), "document") or None,
         "answerable": _answerable_in(fields),
     }
-
-
-def passages_of(fields: Fields) -> list[Any]:
-    """Return the passages of a row."""
-    # The only column that holds an object by ids as text, in files of any format: that of open-rag-eval.
-    by_id = canonical(fields.columns.get("passages", "")) == "retrieved_passages"
-    return passages_in(fields.get("passages"), by_id=by_id)
 
 
 def explain(error: ValidationError | TurnError) -> str:
@@ -121,12 +114,10 @@ def text_in(value: Any, name: str) -> str:
     """
     if is_missing(value):
         return ""
-    if isinstance(value, str):
-        return value
     # "42" loses its quotes in tools that guess the type of a column.
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, (str, bool, int, float)):
         return str(value)
-    raise TurnError(f"the {name} is {kind_of(value)}, not a text")
+    raise TurnError(f"the {name} is {kind_of(value)}, not a text: --map {name}=COLUMN.KEY takes one of its values")
 
 
 def query_in(value: Any) -> str:
@@ -152,31 +143,21 @@ def _single_text(value: list[Any]) -> str:
 
 
 def _response_in(fields: Fields) -> str:
-    """Return the answer.
-
-    It is a text; chat messages, of which the last of the assistant counts; a list with one text; or open-rag-eval's
-    parts, each with its citations.
+    """Return the answer: a text, a list with one text, or chat messages, of which the last of the assistant counts.
 
     Raises:
         TurnError: the value has another form.
     """
     value = fields.get("response")
-    parts = unpacked(value)
-    # An answer may be JSON itself. Both keys are needed to take a text for open-rag-eval's parts.
-    needed = {"text"} if isinstance(value, list) else {"text", "citations"}
-    if isinstance(parts, list) and parts and all(isinstance(part, Mapping) and needed <= part.keys() for part in parts):
-        # "Paris [1]" for {"text": "Paris", "citations": ["[1]"]}; the numbers of TREC's runs are positions in a list.
-        marks = [[mark for mark in part.get("citations") or () if isinstance(mark, str)] for part in parts]
-        return " ".join(" ".join([str(part["text"]), *own]) for part, own in zip(parts, marks, strict=True))
-    if isinstance(value, list):
-        text = chat_text(value, "assistant") or _single_text(value)
-        if not text:
-            raise TurnError(
-                f"the response is a list of {len(value)} items, not a text: "
-                f"--map response='{fields.columns['response']}[0]' takes one"
-            )
-        return text
-    return (chat_text(value, "assistant") if isinstance(value, Mapping) else "") or text_in(value, "response")
+    if not isinstance(value, list):
+        return chat_text(value, "assistant") or text_in(value, "response")
+    text = chat_text(value, "assistant") or _single_text(value)
+    if not text:
+        raise TurnError(
+            f"the response is a list of {len(value)} items, not a text: "
+            f"--map response='{fields.columns['response']}[0]' takes one"
+        )
+    return text
 
 
 def reference_in(value: Any) -> str | None:
@@ -194,10 +175,9 @@ def reference_in(value: Any) -> str | None:
     if isinstance(found, (list, tuple)):
         # Datasets wrap single answers: {"text": "..."}, {"answer": "..."}.
         texts = [item.get("text") or item.get("answer") if isinstance(item, Mapping) else item for item in found]
-        known = [text for text in texts if isinstance(text, str)]
-        if len(known) == len(texts):
+        if all(isinstance(text, str) for text in texts):
             # Datasets repeat an answer for each annotator who gave it.
-            return "\n".join(dict.fromkeys(known)) or None
+            return "\n".join(dict.fromkeys(texts)) or None
     # Text that only looked like a list is the reference itself.
     return text_in(value, "reference") or None
 
@@ -230,14 +210,8 @@ def _rank_in(value: Any) -> tuple[int | None, bool]:
     """Return the rank that a cell states, and whether it says that the target was missed.
 
     Args:
-        value: a number from 1; a list of ranks, of which the first hit counts; 0, a negative number or a word such as
-            ``miss`` for a target that was not retrieved.
+        value: a number from 1; or 0, a negative number or a word such as ``miss`` for a target that was not retrieved.
     """
-    value = unpacked(value)
-    if isinstance(value, list):
-        # A list of misses says that the target was missed, an empty one says nothing.
-        ranks = [rank for rank, _ in map(_rank_in, value) if rank is not None]
-        return (min(ranks), False) if ranks else (None, bool(value))
     if is_missing(value):
         return None, False
     if str(value).strip().lower() in _MISSED:
@@ -249,19 +223,9 @@ def _rank_in(value: Any) -> tuple[int | None, bool]:
     return (rank, False) if rank >= 1 else (None, True)
 
 
-def _target_text_in(value: Any) -> str | None:
-    """Return the text of the target; of several texts, ``["..."]`` or ``[{"text": "..."}]``, all, by blank lines."""
-    value = unpacked(value)
-    items = value if isinstance(value, (list, tuple)) else [value]
-    texts = [item.get("text") if isinstance(item, dict) else item for item in items]
-    return BETWEEN_TEXTS.join(text for text in texts if isinstance(text, str) and text.strip()) or None
-
-
 def _error_in(value: Any) -> str:
     """Return the error that a cell names; empty for values such as ``false``, which mean that nothing failed."""
     if not value or is_missing(value):
         return ""
-    if isinstance(value, Mapping):
-        return json.dumps(plain_value(value))
-    text = text_in(value, "error")
+    text = json.dumps(plain_value(value)) if isinstance(value, Mapping) else text_in(value, "error")
     return "" if text.strip().lower() in _NO_ERROR else text

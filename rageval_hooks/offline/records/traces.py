@@ -9,12 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any
 
-from pydantic import ValidationError
-
-from rageval_hooks.offline.records.formats.base import BadRow
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.rows import explain
-from rageval_hooks.offline.records.source import RowSource, grouped
 from rageval_hooks.offline.records.values import is_missing
 from rageval_hooks.runtime.jsonable import plain_mapping
 from rageval_hooks.score import Score
@@ -32,7 +27,6 @@ _ASKED = ("query", "question", "input", "user_input", "query_str", "query_bundle
 _SAID = ("answer", "response", "output", "result", "generated_answer", "content", "text")
 _WRAPPERS = ("messages", "kwargs", "message")
 _MOST_DEPTH = 12
-_IDS = ("trace_id", "span_id")
 
 
 @dataclass(frozen=True)
@@ -78,25 +72,7 @@ def is_export(row: Mapping[str, Any]) -> bool:
     return _OTLP in row or "context.trace_id" in row or (isinstance(context, Mapping) and "trace_id" in context)
 
 
-def read_traces(source: RowSource) -> Iterator[tuple[int, Record | BadRow]]:
-    """Yield the turns of an export, each with the line on which its trace begins.
-
-    Traces without a turn are passed over: nothing was retrieved, or nothing was answered from it.
-    """
-    for group in grouped(source, lambda row: [span.trace_id for span in _spans_of(row.data) if span.trace_id]):
-        if isinstance(group, BadRow):
-            yield group.line, group
-            continue
-        # A row of OTLP-JSON has spans of several traces.
-        tree = _SpanTree(span for row in group.rows for span in _spans_of(row) if span.trace_id == group.key)
-        try:
-            for root in tree.roots():
-                yield group.line, _record(tree, root)
-        except ValidationError as error:
-            yield group.line, BadRow(group.line, f"trace {group.key}: {explain(error)}", {"trace_id": group.key})
-
-
-def _spans_of(row: Mapping[str, Any]) -> Iterator[ExportedSpan]:
+def spans_of(row: Mapping[str, Any]) -> Iterator[ExportedSpan]:
     """Yield the spans of a row: one of Phoenix, or those of an OTLP message, which get the form of Phoenix's JSON."""
     if _OTLP not in row:
         yield _span(row)
@@ -142,14 +118,14 @@ def _otlp_value(value: Any) -> Any:
 def _span(row: Mapping[str, Any]) -> ExportedSpan:
     """Return a span of Phoenix. JSON has its ids and attributes in objects, a table has a column for each."""
     context, nested = row.get("context"), row.get("attributes")
-    ids = context if isinstance(context, Mapping) else {name: row.get(f"context.{name}") for name in _IDS}
-    prefix = "attributes."
-    table = {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
+    ids = context if isinstance(context, Mapping) else row
+    prefix = "" if ids is context else "context."
+    table = {name.removeprefix("attributes."): row[name] for name in row if name.startswith("attributes.")}
     attributes = _flat({**table, **(nested if isinstance(nested, Mapping) else {})})
     has_failed = str(row.get("status_code")).upper() == "ERROR"
     return ExportedSpan(
-        trace_id=_hex(ids.get("trace_id")),
-        span_id=_hex(ids.get("span_id")),
+        trace_id=_hex(ids.get(f"{prefix}trace_id")),
+        span_id=_hex(ids.get(f"{prefix}span_id")),
         parent_id=_hex(row.get("parent_id")),
         name=str(row.get("name") or ""),
         kind=str(row.get("span_kind") or attributes.get("openinference.span.kind", "")).upper(),
@@ -197,51 +173,49 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-class _SpanTree:
-    """The spans of a trace as a tree.
+def records_of(spans: Iterable[ExportedSpan]) -> Iterator[Record]:
+    """Yield the turns of a trace, by their start: spans of ours, or else the outermost chains that retrieve.
+
+    A trace without a turn has none: nothing was retrieved, or nothing was answered from it.
 
     Args:
-        spans: the spans. Parents may be missing from an export.
+        spans: the spans of one trace. Parents may be missing from an export.
+
+    Raises:
+        ValidationError: a value does not fit its field.
     """
+    by_id = {span.span_id: span for span in spans}
+    children: dict[str, list[ExportedSpan]] = {}
+    for span in sorted(by_id.values(), key=lambda span: span.started_at):
+        children.setdefault(span.parent_id, []).append(span)
 
-    def __init__(self, spans: Iterable[ExportedSpan]) -> None:
-        self._spans = {span.span_id: span for span in spans}
-        self._children: dict[str, list[ExportedSpan]] = {}
-        for span in sorted(self._spans.values(), key=lambda span: span.started_at):
-            self._children.setdefault(span.parent_id, []).append(span)
-
-    def below(self, span: ExportedSpan, stop: Sequence[str] = ()) -> list[ExportedSpan]:
+    def below(root: ExportedSpan, stop: Sequence[str] = ()) -> list[ExportedSpan]:
         """Return the spans inside a span, outer ones first; nothing inside spans of the kinds where it stops."""
         # An export may name a span as its own ancestor.
-        seen = {span.span_id}
-        found = [span]
+        seen = {root.span_id}
+        found = [root]
         for outer in found:
-            if outer is span or outer.kind not in stop:
-                new = [child for child in self._children.get(outer.span_id, ()) if child.span_id not in seen]
+            if outer is root or outer.kind not in stop:
+                new = [child for child in children.get(outer.span_id, ()) if child.span_id not in seen]
                 seen.update(child.span_id for child in new)
                 found += new
         return found[1:]
 
-    def outermost(self, span: ExportedSpan, kinds: Sequence[str]) -> list[ExportedSpan]:
-        """Return the spans of some kinds inside a span that are not inside another one of these, by their start."""
-        found = [child for child in self.below(span, kinds) if child.kind in kinds]
-        return sorted(found, key=lambda child: child.started_at)
-
-    def roots(self) -> list[ExportedSpan]:
-        """Return the spans that are turns, by their start: ours, or else the outermost chains that retrieve."""
-        found = [span for span in self._spans.values() if _TURN_ID in span.attributes]
-        if not found:
-            tops = [span for span in self._spans.values() if span.parent_id not in self._spans]
-            # The request of a web server, for example, is around the chain.
-            chains = [[top] if top.kind in _ROOTS else self.outermost(top, _ROOTS) for top in tops]
-            roots = chain.from_iterable(chains)
-            found = [root for root in roots if any(span.kind in _RETRIEVAL for span in self.below(root))]
-        return sorted(found, key=lambda span: span.started_at)
+    roots = [span for span in by_id.values() if _TURN_ID in span.attributes]
+    if not roots:
+        tops = [span for span in by_id.values() if span.parent_id not in by_id]
+        # The request of a web server, for example, is around the chain.
+        chains = ([top] if top.kind in _ROOTS else _of_kinds(below(top, _ROOTS), _ROOTS) for top in tops)
+        roots = [root for root in chain.from_iterable(chains) if _of_kinds(below(root), _RETRIEVAL)]
+    for root in sorted(roots, key=lambda span: span.started_at):
+        yield _record(root, below(root), _of_kinds(below(root, _RETRIEVAL), _RETRIEVAL))
 
 
-def _record(tree: _SpanTree, root: ExportedSpan) -> Record:
-    inside = tree.below(root)
-    retrievers = tree.outermost(root, _RETRIEVAL)
+def _of_kinds(spans: Iterable[ExportedSpan], kinds: Sequence[str]) -> list[ExportedSpan]:
+    return sorted((span for span in spans if span.kind in kinds), key=lambda span: span.started_at)
+
+
+def _record(root: ExportedSpan, inside: Sequence[ExportedSpan], retrievers: Sequence[ExportedSpan]) -> Record:
     models = [span for span in inside if span.kind == "LLM"]
     # If the root has no input, it is what the first retriever looked for; without an output, what the last model wrote.
     asked = [root.text("input.value")]
@@ -249,9 +223,9 @@ def _record(tree: _SpanTree, root: ExportedSpan) -> Record:
     said = [root.text("output.value")]
     for model in models[-1:]:
         said += [model.text("llm.output_messages.0.message.content"), model.text("output.value")]
-    identity = root.text(_TURN_ID) or root.span_id
+    metadata = root.attributes.get("metadata")
     turn = Turn(
-        id=identity,
+        id=root.text(_TURN_ID) or root.span_id,
         query=next(filter(None, (_text(value, _ASKED) for value in asked)), ""),
         response=next(filter(None, (_text(value, _SAID) for value in said)), ""),
         passages=tuple(_passages(retrievers)),
@@ -263,13 +237,13 @@ def _record(tree: _SpanTree, root: ExportedSpan) -> Record:
         framework=root.text("rageval.framework") or None,
         session_id=root.text("session.id") or None,
         user_id=root.text("user.id") or None,
-        metadata=_object(root.attributes.get("metadata")),
+        metadata=plain_mapping(_object(metadata)),
         status="ok" if root.error is None else "error",
         error=None if root.error is None else ErrorInfo(type="Error", message=root.error),
     )
     # The spans of evaluations have every score, the turn's own only the main ones.
     scored = [*(span for span in inside if span.kind == "EVALUATOR"), root]
-    return Record(id=identity, turn=turn, results=tuple(_scores(scored)))
+    return Record(id=turn.id, turn=turn, results=tuple(_scores(scored)))
 
 
 def _text(value: str, names: Sequence[str]) -> str:
@@ -299,10 +273,10 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _object(value: Any) -> Mapping[str, Any]:
     """Return the object that an attribute holds, mostly as JSON; empty for anything else."""
     found = _parsed(value) if isinstance(value, str) else value
-    return plain_mapping(found) if isinstance(found, Mapping) else {}
+    return found if isinstance(found, Mapping) else {}
 
 
 def _passages(retrievers: Sequence[ExportedSpan]) -> list[Passage]:
@@ -316,27 +290,23 @@ def _passages(retrievers: Sequence[ExportedSpan]) -> list[Passage]:
             fields = span.below(f"{_DOCUMENTS[span.kind]}.{number}.document.")
             if not fields:
                 break
-            passage = _passage(fields)
+            # Metadata is one attribute with JSON in OTLP, and several attributes in tables.
+            metadata = dict(_object(fields.get("metadata")))
+            metadata |= {
+                name.removeprefix("metadata."): fields[name] for name in fields if name.startswith("metadata.")
+            }
+            identity = fields.get("id")
+            passage = Passage(
+                text=str(fields.get("content") or ""),
+                id=None if identity is None else str(identity),
+                score=fields.get("score"),
+                in_prompt=metadata.pop("rageval.document.in_prompt", None),
+                prompt_share=metadata.pop("rageval.document.prompt_share", None),
+                metadata=plain_mapping(metadata),
+            )
             # Several retrievers may find the same document.
             found.setdefault((passage.id, passage.text), passage)
     return list(found.values())
-
-
-def _passage(fields: Mapping[str, Any]) -> Passage:
-    # Metadata is one attribute with JSON in OTLP, and several attributes in tables.
-    metadata = _object(fields.get("metadata"))
-    metadata |= {
-        name.removeprefix("metadata."): value for name, value in fields.items() if name.startswith("metadata.")
-    }
-    identity = fields.get("id")
-    return Passage(
-        text=str(fields.get("content") or ""),
-        id=None if identity is None else str(identity),
-        score=fields.get("score"),
-        in_prompt=metadata.pop("rageval.document.in_prompt", None),
-        prompt_share=metadata.pop("rageval.document.prompt_share", None),
-        metadata=metadata,
-    )
 
 
 def _usage(span: ExportedSpan) -> Usage | None:

@@ -88,7 +88,7 @@ def _python_value(text: str) -> Any:
 
 def _node_value(node: ast.AST) -> Any:
     match node:
-        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+        case ast.List(elts=items) | ast.Tuple(elts=items):
             return list(map(_node_value, items))
         case ast.Dict(keys=keys, values=values):
             # `{**defaults, "a": 1}` has no key for the part with the stars.
@@ -119,12 +119,8 @@ def chat_text(value: Any, role: str) -> str:
         if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
             return _content(choices[0].get("message"))
         value = value.get("messages")
-    if not isinstance(value, list):
-        return ""
-    # LangChain's dumps have a list of messages per prompt: `[[{"type": "human", ...}]]`.
-    messages = value[0] if value and isinstance(value[0], list) else value
     # The newest message counts: the earlier ones are the history of the conversation.
-    for message in reversed(messages):
+    for message in reversed(value) if isinstance(value, list) else ():
         if isinstance(message, Mapping):
             said = str(message.get("role") or message.get("type") or message.get("from")).lower()
             if said in _ROLES[role]:
@@ -152,6 +148,7 @@ _INNER = ("document", "doc", "node", "chunk", "payload", "kwargs", "fields", "_s
 """Keys of objects that hold the passage, next to its score: ``{"document": {...}, "score": 0.7}``."""
 
 _WRAPPERS = ("contexts", "passages", "documents", "chunks", "results", "hits", "nodes", "docs")
+"""Keys of objects that hold the list of passages: ``{"documents": [...], "took": 5}``."""
 
 _IDS = ("id", "passage_id", "chunk_id", "doc_id", "document_id", "docid", "node_id", "id_", "_id")
 _SCORES = ("score", "similarity", "relevance_score", "similarity_score")
@@ -173,12 +170,11 @@ _SOURCE_KEYS = frozenset(
 )
 
 
-def passages_in(value: Any, *, by_id: bool = False) -> list[Passage]:
+def passages_in(value: Any) -> list[Passage]:
     """Return the passages of a cell.
 
     Args:
         value: a text, a list, or an object by id. A text may hold a list of passages.
-        by_id: True if a text may also hold passages by their ids, as open-rag-eval writes them.
 
     Raises:
         TurnError: a passage has no text; the message says which keys are accepted.
@@ -186,17 +182,15 @@ def passages_in(value: Any, *, by_id: bool = False) -> list[Passage]:
     if is_missing(value):
         return []
     found = unpacked(value)
-    if isinstance(found, Mapping) and (by_id or found is value or _first(found, _TEXTS, str)):
+    if isinstance(found, Mapping):
+        wrapped = next((found[name] for name in _WRAPPERS if isinstance(found.get(name), list)), None)
         if _first(found, _TEXTS, str):
             return [_passage(found, 1)]
-        lists = {key: item for key, item in found.items() if isinstance(item, list)}
-        # A wrapper such as {"documents": [...]}, also next to other things: {"contexts": [...], "labels": [...]}.
-        wrapped = next((lists[key] for key in (_WRAPPERS if len(found) > 1 else lists) if key in lists), None)
         if wrapped is not None:
             return passages_in(wrapped)
-        # Datasets write a list of objects as lists by key: {"passage_text": [...], "url": [...]}.
-        if lists and len(lists) == len(found) and len(set(map(len, lists.values()))) == 1:
-            return passages_in([dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)])
+        # '{"a": 1}' is a text about JSON.
+        if isinstance(value, str):
+            return [Passage(text=value)]
         found = [{"id": key, **(item if isinstance(item, Mapping) else {"text": item})} for key, item in found.items()]
     # "[1, 2]" is a text about numbers.
     if isinstance(value, str) and (
@@ -209,7 +203,7 @@ def passages_in(value: Any, *, by_id: bool = False) -> list[Passage]:
 
 
 def _flat(items: Iterable[Any]) -> Iterator[Any]:
-    """Yield the items of nested lists.
+    """Yield the items of nested lists that are not empty.
 
     A pair of passage and score, ``["text", 0.7]``, as ``similarity_search_with_score`` returns it, stays together.
     """
@@ -217,7 +211,7 @@ def _flat(items: Iterable[Any]) -> Iterator[Any]:
         is_list = isinstance(item, (list, tuple))
         if is_list and not (len(item) == 2 and not isinstance(item[0], (list, tuple)) and is_number(item[1])):
             yield from _flat(item)
-        else:
+        elif not is_missing(item):
             yield item
 
 
@@ -257,9 +251,6 @@ def _passage(item: Any, number: int) -> Passage:
     # The text may be under a name that is also used for ids, such as "document".
     id_key = next((key for key in _IDS if key != text_key and not is_missing(item.get(key))), None)
     score_key = next((key for key in _SCORES if is_number(item.get(key))), None)
-    metadata = unpacked(item.get("metadata"))
-    if not is_missing(metadata) and not isinstance(metadata, Mapping):
-        raise TurnError(f"the metadata is {kind_of(metadata)}, not an object")
     # What tools write next to the text, such as a page, is metadata.
     known = {text_key, id_key, score_key, "metadata", *_OURS}
     rest = {key: value for key, value in item.items() if key not in known}
@@ -267,9 +258,23 @@ def _passage(item: Any, number: int) -> Passage:
         text=item[text_key],
         id=str(item[id_key]) if id_key else None,
         score=float(item[score_key]) if score_key else None,
-        metadata={**rest, **metadata} if isinstance(metadata, Mapping) else rest,
+        metadata={**rest, **metadata_in(item.get("metadata"))},
         **{name: item.get(name) for name in _OURS},
     )
+
+
+def metadata_in(value: Any) -> Mapping[str, Any]:
+    """Return the metadata of a cell, which may be JSON.
+
+    Raises:
+        TurnError: it is not an object.
+    """
+    found = unpacked(value)
+    if is_missing(found):
+        return {}
+    if not isinstance(found, Mapping):
+        raise TurnError(f"the metadata is {kind_of(found)}, not an object")
+    return found
 
 
 def _first(item: Mapping[str, Any], names: Iterable[str], kind: type) -> str | None:
@@ -283,17 +288,16 @@ def may_be_passages(value: Any) -> bool:
     A wrong passage is worse than none: an answer would be compared with the number 5 or the name of a file.
     """
     found = unpacked(value)
-    if is_missing(found) or isinstance(found, Mapping):
+    if is_missing(found) or found == []:
         return True
-    if isinstance(found, (list, tuple)):
-        return not found or any(
-            # {"title": "Handbook", "url": "https://…"} says where a passage is from.
-            not _SOURCE_KEYS.issuperset(str(key).lower().replace(" ", "_") for key in item)
-            if isinstance(item, Mapping)
-            else isinstance(item, (list, tuple)) or (isinstance(item, str) and not are_no_texts(item))
-            for item in found
-        )
-    return isinstance(found, str) and not are_no_texts(found)
+    return any(map(_may_be_passage, found if isinstance(found, (list, tuple)) else [found]))
+
+
+def _may_be_passage(item: Any) -> bool:
+    if isinstance(item, Mapping):
+        # {"title": "Handbook", "url": "https://…"} says where a passage is from.
+        return not _SOURCE_KEYS.issuperset(str(key).lower().replace(" ", "_") for key in item)
+    return not are_no_texts(item) if isinstance(item, str) else isinstance(item, (list, tuple))
 
 
 def are_no_texts(text: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 from rageval_hooks.errors import RagevalError, requires
 from rageval_hooks.offline.limits import ARCHIVE, PDF, TEXT, read_whole
-from rageval_hooks.offline.records.formats.base import BadRow, SourceFile, inner_suffix
+from rageval_hooks.offline.records.formats import BadRow, SourceFile, inner_suffix
 from rageval_hooks.offline.records.formats.excel import check_archive
 from rageval_hooks.offline.records.formats.json_files import JsonLines
 from rageval_hooks.runtime.jsonable import Data, Text

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, RagevalError
-from rageval_hooks.offline.records.formats.base import SourceFile, inner_suffix
+from rageval_hooks.offline.records.formats import SourceFile, inner_suffix
 from rageval_hooks.offline.testsets.document_kinds import KINDS, Document, Problem
 from rageval_hooks.runtime.jsonable import clean_text
 

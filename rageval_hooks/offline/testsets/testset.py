@@ -13,11 +13,11 @@ from pydantic import Field, ValidationError
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.distinct import distinct
 from rageval_hooks.offline.records.columns import ColumnMap, Fields, canonical, check_columns, take_fields
-from rageval_hooks.offline.records.formats.base import BadRow
+from rageval_hooks.offline.records.formats import BadRow
+from rageval_hooks.offline.records.reading import RowSource
 from rageval_hooks.offline.records.record import Record, TargetText, holds_turn
-from rageval_hooks.offline.records.rows import about_question, explain, passages_of, query_in, reference_in
-from rageval_hooks.offline.records.source import RowSource
-from rageval_hooks.offline.records.values import is_missing, unpacked
+from rageval_hooks.offline.records.rows import about_question, explain, query_in, reference_in
+from rageval_hooks.offline.records.values import is_missing, passages_in, unpacked
 from rageval_hooks.offline.records.writing import atomic_file, check_output
 from rageval_hooks.runtime.jsonable import Data, Text
 
@@ -90,9 +90,7 @@ def read_questions(
     source = RowSource(path, encoding)
     # Only the first rows are checked: a later row without a question is a bad row.
     if not any(map(holds_turn, source.sample)):
-        check_columns(f"{path}: ", source.sample, (), mapping, more=source.again, is_table=source.is_table)
-        if not any("query" in take_fields(row, mapping).values for row in source.sample):
-            check_columns(f"{path}: ", source.sample, ("query",), mapping)
+        check_columns(f"{path}: ", source.sample, ("query",), mapping)
     for row in source:
         if isinstance(row, BadRow):
             bad.append(row)
@@ -142,7 +140,7 @@ def _of_row(row: Mapping[str, Any], mapping: ColumnMap | None) -> tuple[GoldenQu
     chunk_id, chunk = about.pop("target"), about.pop("target_text")
     if not chunk:
         try:
-            passages = passages_of(fields)
+            passages = passages_in(fields.get("passages"))
         except TurnError:
             passages = []
         # The question was written from the only passage. Of several it is not known which one holds the answer.

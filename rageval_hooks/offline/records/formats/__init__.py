@@ -1,27 +1,279 @@
-"""File formats. Each module here is one format, with its read and write side, and is found by its file.
+"""File formats: one module here for each, with its read and write side, which is found by its file.
 
 To add a format, add one module with a subclass of :class:`FileFormat`. Nothing else names it. A file has the format of
-its suffix; JSON is also recognized by its beginning.
+its suffix.
 """
 
 from __future__ import annotations
 
-import json
-import re
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import os
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import IO, Any, ClassVar, cast
 
-from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.offline.records.formats.base import COMPRESSIONS, FileFormat, SourceFile, inner_suffix
+from rageval_hooks.errors import ConfigurationError, TurnError
+from rageval_hooks.offline.limits import LINE
+from rageval_hooks.runtime.lazy import cached_property
 
-__all__ = ["FileFormat", "SourceFile", "all_formats", "format_of", "writable_format"]
+COMPRESSIONS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+"""Suffix of a compressed file → opens it."""
 
-# An array of objects, "[{" or "[\n  {", and an object over several lines: '{\n  "question"'
-_DOCUMENT = re.compile(r'\[\s*\{|\{[ \t\r]*\n\s*"')
-# Characters: longer than the first row of most files.
-_PEEK = 1 << 18
+# Bytes that decide on the encoding of a file.
+_SAMPLE = 1 << 18
+_UTF8, _WESTERN = "utf-8-sig", "cp1252"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row that could be read.
+
+    Attributes:
+        line: where the row begins: a line of a text file, or the number of the row in Parquet and JSON, from 1.
+        data: values by column name.
+        number: position among all rows, from 1.
+    """
+
+    line: int
+    data: Mapping[str, Any]
+    number: int
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be used.
+
+    Attributes:
+        line: where the row begins.
+        reason: what is wrong, in one sentence.
+        raw: the row as it was in the file.
+    """
+
+    line: int
+    reason: str
+    raw: Any = field(default=None, repr=False)
+
+
+def check_file(path: Path) -> None:
+    """Check that a path names a regular file.
+
+    Raises:
+        ConfigurationError: there is no such file, or it is a folder or a pipe.
+    """
+    if path.is_dir():
+        raise ConfigurationError(f"{path} is a folder: give one of the files in it")
+    if path.exists() and not path.is_file():
+        raise ConfigurationError(f"{path} is a pipe or a device: it is read more than once, so give a file")
+    if not path.exists():
+        close: list[str] = []
+        # The folder may not exist or may not be readable.
+        with suppress(OSError):
+            close = get_close_matches(path.name, os.listdir(path.parent), n=1)
+        guess = f". Did you mean {str(path.parent / close[0])!r}?" if close else ""
+        raise ConfigurationError(f"there is no file {path}{guess}")
+
+
+class SourceFile:
+    """An input file, which may be compressed and in any encoding.
+
+    Args:
+        path: the file.
+        encoding: as the user named it; None to detect it.
+
+    Attributes:
+        notes: decisions about the file that the user should know, such as a guessed encoding.
+
+    Raises:
+        ConfigurationError: there is no such file, or the encoding is not known.
+    """
+
+    def __init__(self, path: Path, encoding: str | None = None) -> None:
+        check_file(path)
+        self.path = path
+        self.notes: list[str] = []
+        self._named = None
+        if encoding is not None:
+            try:
+                name = codecs.lookup(encoding).name
+            except LookupError:
+                raise ConfigurationError(
+                    f"--encoding {encoding!r} is not known: give one such as utf-8, cp1252 or shift_jis"
+                ) from None
+            self._named = _UTF8 if name == "utf-8" else name
+
+    @cached_property
+    def encoding(self) -> str:
+        """The name of a Python codec; ``utf-8-sig`` for UTF-8 with or without a mark."""
+        if self._named is not None:
+            return self._named
+        with self.open() as file:
+            sample = file.read(_SAMPLE)
+        if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return "utf-16"
+        # The sample may end within a character, so the decoder is told that more may follow.
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(sample, final=len(sample) < _SAMPLE)
+            # ISO-2022 switches to Japanese or Korean text by escape sequences, and is ASCII otherwise.
+            is_utf8 = b"\x1b$" not in sample
+        except UnicodeDecodeError:
+            # Valid characters of several bytes next to invalid bytes: damaged UTF-8, whose damaged rows are reported.
+            is_utf8 = not sample.decode("utf-8", "ignore").isascii()
+        guess = None if is_utf8 else _guess(sample)
+        if guess is None:
+            return _UTF8
+        self.notes.append(f"{self.path} is read as {guess}: --encoding names another encoding")
+        return guess
+
+    @property
+    def is_utf8(self) -> bool:
+        """Return True for UTF-8, with or without a byte order mark."""
+        return self.encoding == _UTF8
+
+    def open(self) -> IO[bytes]:
+        """Return the decompressed bytes of the file. The caller closes it."""
+        return cast(IO[bytes], COMPRESSIONS.get(self.path.suffix.lower(), open)(self.path, "rb"))
+
+    def open_text(self, newline: str = "") -> IO[str]:
+        """Return the file as text. Bytes that are invalid in UTF-8 become surrogates. The caller closes it.
+
+        Args:
+            newline: what ends a line, as :func:`open` has it; line endings are kept.
+        """
+        errors = "surrogateescape" if self.is_utf8 else "replace"
+        return io.TextIOWrapper(self.open(), encoding=self.encoding, errors=errors, newline=newline)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Turn damage of a compressed file into an error that names the file.
+
+        Raises:
+            TurnError: the file is damaged.
+        """
+        try:
+            yield
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            suffix = self.path.suffix
+            if suffix.lower() not in COMPRESSIONS:
+                raise
+            raise TurnError(f"{self.path} is damaged, or is not compressed as {suffix} says: {error}") from None
+
+
+def _guess(sample: bytes) -> str | None:
+    """Return the encoding that bytes are probably in, given that it is not UTF-8; None if there is no good guess."""
+    special = sum(byte >= 0x80 for byte in sample)
+    # Too little evidence for statistics: a few accented letters in ASCII text are nearly always Windows' own encoding.
+    if 0 < special < 64 and special < len(sample) / 5:
+        return _WESTERN
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(sample).best()
+    if best is None:
+        return None
+    # Several codecs may decode the sample to the same text; the most common one is the safest for the rest.
+    return _WESTERN if _WESTERN in best.could_be_from_charset else best.encoding
+
+
+def not_utf8(data: bytes) -> str:
+    """Return the reason why bytes that are not UTF-8 cannot be used, with the encoding that reads them."""
+    guess = _guess(data)
+    return f"not UTF-8: {f'--encoding {guess} reads it' if guess else '--encoding names another encoding'}"
+
+
+def undecoded(text: str) -> str | None:
+    """Return the reason why a text from :meth:`SourceFile.open_text` cannot be used; None if all of it is UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return not_utf8(text.encode("utf-8", "surrogateescape"))
+    return None
+
+
+def lines_of(file: IO[str]) -> Iterator[str]:
+    """Yield the lines of a file. Of a line that is longer than :data:`LINE`, only a beginning of more than that."""
+    while line := file.readline(LINE + 1):
+        yield line
+        # The rest of a long line, in pieces; the last one is shorter, or ends with the line.
+        while len(line) > LINE and not line.endswith("\n"):
+            line = file.readline(LINE + 1)
+
+
+def inner_suffix(path: Path) -> str:
+    """Return the suffix in lower case; of a compressed file, the one before: ``.jsonl`` for ``a.jsonl.gz``."""
+    if path.suffix.lower() in COMPRESSIONS:
+        return path.with_suffix("").suffix.lower()
+    return path.suffix.lower()
+
+
+class FileFormat(ABC):
+    """A file format: which files it is for, how rows are read, and how rows are written.
+
+    Example:
+        >>> class Yaml(FileFormat):
+        ...     name = "YAML"
+        ...     suffixes = (".yaml",)
+        ...
+        ...     def read(self, file):
+        ...         import yaml
+        ...
+        ...         with file.open() as content:
+        ...             for number, data in enumerate(yaml.safe_load(content), 1):
+        ...                 yield Row(number, data, number)
+    """
+
+    name: ClassVar[str]
+    """Its name in messages."""
+
+    suffixes: ClassVar[tuple[str, ...]]
+    """How names of such files end, in lower case and with the dot."""
+
+    has_columns: ClassVar[bool] = False
+    """True for tables, in which every row has all columns, and lists and objects are written into cells as text."""
+
+    writable: ClassVar[bool] = False
+    """True if :meth:`write` is implemented."""
+
+    @abstractmethod
+    def read(self, file: SourceFile) -> Iterator[Row | BadRow]:
+        """Yield the rows, a few at a time where the format allows it.
+
+        Raises:
+            TurnError: the file as a whole cannot be read as this format.
+        """
+
+    def write(self, file: IO[bytes], rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
+        """Write rows.
+
+        Args:
+            file: where to.
+            rows: what to write.
+            columns: the header; formats without columns ignore it.
+        """
+        raise ConfigurationError(f"{self.name} files cannot be written")
+
+
+def check_header(header: list[str], file: SourceFile) -> list[str]:
+    """Return the columns of a table.
+
+    Raises:
+        TurnError: two columns have the same name, so that only one would be read.
+    """
+    # pandas writes an index as a column without a name, possibly several times.
+    for name in header:
+        if name.strip() and header.count(name) > 1:
+            raise TurnError(f"{file.path} has several columns {name!r}: give each its own name")
+    return header
 
 
 @cache
@@ -34,39 +286,23 @@ def all_formats() -> tuple[FileFormat, ...]:
         for kind in vars(module).values()
         # A module also has the names that it imports, such as `FileFormat` itself.
         if isinstance(kind, type) and kind.__module__ == module.__name__ and issubclass(kind, FileFormat)
-        if kind is not FileFormat
     )
 
 
-def format_of(file: SourceFile) -> FileFormat:
-    """Return the format of a file. JSON is recognized under the name of CSV or of another kind of JSON.
+def format_of(path: Path) -> FileFormat:
+    """Return the format of a file.
 
     Raises:
         ConfigurationError: its suffix is not known.
     """
-    found = _by_suffix(inner_suffix(file.path))
-    if found is None:
-        known = ", ".join(suffix for known in all_formats() for suffix in known.suffixes)
-        raise ConfigurationError(
-            f"the format of {file.path} is not known: its name should end in one of {known}, "
-            f"or in one of these and {' or '.join(COMPRESSIONS)}"
-        )
-    if found.name in ("CSV", "JSON Lines"):
-        with file.open_text() as text:
-            begin = text.read(_PEEK).lstrip()
-        if _begins_with_object(begin):
-            return _by_suffix(".jsonl") or found
-        if _DOCUMENT.match(begin):
-            return _by_suffix(".json") or found
-    return found
-
-
-def _begins_with_object(text: str) -> bool:
-    line = text.partition("\n")[0]
-    try:
-        return line.startswith("{") and isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
+    for found in all_formats():
+        if inner_suffix(path) in found.suffixes:
+            return found
+    known = ", ".join(suffix for known in all_formats() for suffix in known.suffixes)
+    raise ConfigurationError(
+        f"the format of {path} is not known: its name should end in one of {known}, "
+        f"or in one of these and {' or '.join(COMPRESSIONS)}"
+    )
 
 
 def writable_format(path: Path) -> FileFormat:
@@ -75,13 +311,9 @@ def writable_format(path: Path) -> FileFormat:
     Raises:
         ConfigurationError: its suffix names none.
     """
-    found = _by_suffix(path.suffix.lower())
-    if found is None or not found.writable:
-        known = [suffix for known in all_formats() if known.writable for suffix in known.suffixes]
-        raise ConfigurationError(f"the output {path} should end in {' or '.join(known)}")
-    return found
-
-
-def _by_suffix(suffix: str) -> FileFormat | None:
-    # Suffixes are unique among formats.
-    return next((found for found in all_formats() if suffix in found.suffixes), None)
+    writable = [found for found in all_formats() if found.writable]
+    for found in writable:
+        if path.suffix.lower() in found.suffixes:
+            return found
+    known = [suffix for found in writable for suffix in found.suffixes]
+    raise ConfigurationError(f"the output {path} should end in {' or '.join(known)}")

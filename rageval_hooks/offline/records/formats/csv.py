@@ -6,18 +6,17 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import IO, Any
 
 from rageval_hooks.offline.limits import LINE, in_mib
-from rageval_hooks.offline.records.formats.base import (
+from rageval_hooks.offline.records.formats import (
     BadRow,
     FileFormat,
     Row,
     SourceFile,
     check_header,
     lines_of,
-    not_utf8,
+    undecoded,
 )
 
 # "=1+1", "@SUM(A1)", and texts that are escaped already, such as "'=1+1"
@@ -27,7 +26,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
 class Csv(FileFormat):
-    """CSV and TSV. The delimiter is the one that cuts the first rows into the most cells of equal number.
+    """CSV and TSV. The delimiter is the one that is most frequent in the header.
 
     Texts that a spreadsheet would take for a formula are written with an apostrophe before them. Reading removes it.
     """
@@ -40,10 +39,12 @@ class Csv(FileFormat):
     def read(self, file: SourceFile) -> Iterator[Row | BadRow]:
         """Yield a row per line, or per several lines where a cell holds line breaks."""
         csv.field_size_limit(LINE)  # a cell may hold a whole context
-        delimiter = "\t" if file.path.suffix.lower() == ".tsv" else _delimiter(file)
         with file.open_text() as text:
+            # csv.Sniffer looks at the letters of the texts too: of a table of prose it may return "e".
+            delimiter = max(",;\t|", key=next(lines_of(text), "").count)
+            text.seek(0)
             reader = csv.reader(lines_of(text), delimiter=delimiter)
-            header = check_header([_unescaped(name) for name in next(reader, [])], file)
+            header = check_header(list(map(_unescaped, next(reader, []))), file)
             number = 0
             while True:
                 line = reader.line_num + 1
@@ -56,9 +57,15 @@ class Csv(FileFormat):
                     yield BadRow(line, f"a cell is longer than {in_mib(LINE)}" if too_long else f"not CSV: {error}")
                     continue
                 # Spreadsheets write empty rows as commas.
-                if any(map(str.strip, cells)):
-                    number += 1
-                    yield _row(header, cells, line, number)
+                if not any(map(str.strip, cells)):
+                    continue
+                number += 1
+                if len(cells) != len(header):
+                    yield BadRow(line, f"has {len(cells)} cells, the header has {len(header)}", cells)
+                elif reason := undecoded(" ".join(cells)):
+                    yield BadRow(line, reason, dict(zip(header, cells, strict=True)))
+                else:
+                    yield Row(line, dict(zip(header, map(_unescaped, cells), strict=True)), number)
 
     def write(self, file: IO[bytes], rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
         """Write a header and a line per row; values without a column are not written."""
@@ -70,35 +77,6 @@ class Csv(FileFormat):
         # Closing the text layer would close the output, which belongs to the caller.
         text.flush()
         text.detach()
-
-
-def _delimiter(file: SourceFile) -> str:
-    # csv.Sniffer looks at the letters of the texts too: of a table of prose with semicolons it may return "e".
-    best, most = ",", (0, 0)
-    for delimiter in ",;\t|":
-        try:
-            with file.open_text() as text:
-                rows = [row for row in islice(csv.reader(lines_of(text), delimiter=delimiter), 20) if row]
-        except csv.Error:
-            continue
-        cells = len(rows[0]) if rows else 0
-        alike = sum(len(row) == cells for row in rows)
-        if cells > 1 and (alike, cells) > most:
-            best, most = delimiter, (alike, cells)
-    return best
-
-
-def _row(header: list[str], cells: list[str], line: int, number: int) -> Row | BadRow:
-    if len(cells) != len(header):
-        return BadRow(line, f"has {len(cells)} cells, the header has {len(header)}", cells)
-    data = dict(zip(header, map(_unescaped, cells), strict=True))
-    try:
-        "".join(cells).encode()
-    except UnicodeEncodeError:  # bytes that are invalid in UTF-8 were read as surrogates
-        raw = {name: cell.encode("utf-8", "surrogateescape") for name, cell in data.items()}
-        shown = {name: cell.decode("utf-8", "replace") for name, cell in raw.items()}
-        return BadRow(line, not_utf8(b" ".join(raw.values())), shown)
-    return Row(line, data, number)
 
 
 def _escaped(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import IO
 
 from rageval_hooks.errors import TurnError, requires
 from rageval_hooks.offline.limits import WORKBOOK, in_mib
-from rageval_hooks.offline.records.formats.base import FileFormat, Row, SourceFile, check_header
+from rageval_hooks.offline.records.formats import FileFormat, Row, SourceFile, check_header
 
 
 class Excel(FileFormat):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rageval_hooks.errors import TurnError, requires
 from rageval_hooks.offline.limits import ROW_GROUP, in_mib
-from rageval_hooks.offline.records.formats.base import FileFormat, Row, SourceFile, check_header
+from rageval_hooks.offline.records.formats import FileFormat, Row, SourceFile, check_header
 
 
 class Parquet(FileFormat):
