@@ -1,4 +1,4 @@
-"""The tables of open-rag-eval: its connectors' rows by passage, and its results with the runs of a question in columns.
+"""The tables of open-rag-eval: written with the runs of a question in columns, and read with a row per passage.
 
 Its columns and their contents are described in docs/offline.md.
 """
@@ -6,7 +6,6 @@ Its columns and their contents are described in docs/offline.md.
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,11 +17,10 @@ from rageval_hooks.offline.distinct import distinct
 from rageval_hooks.offline.records.columns import ALIASES
 from rageval_hooks.offline.records.formats import BadRow, Row
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.rows import record_from_row
 from rageval_hooks.offline.records.tables import Records, Table
-from rageval_hooks.offline.records.values import is_missing, is_number, unpacked
+from rageval_hooks.offline.records.values import is_missing
 from rageval_hooks.offline.rouge import rouge_pairs
-from rageval_hooks.score import Score, Target
+from rageval_hooks.score import Score
 from rageval_hooks.turn import Passage
 
 Closeness = Callable[[Sequence[str]], Sequence[float]]
@@ -56,8 +54,6 @@ _REPEATED = {column.partition("_score_")[2]: name for column, name in _NUMBERS.i
 
 _ROUGE, _BERT = "rouge_score", "bert_score"
 
-# A column of one run: "run_2_generated_answer" is the answer of run 2.
-_RUN = re.compile(r"run_(\d+)_(.+)")
 # What its connectors write where the system gave no answer.
 _NOTHING_SAID, _FAILED = "NO_ANSWER", "API_ERROR"
 
@@ -204,11 +200,6 @@ def is_long(columns: Iterable[str]) -> bool:
     return names >= {"passage", _ANSWER} and names.isdisjoint(ALIASES["passages"])
 
 
-def is_wide(columns: Iterable[str]) -> bool:
-    """Return True for a table with the runs of a question next to each other."""
-    return any((match := _RUN.fullmatch(name)) is not None and match[2] == _ANSWER for name in columns)
-
-
 def joined_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
     """Join successive rows of the same question and run."""
     number = 0
@@ -237,76 +228,3 @@ def _question_and_run(row: Row | BadRow) -> tuple[Any, Any] | None:
         if isinstance(row, BadRow)
         else (row.data.get("query_id", row.data.get("query")), row.data.get("query_run"))
     )
-
-
-def records_of(row: Mapping[str, Any], name: str, required: Iterable[str]) -> Iterator[Record]:
-    """Yield a record for each run that has an answer, with the scores of the whole turn and the grades of passages.
-
-    Raises:
-        TurnError: a value does not fit its column.
-    """
-    runs: dict[int, dict[str, Any]] = {}
-    for column, value in row.items():
-        if match := _RUN.fullmatch(column):
-            runs.setdefault(int(match[1]), {})[match[2]] = _parsed(value) if match[2] in _SCORE_COLUMNS else value
-    # Its merged tables have their columns in any order.
-    for run, cells in sorted(runs.items()):
-        if is_missing(cells.get(_ANSWER)):
-            continue
-        passages = unpacked(cells.get(_PASSAGES))
-        about = {column: row[column] for column in ("query_id", "query") if column in row}
-        given = {**about, "run": run, "response": _answer_in(cells[_ANSWER]), "passages": passages}
-        record = record_from_row(given, name, required)
-        yield record.model_copy(update={"results": tuple(_scores_in(cells, record.turn.passages))})
-
-
-def _answer_in(cell: Any) -> Any:
-    """Return the text of an answer in parts: "Paris [1]" for ``[{"text": "Paris", "citations": ["[1]"]}]``."""
-    parts = unpacked(cell)
-    if not isinstance(parts, list) or not all(isinstance(part, Mapping) and "text" in part for part in parts):
-        return cell
-    # The numbers of TREC's runs are positions in a list.
-    marks = [[mark for mark in part.get("citations") or () if isinstance(mark, str)] for part in parts]
-    return " ".join(" ".join([str(part["text"]), *own]) for part, own in zip(parts, marks, strict=True))
-
-
-def _scores_in(cells: Mapping[str, Any], passages: Sequence[Passage]) -> Iterator[Score]:
-    grades = _numbers(cells.get(_GRADES))
-    for index, key in enumerate(_passage_keys(passages)):
-        if key in grades:
-            target = Target(kind="passage", index=index, id=passages[index].id)
-            yield Score(name="umbrela", value=grades[key], target=target)
-    # Several columns repeat a score: the mean nugget score is also in the cell of all nugget scores.
-    values = {name: cells.get(column) for column, name in _NUMBERS.items()}
-    ranks, nuggets, said = (_object(cells.get(column)) for column in (_RANKS, _NUGGETS, _NO_ANSWER))
-    for theirs in ("precision@", "AP@"):
-        values |= {f"{theirs.lower()}{rank}": value for rank, value in _numbers(ranks.get(theirs)).items()}
-    values["mrr"] = ranks.get("MRR")
-    for theirs, value in _numbers(nuggets.get("nuggetizer_scores")).items():
-        values[f"nuggets.{theirs.lower().replace(' ', '_')}"] = value
-    for theirs, value in _numbers(cells.get(_CITATIONS)).items():
-        values[f"citation.{theirs.removeprefix('weighted_')}"] = value
-    for name, value in values.items():
-        if is_number(value) and has_place(name):
-            yield Score(name=name, value=value)
-    if (attempted := said.get("query_answered")) in ("yes", "no"):
-        label = "answered" if attempted == "yes" else "declined"
-        yield Score(name="no_answer", value=float(attempted == "yes"), label=label)
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _numbers(value: Any) -> dict[str, float]:
-    return {str(key): item for key, item in _object(value).items() if is_number(item)}
-
-
-def _parsed(cell: Any) -> Any:
-    """Return what a cell holds as JSON: objects in JSON, and numbers, which CSV has as text."""
-    if not isinstance(cell, str):
-        return cell
-    try:
-        return json.loads(cell)
-    except (ValueError, RecursionError):
-        return None

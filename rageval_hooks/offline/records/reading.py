@@ -138,19 +138,16 @@ def read_items(
     for line in source.notes:
         note(line)
     first = next(iter(source.sample), {})
-    columns, required = source.columns, tuple(required)
+    columns, needed = source.columns, tuple(required)
     rows: Iterable[Row | BadRow] = source
 
-    # Columns that the user named come before what a layout says about them.
-    is_wide = mapping is None and open_rag_eval.is_wide(columns)
+    # Columns that the user named come before what our own tables say about them.
     is_ours = mapping is None and tables.is_ours(columns)
 
-    def records_of(row: Mapping[str, Any], name: str) -> Iterable[Record]:
-        if is_wide:
-            return open_rag_eval.records_of(row, name, required)
+    def make(row: Mapping[str, Any], name: str) -> Record:
         if is_ours:
-            return [tables.record_of(row, name, required, scores)]
-        return [record_from_row(row, name, required, mapping)]
+            return tables.record_of(row, name, needed, scores)
+        return record_from_row(row, name, needed, mapping)
 
     numbers_runs = False
     if traces.is_export(first):
@@ -162,30 +159,25 @@ def read_items(
         if open_rag_eval.is_long(columns):
             # The passages are in the column "passage", one per row.
             rows = open_rag_eval.joined_rows(source)
-            required = tuple(field for field in required if field != "passages")
-        elif not is_wide:
+            needed = tuple(field for field in needed if field != "passages")
+        else:
             sample = [row for row in source.sample if not holds_turn(row)]
-            check_columns(f"{path}: ", sample, required, mapping, note=note)
+            check_columns(f"{path}: ", sample, needed, mapping, note=note)
             numbers_runs = not has_column("run", columns) and not holds_turn(first)
         # A number could be the id of another row.
-        items = _read_rows(rows, records_of, "row-" if has_column("id", columns) else "")
+        items = _read_rows(rows, make, "row-" if has_column("id", columns) else "")
     yield from _with_unique_keys(_with_targets(items), numbers_runs=numbers_runs)
 
 
-def _read_rows(
-    rows: Iterable[Row | BadRow], records_of: Callable[[Mapping[str, Any], str], Iterable[Record]], prefix: str
-) -> Items:
+def _read_rows(rows: Iterable[Row | BadRow], make: Callable[[Mapping[str, Any], str], Record], prefix: str) -> Items:
     for row in rows:
         if isinstance(row, BadRow):
             yield row.line, row
             continue
         try:
             # Rows of ours and of other tools may be in one file.
-            if holds_turn(row.data):
-                yield row.line, Record.model_validate(row.data)
-                continue
-            for record in records_of(row.data, f"{prefix}{row.number}"):
-                yield row.line, record
+            ours = Record.model_validate(row.data) if holds_turn(row.data) else None
+            yield row.line, ours or make(row.data, f"{prefix}{row.number}")
         except (ValidationError, TurnError) as error:
             yield row.line, BadRow(row.line, explain(error), row.data)
 

@@ -463,17 +463,6 @@ class TestOpenRagEval:
         assert (second.turn.response, second.turn.status) == ("", "ok")
         assert (third.turn.status, third.turn.passages) == ("error", ())
 
-    def test_its_scores_are_read_as_turns(self, tmp_path: Path) -> None:
-        """A row becomes one record for each run in it."""
-        row = {"query_id": "q", "query": QUERY}
-        for run in (1, 2):
-            row[f"run_{run}_retrieved_passages"] = json.dumps({"[1]": PASSAGE})
-            row[f"run_{run}_generated_answer"] = json.dumps([{"text": f"Answer {run}", "citations": ["[1]"]}])
-        records = list(read_records(write_csv(tmp_path / "a.csv", [row])))
-
-        assert [(r.key, r.turn.response) for r in records] == [(("q", 1), "Answer 1 [1]"), (("q", 2), "Answer 2 [1]")]
-        assert records[0].turn.passages == (Passage(text=PASSAGE, id="[1]"),)
-
 
 class TestOurOwn:
     def test_a_table_that_only_begins_like_ours(self, tmp_path: Path) -> None:
