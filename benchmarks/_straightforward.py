@@ -21,7 +21,7 @@ from rageval_hooks.models.embedder import Embedder
 from rageval_hooks.models.embedding import Embedding, TokenVectors, keep_words, unit
 from rageval_hooks.models.nlp import Nlp
 from rageval_hooks.score import Result
-from rageval_hooks.text.passages import PassageIndex, index_passage
+from rageval_hooks.text.fact_index import PassageIndex, index_passage
 from rageval_hooks.turn import Turn
 
 __all__ = ["StraightforwardModels", "score"]

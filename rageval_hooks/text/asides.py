@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from rageval_hooks.text.limits import scan
+from rageval_hooks.text.limits import Span, scan
 from rageval_hooks.text.refusals import sentence_declines
-from rageval_hooks.text.sentences import Span
 
 _KIND: Final = r"(?:given|provided|retrieved|supplied|available|following|above|search|source|reference|relevant)"
 # "2", "1 and 3", "1, 2, and passage 3"

@@ -1,57 +1,41 @@
-"""Which part of a response cites which passages: by markers in its text, or as the framework says."""
+"""Which part of a response cites which passages: by markers in its text, or as the framework says.
+
+Markers are ``[1]``, ``[doc-id]``, ``¹``, ``[^1]``, ``【1】`` and ``Source 1``.
+"""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
 
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.narrowing import is_integer, items_or_empty, mapping_or_empty, mappings_in, text_or_empty
-from rageval_hooks.text.citation_markers import CitedKey, Names, find_markers, footnotes, may_cite, without_references
 from rageval_hooks.text.keys import KeyedSentence
-from rageval_hooks.text.sentences import Span
+from rageval_hooks.text.limits import Span, blank, scan
 from rageval_hooks.turn import Passage
 
 
-def annotations_from_blocks(content: Any) -> list[dict[str, Any]]:
-    """Return the citation annotations of a chat message for ``metadata["citations"]``.
+@dataclass(frozen=True)
+class CitedKey:
+    """A citation: its name, and the passages that the name refers to.
 
-    Args:
-        content: the message's content blocks in LangChain's form: mappings with ``text`` and ``annotations`` (or
-            ``citations`` in the form of Anthropic's API). Anything else has no annotations.
-
-    Returns:
-        The annotations, with positions in the whole text of the message.
+    Attributes:
+        name: as it is written.
+        passages: positions of the passages that it means. Several if a document was cut into several passages; none
+            for a made-up citation.
     """
-    found: list[dict[str, Any]] = []
-    offset = 0
-    for item in items_or_empty(content):
-        # A bare string is a block of text without annotations.
-        block = {"text": item} if isinstance(item, str) else mapping_or_empty(item)
-        text = block.get("text")
-        if not isinstance(text, str):
-            continue
-        found += [{**annotation, **_moved(annotation, offset, len(text))} for annotation in _annotations(block)]
-        offset += len(text)
-    return found
 
+    name: str
+    passages: tuple[int, ...] = ()
 
-def _annotations(block: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the citations of a block: LangChain's annotations, and the citations of Anthropic's API."""
-    # LangChain has annotations of other types, too.
-    annotations = mappings_in(block.get("annotations"))
-    citing = [item for item in annotations if "citation" in str(item.get("type", "citation"))]
-    return citing + mappings_in(block.get("citations"))
-
-
-def _moved(annotation: Mapping[str, Any], offset: int, length: int) -> dict[str, int]:
-    """Return an annotation's position in the message. An annotation without a position covers its block."""
-    start, end = annotation.get("start_index"), annotation.get("end_index")
-    if isinstance(start, int) and isinstance(end, int):
-        return {"start_index": offset + start, "end_index": offset + end}
-    return {"start_index": offset, "end_index": offset + length}
+    @property
+    def identity(self) -> object:
+        """Equal for two names of the same passages."""
+        return self.passages or self.name
 
 
 @dataclass(frozen=True)
@@ -107,32 +91,19 @@ def find_citations(
             fields of LangChain's citation annotations. A mapping may have several under ``citations``.
         unseen: passages that the answering model did not see. Citing one by its ``id`` is a made-up citation.
     """
-    names = Names(passages, unseen)
-    notes, definitions = footnotes(response)
+    names = _Names(passages, unseen)
+    notes, definitions = _footnotes(response)
     # Footnotes and references say what was cited, but are no sentences of the answer.
-    lost = _Spans([*definitions, (without_references(response), len(response) + 1)])
-    body = [sentence for sentence in sentences if lost.find(sentence.span[0]) is None]
+    body = blank(response, [*definitions, (_end_without_references(response), len(response))])
+    sentences = [sentence for sentence in sentences if not body[sentence.span[0]].isspace()]
     markers = _markers(response, names, notes)
-    parts = _Parts(response, body, [span for span, _ in markers])
+    parts = _Parts(body, sentences, [span for span, _ in markers])
     for span, keys in markers:
-        is_lost = lost.find(span[0]) is not None
-        cited_in = [] if is_lost else parts.at(span)
-        for key in keys:
-            parts.add(cited_in, key)
+        is_lost = body[span[0]].isspace()
+        parts.add([] if is_lost else parts.sentence_of(span), keys)
     for key, places in _given(given, response, names):
-        cited_in = list(chain.from_iterable(map(parts.overlapping, places)))
-        parts.add(cited_in, key)
+        parts.add([number for place in places for number in parts.overlapping(place)], [key])
     return Citations(parts.cited(), tuple(parts.unplaced))
-
-
-def _markers(response: str, names: Names, notes: Mapping[str, str]) -> list[tuple[Span, list[CitedKey]]]:
-    """Return the markers of a response that are citations, with what they cite."""
-    found: list[tuple[Span, list[CitedKey]]] = []
-    for marker in find_markers(response, names.is_known, numbered=names.numbered):
-        keys = names.of_marker(marker, notes)
-        if keys:
-            found.append((marker.span, keys))
-    return found
 
 
 def citation_marks(response: str, passages: Sequence[Passage]) -> list[Span]:
@@ -145,97 +116,395 @@ def citation_marks(response: str, passages: Sequence[Passage]) -> list[Span]:
         passages: the passages that it may cite.
     """
     marks: list[Span] = []
-    if may_cite(response):
-        notes, marks = footnotes(response)
-        marks += (span for span, _ in _markers(response, Names(passages), notes))
-    marks.append((without_references(response), len(response)))
+    # Most responses have no character of a marker or of a definition, and need not be searched further.
+    if _MARK.search(response) or "ource" in response:
+        notes, marks = _footnotes(response)
+        marks += (span for span, _ in _markers(response, _Names(passages), notes))
+    marks.append((_end_without_references(response), len(response)))
     return [span for span in marks if span[0] < span[1]]
 
 
-class _Spans:
-    """Disjoint spans in order, found by bisection."""
+# --------------------------------------------------------------------------- markers in a text
 
-    def __init__(self, spans: Iterable[Span]) -> None:
-        self._spans = [span for span in spans if span[0] < span[1]]
-        self._starts = [start for start, _ in self._spans]
+_SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
-    def find(self, position: int) -> int | None:
-        """Return the number of the span that a position is in."""
-        number = self.before(position)
-        if number is None or position >= self._spans[number][1]:
-            return None
-        return number
+# A character that every marker has, except "Source 1".
+_MARK: Final = re.compile(r"[\[【¹²³⁴-⁹⁰]")
+# [1], [doc-7] and the label in [1](https://…). Not the label of an image, ![1](…).
+_BRACKETS: Final = re.compile(r"(?<!!)\[(?P<body>[^\[\]\n]{1,200})\](?P<link>\()?")
+# 【1】 and 【4†source】
+_LENTICULAR: Final = re.compile(r"【(?P<number>\d{1,3})(?:†[^】\n]{0,100})?】")
+# [^1], [^note]
+_FOOTNOTE: Final = re.compile(r"\[\^(?P<label>[^\[\]\s]{1,40})\]")
+# "word¹", "sentence.²": after a word or the end of a sentence, not the exponent of a unit or variable as in "m²".
+# It begins with the digit and then looks back: few characters are such digits, which makes the search fast.
+_RAISED: Final = re.compile(
+    r"[¹²³⁴-⁹⁰](?:(?<=[^\W\d_]{3}.)|(?<=[.,;:!?…\"”’'»)\]].))[¹²³⁴-⁹⁰]{0,2}(?:, ?[¹²³⁴-⁹⁰]{1,3})*"
+)
+# Source 1, sources 1, 2 and 3
+_SOURCE: Final = re.compile(r"\b[Ss]ources? (?P<numbers>\d{1,3}(?:(?:, (?:and )?| and | & )\d{1,3})*)\b")
+# A fenced block of code, or `inline code`.
+_CODE: Final = re.compile(
+    r"^[ \t]*(?P<fence>```|~~~)(?!(?:markdown|md|te?xt)\b).*?(?:^[ \t]*(?P=fence)|\Z)|`[^`\n]+`",
+    re.MULTILINE | re.DOTALL,
+)
+# `[1]` and `[1][2]`
+_QUOTED_MARKER: Final = re.compile(r"`(?:\[[^\[\]]+\])+`")
+# The definition of a footnote or of a link: "[^1]: The report." or "[1]: https://example.com".
+_DEFINITION: Final = re.compile(
+    r"^[ \t]*(?:\[\^(?P<label>[^\[\]\s]{1,40})\]:|\[\d{1,3}\]:(?= *(?:<?https?://|\")))"
+    r"(?P<text>.*(?:\n[ \t]{2,}\S.*)*)",
+    re.MULTILINE,
+)
+# "Sources:", "## References", "**Citations**"
+_HEADING: Final = re.compile(
+    r"^[ \t]*(?:#+ *|\*\*|__)?(?:sources|references|citations|footnotes|bibliography|works cited)"
+    r"(?::?(?:\*\*|__)?:?)[ \t]*(?P<rest>.*)$",
+    re.IGNORECASE,
+)
+# An entry of a list of references: "[1] The report", "- The report", "2. The report".
+_ITEM: Final = re.compile(r"\A\s*(?:[-*•]\s*)?(?:\[\^?[^\[\]\n]{1,200}\]|【|[¹²³⁴-⁹⁰]|\d{1,3}[.):]\s|[-*•]\s)")
 
-    def before(self, position: int) -> int | None:
-        """Return the number of the last span that begins at or before a position."""
-        number = bisect_right(self._starts, position) - 1
-        return number if number >= 0 else None
+
+class _Marker(NamedTuple):
+    """What could be a citation.
+
+    Attributes:
+        start: its position.
+        end: the position behind it.
+        tokens: the cited names as written, for example ``"1"`` or ``"doc-7"``.
+        kind: ``bracket``, ``link`` (the label of a Markdown link), ``footnote``, ``raised`` or ``source``.
+    """
+
+    start: int
+    end: int
+    tokens: tuple[str, ...]
+    kind: str
+
+
+def _markers(response: str, names: _Names, notes: Mapping[str, str]) -> list[tuple[Span, list[CitedKey]]]:
+    """Return the markers of a response that are citations, in order, with what they cite."""
+    text = response
+    if "`" in text or "~~~" in text:
+        # In code, brackets are indexes. A marker that is formatted as code is a marker.
+        codes = (code for code in _CODE.finditer(text) if not _QUOTED_MARKER.fullmatch(code.group()))
+        text = blank(text, (code.span() for code in codes))
+    found = list(_possible_markers(text, names))
+    # "[Source 1]" is found as a bracket and as a source: the bracket begins first.
+    found.sort()
+    end, cited = 0, []
+    for marker in found:
+        if marker.kind == "source" and marker.start < end:
+            continue
+        end = marker.end
+        keys = names.of_marker(marker, notes)
+        if keys:
+            cited.append(((marker.start, marker.end), keys))
+    return cited
+
+
+def _possible_markers(text: str, names: _Names) -> Iterator[_Marker]:
+    for match in scan(_FOOTNOTE, text):
+        yield _Marker(*match.span(), (match["label"],), "footnote")
+    for match in scan(_LENTICULAR, text):
+        yield _Marker(*match.span(), (match["number"],), "bracket")
+    for match in scan(_BRACKETS, text):
+        body = match["body"].strip()
+        if body and not body.startswith("^"):
+            # "1, 3; doc-7". The name of a passage may contain commas.
+            tokens = [body] if names.is_known(body) else filter(None, map(str.strip, re.split(r"[,;]", body)))
+            kind = "bracket" if match["link"] is None else "link"
+            yield _Marker(match.start(), match.end("body") + 1, tuple(tokens), kind)
+    for match in scan(_RAISED, text):
+        numbers = re.findall(r"[¹²³⁴-⁹⁰]+", match.group())
+        yield _Marker(*match.span(), tuple(number.translate(_SUPERSCRIPTS) for number in numbers), "raised")
+    # "Source 1" names a passage only if the passages carry numbers.
+    for match in scan(_SOURCE, text) if names.are_numbered else ():
+        yield _Marker(*match.span(), tuple(re.findall(r"\d+", match["numbers"])), "source")
+
+
+def _footnotes(text: str) -> tuple[dict[str, str], list[Span]]:
+    """Return the definitions of footnotes and link references: texts by label, and the positions of all of them."""
+    matches = list(_DEFINITION.finditer(text))
+    texts = {match["label"]: " ".join(match["text"].split()) for match in matches if match["label"]}
+    return texts, [match.span() for match in matches]
+
+
+def _end_without_references(text: str) -> int:
+    """Return the position at which a closing list of references begins, or the text's length.
+
+    Such a list is a heading, for example "Sources:", followed only by entries. It says what was cited, but not where.
+    """
+    end = begin = len(text)
+    entries = 0
+    for line in reversed(text.splitlines(keepends=True)):
+        begin -= len(line)
+        heading = _HEADING.fullmatch(line.rstrip())
+        rest = heading["rest"].strip() if heading else ""
+        # The first entry is behind the heading, or entries follow.
+        if heading and (_ITEM.match(rest) if rest else entries):
+            end = begin
+        elif _ITEM.match(line):
+            entries += 1
+        elif line.strip():
+            break
+    return end
+
+
+# --------------------------------------------------------------------------- what a name means
+
+# "1", "12": longer numbers are years and codes.
+_SHORT_NUMBER: Final = re.compile(r"[0-9]{1,3}")
+# "1", "Source 1", "doc: 12", "ref #3"
+_NUMBER: Final = re.compile(
+    r"(?:(?:sources?|docs?|documents?|passages?|refs?|references?|contexts?)(?: ?[:#] ?| ))?(\d{1,3})", re.IGNORECASE
+)
+# "1-3", "1 – 3"
+_RANGE: Final = re.compile(r"(\d{1,3})\s?[-–—]\s?(\d{1,3})")
+# "[1900-1999]" is a period, not a hundred passages.
+_LONGEST_RANGE: Final = 50
+# "2019", "12:30", "1:02:03"
+_YEAR_OR_TIME: Final = re.compile(r"\d+|\d{1,2}(?::\d{2}){1,2}")
+# LlamaIndex's citation engine writes "Source 2:" before each passage.
+_NUMBERED_SOURCE: Final = re.compile(r"Source (\d{1,3}):\s")
+
+# A token without white space or brackets and with a letter or digit: only these can be ids.
+_ONE_TOKEN: Final = re.compile(r"(?=.*[^\W_])[^\s\[\]]{2,}")
+# What distinguishes an id from a word: "doc_7", "https://example.com", "report.pdf".
+_ID_SIGN: Final = re.compile(r"[\d_]|://|\w\.[a-z]{2,5}\Z")
+# The same where ids are made of words only: "pier-history".
+_WORDS_ID_SIGN: Final = re.compile(r"[./:#-]")
+# "https://example.com", "report.pdf", "doc_7"; not "jane@example.com".
+_SURELY_ID: Final = re.compile(r"://|_|\A[^@]*\w\.[a-z]{2,5}\Z")
+# The "doc" of "doc-12".
+_PREFIX: Final = re.compile(r"([^\W\d_]{1,100})[^\sa-zA-Z]\S{0,2000}")
+_ID_WORDS: Final = frozenset("doc document source src passage ref reference context chunk snippet node file".split())
+# A name of this length with letters and digits is rather a hash than a word.
+_LONG_NAME: Final = 8
+
+# Metadata that names the document of a passage, in LangChain, LlamaIndex and common loaders.
+_SOURCE_FIELDS: Final = ("source", "file_name", "file_path", "url", "title", "doc_id", "document_id")
+_ANNOTATION_FIELDS: Final = (
+    "id", "source", "source_id", "document_id", "doc_id", "url", "title", "document_title", "file_name",
+)  # fmt: skip
+
+
+class _Names:
+    """The meaning of tokens, for the passages of a turn.
+
+    Args:
+        passages: what may be cited.
+        unseen: passages that the answering model did not see.
+    """
+
+    def __init__(self, passages: Sequence[Passage], unseen: Sequence[Passage] = ()) -> None:
+        self._passages = passages
+        # A dict keeps the order of the positions and drops repetitions.
+        self._named: dict[str, dict[int, None]] = {}
+        self._add(passage.id for passage in passages)
+        ids = list(self._named)
+        for field in _SOURCE_FIELDS:
+            self._add(passage.metadata.get(field) for passage in passages)
+        # Without ids, a word in brackets is a word: file names and titles look like any other text.
+        self._has_ids = bool(ids)
+        self._has_word_ids = any(_WORDS_ID_SIGN.search(name) and not _ID_SIGN.search(name) for name in ids)
+        self._prefixes = _ID_WORDS.union(filter(None, map(_prefix, self._named)))
+        self._outlines = {outline for name in self._named for outline in _outlines(name)}
+        for passage in unseen:
+            # A known name without a passage is recognised as a citation, and as a made-up one.
+            if passage.id:
+                self._named.setdefault(passage.id, {})
+        self._printed: dict[int, int] = {}
+        for position, passage in enumerate(passages):
+            if match := _NUMBERED_SOURCE.match(passage.text):
+                self._printed.setdefault(int(match[1]), position)
+        self.are_numbered = bool(self._printed)
+
+    def _add(self, names: Iterable[object]) -> None:
+        """Add one name of each passage; values that are not names are ignored."""
+        for index, name in enumerate(map(text_or_empty, names)):
+            if name:
+                self._named.setdefault(name, {})[index] = None
+
+    def is_known(self, token: str) -> bool:
+        """Return True if a token is the name of a passage."""
+        return token in self._named
+
+    def of_marker(self, marker: _Marker, notes: Mapping[str, str]) -> list[CitedKey]:
+        """Return what a marker cites; nothing if it is not a citation.
+
+        Args:
+            marker: the marker.
+            notes: the texts of footnotes, by label.
+        """
+        if marker.kind == "footnote":
+            return [self._of_footnote(marker.tokens[0], notes)]
+        found: list[CitedKey] = []
+        for token in marker.tokens:
+            if marker.kind == "raised":
+                found += self._of_raised(token)
+            # The label of a link is a citation only if it is a number.
+            elif marker.kind != "link" or token.isdigit():
+                found += self._of_token(token)
+        return found
+
+    def of_annotation(self, annotation: Mapping[str, Any]) -> list[CitedKey]:
+        """Return what a framework's annotation cites; empty if it does not say."""
+        number = annotation.get("passage")
+        if is_integer(number):
+            return [self._at_place(number, str(number))]
+        # LangChain keeps the fields of the provider under "extras".
+        fields = {**mapping_or_empty(annotation.get("extras")), **annotation}
+        names = list(filter(None, map(text_or_empty, map(fields.get, _ANNOTATION_FIELDS))))
+        for name in names:
+            if name in self._named:
+                return [self._called(name, name)]
+        quoted = " ".join(text_or_empty(fields.get("cited_text")).split())
+        if quoted:
+            found = [index for index, text in enumerate(self._folded_texts) if quoted in text]
+            return [CitedKey(names[-1] if names else f"“{quoted[:60]}”", tuple(found[:1]))]
+        # A name that no passage has is a made-up citation.
+        return list(map(CitedKey, names[:1]))
+
+    def of_name(self, name: str) -> list[CitedKey]:
+        """Return what a name cites, if it is known to be a citation."""
+        return self._of_token(name.strip().strip("[]")) or [CitedKey(name)]
+
+    def _of_token(self, token: str) -> list[CitedKey]:
+        if _SHORT_NUMBER.fullmatch(token):
+            return [self._number(int(token), token)]
+        if token in self._named:
+            return [self._called(token, token)]
+        if match := _NUMBER.fullmatch(token):
+            return [self._number(int(match[1]), token)]
+        if match := _RANGE.fullmatch(token):
+            first, last = int(match[1]), int(match[2])
+            if first <= last <= first + _LONGEST_RANGE:
+                return [self._number(number, str(number)) for number in range(first, last + 1)]
+        # "[2019]" and "[12:30]" cite nothing. A token that looks like the name of a passage is a made-up citation.
+        if _YEAR_OR_TIME.fullmatch(token) or not (self._has_ids and self._looks_like_id(token)):
+            return []
+        return [CitedKey(token)]
+
+    def _looks_like_id(self, token: str) -> bool:
+        if not _ONE_TOKEN.fullmatch(token):
+            return False
+        if not _ID_SIGN.search(token):
+            return self._has_word_ids and _WORDS_ID_SIGN.search(token) is not None
+        if _SURELY_ID.search(token) or _prefix(token) in self._prefixes:
+            return True
+        return not self._outlines.isdisjoint(_outlines(token))
+
+    def _number(self, number: int, name: str) -> CitedKey:
+        """Return the passage of a number: by its printed number, else by its id, else by its place from 1."""
+        # "Source 2:" was printed in the prompt before the passage, so the model knew it by that number.
+        if self._printed:
+            return CitedKey(name, (self._printed[number],) if number in self._printed else ())
+        return self._called(name, name) if name in self._named else self._at_place(number, name)
+
+    def _called(self, name: str, written: str) -> CitedKey:
+        return CitedKey(written, tuple(self._named[name]))
+
+    def _at_place(self, number: int, name: str) -> CitedKey:
+        return CitedKey(name, (number - 1,) if 0 < number <= len(self._passages) else ())
+
+    @cached_property
+    def _folded_texts(self) -> list[str]:
+        """The passages with single spaces. Kept, since a response may have many quotations."""
+        return [" ".join(passage.text.split()) for passage in self._passages]
+
+    def _of_footnote(self, label: str, notes: Mapping[str, str]) -> CitedKey:
+        text = notes.get(label, "").strip().strip("[]<>")
+        for name in (text, label):
+            if name in self._named and not name.isdigit():
+                return self._called(name, label)
+        # A footnote without a definition: "[^2]" means the second passage.
+        is_number = label.isascii() and label.isdigit()
+        return self._number(int(label), label) if is_number else CitedKey(label)
+
+    def _of_raised(self, number: str) -> list[CitedKey]:
+        whole = self._number(int(number), number)
+        if whole.passages or len(number) == 1:
+            return [whole]
+        # There is no passage 12, so "¹²" means the passages 1 and 2.
+        digits = [self._number(int(digit), digit) for digit in number]
+        return digits if all(key.passages for key in digits) else [whole]
+
+
+def _prefix(name: str) -> str:
+    """Return the letters that a name begins with: "doc" of "doc-12"; empty for a title."""
+    found = _PREFIX.fullmatch(name)
+    return found[1].casefold() if found else ""
+
+
+def _outlines(name: str) -> Iterator[str]:
+    """Yield a name with other letters and digits: "aaa-9" for "doc-12", and "xxxxxxxx" for long names with both."""
+    if not any(map(str.isdigit, name)):
+        return
+    yield re.sub(r"\d+", "9", re.sub("[a-z]", "a", re.sub("[A-Z]", "A", name)))
+    if len(name) >= _LONG_NAME and any(map(str.isalpha, name)):
+        yield re.sub(r"[^\W_]", "x", name)
+
+
+# --------------------------------------------------------------------------- which sentence cites
 
 
 class _Parts:
     """The sentences of a response, and what each cites.
 
     Args:
-        response: the response.
+        body: the response, with spaces for lists of references.
         sentences: its sentences.
         markers: the positions of its citation markers.
     """
 
-    def __init__(self, response: str, sentences: Sequence[KeyedSentence], markers: Sequence[Span]) -> None:
-        self._response = response
+    def __init__(self, body: str, sentences: Sequence[KeyedSentence], markers: Sequence[Span]) -> None:
         self._sentences = sentences
-        self._spans = _Spans(sentence.span for sentence in sentences)
+        self._starts = [sentence.span[0] for sentence in sentences]
         self._keys: list[dict[object, CitedKey]] = [{} for _ in sentences]
-        self._words = words = _blanked(response, markers)
-        self._subject_lines = _Spans(_subject_lines(response, words))
+        self._words = words = blank(body, markers)
         # The position of the first letter or digit outside of markers; None for a sentence of markers only.
-        self._begins = [_first_word(words, sentence.span) for sentence in sentences]
+        self._begins = [
+            next((at for at in range(*sentence.span) if words[at].isalnum()), None) for sentence in sentences
+        ]
+        lines = words.splitlines(keepends=True)
+        self._line_starts = [*accumulate(map(len, lines), initial=0)]
+        # A line of prose has a capital, or begins with a marker: "[1] says apples are blue. [2] says pears are red."
+        opened = zip(lines, self._line_starts, strict=False)
+        self._is_prose = [line != line.lower() or body[start : start + 1] != line[:1] for line, start in opened]
         # Citations that do not say which sentence they are for.
         self.unplaced: list[str] = []
 
-    def add(self, numbers: Sequence[int], key: CitedKey) -> None:
-        """Add a citation to the sentences with some numbers; without a number it is unplaced."""
-        for number in numbers:
-            # The first name of the same passages is kept.
-            self._keys[number].setdefault(key.identity, key)
-        if not numbers:
-            self.unplaced.append(key.name)
+    def add(self, numbers: Sequence[int], keys: Iterable[CitedKey]) -> None:
+        """Add citations to the sentences with some numbers; without a number they are unplaced."""
+        for key in keys:
+            for number in numbers:
+                # The first name of the same passages is kept.
+                self._keys[number].setdefault(key.identity, key)
+            if not numbers:
+                self.unplaced.append(key.name)
 
-    def at(self, marker: Span) -> list[int]:
-        """Return which sentence a marker belongs to; empty without a sentence before it."""
-        number = self._spans.before(marker[0])
-        if number is None:
-            return []
-        is_inside = self._spans.find(marker[0]) is not None
-        if is_inside and self._belongs_before(marker, number):
-            number -= 1
-        return [number]
-
-    def _belongs_before(self, marker: Span, number: int) -> bool:
-        """Return True if a marker leads its sentence, and the sentence before is in the same line."""
-        if number == 0 or not self._leads(marker, self._begins[number]):
-            return False
+    def sentence_of(self, marker: Span) -> list[int]:
+        """Return the number of the sentence that a marker belongs to; empty without a sentence before it."""
+        number = bisect_right(self._starts, marker[0]) - 1
+        if number <= 0 or marker[0] >= self._sentences[number].span[1]:
+            return [number] if number >= 0 else []
+        begin = self._begins[number]
+        is_leading = begin is None or (marker[0] < begin and not self._is_subject(marker, begin))
         end_before = self._sentences[number - 1].span[1]
-        return "\n" not in self._response[end_before : marker[0]]
-
-    def _leads(self, marker: Span, begin: int | None) -> bool:
-        """Return True if a marker is before the first word of its sentence, and not its subject."""
-        # A sentence of markers only has no first word.
-        if begin is None:
-            return True
-        return marker[0] < begin and not self._is_subject(marker, begin)
+        # A marker that leads its sentence belongs to the sentence before, if that is in the same line.
+        return [number - 1 if is_leading and "\n" not in self._words[end_before : marker[0]] else number]
 
     def _is_subject(self, marker: Span, begin: int) -> bool:
         """Return True if a marker is the subject of its sentence, as in "[2] says"."""
-        between = self._words[marker[1] : begin]
-        in_lower_case = self._words[begin].islower() and not between.strip()
-        return in_lower_case and self._subject_lines.find(marker[0]) is not None
+        if not self._words[begin].islower() or self._words[marker[1] : begin].strip():
+            return False
+        return self._is_prose[bisect_right(self._line_starts, marker[0]) - 1]
 
-    def overlapping(self, place: Span) -> Iterable[int]:
-        """Return which sentences a piece of the response touches."""
+    def overlapping(self, place: Span) -> Iterator[int]:
+        """Yield the numbers of the sentences that a piece of the response touches."""
         # Before the first sentence, the search begins with it.
-        first = self._spans.before(place[0]) or 0
-        for number in range(first, len(self._sentences)):
+        for number in range(max(0, bisect_right(self._starts, place[0]) - 1), len(self._sentences)):
             start, end = self._sentences[number].span
             if start >= place[1]:
                 break
@@ -244,78 +513,67 @@ class _Parts:
 
     def cited(self) -> tuple[CitedPart, ...]:
         """Return the sentences that have other words than their markers."""
-        return tuple(
-            CitedPart(sentence, tuple(keys.values()))
-            for sentence, keys, begin in zip(self._sentences, self._keys, self._begins, strict=True)
-            if begin is not None
-        )
+        parts = zip(self._sentences, self._keys, self._begins, strict=True)
+        return tuple(CitedPart(sentence, tuple(keys.values())) for sentence, keys, begin in parts if begin is not None)
 
 
-def _first_word(words: str, span: Span) -> int | None:
-    """Return the position of the first letter or digit of a span; None if it has none."""
-    return next((at for at in range(*span) if words[at].isalnum()), None)
+# --------------------------------------------------------------------------- what frameworks say
 
 
-def _subject_lines(response: str, words: str) -> Iterator[Span]:
-    """Yield the lines in which a marker before a lower-case word is a subject: with a capital, or a marker first."""
-    start = 0
-    for line in response.split("\n"):
-        first, end = start + len(line) - len(line.lstrip()), start + len(line)
-        if any(map(str.isupper, words[start:end])) or words[first:end][:1] == " ":
-            yield start, end
-        start = end + 1
+def annotations_from_blocks(content: Any) -> list[dict[str, Any]]:
+    """Return the citation annotations of a chat message for ``metadata["citations"]``.
+
+    Args:
+        content: the message's content blocks in LangChain's form: mappings with ``text`` and ``annotations`` (or
+            ``citations`` in the form of Anthropic's API). Anything else has no annotations.
+
+    Returns:
+        The annotations, with positions in the whole text of the message.
+    """
+    found: list[dict[str, Any]] = []
+    offset = 0
+    for item in items_or_empty(content):
+        # A bare string is a block of text without annotations.
+        block = {"text": item} if isinstance(item, str) else mapping_or_empty(item)
+        text = block.get("text")
+        if not isinstance(text, str):
+            continue
+        # LangChain has annotations of other types, too.
+        annotations = mappings_in(block.get("annotations"))
+        citing = [item for item in annotations if "citation" in str(item.get("type", "citation"))]
+        for annotation in citing + mappings_in(block.get("citations")):
+            start, end = annotation.get("start_index"), annotation.get("end_index")
+            if not isinstance(start, int) or not isinstance(end, int):
+                # An annotation without a position covers its block.
+                start, end = 0, len(text)
+            found.append({**annotation, "start_index": offset + start, "end_index": offset + end})
+        offset += len(text)
+    return found
 
 
-def _blanked(text: str, spans: Iterable[Span]) -> str:
-    """Return a text with spaces in place of some spans."""
-    pieces, position = [], 0
-    for start, end in spans:
-        # Spans may overlap, and one may be inside another.
-        if end > position:
-            pieces += [text[position:start], " " * (end - max(start, position))]
-            position = end
-    return "".join([*pieces, text[position:]])
-
-
-def _given(given: Any, response: str, names: Names) -> Iterator[tuple[CitedKey, list[Span]]]:
+def _given(given: Any, response: str, names: _Names) -> Iterator[tuple[CitedKey, list[Span]]]:
     """Yield what a framework says is cited, and where in the response. Values of unknown types are ignored."""
     for item in items_or_empty(given):
         # A bare name says what is cited, but not where.
-        entry = {"citations": [item]} if isinstance(item, str) else item
-        if isinstance(entry, Mapping):
-            yield from _of_mapping(entry, response, names)
-
-
-def _of_mapping(item: Mapping[str, Any], response: str, names: Names) -> Iterator[tuple[CitedKey, list[Span]]]:
-    """Yield what one mapping says: one citation, or several for the same place under ``citations``."""
-    places = _places(item, response)
-    several = item.get("citations")
-    if not isinstance(several, (list, tuple)):
-        several = [item]
-    for one in several:
-        own = _places(mapping_or_empty(one), response)
-        for key in _keys_of(one, names):
-            yield key, own or places
-
-
-def _keys_of(citation: object, names: Names) -> list[CitedKey]:
-    """Return what one citation of a framework names: in a mapping, by a name, or by a number."""
-    if isinstance(citation, Mapping):
-        return names.of_annotation(citation)
-    if isinstance(citation, str) or is_integer(citation):
-        return names.of_name(str(citation))
-    return []
+        entry = {"citations": [item]} if isinstance(item, str) else mapping_or_empty(item)
+        places = _places(entry, response)
+        several = entry.get("citations")
+        for one in several if isinstance(several, (list, tuple)) else [entry]:
+            keys: list[CitedKey] = []
+            if isinstance(one, Mapping):
+                keys = names.of_annotation(one)
+            elif isinstance(one, str) or is_integer(one):
+                keys = names.of_name(str(one))
+            for key in keys:
+                yield key, _places(mapping_or_empty(one), response) or places
 
 
 def _places(item: Mapping[str, Any], response: str) -> list[Span]:
     """Return where in the response a citation is: by its positions, else by its text."""
     start = item.get("start_index", item.get("start"))
     end = item.get("end_index", item.get("end"))
-    has_position = isinstance(start, int) and isinstance(end, int)
-    if has_position and 0 <= start < end <= len(response):
+    if isinstance(start, int) and isinstance(end, int) and 0 <= start < end <= len(response):
         return [(start, end)]
     text = text_or_empty(item.get("text")).strip()
-    if not text or text not in response:
-        return []
-    position = response.index(text)
-    return [(position, position + len(text))]
+    position = response.find(text) if text else -1
+    return [(position, position + len(text))] if position >= 0 else []

@@ -6,11 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rageval_hooks.text.limits import scan_at
-from rageval_hooks.text.numerals import ORDINALS
-from rageval_hooks.text.sentences import Span
-from rageval_hooks.text.word_list import MONTH_NUMBER, MONTH_START, MONTHS
-from rageval_hooks.text.words import Blocked, Words, words_of
+from rageval_hooks.text.limits import Span, scan_at
+from rageval_hooks.text.numerals import MONTH_NUMBER, MONTH_START, MONTHS, ORDINALS
+from rageval_hooks.text.words import Blocked, words_of
 
 Date = tuple[int | None, int, int | None]  # year, month, day
 
@@ -22,42 +20,42 @@ _MONTH: Final = (
 )
 # The names of months in German, French, Spanish, Italian, Portuguese and Dutch, where they are not the English ones.
 _OTHER_MONTHS: Final = (
-    "januar janvier enero gennaio janeiro januari",
-    "februar février febrero febbraio fevereiro februari",
-    "märz mars marzo março maart",
-    "april avril abril aprile",
-    "mai mayo maggio maio mei",
-    "juni juin junio giugno junho",
-    "juli juillet julio luglio julho",
-    "august août agosto augustus",
-    "september septembre septiembre settembre setembro",
-    "oktober octobre octubre ottobre outubro",
-    "november novembre noviembre novembro",
-    "dezember décembre diciembre dicembre dezembro",
+    "januar janvier enero gennaio janeiro januari; februar février febrero febbraio fevereiro februari; "
+    "märz mars marzo março maart; april avril abril aprile; mai mayo maggio maio mei; juni juin junio giugno junho; "
+    "juli juillet julio luglio julho; august août agosto augustus; september septembre septiembre settembre setembro; "
+    "oktober octobre octubre ottobre outubro; november novembre noviembre novembro; "
+    "dezember décembre diciembre dicembre dezembro"
 )
 _OTHER_MONTH_NUMBER: Final[Mapping[str, int]] = {
-    name: number for number, names in enumerate(_OTHER_MONTHS, 1) for name in names.split()
+    name: number for number, names in enumerate(_OTHER_MONTHS.split(";"), 1) for name in names.split()
 }
 # "März" in "5. März"; "5" and "th" in "5th"; "2019", and not the beginning of "20190"
 _OTHER_MONTH: Final = rf"(?P<month>(?i:{'|'.join(_OTHER_MONTH_NUMBER)}))(?![^\W_])"
 _DAY: Final = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
 _YEAR: Final = r"(?P<year>[12]\d{3})(?!\d)"
-# In order: 2019-03-05; 2019年3月5日.
-_DATES_IN_DIGITS: Final = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"(?<!\d)(?P<year>[12]\d{3})[-/.](?P<month>[01]?\d)[-/.](?P<day>[0-3]?\d)(?!\d)",
-        r"(?<!\d)(?P<year>[12]\d{3})\s?[年년]\s?(?P<month>[01]?\d)\s?[月월](?:\s?(?P<day>[0-3]?\d)\s?[日일])?",
-    )
+# The notations, each with whether it begins with a month; else it begins with a digit.
+_NOTATIONS: Final[tuple[tuple[re.Pattern[str], bool], ...]] = (
+    # 2019-03-05
+    (re.compile(r"(?<!\d)(?P<year>[12]\d{3})[-/.](?P<month>[01]?\d)[-/.](?P<day>[0-3]?\d)(?!\d)"), False),
+    # 2019年3月5日
+    (
+        re.compile(
+            r"(?<!\d)(?P<year>[12]\d{3})\s?[年년]\s?(?P<month>[01]?\d)\s?[月월](?:\s?(?P<day>[0-3]?\d)\s?[日일])?"
+        ),
+        False,
+    ),
+    # 5. März 2019, 1er mars, 5 de marzo de 2019, 1º gennaio 2001
+    (
+        re.compile(rf"(?<!\d)(?P<day>[0-3]?\d)(?:\.|er|º)? (?:de )?{_OTHER_MONTH}(?:(?: de)? {_YEAR})?"),
+        False,
+    ),
+    # March 5, 2019
+    (re.compile(rf"(?<![A-Za-z]){_MONTH} {_DAY}(?!\d|\.\d|,\d{{3}}(?!\d))(?:,? {_YEAR})?"), True),
+    # 5 March 2019
+    (re.compile(rf"(?<!\d){_DAY}(?: of)? {_MONTH}(?:,? {_YEAR})?"), False),
+    # March 2019
+    (re.compile(rf"(?<![A-Za-z]){_MONTH},? {_YEAR}"), True),
 )
-# March 5, 2019
-_MONTH_AND_DAY: Final = re.compile(rf"(?<![A-Za-z]){_MONTH} {_DAY}(?!\d|\.\d|,\d{{3}}(?!\d))(?:,? {_YEAR})?")
-# 5 March 2019
-_DAY_AND_MONTH: Final = re.compile(rf"(?<!\d){_DAY}(?: of)? {_MONTH}(?:,? {_YEAR})?")
-# March 2019
-_MONTH_AND_YEAR: Final = re.compile(rf"(?<![A-Za-z]){_MONTH},? {_YEAR}")
-# 5. März 2019, 1er mars, 5 de marzo de 2019, 1º gennaio 2001
-_OTHER_DATE: Final = re.compile(rf"(?<!\d)(?P<day>[0-3]?\d)(?:\.|er|º)? (?:de )?{_OTHER_MONTH}(?:(?: de)? {_YEAR})?")
 _ORDINAL_DAYS: Final[Mapping[str, int]] = {
     **ORDINALS,
     **{f"twenty-{word}": 20 + day for word, day in ORDINALS.items() if day < 10},
@@ -94,52 +92,28 @@ _SLASH_DATE: Final = re.compile(r"(?<!\d)([0-3]?\d)[/.]([0-3]?\d)[/.]([12]\d{3})
 
 def find_dates(text: str) -> Iterator[tuple[int, int, Date]]:
     """Yield the dates of a text as (start, end, date), notation by notation. Overlapping matches are yielded once."""
-    taken: list[Span] = []
-    found_words = words_of(text)
-    digits = found_words.first_digits
+    digits = words_of(text).first_digits
     # Every date has a number.
     if not digits:
         return
-    months = _month_starts(text, found_words)
-    places = (
-        *((pattern, digits) for pattern in (*_DATES_IN_DIGITS, _OTHER_DATE)),
-        (_MONTH_AND_DAY, months),
-        (_DAY_AND_MONTH, digits),
-        (_MONTH_AND_YEAR, months),
-    )
-    for pattern, positions in places:
+    months = _month_starts(text)
+    taken: list[Span] = []
+    for pattern, begins_with_month in _NOTATIONS:
         blocked = Blocked(taken)
-        for found in scan_at(pattern, text, positions):
-            start, end = found.span()
-            date = _date_of(found.groupdict())
-            if date is not None and not blocked.hits(start, end):
-                taken.append((start, end))
-                yield start, end, date
+        for found in scan_at(pattern, text, months if begins_with_month else digits):
+            parts = found.groupdict()
+            name = parts["month"].casefold()
+            # Short forms are English.
+            month = int(name) if name.isdigit() else _OTHER_MONTH_NUMBER.get(name) or MONTH_NUMBER[name[:3]]
+            day, year = parts.get("day"), parts.get("year")
+            if _is_valid(month, int(day or 1)) and not blocked.hits(*found.span()):
+                taken.append(found.span())
+                yield *found.span(), (int(year) if year else None, month, int(day) if day else None)
 
 
-def _month_starts(text: str, found: Words) -> list[int]:
+def _month_starts(text: str) -> list[int]:
     """Return the positions where the name of a month may begin."""
-    return [month.start() for span in found.maybe_months for month in MONTH_START.finditer(text, *span)]
-
-
-def _date_of(parts: Mapping[str, str | None]) -> Date | None:
-    """Return the date in the groups of a match; None if there is no such month or day."""
-    month = parts["month"] or ""
-    number = int(month) if month.isdigit() else _month_of(month.casefold())
-    day, year = _integer(parts.get("day")), _integer(parts.get("year"))
-    if not _is_valid(number, 1 if day is None else day):
-        return None
-    return year, number, day
-
-
-def _month_of(name: str) -> int:
-    """Return the number of a month by its name in any of the languages; short forms are English."""
-    return _OTHER_MONTH_NUMBER.get(name) or MONTH_NUMBER[name[:3]]
-
-
-def _integer(digits: str | None) -> int | None:
-    """Return the number in the group of a match; None if the group did not take part."""
-    return int(digits) if digits else None
+    return [month.start() for span in words_of(text).maybe_months for month in MONTH_START.finditer(text, *span)]
 
 
 def _is_valid(month: int, day: int) -> bool:
@@ -149,13 +123,12 @@ def _is_valid(month: int, day: int) -> bool:
 def find_ambiguous_dates(text: str) -> Iterator[tuple[int, int, tuple[Date, ...]]]:
     """Yield dates with two readings: ``3/4/2020`` can be March 4 or April 3."""
     digits = words_of(text).first_digits
-    matches = scan_at(_SLASH_DATE, text, digits) if digits else ()
-    for found in matches:
-        one, two, year = (int(group) for group in found.groups())
+    for found in scan_at(_SLASH_DATE, text, digits) if digits else ():
+        one, two, year = map(int, found.groups())
         orders = {(one, two), (two, one)}
         readings = tuple((year, month, day) for month, day in orders if _is_valid(month, day))
         if readings:
-            yield found.start(), found.end(), readings
+            yield *found.span(), readings
 
 
 def loose_dates(text: str) -> set[Date]:
@@ -165,44 +138,27 @@ def loose_dates(text: str) -> set[Date]:
     alone.
     """
     dates: set[Date] = set()
-    for found in scan_at(_LOOSE_MONTH, text, _month_starts(text, words_of(text))):
+    for found in scan_at(_LOOSE_MONTH, text, _month_starts(text)):
+        start, end = found.span()
+        before = _DAYS_BEFORE.search(text[max(0, start - _WINDOW) : start])
+        # "5 March 7" has one day: what follows the month then is not its day.
+        after = (_ONLY_YEAR if before else _DAYS_BEHIND).match(text, end, end + _WINDOW)
+        parts = {**(after.groupdict() if after else {}), **(before.groupdict() if before else {})}
+        year = int(parts["year"]) if parts.get("year") else None
         month = MONTH_NUMBER[found.group()[:3].casefold()]
-        days, year = _days_and_year(text, *found.span())
+        names = _DAY_NAME.findall(parts.get("days") or "")
+        numbers = [int(name) if name.isdigit() else _ORDINAL_DAYS.get(name.casefold(), 0) for name in names]
+        days = [day for day in numbers if _is_valid(month, day)]
         dates.update((year, month, day) for day in days)
-        if not days and (year is not None or _is_month_name(found)):
+        # A short form such as "mar" may be a part of something else.
+        name = found["full"] or ""
+        is_month = name[:1].isupper() or (name and name.casefold() not in _ALSO_VERBS)
+        if not days and (year is not None or is_month):
             dates.add((year, month, None))
     return dates
-
-
-def _days_and_year(text: str, start: int, end: int) -> tuple[list[int], int | None]:
-    """Return the days before or after a month at a position, and the year after it."""
-    before = _DAYS_BEFORE.search(text[max(0, start - _WINDOW) : start])
-    # "5 March 7" has one day: what follows the month then is not its day.
-    pattern = _ONLY_YEAR if before else _DAYS_BEHIND
-    after = pattern.match(text, end, end + _WINDOW)
-    groups = _groups(after) | _groups(before)
-    names = _DAY_NAME.findall(groups.get("days") or "")
-    days = [day for day in map(_day_number, names) if _is_valid(1, day)]
-    return days, _integer(groups.get("year"))
-
-
-def _groups(found: re.Match[str] | None) -> dict[str, str | None]:
-    return {} if found is None else found.groupdict()
 
 
 def month_number(text: str) -> int | None:
     """Return the number of a month if the text is its name only, for example "May" or "Sept."; otherwise None."""
     found = _LOOSE_MONTH.fullmatch(text.strip())
     return MONTH_NUMBER[found.group()[:3].casefold()] if found else None
-
-
-def _is_month_name(found: re.Match[str]) -> bool:
-    name: str | None = found["full"]
-    # A short form such as "mar" may be a part of something else.
-    if name is None:
-        return False
-    return name[0].isupper() or name.casefold() not in _ALSO_VERBS
-
-
-def _day_number(name: str) -> int:
-    return int(name) if name.isdigit() else _ORDINAL_DAYS.get(name.casefold(), 0)

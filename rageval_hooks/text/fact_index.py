@@ -1,36 +1,33 @@
-"""The facts that a text can support, for look-up, and which facts of a response other texts state too."""
+"""What a passage has, for look-up: its words by chunk, and the facts that it supports."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
-from functools import lru_cache
 from itertools import chain, product
 from typing import Any, Final
 
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates, loose_dates, month_number
 from rageval_hooks.text.facts import DECADE, TITLES, Fact, code_key, find_codes, find_values
-from rageval_hooks.text.limits import PIECE_CHARACTERS
 from rageval_hooks.text.numbers import find_numbers, is_ordinal, measure_key, numbers_apart, supported_numbers
-from rageval_hooks.text.numerals import is_decimal
-from rageval_hooks.text.word_list import MONTHS
-from rageval_hooks.text.words import STOP_WORDS, Blocked, Kind, Words, fold, stem, words_of
+from rageval_hooks.text.numerals import MONTHS, is_decimal
+from rageval_hooks.text.words import STOP_WORDS, Words, fold, stem, words_of
+
+CHUNK_WORDS: Final = 100
+"""Words per chunk. A window is two neighbouring chunks, so that windows overlap by half."""
+
+MAX_CHUNKS: Final = 200
+"""Maximum number of chunks. A passage of more than 20,000 words gets longer chunks, so that the work stays linear."""
 
 ANY: Final = 0
 """In the dates of an index: any year, or any day."""
 
-LONGEST_ACRONYM: Final = 6
-"""Letters of the longest acronym that is compared with initials."""
-
-_TEXTS_KEPT: Final = 128
-"""Texts of usual length whose initials are kept: those of a few turns."""
-
+_LONGEST_ACRONYM: Final = 6
+# The characters that may be between two words of a name.
 _LINKING: Final = frozenset(" \u00a0\n-&\"'“”‘’")
-"""The characters that may be between two words of a name."""
-
 _MOST_LINKING: Final = 3
 _LINKING_WORDS: Final = frozenset(
     "of the de la le du des del della di da dos van von der den ter bin ibn al el y e & "
@@ -38,272 +35,194 @@ _LINKING_WORDS: Final = frozenset(
 )
 
 
-# Without slots, which would leave no place for the cached property.
-@dataclass(frozen=True)
+@dataclass(frozen=True)  # without slots, which would leave no place for the cached property
 class FactIndex:
-    """The facts of a passage, for look-up. They depend on the passage only, so they can be cached."""
+    """The facts of a text, or of several together, for look-up.
 
-    numbers: frozenset[str]
-    bare_numbers: frozenset[str]
-    """The numbers that occur without a known unit."""
-    measures: frozenset[str]
-    """The numbers with their units, as :func:`~rageval_hooks.text.numbers.measure_key` writes them."""
-    dates: frozenset[Date]
-    """Every date, also with :data:`ANY` in place of its year, its day, and both."""
-    codes: frozenset[str]
-    keys: frozenset[str]
-    """The words, the months of dates, and ordinals as ``3th``."""
-    acronyms: frozenset[str]
-    texts: tuple[str, ...]
-    """The texts, for what few responses need: initials, and entities without words."""
+    Attributes:
+        numbers: the numbers that it supports.
+        bare_numbers: those that occur without a known unit.
+        measures: the numbers with their units, as :func:`~rageval_hooks.text.numbers.measure_key` writes them.
+        dates: every date, also with :data:`ANY` in place of its year, its day, and both.
+        codes: the codes.
+        keys: the words, the months of dates, and ordinals as ``3th``.
+        acronyms: the acronyms, in lower case and without dots.
+        text: the text, for what few responses need; empty for several texts.
+        parts: the indexes of the texts; empty for one text.
+    """
+
+    numbers: frozenset[str] = frozenset()
+    bare_numbers: frozenset[str] = frozenset()
+    measures: frozenset[str] = frozenset()
+    dates: frozenset[Date] = frozenset()
+    codes: frozenset[str] = frozenset()
+    keys: frozenset[str] = frozenset()
+    acronyms: frozenset[str] = frozenset()
+    text: str = ""
+    parts: tuple[FactIndex, ...] = ()
 
     @property
     def sets(self) -> tuple[frozenset[Any], ...]:
-        """All fields except the texts."""
+        """The sets, in the order of the fields."""
         numbers = (self.numbers, self.bare_numbers, self.measures)
         return (*numbers, self.dates, self.codes, self.keys, self.acronyms)
 
     @cached_property
     def initials(self) -> frozenset[str]:
-        """The initials of names, for which an acronym may stand. They are found when the first acronym asks for them.
-
-        Found once, since a response may have as many acronyms as there are passages.
-        """
-        return _union(map(_initials_of, self.texts))
+        """The initials of names, for which an acronym may stand; found when the first acronym asks for them."""
+        return frozenset().union(*(part.initials for part in self.parts)) if self.parts else _initials(self.text)
 
 
-_NOTHING: Final[frozenset[Any]] = frozenset()
-_EMPTY: Final = FactIndex(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, ())
+@dataclass(frozen=True, slots=True)
+class PassageIndex:
+    """The words of each chunk of a passage, and its facts. It depends on the text only, so it can be cached."""
+
+    chunk_starts: tuple[int, ...]
+    chunks: tuple[frozenset[str], ...]
+    facts: FactIndex
+
+    @property
+    def size(self) -> int:
+        """Approximate memory in bytes."""
+        return 2000 + 130 * sum(map(len, (*self.chunks, *self.facts.sets)))
+
+
+def index_passage(text: str) -> PassageIndex:
+    """Split a passage into chunks and collect the keys of each, and its facts."""
+    found = words_of(text)
+    size = max(CHUNK_WORDS, -(-len(found) // MAX_CHUNKS))
+    cuts = range(0, len(found), size)
+    return PassageIndex(
+        chunk_starts=tuple(found.starts[i] for i in cuts),
+        chunks=tuple(frozenset(found.keys[i : i + size]) for i in cuts),
+        facts=index_facts(text),
+    )
 
 
 def index_facts(text: str) -> FactIndex:
-    """Collect what a passage can support, in the forms in which facts are looked up."""
-    found = words_of(text)
-    dates = _all_dates(text)
-    numbers = supported_numbers(text)
-    keys = set(found.keys)
-    keys.update(month_key(month) for _, month, _ in dates)
-    keys.update(map(ordinal_key, numbers.ordinals))
+    """Collect what a text supports, in the forms in which facts are looked up."""
+    found, numbers = words_of(text), supported_numbers(text)
+    dates = loose_dates(text)
+    dates.update(date for _, _, date in find_dates(text))
+    dates.update(chain.from_iterable(readings for _, _, readings in find_ambiguous_dates(text)))
+    keys = {*found.keys, *map(_ordinal_key, numbers.ordinals)}
+    keys.update(_month_key(month) for _, month, _ in dates)
     codes = {code_key(code.group()) for code in find_codes(text)}
-    codes.update(_spaced_codes(text, found))
+    acronyms = set()
+    for place, kind in enumerate(found.kinds):
+        if kind == "acronym":
+            acronyms.add(_acronym_letters(text[found.starts[place] : found.ends[place]]))
+        # "GPT 4" is a code too.
+        elif kind == "number" and place and found.kinds[place - 1] in ("word", "acronym"):
+            before, is_near = found.starts[place - 1], found.starts[place] - found.ends[place - 1] <= 1
+            codes.update([code_key(text[before : found.ends[place]])] if is_near else [])
     return FactIndex(
         numbers=frozenset(numbers.values),
         bare_numbers=frozenset(numbers.bare),
         measures=frozenset(numbers.measures),
-        dates=frozenset(form for date in dates for form in _date_forms(date)),
+        # With these forms, a look-up need not go through all dates.
+        dates=frozenset(
+            form
+            for year, month, day in dates
+            for form in ((year, month, day), (ANY, month, day), (year, month, ANY), (ANY, month, ANY))
+        ),
         codes=frozenset(codes),
         keys=frozenset(keys),
-        acronyms=frozenset(_acronyms(text, found)),
-        texts=(text,),
+        acronyms=frozenset(acronyms),
+        text=text,
     )
 
 
 def merge_indexes(indexes: Iterable[FactIndex]) -> FactIndex:
     """Return what several passages state together."""
-    parts = list(indexes)
+    parts = tuple(indexes)
     # Copies of large sets take time, and most turns of some applications have one passage.
     if len(parts) == 1:
         return parts[0]
-    # The sets of the parts, field by field.
-    columns = zip(_EMPTY.sets, *(part.sets for part in parts), strict=True)
-    numbers, bare, measures, dates, codes, keys, acronyms = map(_union, columns)
-    texts = tuple(chain.from_iterable(part.texts for part in parts))
-    return FactIndex(numbers, bare, measures, dates, codes, keys, acronyms, texts)
+    columns = zip(FactIndex().sets, *(part.sets for part in parts), strict=True)
+    numbers, bare, measures, dates, codes, keys, acronyms = (frozenset().union(*column) for column in columns)
+    return FactIndex(numbers, bare, measures, dates, codes, keys, acronyms, parts=parts)
 
 
-def _union(sets: Iterable[frozenset[Any]]) -> frozenset[Any]:
-    return frozenset().union(*sets)
-
-
-def _all_dates(text: str) -> set[Date]:
-    dates = loose_dates(text)
-    dates.update(date for _, _, date in find_dates(text))
-    for _, _, readings in find_ambiguous_dates(text):
-        dates.update(readings)
-    return dates
-
-
-def _date_forms(date: Date) -> tuple[Date, ...]:
-    """Return the date, and what else it is found by. With this, a look-up need not go through all dates."""
-    year, month, day = date
-    return date, (ANY, month, day), (year, month, ANY), (ANY, month, ANY)
-
-
-def month_key(month: int) -> str:
-    """Return the key of a month's name."""
+def _month_key(month: int) -> str:
     return stem(MONTHS[month - 1].casefold())
 
 
-def ordinal_key(number: str) -> str:
+def _ordinal_key(number: str) -> str:
     """Return the key that "first" and "1st" have in common."""
     return f"{number}th"
 
 
-def acronym_letters(raw: str) -> str:
+def _acronym_letters(raw: str) -> str:
     """Return the letters of an acronym: "us" for "U.S."."""
     return raw.replace(".", "").casefold()
 
 
-def _acronyms(text: str, words: Words) -> Iterator[str]:
-    # Most texts have none.
-    if "acronym" not in words.kinds:
-        return
-    for start, end, kind in zip(words.starts, words.ends, words.kinds, strict=True):
-        if kind == "acronym":
-            yield acronym_letters(text[start:end])
+def _initials(text: str) -> frozenset[str]:
+    """Return the initials of the names that a text may hold: words with capitals, with function words between them.
 
-
-def _spaced_codes(text: str, words: Words) -> Iterator[str]:
-    """Yield "GPT 4" as a code too."""
-    numbers = (place for place, kind in enumerate(words.kinds) if kind == "number" and place > 0)
-    for place in numbers:
-        is_adjacent = words.starts[place] - words.ends[place - 1] <= 1
-        if is_adjacent and words.kinds[place - 1] in ("word", "acronym"):
-            yield code_key(text[words.starts[place - 1] : words.ends[place]])
-
-
-def _initials_of(text: str) -> frozenset[str]:
-    # A turn has several indexes with the same passages.
-    return _kept_initials(text) if len(text) <= PIECE_CHARACTERS else frozenset(_initials(text, words_of(text)))
-
-
-@lru_cache(maxsize=_TEXTS_KEPT)
-def _kept_initials(text: str) -> frozenset[str]:
-    return frozenset(_initials(text, words_of(text)))
-
-
-def _initials(text: str, words: Words) -> Iterator[str]:
-    """Yield the initials of the names that a text may hold: words with capitals, with function words between them.
-
-    A name may begin after each function word: "Findings in Acute Care" gives FAC and AC.
+    A name may begin at each of its words: "Findings in Acute Care" gives FAC, FA and AC.
     """
-    # The initials of the names that the last words may belong to; an empty one begins with the next word.
-    runs: list[str] = [""]
-    is_outside = True
-    for place, is_capital in enumerate(words.capitals):
+    words: Words = words_of(text)
+    found: set[str] = set()
+    run, end = "", 0
+    for start, stop, kind, is_capital in zip(words.starts, words.ends, words.kinds, words.capitals, strict=True):
+        gap, raw = text[end:start], text[start:stop]
+        # "J. F. Kennedy": the full stop is that of an initial.
+        is_linked = (len(gap) <= _MOST_LINKING and _LINKING.issuperset(gap)) or (
+            gap == ". " and text[end - 2 : end - 1] == " "
+        )
+        if run and not is_linked:
+            run = ""
+        end = stop
         # Outside of a name, a word without a capital changes nothing; most words are such.
-        if is_outside and not is_capital:
+        if not run and not is_capital:
             continue
-        if not _is_linked(text, words, place):
-            runs = [""]
-        raw, kind = text[words.starts[place] : words.ends[place]], words.kinds[place]
-        if _is_linking_word(kind, raw):
-            # Another name may begin here.
-            runs = list(dict.fromkeys([*runs, ""]))
-        elif kind == "word" and is_capital:
-            runs = _continued(runs, raw[0])
-            yield from (run.casefold() for run in runs if len(run) > 1)
-        elif _gap_before(text, words, place) != "-":
-            runs = [""]
-        is_outside = runs == [""]
+        folded = fold(raw)
+        # "A" may be an initial.
+        is_function_word = len(raw) > 1 and (folded in _LINKING_WORDS or (is_capital and folded in STOP_WORDS))
+        if kind == "word" and is_function_word:
+            continue
+        if kind == "word" and is_capital:
+            run = (run + folded[0])[-_LONGEST_ACRONYM:]
+            found.update(run[first:] for first in range(len(run) - 1))
+        elif gap != "-":
+            run = ""
+    return frozenset(found)
 
 
-def _continued(runs: Sequence[str], initial: str) -> list[str]:
-    """Return the initials with one more. Names with more initials than any acronym are dropped."""
-    longer = [run + initial for run in runs if len(run) < LONGEST_ACRONYM]
-    return longer or [initial]
-
-
-def _gap_before(text: str, words: Words, place: int) -> str:
-    """Return the characters between a word and the one before it."""
-    return text[words.ends[place - 1] if place else 0 : words.starts[place]]
-
-
-def _is_linked(text: str, words: Words, place: int) -> bool:
-    """Return True if a word may continue a name with the word before it: "New York", "J. Smith"."""
-    gap = _gap_before(text, words, place)
-    if len(gap) <= _MOST_LINKING and _LINKING.issuperset(gap):
-        return True
-    follows_initial = place > 0 and words.ends[place - 1] - words.starts[place - 1] == 1
-    return follows_initial and gap in (".", ". ")
-
-
-@lru_cache(maxsize=4_096)
-def _is_linking_word(kind: Kind, raw: str) -> bool:
-    """Return True for a word without an initial in acronyms: "of" in "Bank of England", "The" in a title."""
-    # "A" may be an initial.
-    if kind != "word" or len(raw) == 1:
-        return False
-    folded = fold(raw)
-    return folded in _LINKING_WORDS or (raw[0].isupper() and folded in STOP_WORDS)
-
-
-# Each line is one place: names, adjectives, peoples. Capitals alone are an abbreviation.
+# Names, adjectives and peoples of one place. Capitals alone are an abbreviation.
 _PLACES: Final = """
-United Kingdom, Great Britain, Britain, British, UK, GB
-United States, United States of America, America, American, US, USA
-European Union, EU
-United Nations, UN
-United Arab Emirates, Emirati, UAE
-Soviet Union, Soviet, USSR
-Los Angeles, LA
-New York City, NYC
-Germany, German
-France, French
-Netherlands, Holland, Dutch
-Spain, Spanish, Spaniard
-Portugal, Portuguese
-England, English
-Scotland, Scottish, Scots
-Wales, Welsh
-Ireland, Irish
-Denmark, Danish, Dane
-Sweden, Swedish, Swede
-Norway, Norwegian
-Finland, Finnish, Finn
-Iceland, Icelandic
-Poland, Polish, Pole
-Czech Republic, Czechia, Czech
-Slovakia, Slovak
-Slovenia, Slovene, Slovenian
-Greece, Greek
-Turkey, Turkish, Turk
-Cyprus, Cypriot
-Switzerland, Swiss
-Thailand, Thai
-Philippines, Filipino, Philippine
-Peru, Peruvian
-Argentina, Argentine, Argentinian
-Afghanistan, Afghan
-New Zealand, NZ
+United Kingdom, Great Britain, Britain, British, UK, GB; United States, United States of America, America, American,
+US, USA; European Union, EU; United Nations, UN; United Arab Emirates, Emirati, UAE; Soviet Union, Soviet, USSR; Los
+Angeles, LA; New York City, NYC; Germany, German; France, French; Netherlands, Holland, Dutch; Spain, Spanish,
+Spaniard; Portugal, Portuguese; England, English; Scotland, Scottish, Scots; Wales, Welsh; Ireland, Irish; Denmark,
+Danish, Dane; Sweden, Swedish, Swede; Norway, Norwegian; Finland, Finnish, Finn; Iceland, Icelandic; Poland, Polish,
+Pole; Czech Republic, Czechia, Czech; Slovakia, Slovak; Slovenia, Slovene, Slovenian; Greece, Greek; Turkey, Turkish,
+Turk; Cyprus, Cypriot; Switzerland, Swiss; Thailand, Thai; Philippines, Filipino, Philippine; Peru, Peruvian;
+Argentina, Argentine, Argentinian; Afghanistan, Afghan; New Zealand, NZ
 """
 
-Name = tuple[str, ...]
+_Name = tuple[str, ...]
 
 
-def _name(text: str) -> Name:
+def _place_name(text: str) -> _Name:
     if text.isupper():
         return (text,)
     return tuple(stem(fold(word)) for word in text.split() if word != "of")
 
 
-_GROUPS: Final[list[list[Name]]] = [
-    [_name(text.strip()) for text in line.split(",")] for line in _PLACES.strip().splitlines()
-]
-_GROUP_OF: Final[dict[Name, list[Name]]] = {
-    tuple(fold(word) for word in name): group for group in _GROUPS for name in group
-}
+_GROUPS: Final = [[_place_name(text.strip()) for text in group.split(",")] for group in _PLACES.split(";")]
+_GROUP_OF: Final[dict[_Name, list[_Name]]] = {tuple(map(fold, name)): group for group in _GROUPS for name in group}
 
 
-def same_place_found(forms: Sequence[str], keys: Collection[str], acronyms: Collection[str]) -> bool:
-    """Return True if a text has another name of the same place: "Dutch" for "Netherlands", "UK" for "United Kingdom".
-
-    Args:
-        forms: the keys of the name's words.
-        keys: the keys of the text's words.
-        acronyms: the text's abbreviations, in lower case.
-    """
-    group = _GROUP_OF.get(tuple(fold(form) for form in forms))
-    if group is None:
-        return False
-    return any(_is_found(name, keys, acronyms) for name in group)
-
-
-def _is_found(name: Name, keys: Collection[str], acronyms: Collection[str]) -> bool:
-    if name[0].isupper():
-        # Only in capitals: "us" and "la" are words as well.
-        return fold(name[0]) in acronyms
-    return all(word in keys for word in name)
+def _same_place_found(forms: Sequence[str], keys: Collection[str], acronyms: Collection[str]) -> bool:
+    """Return True if a text has another name of the same place: "Dutch" for "Netherlands"."""
+    for name in _GROUP_OF.get(tuple(map(fold, forms)), ()):
+        # Abbreviations only in capitals: "us" and "la" are words as well.
+        if fold(name[0]) in acronyms if name[0].isupper() else all(word in keys for word in name):
+            return True
+    return False
 
 
 # "NATO", "U.S.", "NATO's"
@@ -331,37 +250,25 @@ def unsupported_facts(stated: Iterable[Fact], index: FactIndex) -> list[Fact]:
     """Return the facts that no passage has. The same fact in another notation is returned once."""
     missing: dict[tuple[object, ...], Fact] = {}
     for fact in stated:
+        identity: tuple[object, ...] = (fact.kind, fact.forms, fact.dates)
+        if fact.kind == "number":
+            identity = (fact.kind, fact.forms[0], fact.forms[-1] == DECADE)
         if not _SUPPORTED_BY_KIND[fact.kind](fact, index):
-            missing.setdefault(_identity(fact), fact)
+            missing.setdefault(identity, fact)
         elif _has_other_unit(fact, index):
             # The number alone is right, so the message must show its unit.
-            missing.setdefault(_identity(fact), fact._replace(text=fact.measure))
+            missing.setdefault(identity, fact._replace(text=fact.measure))
     return list(missing.values())
 
 
-def _identity(fact: Fact) -> tuple[object, ...]:
-    if fact.kind == "number":
-        return fact.kind, fact.forms[0], fact.forms[-1] == DECADE
-    return fact.kind, fact.forms, fact.dates
-
-
-# --------------------------------------------------------------------------- dates
-
-
 def _date_supported(fact: Fact, index: FactIndex) -> bool:
-    return any(_reading_supported(date, index) for date in fact.dates)
-
-
-def _reading_supported(date: Date, index: FactIndex) -> bool:
     """Return True if a passage has the day or month. Its year may be elsewhere if no other year is next to the day."""
-    year, month, day = date[0], date[1], date[2] or ANY
-    if year is None:
-        return (ANY, month, day) in index.dates
-    has_year_apart = (None, month, day) in index.dates and str(year) in index.numbers
-    return has_year_apart or (year, month, day) in index.dates
-
-
-# --------------------------------------------------------------------------- numbers
+    for year, month, day_or_none in fact.dates:
+        day = day_or_none or ANY
+        has_year_apart = (None, month, day) in index.dates and str(year) in index.numbers
+        if has_year_apart or (ANY if year is None else year, month, day) in index.dates:
+            return True
+    return False
 
 
 def _number_supported(fact: Fact, index: FactIndex) -> bool:
@@ -401,66 +308,50 @@ def _has_other_unit(fact: Fact, index: FactIndex) -> bool:
     # Where two numbers in a row support it ("12 737"), the units are not clear.
     if index.numbers.isdisjoint(fact.forms):
         return False
-    measures = (measure_key(form, unit) for form, unit in product(fact.forms, fact.units))
-    return index.measures.isdisjoint(measures)
+    return index.measures.isdisjoint(measure_key(form, unit) for form, unit in product(fact.forms, fact.units))
 
 
 def _decade_found(decade: str, numbers: frozenset[str]) -> bool:
     """Return True if a text has a year of a decade: 1994 for "1990s"; "'90s" and "1990s" are the same."""
-    years = [decade + digit for digit in "0123456789"]
     # "90s" is written without its century, in the response or in the passage.
     other = [decade[-1]] if len(decade) == 3 else [f"19{decade}", f"20{decade}"]
-    years += [f"{form}0" for form in other]
+    years = [*(decade + digit for digit in "0123456789"), *(f"{form}0" for form in other)]
     return not numbers.isdisjoint(years)
 
 
-# --------------------------------------------------------------------------- codes
-
-
 def _code_supported(fact: Fact, index: FactIndex) -> bool:
-    return any(form in index.codes or form in index.keys or _quarter_found(form, index) for form in fact.forms)
-
-
-def _quarter_found(code: str, index: FactIndex) -> bool:
-    """Return True if a text has "third quarter" for "q3"."""
-    found = _QUARTER.fullmatch(code)
-    return found is not None and {ordinal_key(found[1]), "quarter"} <= index.keys
-
-
-# --------------------------------------------------------------------------- names
+    for form in fact.forms:
+        # "third quarter" for "q3"
+        quarter = _QUARTER.fullmatch(form)
+        if quarter and {_ordinal_key(quarter[1]), "quarter"} <= index.keys:
+            return True
+        if form in index.codes or form in index.keys:
+            return True
+    return False
 
 
 def _name_supported(fact: Fact, index: FactIndex) -> bool:
     # "European Central Bank" is found by "ECB" ...
     letters = "".join(form[0] for form in fact.forms).casefold()
-    if fact.alias and fact.alias in index.acronyms:
+    if fact.alias in index.acronyms or (len(letters) > 2 and letters in index.acronyms):
         return True
-    if len(letters) > 2 and letters in index.acronyms:
-        return True
-    # ... and the other way round.
-    acronym = _acronym(fact.text)
-    if acronym is not None and (acronym in index.acronyms or acronym in index.initials):
-        return True
+    # ... and the other way round: "NATO", "U.S.", "NGOs".
+    acronym = _ACRONYM.fullmatch(fact.text.removesuffix("s") if fact.text[-2:-1].isupper() else fact.text)
+    if acronym and acronym[1].isupper():
+        own = _acronym_letters(acronym[1])
+        if own in index.acronyms or own in index.initials:
+            return True
     # "USA" is "United States", which no rule about letters finds.
-    if same_place_found(fact.forms, index.keys, index.acronyms):
+    if _same_place_found(fact.forms, index.keys, index.acronyms):
         return True
     return all(_word_found(form, index) for form in fact.forms)
-
-
-def _acronym(text: str) -> str | None:
-    """Return the letters of an acronym, "NATO", "U.S." or "NGOs"; None for other texts."""
-    singular = text.removesuffix("s") if text[-2:-1].isupper() else text
-    found = _ACRONYM.fullmatch(singular)
-    if found is None or not found[1].isupper():
-        return None
-    return acronym_letters(found[1])
 
 
 def _word_found(form: str, index: FactIndex) -> bool:
     # "Indian" is of "India", whose name without its ending is too short for the rule.
     if form in index.keys or form.removesuffix("n") in index.keys or _demonym_found(form, index.keys):
         return True
-    return same_place_found((form,), index.keys, index.acronyms)
+    return _same_place_found((form,), index.keys, index.acronyms)
 
 
 def _demonym_found(form: str, keys: frozenset[str]) -> bool:
@@ -472,8 +363,7 @@ def _demonym_found(form: str, keys: frozenset[str]) -> bool:
     countries = product([base], _COUNTRY_ENDINGS) if _SHORTEST_BASE <= len(base) < len(form) else ()
     # The other way round, up to four letters of the country's name are not in its demonym.
     shortest = max(_SHORTEST_BASE, len(form) - 4)
-    bases = [form[:length] for length in range(shortest, len(form) + 1)]
-    demonyms = product(bases, _DEMONYM_ENDINGS)
+    demonyms = product((form[:length] for length in range(shortest, len(form) + 1)), _DEMONYM_ENDINGS)
     return not keys.isdisjoint(map("".join, chain(countries, demonyms)))
 
 
@@ -485,14 +375,11 @@ _SUPPORTED_BY_KIND: Final[Mapping[str, Callable[[Fact, FactIndex], bool]]] = {
 }
 
 
-# --------------------------------------------------------------------------- named entities
-
-
 def entity_supported(text: str, label: str, index: FactIndex) -> bool:
     """Return True if the passages have a named entity of the response.
 
     Numbers, dates and ordinals are compared by value, names by their words without titles such as "Dr.". An entity
-    without content words ("The Who", an emoji) is compared as it is written.
+    without content words ("The Who") is compared as it is written.
 
     Args:
         text: the entity's text.
@@ -506,43 +393,29 @@ def entity_supported(text: str, label: str, index: FactIndex) -> bool:
             return not unsupported_facts(stated, index)
         month = month_number(text)
         if month is not None:
-            return _month_supported(month, index)
+            # "may" is mostly a verb, so the word alone proves nothing.
+            has_name = MONTHS[month - 1] != "May" and _month_key(month) in index.keys
+            return has_name or (ANY, month, ANY) in index.dates
     name = _entity_name(text)
-    return not unsupported_facts([name], index) if name else _is_written(text, index)
-
-
-def _month_supported(month: int, index: FactIndex) -> bool:
-    if (ANY, month, ANY) in index.dates:
-        return True
-    # "may" is mostly a verb, so the word alone proves nothing.
-    return MONTHS[month - 1] != "May" and month_key(month) in index.keys
+    if name is not None:
+        return not unsupported_facts([name], index)
+    # "the who" must not be found in "the whole".
+    pattern = re.compile(r"(?<!\w)" + r"\s+".join(map(re.escape, fold(text).split())) + r"(?!\w)")
+    return any(pattern.search(fold(part.text)) for part in index.parts or (index,))
 
 
 def _entity_name(text: str) -> Fact | None:
-    """Return the content words of an entity as a name; None if it has none."""
-    ordinals = [
-        (start, end, ordinal_key(values[0]))
-        for start, end, values, _ in find_numbers(text)
-        if is_ordinal(text[start:end])
-    ]
+    """Return the content words and ordinals of an entity as a name; None if it has none."""
     # "21st" is one key, not the number and its ending.
-    blocked = Blocked((start, end) for start, end, _ in ordinals)
-    content = [word for word in words_of(text) if word.key not in _SAY_NOTHING]
-    others = [(word.start, word.end, word.key) for word in content if not blocked.hits(word.start, word.end)]
-    kept = sorted(ordinals + others)
+    found = find_numbers(text)
+    ordinals = [(n.start, n.end, _ordinal_key(n.readings[0])) for n in found if is_ordinal(text[n.start : n.end])]
+    kept = [*ordinals]
+    for word in words_of(text):
+        is_ordinals = any(start <= word.start < end for start, end, _ in ordinals)
+        if word.key not in _SAY_NOTHING and not is_ordinals:
+            kept.append((word.start, word.end, word.key))
     if not kept:
         return None
+    kept.sort()
     start, end = kept[0][0], kept[-1][1]
     return Fact(start, end, "name", text[start:end], tuple(key for _, _, key in kept))
-
-
-def _is_written(text: str, index: FactIndex) -> bool:
-    """Return True if a passage has these very characters, in any case."""
-    parts = [re.escape(part) for part in fold(text).split()]
-    if not parts:
-        return True
-    # "the who" must not be found in "the whole".
-    begin = r"(?<!\w)" if parts[0][0].isalnum() else ""
-    end = r"(?!\w)" if parts[-1][-1].isalnum() else ""
-    pattern = re.compile(begin + r"\s+".join(parts) + end)
-    return any(pattern.search(fold(passage)) for passage in index.texts)

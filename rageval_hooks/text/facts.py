@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.resources import files
 from itertools import compress
 from typing import Final, Literal, NamedTuple
 
 from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates
 from rageval_hooks.text.language import language_of
-from rageval_hooks.text.limits import PIECE_CHARACTERS, scan_at
-from rageval_hooks.text.numbers import find_numbers, is_ordinal
-from rageval_hooks.text.sentences import Span, sentence_spans
-from rageval_hooks.text.units import NO_UNIT, UNIT_WORDS, measure
-from rageval_hooks.text.word_list import is_common
+from rageval_hooks.text.limits import PIECE_CHARACTERS, Span, blank, scan_at
+from rageval_hooks.text.numbers import NO_UNIT, UNIT_WORDS, find_numbers, is_ordinal, measure
+from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import STOP_WORDS, Blocked, Words, blank_marks, fold, words_by_sentence, words_of
 
 # Letters of scripts with spaces between words. In 耗資1250萬元 the characters around the digits are words.
@@ -25,9 +24,9 @@ _CODE: Final = re.compile(
     rf"(?<![^\W_])(?:{_LETTER}{{1,12}}-?\d{{1,12}}{_LETTER_OR_DIGIT}{{0,12}}"
     rf"|\d{{1,6}}{_LETTER}{{1,6}}\d{_LETTER_OR_DIGIT}{{0,8}})(?![^\W_])"
 )
-# "T-" and "B" before the digits of "GPT-4" and "B12".
-_AFTER_LETTER: Final = re.compile(r".?[^\W\d_]-?\Z", re.DOTALL)
-_LONGEST_BEFORE_DIGIT: Final = 24
+# "GPT-" and "B" before the first digit of "GPT-4" and "B12".
+_CODE_HEAD: Final = re.compile(r"[^\W_]{1,24}(?<=[^\W\d_])-?\Z")
+_LONGEST_CODE_HEAD: Final = 25
 # "GPT 4" and "GPT-4" are one code.
 _CODE_SEPARATOR: Final = re.compile(r"[\s-]")
 
@@ -53,6 +52,7 @@ _REFERRING: Final = re.compile(
     r"points?|items?|methods?|notes?|examples?|parts?)\s{1,3}(?:#\s?)?\Z",
     re.IGNORECASE,
 )
+_REFERRING_LENGTH: Final = 16
 # "2) " in "the parts are 1) the hull and 2) the mast"
 _ENUMERATING: Final = re.compile(r"(?<![\w(])\d{1,2}(?=\)\s)")
 # "two types", "the three main steps": a count of what the answer lists itself.
@@ -78,7 +78,6 @@ _NO_NAMES: Final = UNIT_WORDS.union(
     "ok tv pc id url it faq diy pdf usb dvd cd am pm vs ui step option question answer section part chapter "
     "line note method bureau department earth internet web".split()
 )
-_REFERRING_LENGTH: Final = 16
 
 _SHORTEST_OPENING_NAME: Final = 4
 # "Tokenizing", "Preheated", "Serverless": words that are built by rule are in no list.
@@ -117,11 +116,6 @@ class Fact(NamedTuple):
     alias: str = ""
     """The acronym that follows a name in brackets, in lower case: "bls" for "Bureau of Labor Statistics (BLS)"."""
 
-    @property
-    def span(self) -> Span:
-        """The position in the text, as (start, end)."""
-        return self.start, self.end
-
 
 def find_facts(text: str, sentences: Sequence[Span] | None = None) -> list[Fact]:
     """Return the numbers, dates, codes and names that a text states, in order.
@@ -140,28 +134,14 @@ def find_facts(text: str, sentences: Sequence[Span] | None = None) -> list[Fact]
     return list(_kept_facts(text) if len(text) <= PIECE_CHARACTERS else _new_facts(text, sentence_spans(text)))
 
 
-def find_values(text: str) -> list[Fact]:
-    """Return the numbers, dates and codes that a text states; see :func:`find_facts`."""
-    return _values(text, blank_marks(text))
-
-
 def _new_facts(text: str, sentences: Sequence[Span]) -> list[Fact]:
     masked = blank_marks(text)
-    # Names come last: "March 5, 2019" is no name.
     facts = _values(text, masked)
-    rest = _without(masked, facts)
-    names = list(_names(rest, sentences))
+    # Names come last: "March 5, 2019" is no name.
+    names = list(_names(blank(masked, ((fact.start, fact.end) for fact in facts)), sentences))
     if names and language_of(text) == _CAPITALISED_NOUNS:
         names = [name for name in names if any(map(str.isupper, name.text[1:])) and " " not in name.text]
     return sorted([*facts, *names])
-
-
-def _values(text: str, masked: str) -> list[Fact]:
-    # Dates come first: "March 5, 2019" is one date and not two numbers.
-    facts = list(_dates(text, masked))
-    facts += _codes(masked, _blocked(facts))
-    facts += _numbers(text, masked, _blocked(facts))
-    return facts
 
 
 @lru_cache(maxsize=_TEXTS_KEPT)
@@ -169,43 +149,42 @@ def _kept_facts(text: str) -> Sequence[Fact]:
     return _new_facts(text, sentence_spans(text))
 
 
-def _blocked(facts: Iterable[Fact]) -> Blocked:
-    return Blocked(fact.span for fact in facts)
+def find_values(text: str) -> list[Fact]:
+    """Return the numbers, dates and codes that a text states; see :func:`find_facts`."""
+    return _values(text, blank_marks(text))
 
 
-def _without(text: str, facts: Sequence[Fact]) -> str:
-    """Return a text with spaces in place of some facts."""
-    if not facts:
-        return text
-    characters = list(text)
-    for start, end in (fact.span for fact in facts):
-        characters[start:end] = " " * (end - start)
-    return "".join(characters)
-
-
-def _dates(text: str, masked: str) -> Iterator[Fact]:
-    certain = [Fact(start, end, "date", text[start:end], (), (date,)) for start, end, date in find_dates(masked)]
-    yield from certain
-    blocked = _blocked(certain)
+def _values(text: str, masked: str) -> list[Fact]:
+    # Dates come first: "March 5, 2019" is one date and not two numbers.
+    facts = [Fact(start, end, "date", text[start:end], (), (date,)) for start, end, date in find_dates(masked)]
+    blocked = _blocked(facts)
     for start, end, readings in find_ambiguous_dates(masked):
         if not blocked.hits(start, end):
-            yield Fact(start, end, "date", text[start:end], (), readings)
+            facts.append(Fact(start, end, "date", text[start:end], (), readings))
+    blocked = _blocked(facts)
+    for found in find_codes(masked):
+        raw = found.group()
+        # "5km" is a number with a unit, and "½5" has no letter.
+        is_number = raw[0].isdigit() or not any(map(str.isalpha, raw))
+        if not is_number and not blocked.hits(*found.span()):
+            facts.append(Fact(*found.span(), "code", raw, (code_key(raw),)))
+    return facts + list(_numbers(text, masked, _blocked(facts)))
+
+
+def _blocked(facts: Iterable[Fact]) -> Blocked:
+    return Blocked((fact.start, fact.end) for fact in facts)
 
 
 def find_codes(text: str) -> Iterator[re.Match[str]]:
     """Yield what looks like a code, for example "GPT-4" or "B12"."""
     # A letter is before a digit in every code; few digits have one.
-    digits = (at for at in words_of(text).first_digits if _AFTER_LETTER.match(text, max(0, at - 2), at))
-    return scan_at(_CODE, text, sorted({_code_start(text, digit) for digit in digits}))
-
-
-def _code_start(text: str, digit: int) -> int:
-    """Return where a code with this digit may begin: at the letters and digits before it, perhaps with a hyphen."""
-    start = digit - (text[digit - 1] == "-")
-    # Longer runs are no codes.
-    while start > 0 and digit - start < _LONGEST_BEFORE_DIGIT and text[start - 1].isalnum():
-        start -= 1
-    return start
+    starts = set()
+    for digit in words_of(text).first_digits:
+        if digit and (text[digit - 1] == "-" or text[digit - 1].isalpha()):
+            head = _CODE_HEAD.search(text, max(0, digit - _LONGEST_CODE_HEAD), digit)
+            if head:
+                starts.add(head.start())
+    return scan_at(_CODE, text, sorted(starts))
 
 
 def code_key(raw: str) -> str:
@@ -213,42 +192,27 @@ def code_key(raw: str) -> str:
     return _CODE_SEPARATOR.sub("", fold(raw))
 
 
-def _codes(masked: str, blocked: Blocked) -> Iterator[Fact]:
-    for found in find_codes(masked):
-        raw = found.group()
-        # "5km" is a number with a unit, and "½5" has no letter.
-        is_number = raw[0].isdigit() or not any(map(str.isalpha, raw))
-        if not is_number and not blocked.hits(*found.span()):
-            yield Fact(*found.span(), "code", raw, (code_key(raw),))
-
-
 def _numbers(text: str, masked: str, blocked: Blocked) -> Iterator[Fact]:
-    for start, end, values, is_word in find_numbers(masked):
+    for start, end, values, is_word, _ in find_numbers(masked):
         raw = text[start:end]
-        is_vague = is_word and (values[0] in _VAGUE or is_ordinal(raw))
-        if is_vague or blocked.hits(start, end):
+        if blocked.hits(start, end):
             continue
         # "passage 2" and "Fig. 3" refer to the prompt or the page.
         if _REFERRING.search(text[max(0, start - _REFERRING_LENGTH) : start]) or _ENUMERATING.match(text, start):
             continue
-        if is_word and (_is_count(values[0], text, end) or _MAGNITUDE_ALONE.fullmatch(raw)):
+        if is_word and (values[0] in _VAGUE or is_ordinal(raw) or _MAGNITUDE_ALONE.fullmatch(raw)):
             continue
-        forms = (*values, DECADE) if _is_plural(raw, text[end : end + 2]) else values
+        # A small number in words counts what the answer lists: "two types", "the two are".
+        if is_word and len(values[0]) <= 2 and int(values[0]) <= _MOST_COUNTED and _COUNTING.match(text, end):
+            continue
         found = measure(text, start, end)
         if found.units and _CONVERTED.search(text[max(0, start - _CONVERTED_LENGTH) : start]):
             continue
+        # "1990s", "1990's", "sixties"
+        is_plural = raw.endswith("s") or text[end : end + 2].lstrip("'’")[:1] == "s"
         written = text[found.start : found.end] if found.units else ""
+        forms = (*values, DECADE) if is_plural else values
         yield Fact(start, end, "number", raw, forms, units=found.units, measure=written)
-
-
-def _is_count(value: str, text: str, end: int) -> bool:
-    """Return True for a small number in words that counts what the answer lists: "two types", "the two are"."""
-    return len(value) <= 2 and int(value) <= _MOST_COUNTED and _COUNTING.match(text, end) is not None
-
-
-def _is_plural(raw: str, following: str) -> bool:
-    """Return True for "1990s", "1990's" and "sixties"."""
-    return raw.endswith("s") or following.lstrip("'’")[:1] == "s"
 
 
 # --------------------------------------------------------------------------- names
@@ -258,55 +222,33 @@ def _names(text: str, sentences: Sequence[Span]) -> Iterator[Fact]:
     for span, found in zip(sentences, words_by_sentence(text, sentences), strict=True):
         capitals = [*compress(range(len(found)), found.capitals)]
         # Capitals say nothing in a heading, and where most words are in capitals.
-        if capitals and not _is_heading(text, span, found, capitals) and not _is_shouted(text, found, capitals):
-            yield from _names_in_sentence(text, found, capitals)
-
-
-def _is_heading(text: str, span: Span, found: Words, capitals: Sequence[int]) -> bool:
-    """Return True for a line in title case, whose capitals say nothing."""
-    if len(capitals) <= _MOST_IN_PROSE or text[span[1] - 1] in _SENTENCE_ENDS:
-        return False
-    return len(capitals) > sum(text[start].islower() for start in found.starts)
-
-
-def _is_shouted(text: str, found: Words, capitals: Sequence[int]) -> bool:
-    """Return True if most words are in capitals."""
-    if len(capitals) <= _MOST_IN_PROSE:
-        return False
-    shouted = sum(text[found.starts[at] : found.ends[at]].isupper() for at in capitals)
-    return shouted > max(_MOST_IN_PROSE, len(found) / 2)
-
-
-def _names_in_sentence(text: str, found: Words, capitals: Sequence[int]) -> Iterator[Fact]:
-    run: list[int] = []
-    previous = -1
-    for at in capitals:
-        is_apart = at != previous + 1
-        if run and (is_apart or text[found.ends[run[-1]] : found.starts[at]] not in _INSIDE_NAME):
-            yield from _name(text, found, run)
-            run = []
-        if _is_named(text, found, at):
-            run.append(at)
-        previous = at
-    yield from _name(text, found, run)
+        if len(capitals) > _MOST_IN_PROSE:
+            small = sum(text[start].islower() for start in found.starts)
+            if len(capitals) > small and text[span[1] - 1] not in _SENTENCE_ENDS:
+                continue
+            shouted = sum(text[found.starts[at] : found.ends[at]].isupper() for at in capitals)
+            if shouted > max(_MOST_IN_PROSE, len(found) / 2):
+                continue
+        run: list[int] = []
+        for at in capitals:
+            # Two capitals belong to one name if no word and no full stop is between them.
+            if run and text[found.ends[run[-1]] : found.starts[at]] not in _INSIDE_NAME:
+                yield from _name(text, found, run)
+                run = []
+            if _is_named(text, found, at):
+                run.append(at)
+        yield from _name(text, found, run)
 
 
 def _is_named(text: str, found: Words, at: int) -> bool:
     """Return True if a word with a capital may belong to a name."""
-    kind = found.kinds[at]
-    if kind == "unspaced":
+    raw, kind = text[found.starts[at] : found.ends[at]], found.kinds[at]
+    if kind == "unspaced" or (kind != "acronym" and fold(raw) in STOP_WORDS):
         return False
-    raw = text[found.starts[at] : found.ends[at]]
+    # The first word of a sentence, and a word after a colon.
+    is_opening = at == 0 or ":" in text[found.ends[at - 1] : found.starts[at]]
     # "iPhone" and "NASA" are names also at the beginning of a sentence.
-    has_inner_capital = any(map(str.isupper, raw[1:]))
-    if not has_inner_capital and _is_opening(text, found, at) and not _is_opening_name(text, found, at):
-        return False
-    return kind == "acronym" or fold(raw) not in STOP_WORDS
-
-
-def _is_opening(text: str, found: Words, at: int) -> bool:
-    """Return True for the first word of a sentence, and for a word after a colon."""
-    return at == 0 or ":" in text[found.ends[at - 1] : found.starts[at]]
+    return not is_opening or any(map(str.isupper, raw[1:])) or _is_opening_name(text, found, at)
 
 
 def _is_opening_name(text: str, found: Words, at: int) -> bool:
@@ -315,17 +257,20 @@ def _is_opening_name(text: str, found: Words, at: int) -> bool:
     # Only plain words are in the lists.
     if len(raw) < _SHORTEST_OPENING_NAME or not (raw.isascii() and raw.isalpha()):
         return False
-    if raw.endswith(_WORD_ENDINGS) or is_common(found.keys[at]):
+    if raw.endswith(_WORD_ENDINGS) or found.keys[at] in _common_words():
         return False
     # In another language, every word is in no list.
     others = [key for start, key in zip(found.starts, found.keys, strict=True) if text[start].islower()]
-    if len(others) < _FEWEST_OTHERS:
-        return False
-    return sum(map(_is_english, others)) >= _ENGLISH_SHARE * len(others)
+    english = sum(key in STOP_WORDS or key in _common_words() for key in others)
+    return len(others) >= _FEWEST_OTHERS and english >= _ENGLISH_SHARE * len(others)
 
 
-def _is_english(key: str) -> bool:
-    return key in STOP_WORDS or is_common(key)
+@cache
+def _common_words() -> frozenset[str]:
+    """The keys of English words that are no name, or are one besides ("rose"); ``scripts/word_lists.py`` makes them."""
+    # About 5 ms and 3 MB, for processes that check facts.
+    text = files(__package__).joinpath("common_words.txt").read_text(encoding="utf-8")
+    return frozenset(line for line in text.splitlines() if not line.startswith("#"))
 
 
 def _name(text: str, found: Words, run: Sequence[int]) -> Iterator[Fact]:
@@ -336,5 +281,5 @@ def _name(text: str, found: Words, run: Sequence[int]) -> Iterator[Fact]:
     if len(run) == 1 and fold(text[start:end]) in _NO_NAMES:
         return
     alias = _ALIAS.match(text, end)
-    letters = alias["letters"].casefold() if alias and keys[0][0] in alias["letters"].casefold() else ""
-    yield Fact(start, end, "name", text[start:end], keys, alias=letters)
+    letters = alias["letters"].casefold() if alias else ""
+    yield Fact(start, end, "name", text[start:end], keys, alias=letters if keys[0][0] in letters else "")

@@ -6,7 +6,8 @@ import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rageval_hooks.text.sentences import Span, sentence_spans
+from rageval_hooks.text.limits import Span
+from rageval_hooks.text.sentences import sentence_spans
 
 _AROUND = f"{string.punctuation}{string.whitespace}“”‘’«»…\u00a0"
 

@@ -8,8 +8,11 @@ local metric is skipped with a reason. A text is never cut silently.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
+
+Span = tuple[int, int]
+"""A part of a text, as (start, end)."""
 
 MAX_RESPONSE_CHARACTERS: Final = 300_000
 """Maximum length of a response for local metrics, about 75,000 tokens."""
@@ -104,11 +107,10 @@ def scan_at(pattern: re.Pattern[str], text: str, positions: Iterable[int]) -> It
             done = found.end()
 
 
-def substitute(matches: Iterable[re.Match[str]], replace: Callable[[re.Match[str]], str], text: str) -> str:
-    """Replace the matches that :func:`scan` or :func:`scan_at` finds in a text, as ``pattern.sub`` does."""
-    parts: list[str] = []
-    position = 0
-    for found in matches:
-        parts += [text[position : found.start()], replace(found)]
-        position = found.end()
-    return "".join([*parts, text[position:]]) if parts else text
+def blank(text: str, spans: Iterable[Span]) -> str:
+    """Return a text with spaces in place of some spans; line breaks stay, since they separate sentences."""
+    characters: list[str] | None = None
+    for start, end in spans:
+        characters = characters or list(text)
+        characters[start:end] = (" " if character != "\n" else "\n" for character in text[start:end])
+    return text if characters is None else "".join(characters)

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from rageval_hooks.text.limits import scan
-from rageval_hooks.text.sentences import Span, sentence_spans
+from rageval_hooks.text.limits import Span, scan
+from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import STOP_WORDS, Line, Reading, Words, stem, words_by_sentence
 
 # "not", "cannot", "n't" in "don't", "isn’t" and the tokenized "do n't"; not the "No," that answers a question. Also in

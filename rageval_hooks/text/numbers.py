@@ -1,9 +1,12 @@
-"""Numbers in a text: digits in any notation, number words and magnitudes, as exact decimal strings."""
+"""Numbers in a text, with their units: digits in any notation, number words and magnitudes, as exact decimal strings.
+
+Signs are not compared: "fell by 5%" and "-5%" say the same in other words.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain
 from typing import Final, NamedTuple
@@ -16,13 +19,10 @@ from rageval_hooks.text.numerals import (
     ORDINALS,
     VULGAR,
     exact,
-    is_decimal,
     number_readings,
     scaled,
     vulgar,
 )
-from rageval_hooks.text.sentences import Span
-from rageval_hooks.text.units import CURRENCY, measure
 from rageval_hooks.text.words import words_of
 
 # After digits only: "5k", "1.2bn".
@@ -31,8 +31,8 @@ _SHORT_MAGNITUDES: Final[Mapping[str, int]] = {"k": 3, "m": 6, "mn": 6, "bn": 9,
 _MOSTLY_UNITS: Final = ("m", "b")
 # Words of one number. Longer runs are lists.
 _LONGEST_RUN: Final = 32
-_HUNDRED: Final = "hundred"
 _NUMBER_WORDS: Final = frozenset((*CARDINALS, *ORDINALS, *MAGNITUDES))
+_CURRENCY: Final = "$€£¥₹"
 # In order: "2½"; "12 000" with spaces between groups; ".5"; "1,000.5", "12:30" or "3.11.7".
 _LITERAL: Final = "|".join(
     (
@@ -50,16 +50,22 @@ _NUMBER: Final = re.compile(
 )
 # "two hundred and five", "twenty-one"
 _BETWEEN_NUMBERS: Final = re.compile(r"(?:[ \u00a0\u202f-]|,? and )\Z")
-# "12 737": one number with a space between groups, or two numbers in a row.
-_GROUPS: Final = re.compile(r"\d{1,3}(?: [1-9]\d{2}){1,5}(?![\d ]\d)")
-# "½", "1/2"
+# "12 737": one number with a space between groups, or two numbers in a row. "12 000" must be one.
+_GROUPS: Final = re.compile(r"\d{1,3}(?: [1-9]\d{2})+(?:[.,]\d+)?(?![\d ]\d)")
+# The "19" of "2018–19": the century is that of the year before it.
+_YEAR_BEFORE: Final = re.compile(r"(?<!\d)([12]\d)\d{2}[-–/]\Z")
+# "½", "1/2", "2 1/2", "2-1/2"
 _FRACTION: Final = re.compile(
-    rf"(?P<vulgar>[{VULGAR}])|(?<![\d/.,])(?P<above>\d{{1,2}})[/⁄](?P<below>[1-9]\d?)(?!\d|[/.,]\d)"
+    rf"(?<![\d/.,])(?:(?P<whole>\d{{1,3}})(?:[ -]|(?=[{VULGAR}])))?"
+    rf"(?:(?P<vulgar>[{VULGAR}])|(?P<above>\d{{1,2}})[/⁄](?P<below>[1-9]\d?)(?!\d|[/.,]\d))"
 )
 # The character that every such fraction has.
 _FRACTION_MARK: Final = re.compile(rf"[{VULGAR}/⁄]")
-# The "2" before a fraction in "2½", "2 1/2" or "2-1/2".
-_WHOLE: Final = re.compile(r"(?<![\d/.,])(\d{1,3})[ -]?\Z")
+# "two and a half"
+_AND_A_HALF: Final = re.compile(
+    r"(?P<whole>[a-z]+|\d+) and (?:a |one )?(?P<part>half|quarter)(?![^\W_])", re.IGNORECASE
+)
+_PARTS: Final = {"half": Fraction(1, 2), "quarter": Fraction(1, 4)}
 # "(in millions)", "$ millions", "USD in billions" in the header or the caption of a table: a unit of all its numbers.
 _TABLE_UNIT: Final = re.compile(
     r"(?:(?<![^\W_])in|[$€£¥]|USD|EUR|GBP)\s?(?:[$€£¥]\s?|(?:US|USD|EUR|U\.S\. dollar)\s)?"
@@ -68,74 +74,129 @@ _TABLE_UNIT: Final = re.compile(
     re.IGNORECASE,
 )
 _TABLE_POWERS: Final = {"thousand": 3, "k": 3, "million": 6, "m": 6, "mn": 6, "mm": 6, "billion": 9, "bn": 9}
-# "two and a half"
-_AND_A_HALF: Final = re.compile(r" and (?:a |one )?(half|quarter)(?![^\W_])")
-# The "19" of "2018–19": the century is that of the year before it.
-_YEAR_BEFORE: Final = re.compile(r"(?<!\d)([12]\d)\d{2}[-–/]\Z")
-_PARTS: Final = {"half": Fraction(1, 2), "quarter": Fraction(1, 4)}
-# "-" in "(-5)" and "-$5"; "minus 5"; "negative 5"
-_SIGN: Final = re.compile(
-    rf"(?:\A|(?<=[\s(\[{{\"'“‘«=:<>~≈±|,;{CURRENCY}]))(?P<sign>[-−–])[{CURRENCY}]?\Z"
-    rf"|(?<![^\W_])(?:minus|negative) [{CURRENCY}]?\Z",
-    re.IGNORECASE,
-)
-# "(", "=" or a short word before a hyphen ("was -5"), but not the unit of a number ("10 km -5"): the hyphen is a minus.
-# Otherwise it may be a bullet, or the dash of a range or of a name ("earth -5").
-_SURELY_MINUS: Final = re.compile(
-    rf"(?:[(\[{{\"'“‘«]|[=<~≈±]\s?|[{CURRENCY}]"
-    r"|(?<!\S)(?:(?<!\d )[a-z]{2,3}|to|or|and|from|than|were|below|above|about|around|between|fell|rose)\s)\Z"
-)
-# "Balance ", without a digit and without the mark of a list, before "-$5"
-_MONEY_BEFORE: Final = re.compile(r"[^\s\d*>|.)•#+]\s?\Z")
-# "fell by", "a loss of"
-_LESS_BEFORE: Final = re.compile(
-    r"(?<![^\W_])(?:fell|fall(?:s|en|ing)?|drop(?:s|ped|ping)?|declin\w+|decreas\w+|down|los[et]s?|losing|loss(?:es)?|"
-    r"reduc\w+|lower\w*|shr[aiu]nk\w*|below|less|slipp\w+|slid|plung\w+|tumbl\w+|contract\w+|deficits?|cuts?|sank|shed)"
-    r"(?:(?! to | from )[^.!?\n\d]){1,25}\Z",
-    re.IGNORECASE,
-)
-# "5 percent lower"
-_LESS_AFTER: Final = re.compile(
-    r"[^.!?,;\n\d]{0,20}?(?<![^\W_])(?:below|lower|less|decreas\w+|declin\w+|drops?|loss(?:es)?|falls?|reductions?|"
-    r"deficits?|down)(?![^\W_])",
-    re.IGNORECASE,
-)
 
 
-# Characters around a number in which its sign is looked for.
-_SIGN_LENGTH: Final = 12
-_LINE_LENGTH: Final = 24
-_DECREASE_BEFORE: Final = 45
-_DECREASE_AFTER: Final = 40
+class Number(NamedTuple):
+    """A number in a text.
 
+    Attributes:
+        start: its position.
+        end: the position behind it.
+        readings: the values that it can mean, the most likely first.
+        spelled: True if it is written in words.
+        parts: other numbers that a text with it supports: its digits without the magnitude, the hour of a time.
+    """
 
-class _Number(NamedTuple):
     start: int
     end: int
     readings: tuple[str, ...]
     spelled: bool
     parts: tuple[str, ...] = ()
-    """Other numbers that a text with this number supports: its digits without the magnitude, the hour of a time."""
 
 
 def is_ordinal(text: str) -> bool:
     """Return True if a number is written as an ordinal, for example "3rd" or "twenty-first"."""
-    # Ordinals end in a letter; most numbers end in a digit.
-    if text[-1:].isdigit():
-        return False
     last = re.split(r"[\s-]", text.casefold())[-1]
     return last in ORDINALS or (last[:1].isdigit() and last.endswith(("st", "nd", "rd", "th")))
 
 
-def find_numbers(text: str) -> Iterator[tuple[int, int, tuple[str, ...], bool]]:
-    """Yield numbers as ``(start, end, readings, is_word)``. "two hundred and five" and "1.5 million" are one number.
+def find_numbers(text: str) -> Iterator[Number]:
+    """Yield the numbers of a text. "two hundred and five" and "1.5 million" are one number."""
+    found = words_of(text)
+    starts = [word.start() for span in found.maybe_numbers for word in NUMBER_WORD.finditer(text, *span)]
+    for digit in found.first_digits:
+        starts += [digit - 1, digit] if digit > 0 and text[digit - 1] == "." else [digit]
+    # Most sentences and names have no number.
+    matches = scan_at(_NUMBER, text, sorted(starts)) if starts else ()
+    # Matches that may form one number together: "two", "hundred" and "five".
+    run: list[re.Match[str]] = []
+    for match in matches:
+        gap = text[run[-1].end() : match.start()] if run else ""
+        is_apart = match["words"] is None or len(run) >= _LONGEST_RUN or not _BETWEEN_NUMBERS.match(gap)
+        if run and is_apart:
+            yield from _numbers_of(run)
+            run = []
+        run.append(match)
+    if run:
+        yield from _numbers_of(run)
 
-    The most likely reading comes first. A sign belongs to its number: "-5", "minus 5", "-$5". An ambiguous sign ("–5",
-    a dash at the beginning of a line, "UTC -5") is read both ways. So is the "5" in "fell by 5", which other texts
-    write as "-5".
+
+def _numbers_of(run: Sequence[re.Match[str]]) -> Iterator[Number]:
+    """Yield the numbers of a run: one in digits with its magnitudes, and those of the number words."""
+    first, words = run[0], [*map(_number_word, run)]
+    if not first["literal"]:
+        yield from _spelled_numbers(run, words)
+        return
+    readings = _range_end(first) + number_readings(first["literal"])
+    if power := _SHORT_MAGNITUDES.get(tail := first["tail"].casefold()):
+        larger = scaled(readings, power)
+        readings = readings + larger if tail in _MOSTLY_UNITS else larger + readings
+    if len(run) > 1 and MAGNITUDES.keys() >= set(words[1:]):
+        # "1.5 hundred thousand": each magnitude multiplies.
+        power = sum(MAGNITUDES[word] for word in words[1:])
+        yield Number(first.start(), run[-1].end(), scaled(readings, power) or readings, False, readings)
+        return
+    yield Number(first.start(), first.end(), readings, False, _parts(first["literal"]))
+    if len(run) > 1:
+        yield from _spelled_numbers(run[1:], words[1:])
+
+
+def _number_word(found: re.Match[str]) -> str:
+    """Return a number word in the singular: "hundred" for "hundreds", and "sixties" unchanged; empty for digits."""
+    word = (found["words"] or "").casefold()
+    return word if word in _NUMBER_WORDS else word.removesuffix("s")
+
+
+def _range_end(found: re.Match[str]) -> tuple[str, ...]:
+    """Return 2019 for the ``19`` in ``2018–19``; otherwise nothing."""
+    literal, start = found["literal"], found.start()
+    if len(literal) != 2 or not literal.isdigit():
+        return ()
+    century = _YEAR_BEFORE.search(found.string[max(0, start - 6) : start])
+    return (century[1] + literal,) if century else ()
+
+
+def _parts(literal: str) -> tuple[str, ...]:
+    """Return the numbers in a literal: 12 and 30 in "12:30", 1, 2 and 3 in "1,2,3", 12 and 737 in "12 737"."""
+    is_list = "," in number_readings(literal)[0]
+    if ":" in literal or is_list:
+        return tuple(chain.from_iterable(map(number_readings, literal.split("," if is_list else ":"))))
+    return tuple(chain.from_iterable(numbers_apart(literal)))
+
+
+def numbers_apart(text: str) -> tuple[tuple[str, ...], ...]:
+    """Return the readings of each number if "12 737" may be two numbers; empty if it must be one, as in "12 000"."""
+    found = _GROUPS.match(text) if " " in text else None
+    return tuple(map(number_readings, found.group().split(" "))) if found else ()
+
+
+def _spelled_numbers(run: Sequence[re.Match[str]], words: Sequence[str]) -> Iterator[Number]:
+    """Yield the numbers in a run of number words: "nineteen eighty" is two, "two hundred and five" is one.
+
+    Each part of a number is smaller than the one before.
     """
-    for number in _numbers(text):
-        yield number.start, number.end, number.readings, number.spelled
+    start, end, total, current = run[0].start(), run[0].start(), 0, 0
+    # The order of magnitude of the smallest part so far.
+    order = 10**15
+    for match, word in zip(run, words, strict=True):
+        value = CARDINALS.get(word, ORDINALS.get(word, 0))
+        if word == "hundred":
+            fits = current < 100
+        else:
+            # "twenty" and "one" are one number, "twenty" and "twelve" are two.
+            fits = word in MAGNITUDES or order > 10 or (order == 10 and 0 < value < 10)
+        if not fits:
+            yield Number(start, end, (str(total + current),), True)
+            start, total, current, order = match.start(), 0, 0, 10**15
+        end = match.end()
+        if word not in MAGNITUDES:
+            current, order = current + value, 10 if value >= 20 else 1
+            continue
+        order = 10 ** MAGNITUDES[word]
+        # "hundred" alone is one hundred.
+        scaled_up = max(1, current) * order
+        total, current = (total, scaled_up) if word == "hundred" else (total + scaled_up, 0)
+    yield Number(start, end, (str(total + current),), True)
 
 
 class SupportedNumbers(NamedTuple):
@@ -163,10 +224,8 @@ def supported_numbers(text: str) -> SupportedNumbers:
     """Return every number that a text supports."""
     bare = set(_fractions(text))
     found = SupportedNumbers(set(), set(), bare, set())
-    for number in _numbers(text):
+    for number in find_numbers(text):
         readings = {*number.readings, *number.parts}
-        for apart in numbers_apart(text[number.start : number.end]):
-            readings.update(apart)
         found.values.update(readings)
         units = measure(text, number.start, number.end).units
         if units:
@@ -188,239 +247,98 @@ def _table_powers(text: str) -> set[int]:
     folded = text.casefold()
     if not any(word in folded for word in ("thousands", "millions", "billions", "m)", "bn)", "mn)", "k)")):
         return set()
-    units = (found["unit"] or found["short"] for found in scan(_TABLE_UNIT, text))
-    return {_TABLE_POWERS[unit.casefold()] for unit in units}
+    return {_TABLE_POWERS[(found["unit"] or found["short"]).casefold()] for found in scan(_TABLE_UNIT, text)}
 
 
 def _fractions(text: str) -> Iterator[str]:
     """Yield the values of fractions: 0.5 for "½" and "1/2"; also 2.5 for "2½", "2 1/2" and "two and a half"."""
     # Few texts have a fraction, and these tests take a tenth of the time of the searches.
-    fractions = scan(_FRACTION, text) if _FRACTION_MARK.search(text) else ()
-    for found in fractions:
+    for found in scan(_FRACTION, text) if _FRACTION_MARK.search(text) else ():
         part = Fraction(int(found["above"]), int(found["below"])) if found["below"] else vulgar(found["vulgar"])
         yield exact(part)
-        # "2 1/2" is two and a half, and the text also has the half.
-        whole = _WHOLE.search(text[max(0, found.start() - 5) : found.start()])
-        if whole:
-            yield exact(int(whole[1]) + part)
-    halves = scan(_AND_A_HALF, text) if "half" in text or "quarter" in text else ()
-    for found in halves:
-        before = text[max(0, found.start() - 10) : found.start()]
-        last = before.replace("-", " ").split(" ")[-1].casefold()
-        number = int(last) if last.isdecimal() else CARDINALS.get(last)
-        if number is not None:
-            yield exact(number + _PARTS[found[1]])
+        if found["whole"]:
+            yield exact(int(found["whole"]) + part)
+    for found in scan(_AND_A_HALF, text) if "half" in text or "quarter" in text else ():
+        word = found["whole"].casefold()
+        whole = int(word) if word.isdecimal() else CARDINALS.get(word)
+        if whole is not None:
+            yield exact(whole + _PARTS[found["part"].casefold()])
 
 
-def _numbers(text: str) -> Iterator[_Number]:
-    for run in _runs(text):
-        for number in _run_values(run):
-            yield _signed(text, number)
+# --------------------------------------------------------------------------- units
+
+# The ways to write each unit; those of more than three letters have a plural with "s". A way that two units share is
+# ambiguous and agrees with both: "pounds".
+_UNITS: Final = """
+$ dollar usd us$ buck; cent; € euro eur; £ pound gbp sterling; ¥ yen jpy; ¥ yuan cny rmb renminbi; ₹ rupee inr rs; chf
+franc; % percent pct; points point pp; mg milligram; g gram; kg kilo kilogram; ton tons tonne; lb lbs pound; oz ounce;
+mm millimeter millimetre; cm centimeter centimetre; meter metre; km kms kilometer kilometre; mile; feet foot ft; inch
+inches; yard; ml milliliter millilitre; liter litre; gallon; ms millisecond; second sec secs; minute min mins; hour hr
+hrs; day days; week; month; year yr yrs; decade; century centuries; am; pm; °c ° degree celsius centigrade; °f °
+degree fahrenheit; kw kilowatt; mw megawatt; gw gigawatt; kwh; mwh; gwh; kb kilobyte; mb megabyte; gb gigabyte; tb
+terabyte; hz hertz; khz kilohertz; mhz megahertz; ghz gigahertz
+"""
+
+NO_UNIT: Final[frozenset[str]] = frozenset()
 
 
-def _runs(text: str) -> Iterator[list[re.Match[str]]]:
-    """Yield the matches in runs that may form one number together, for example "two", "hundred" and "five"."""
-    run: list[re.Match[str]] = []
-    starts = _number_starts(text)
-    # Most sentences and names have no number.
-    matches = scan_at(_NUMBER, text, starts) if starts else ()
-    for found in matches:
-        if run and not _joins(text, run, found):
-            yield run
-            run = []
-        run.append(found)
-    if run:
-        yield run
+def _by_spelling() -> dict[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for number, spellings in enumerate(map(str.split, _UNITS.split(";"))):
+        for spelling in spellings:
+            for form in (spelling, f"{spelling}s") if len(spelling) > 3 else (spelling,):
+                # The number keeps two units apart that begin alike: yen and yuan.
+                found[form] = found.get(form, NO_UNIT) | {f"{spellings[0]}{number}"}
+    return found
 
 
-def _number_starts(text: str) -> list[int]:
-    """Return the positions where a number may begin: at digits, at a point before a digit, and at number words."""
-    found = words_of(text)
-    starts = [start for span in found.maybe_numbers for start in _word_starts(text, span)]
-    for digit in found.first_digits:
-        if digit > 0 and text[digit - 1] == ".":
-            starts.append(digit - 1)
-        starts.append(digit)
-    return sorted(starts)
+_BY_SPELLING: Final = _by_spelling()
+
+UNIT_WORDS: Final = frozenset(spelling for spelling in _BY_SPELLING if len(spelling) > 4)
+"""Units that are written out, for example "fahrenheit"."""
+
+# " kg", "-year", " million dollars" is read from " dollars" on; "%", "°C", "€", " percentage points", " p.m."
+_AFTER: Final = re.compile(
+    rf"[ \u00a0\u202f-]?(?:(?P<share>per ?cent(?:age)?(?: points?)?|basis points?)(?![^\W_])|(?P<time>[ap])\.m\."
+    rf"|(?P<word>[^\W\d_]{{1,12}}|°[CFcf]?|[%{_CURRENCY}])(?![^\W_]))",
+    re.IGNORECASE,
+)
+# "$", "US$", "EUR ", "C$ " before a number, also before its sign.
+_BEFORE: Final = re.compile(
+    rf"(?:(?P<sign>[{_CURRENCY}])|(?<![^\W_])(?P<code>USD|EUR|GBP|JPY|CNY|INR|CHF|Rs\.?))[ \u00a0]?[-−–]?\Z"
+)
+# "kg" in "5kg", which is one number with its unit.
+_GLUED: Final = re.compile(r"(?<=\d)[^\W\d_]{1,2}\Z")
+_LONGEST_BEFORE: Final = 6
+_LONGEST_AFTER: Final = 24
 
 
-def _word_starts(text: str, span: Span) -> Iterator[int]:
-    return (found.start() for found in NUMBER_WORD.finditer(text, *span))
-
-
-def _joins(text: str, run: list[re.Match[str]], found: re.Match[str]) -> bool:
-    if found["words"] is None or len(run) >= _LONGEST_RUN:
-        return False
-    gap = text[run[-1].end() : found.start()]
-    return len(gap) <= len(" and ") and _BETWEEN_NUMBERS.match(gap) is not None
-
-
-def _signed(text: str, number: _Number) -> _Number:
-    """Return the number with its sign. A sign that may be something else, and "fell by 5", give both readings."""
-    before = text[max(0, number.start - _SIGN_LENGTH) : number.start]
-    found = _SIGN.search(before)
-    if found is None:
-        if number.spelled or not _is_decrease(text, number):
-            return number
-        return number._replace(readings=number.readings + _negative(number.readings))
-    start = number.start - len(before) + found.start()
-    line = text[max(0, start - _LINE_LENGTH) : start].rpartition("\n")[2]
-    readings, parts = _negative(number.readings), _negative(number.parts)
-    if _is_doubtful(line, found):
-        return number._replace(readings=number.readings + readings, parts=number.parts + parts)
-    return number._replace(start=start, readings=readings, parts=parts)
-
-
-def _is_doubtful(line: str, found: re.Match[str]) -> bool:
-    """Return True if a sign may be something else: a bullet, or the dash of a range or of a name.
-
-    Args:
-        line: the text before the sign, in the same line.
-        found: the sign.
-    """
-    sign = found["sign"]
-    if sign is None:
-        # "5 minus 3" may be a calculation.
-        return line.rstrip()[-1:].isdigit()
-    # An en dash is rather a dash, and a hyphen that begins a line is rather a bullet.
-    if sign == "–" or not line.strip():
-        return True
-    has_digit = any(map(str.isdigit, line[-_SIGN_LENGTH:]))
-    is_money = found.group()[-1] in CURRENCY and not has_digit and _MONEY_BEFORE.search(line)
-    is_sure = is_money or (sign == "−" and not has_digit) or _SURELY_MINUS.search(line)
-    return not is_sure
-
-
-def _is_decrease(text: str, number: _Number) -> bool:
-    """Return True if the words around a number say that something went down by it."""
-    if _LESS_BEFORE.search(text[max(0, number.start - _DECREASE_BEFORE) : number.start]):
-        return True
-    return _LESS_AFTER.match(text, number.end, number.end + _DECREASE_AFTER) is not None
-
-
-def _negative(readings: Iterable[str]) -> tuple[str, ...]:
-    """Return readings with a minus. Zero has no sign, and neither has a version or a time."""
-    return tuple(f"-{reading}" if is_decimal(reading) and reading.strip("0.") else reading for reading in readings)
-
-
-def _run_values(run: list[re.Match[str]]) -> Iterator[_Number]:
-    if run[0]["literal"]:
-        return _literal_values(run)
-    return _word_values(run)
-
-
-def _literal_values(run: list[re.Match[str]]) -> Iterator[_Number]:
-    """Yield the number in digits with the magnitudes after it ("1.5 million"), or it and the number words after it."""
-    found, following = run[0], run[1:]
-    readings = _range_end(found) + number_readings(found["literal"])
-    tail = found["tail"].casefold()
-    if tail in _SHORT_MAGNITUDES:
-        larger = scaled(readings, _SHORT_MAGNITUDES[tail])
-        readings = readings + larger if tail in _MOSTLY_UNITS else larger + readings
-    parts = _literal_parts(found["literal"])
-    words = list(map(_number_word, following))
-    if not words:
-        yield _Number(found.start(), found.end(), readings, False, parts)
-    elif MAGNITUDES.keys() >= set(words):
-        # "1.5 hundred thousand": each magnitude multiplies.
-        power = sum(MAGNITUDES[word] for word in words)
-        yield _Number(found.start(), run[-1].end(), scaled(readings, power) or readings, False, readings + parts)
-    else:
-        yield _Number(found.start(), found.end(), readings, False, parts)
-        yield from _word_values(following)
-
-
-def _literal_parts(literal: str) -> tuple[str, ...]:
-    # "12:30" has the numbers 12 and 30; "1,2,3", which is no number with groups, is a list.
-    is_list = "," in number_readings(literal)[0]
-    if ":" in literal or is_list:
-        return tuple(chain.from_iterable(map(number_readings, literal.split("," if is_list else ":"))))
-    return tuple(chain.from_iterable(numbers_apart(literal)))
-
-
-def numbers_apart(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return the readings of each number if "12 737" may be two numbers; empty if it must be one, as in "12 000"."""
-    if " " not in text:
-        return ()
-    text = text.lstrip(f"-−–{CURRENCY}")
-    found = _GROUPS.match(text)
-    if found is None:
-        return ()
-    *first, last = found.group().split(" ")
-    readings = next(find_numbers(text[found.end() - len(last) :]))[2]
-    return (*(number_readings(group) for group in first), readings)
-
-
-class _SpelledNumber:
-    """A number in words under construction: each part must be smaller than the one before.
+class Measure(NamedTuple):
+    """The unit of a number.
 
     Attributes:
-        start: the position of the first word.
-        end: the end of the last word.
+        units: what the unit may be; more than one if it is ambiguous, none if it is not known.
+        start: the start of the number with its unit.
+        end: the end of the number with its unit.
     """
 
-    def __init__(self, start: int) -> None:
-        self.start = self.end = start
-        self._total = 0
-        self._current = 0
-        # The order of magnitude of the smallest part so far.
-        self._order = 10**15
-
-    def accepts(self, word: str) -> bool:
-        """Return True if a word can follow: "five" after "hundred", but no second "hundred" after "two hundred"."""
-        if word == _HUNDRED:
-            return self._current < 100
-        if word in MAGNITUDES or self._order > 10:
-            return True
-        # "twenty" and "one" are one number, "twenty" and "twelve" are two.
-        return self._order == 10 and 0 < _value(word) < 10
-
-    def add(self, word: str, end: int) -> None:
-        """Add a word that can follow."""
-        self.end = end
-        if word not in MAGNITUDES:
-            value = _value(word)
-            self._current += value
-            self._order = 10 if value >= 20 else 1
-            return
-        # "hundred" alone is one hundred.
-        factor, self._order = max(1, self._current), 10 ** MAGNITUDES[word]
-        if word == _HUNDRED:
-            self._current = factor * 100
-        else:
-            self._total, self._current = self._total + factor * self._order, 0
-
-    def number(self) -> _Number:
-        """Return the number."""
-        return _Number(self.start, self.end, (str(self._total + self._current),), True)
+    units: frozenset[str]
+    start: int
+    end: int
 
 
-def _value(word: str) -> int:
-    return CARDINALS.get(word, ORDINALS.get(word, 0))
-
-
-def _word_values(run: list[re.Match[str]]) -> Iterator[_Number]:
-    """Yield the numbers in a run of number words: "nineteen eighty" is two, "two hundred and five" is one."""
-    spelled = _SpelledNumber(run[0].start())
-    for found in run:
-        word = _number_word(found)
-        if not spelled.accepts(word):
-            yield spelled.number()
-            spelled = _SpelledNumber(found.start())
-        spelled.add(word, found.end())
-    yield spelled.number()
-
-
-def _range_end(found: re.Match[str]) -> tuple[str, ...]:
-    """Return 2019 for the ``19`` in ``2018–19``; otherwise nothing."""
-    literal, start = found["literal"], found.start()
-    if len(literal) != 2 or not literal.isdigit():
-        return ()
-    century = _YEAR_BEFORE.search(found.string[max(0, start - 6) : start])
-    return (century[1] + literal,) if century else ()
-
-
-def _number_word(found: re.Match[str]) -> str:
-    """Return a number word in the singular: "hundred" for "hundreds", and "sixties" unchanged."""
-    word: str = found["words"].casefold()
-    return word if word in _NUMBER_WORDS else word.removesuffix("s")
+def measure(text: str, start: int, end: int) -> Measure:
+    """Return the unit of the number from ``start`` to ``end``, which may hold a unit glued to it."""
+    first = max(0, start - _LONGEST_BEFORE)
+    if before := _BEFORE.search(text[first:start]):
+        spelling = (before["sign"] or before["code"]).casefold().rstrip(".")
+        return Measure(_BY_SPELLING[spelling], first + before.start(), end)
+    glued = _GLUED.search(text[start:end])
+    found = _AFTER.match(text, end - len(glued.group()) if glued else end, end + _LONGEST_AFTER)
+    if found is None:
+        return Measure(NO_UNIT, start, end)
+    if share := found["share"]:
+        spelling = "points" if "point" in share.casefold() else "%"
+    else:
+        spelling = f"{found['time']}m" if found["time"] else found["word"]
+    return Measure(_BY_SPELLING.get(spelling.casefold(), NO_UNIT), start, max(end, found.end()))

@@ -1,4 +1,4 @@
-"""Numerals: the words for numbers, and the digits of a number as exact decimal strings."""
+"""Numerals: the words for numbers and months, and the digits of a number as exact decimal strings."""
 
 from __future__ import annotations
 
@@ -38,6 +38,14 @@ NUMBER_WORD: Final = re.compile(
     rf"(?<![^\W_])(?P<words>(?:{'|'.join((*CARDINALS, *ORDINALS, *MAGNITUDES))})s?(?![^\W_]))", re.IGNORECASE
 )
 
+MONTHS: Final = "January February March April May June July August September October November December".split()
+
+MONTH_NUMBER: Final[Mapping[str, int]] = {name[:3].casefold(): number for number, name in enumerate(MONTHS, 1)}
+"""The number of a month by the first three letters of its name."""
+
+# "March", "sept.", "MAY"; also "market": the first letters of a month, where a month may begin.
+MONTH_START: Final = re.compile(rf"(?<![A-Za-z])(?i:{'|'.join(MONTH_NUMBER)})")
+
 # "½", "2½", "2 ½"
 _MIXED: Final = re.compile(rf"(\d{{0,3}}) ?([{VULGAR}])")
 # Marks that only group digits, as in "1'000" and "12 000". A comma or dot may also be the decimal mark.
@@ -57,50 +65,27 @@ def number_readings(literal: str) -> tuple[str, ...]:
         [('1000', '1'), ('1', '1000'), ('3.11.7',), ('0.5',), ('1000',), ('2.5',), ('1/3',)]
     """
     if mixed := _MIXED.fullmatch(literal):
-        whole = int(mixed[1] or 0)
-        return (exact(whole + vulgar(mixed[2])),)
-    text = _ascii_digits(literal).translate(_GROUPERS)
+        return (exact(int(mixed[1] or 0) + vulgar(mixed[2])),)
+    if not literal.isascii():
+        # Digits of any script.
+        literal = "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in literal)
+    text = literal.translate(_GROUPERS)
     marks = _MARK.findall(text)
-    if not marks:
-        return (_plain(text),)
     # A time with a fraction, "12:30.5", is compared as it is written.
-    if ":" in text:
+    if marks and ":" in text:
         return (text,)
-    if len(set(marks)) == 2:
-        return (_with_both_marks(text, decimal=marks[-1]),)
-    if len(marks) > 1:
-        return (_with_repeated_mark(text),)
-    return _with_one_mark(text)
-
-
-def _ascii_digits(literal: str) -> str:
-    """Return the text with digits of any script as 0 to 9."""
-    if literal.isascii():
-        return literal
-    return "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in literal)
-
-
-def _with_both_marks(text: str, decimal: str) -> str:
-    """Return the value of a numeral with commas and dots, the last of which is the decimal mark: "1.000,5"."""
-    if text.count(decimal) > 1:
-        return text
-    grouping = "," if decimal == "." else "."
-    return _plain(text.replace(grouping, "").replace(decimal, "."))
-
-
-def _with_repeated_mark(text: str) -> str:
-    """Return the value of "1,000,000"; other numerals, such as the version "3.11.7", are compared as written."""
-    if _GROUPED.fullmatch(text) is None:
-        return text
-    return _plain(_MARK.sub("", text))
-
-
-def _with_one_mark(text: str) -> tuple[str, ...]:
-    """Return the values of a numeral with one mark, which may group digits or be the decimal mark."""
-    as_decimal = _plain(text.replace(",", "."))
-    if _GROUPED.fullmatch(text) is None:
-        return (as_decimal,)
     as_group = _plain(_MARK.sub("", text))
+    if len(set(marks)) == 2:
+        # The last mark is the decimal one: "1.000,5".
+        whole, mark, fraction = text.rpartition(marks[-1])
+        return (text,) if mark in whole else (_plain(f"{_MARK.sub('', whole)}.{fraction}"),)
+    is_grouped = _GROUPED.fullmatch(text) is not None
+    if len(marks) > 1:
+        # The version "3.11.7" is compared as it is written.
+        return (as_group,) if is_grouped else (text,)
+    as_decimal = _plain(text.replace(",", "."))
+    if not is_grouped:
+        return (as_decimal,)
     # English comes first: "1,000" is rather a thousand, and "1.000" is rather one.
     return (as_group, as_decimal) if "," in text else (as_decimal, as_group)
 
@@ -129,14 +114,13 @@ def _plain(number: str) -> str:
 
 def scaled(readings: tuple[str, ...], power: int) -> tuple[str, ...]:
     """Return the decimals among some readings times ten to the ``power``, exactly."""
-    return tuple(_scale(reading, power) for reading in filter(is_decimal, readings))
-
-
-def _scale(number: str, power: int) -> str:
-    # Moving the point in the string is exact for any length, floats are not.
-    whole, _, fraction = number.partition(".")
-    fraction = fraction.ljust(power, "0")
-    return _plain(f"{whole}{fraction[:power]}.{fraction[power:]}")
+    found = []
+    for number in filter(is_decimal, readings):
+        # Moving the point in the string is exact for any length, floats are not.
+        whole, _, fraction = number.partition(".")
+        fraction = fraction.ljust(power, "0")
+        found.append(_plain(f"{whole}{fraction[:power]}.{fraction[power:]}"))
+    return tuple(found)
 
 
 def is_decimal(number: str) -> bool:

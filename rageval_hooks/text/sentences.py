@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from rageval_hooks.text.limits import PIECE_CHARACTERS, scan
-
-Span = tuple[int, int]
+from rageval_hooks.text.limits import PIECE_CHARACTERS, Span, scan
 
 _OPENERS: Final = "\"'“‘«„(\\[*_¿¡「『（【《"
 _CLOSERS: Final = "\"'”’»)\\]}*_」』）】》"
@@ -129,14 +127,14 @@ def _continues(text: str, end: int, start: int, content: str) -> bool:
 
 
 def _split_block(text: str, start: int, end: int) -> Iterator[Span]:
-    caseless = _is_caseless(text, start, end)
-    # In a text in lower case every sentence begins in lower case, so a marker before a verb proves nothing.
+    # A block without a capital letter is written in lower case, so its sentences begin in lower case.
+    caseless = end - start < _LONGEST_CASELESS and not any(map(str.isupper, text[start:end]))
+    # There, a marker before a verb proves nothing, unless the block begins with a marker.
     cites_first = not caseless or _MARKER.match(text, start, end) is not None
     begin = start
     # The full stop of "1." is not the end of a sentence.
     marker = _LIST_ITEM.match(text, start, end)
-    first_stop = marker.end() if marker else start
-    for stop in scan(_STOP, text, first_stop, end):
+    for stop in scan(_STOP, text, marker.end() if marker else start, end):
         if stop.end() >= end:
             break
         cut = _before_subject(text, stop, end) if cites_first else None
@@ -152,13 +150,6 @@ def _split_block(text: str, start: int, end: int) -> Iterator[Span]:
     yield begin, end
 
 
-def _is_caseless(text: str, start: int, end: int) -> bool:
-    """Return True if a block has no capital letter, so that its sentences begin in lower case."""
-    if end - start >= _LONGEST_CASELESS:
-        return False
-    return not any(map(str.isupper, text[start:end]))
-
-
 def _before_subject(text: str, stop: re.Match[str], end: int) -> int | None:
     """Return where a sentence ends before a marker that begins the next one, for example in "It is so. [2] says".
 
@@ -166,18 +157,12 @@ def _before_subject(text: str, stop: re.Match[str], end: int) -> int | None:
     to the first sentence, as a marker after a full stop usually does. Then the result is None.
     """
     at = stop["cited"].rfind(" [")
-    if at < 0 or stop["marks"] not in (".", "?"):
+    if at < 0 or stop["marks"] not in (".", "?") or not _SAYING.match(text, stop.end(), end):
         return None
-    if not _SAYING.match(text, stop.end(), end) or not _is_full_word(_word_before(text, stop.start())):
-        return None
-    return stop.start("cited") + at
-
-
-def _is_full_word(word: str) -> bool:
-    """Return False for an initial and an abbreviation, whose full stop does not end a sentence."""
-    if len(word) < 2 or not word.isalnum():
-        return False
-    return word.casefold() not in _SHORTENED
+    # The full stop of an initial or an abbreviation does not end a sentence.
+    word = _word_before(text, stop.start())
+    is_full_word = len(word) > 1 and word.isalnum() and word.casefold() not in _SHORTENED
+    return stop.start("cited") + at if is_full_word else None
 
 
 def _ends_sentence(text: str, stop: re.Match[str], end: int, caseless: bool) -> bool:
@@ -205,19 +190,10 @@ def _lost_its_space(text: str, stop: re.Match[str], before: str, after: str) -> 
     if stop["marks"] not in ".?!" or not text.startswith(after, stop.end()):
         return False
     # "os" is shorter than most words, and "Path" is followed by a bracket or a line's end.
+    is_word = len(before) > 2 and before.isalpha() and before[1:].islower()
+    is_first_word = after in ("A", "I") or (after[:1].isupper() and after[1:].islower())
     rest = stop.end() + len(after)
-    follows = text[rest : rest + 1]
-    return _is_word(before) and _is_first_word(after) and follows in (" ", ",", "'", "’")
-
-
-def _is_word(word: str) -> bool:
-    """Return True for a word of three or more letters, of which only the first may be a capital."""
-    return len(word) > 2 and word.isalpha() and word[1:].islower()
-
-
-def _is_first_word(word: str) -> bool:
-    """Return True for a word with one capital, its first letter, and for the words "A" and "I"."""
-    return word in ("A", "I") or (word[:1].isupper() and word[1:].islower())
+    return is_word and is_first_word and text[rest : rest + 1] in (" ", ",", "'", "’")
 
 
 def _is_abbreviation(before: str, after: str, closers: str) -> bool:
@@ -231,28 +207,14 @@ def _is_abbreviation(before: str, after: str, closers: str) -> bool:
     # "No. 5", but "He said no. It was late."
     if key in _NUMBERED and after[:1].isdigit():
         return True
-    if _is_german_day(key, after):
+    # The day in "3. März".
+    if key.isdigit() and len(key) <= 2 and after[:3].casefold() in _MONTH_PREFIXES:
         return True
-    may_be_short = key in _UNDECIDED or _is_initial(before, after) or _is_dotted(before)
-    return may_be_short and after.casefold() not in _STARTERS
-
-
-def _is_german_day(key: str, after: str) -> bool:
-    """Return True for the day in "3. März"."""
-    is_day = key.isdigit() and len(key) <= 2
-    return is_day and after[:3].casefold() in _MONTH_PREFIXES
-
-
-def _is_initial(before: str, after: str) -> bool:
-    """Return True for the initial in "J. Smith", or the first letter in "e. g."."""
-    is_letter = len(before) == 1 and before.isalpha()
-    return is_letter and (before.isupper() or len(after) == 1)
-
-
-def _is_dotted(before: str) -> bool:
-    """Return True for "U.S", "Ph.D" and "p.m", whose last full stop follows."""
+    # The initial in "J. Smith", or the first letter in "e. g."; "U.S", "Ph.D" and "p.m", whose last full stop follows.
+    is_initial = len(before) == 1 and before.isalpha() and (before.isupper() or len(after) == 1)
     parts = before.split(".")
-    return len(parts) > 1 and all(len(part) <= 2 and part.isalpha() for part in parts)
+    is_dotted = len(parts) > 1 and all(len(part) <= 2 and part.isalpha() for part in parts)
+    return (key in _UNDECIDED or is_initial or is_dotted) and after.casefold() not in _STARTERS
 
 
 def _word_before(text: str, position: int) -> str:

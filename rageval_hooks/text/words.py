@@ -7,15 +7,13 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, compress, pairwise
-from operator import itemgetter
+from itertools import accumulate, chain, pairwise
 from typing import Final, Literal, NamedTuple
 
 from rageval_hooks.runtime.lazy import cached_property
-from rageval_hooks.text.limits import PIECE_CHARACTERS, pieces, scan, scan_at, substitute
-from rageval_hooks.text.numerals import CARDINALS, NUMBER_WORD, number_readings
-from rageval_hooks.text.sentences import Span, sentence_spans
-from rageval_hooks.text.word_list import MONTH_START
+from rageval_hooks.text.limits import PIECE_CHARACTERS, Span, blank, pieces, scan, scan_at
+from rageval_hooks.text.numerals import CARDINALS, MONTH_START, NUMBER_WORD, number_readings
+from rageval_hooks.text.sentences import sentence_spans
 
 UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
@@ -106,7 +104,14 @@ READINGS: Final = _Readings()
 
 def _read(raw: str) -> Reading:
     key, kind = _key_and_kind(raw)
-    is_content, is_capital = _is_content(raw, key, kind), raw[0].isupper()
+    is_capital = raw[0].isupper()
+    if kind == "unspaced":
+        is_content = _UNSPACED_STOPS.isdisjoint(raw)
+    else:
+        # The key is stemmed, and only some stop words are.
+        is_stop_word = key in STOP_WORDS or fold(raw) in STOP_WORDS or (len(raw) <= 2 and raw.islower())
+        is_content = kind != "word" or not is_stop_word
+    plain = NAME_WEIGHT if kind in ("number", "acronym") else WORD_WEIGHT
     return Reading(
         key=key,
         kind=kind,
@@ -115,15 +120,9 @@ def _read(raw: str) -> Reading:
         is_latin=_LATIN.match(raw) is not None,
         may_be_number=NUMBER_WORD.search(raw) is not None,
         may_be_month=MONTH_START.search(raw) is not None,
-        weight=_weight(kind, is_content, is_capital),
-        opening_weight=_weight(kind, is_content, False),
+        weight=FUNCTION_WEIGHT if not is_content else NAME_WEIGHT if is_capital else plain,
+        opening_weight=plain if is_content else FUNCTION_WEIGHT,
     )
-
-
-def _weight(kind: Kind, is_content: bool, is_capital: bool) -> float:
-    if not is_content:
-        return FUNCTION_WEIGHT
-    return NAME_WEIGHT if is_capital or kind in ("number", "acronym") else WORD_WEIGHT
 
 
 def _key_and_kind(raw: str) -> tuple[str, Kind]:
@@ -132,47 +131,22 @@ def _key_and_kind(raw: str) -> tuple[str, Kind]:
         return raw, "unspaced"
     if number := _NUMBER.match(raw):
         return number_readings(number.group())[0], "number"
-    if "." in raw:
-        return _dotted(raw.replace(".", ""))
-    if 1 < len(raw) <= _LONGEST_ACRONYM and _is_acronym(raw):
-        return _acronym_key(raw), "acronym"
-    return _key(raw), "word"
-
-
-def _dotted(letters: str) -> tuple[str, Kind]:
-    """Return the key and the kind of letters with dots, for example "U.S." (an acronym) or "e.g." (a word)."""
-    if _is_acronym(letters):
-        return _acronym_key(letters), "acronym"
-    return fold(letters), "word"
-
-
-def _is_content(raw: str, key: str, kind: Kind) -> bool:
-    if kind == "unspaced":
-        return _UNSPACED_STOPS.isdisjoint(raw)
-    if kind != "word":
-        return True
-    # The key is stemmed, and only some stop words are.
-    if key in STOP_WORDS or fold(raw) in STOP_WORDS:
-        return False
-    return len(raw) > 2 or not raw.islower()
+    letters = raw.replace(".", "")
+    # "U.S." and "NATO", but not "THE" or "NOT": a function word in capitals.
+    if (letters != raw or 1 < len(raw) <= _LONGEST_ACRONYM) and letters.isupper():
+        if letters in _STOP_ACRONYMS:
+            # "US" and "IT" must not become stop words.
+            return letters, "acronym"
+        if fold(letters) not in STOP_WORDS:
+            return stem(fold(letters)), "acronym"
+    # "e.g."
+    return (fold(letters) if letters != raw else _key(raw)), "word"
 
 
 def fold(text: str) -> str:
     """Return the text in NFKC and case-folded: the form in which strings are compared."""
     # Texts in ASCII have no other form than lower case.
     return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
-
-
-def _is_acronym(raw: str) -> bool:
-    """Return True for capitals only, unless they are a function word in capitals, for example "THE" or "NOT"."""
-    if not raw.isupper():
-        return False
-    return raw in _STOP_ACRONYMS or fold(raw) not in STOP_WORDS
-
-
-def _acronym_key(raw: str) -> str:
-    """Return the key of an acronym. It is compared like a word, but "US" and "IT" must not become stop words."""
-    return raw if raw in _STOP_ACRONYMS else stem(fold(raw))
 
 
 def _key(raw: str) -> str:
@@ -249,21 +223,18 @@ _SIMPLE_TOKEN: Final = re.compile(
     rf"|{_SIMPLE_LETTER}(?:(?:\.{_SIMPLE_LETTER})+(?!{_SIMPLE_LETTER})\.?|(?:['’]{_SIMPLE_LETTER}+)*)"
     rf"|{_NUMERAL})"
 )
-# The same in ASCII.
-_ASCII_TOKEN: Final = re.compile(_SIMPLE_TOKEN.pattern.replace(_SIMPLE_LETTER, "[A-Za-z]"), re.ASCII)
 # https://example.com/page, [1], [1, 3], [^2]
 _IGNORED: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:https?://|www\.)\S{1,2000}|\[\^?\d{1,3}(?:\s?[,;–-]\s?\d{1,3}){0,9}\]"
 )
 # "1. " or "(2) " at the beginning of a line.
 _LIST_NUMBER: Final = re.compile(r"(?m)^[ \t]*(?:[*#>-]+[ \t]*)?\(?\d{1,3}[.)](?=[\s*_])")
-# The columns of readings, in the order of the fields. `itemgetter` reads a column without a loop in Python.
-_KEY, _KIND, _IS_CONTENT, _IS_CAPITAL, _, _MAY_BE_NUMBER, _MAY_BE_MONTH = map(itemgetter, range(7))
 # Texts whose words are kept: those of a few turns, as several metrics read them.
 _TEXTS_KEPT: Final = 128
 # Long texts are kept until the next ones come, so that the steps of one analysis share the words.
 _LONG_TEXTS_KEPT: Final = 4
 _LONGEST_KEPT: Final = 300_000
+_LINE_END: Final = re.compile(r"\n")
 # The first digit of "1869": a digit with no digit before it.
 _FIRST_DIGIT: Final = re.compile(r"\d(?<!\d\d)")
 
@@ -274,7 +245,6 @@ class Word(NamedTuple):
     start: int
     end: int
     key: str
-    kind: Kind
 
 
 class Words:
@@ -290,16 +260,10 @@ class Words:
 
     def __init__(self, text: str, starts: Sequence[int], ends: Sequence[int], readings: Sequence[Reading]) -> None:
         self._text = text
-        self._with_contractions = starts, ends, readings
-        keys = [*map(_KEY, readings)]
-        if "" in keys:
-            starts, ends = [*compress(starts, keys)], [*compress(ends, keys)]
-            readings = [*compress(readings, keys)]
-            keys = [*filter(None, keys)]
         self.starts = starts
         self.ends = ends
-        self.keys: list[str] = keys
         self.readings = readings
+        self.keys = [reading.key for reading in readings]
 
     def __len__(self) -> int:
         """Return the number of words."""
@@ -307,42 +271,41 @@ class Words:
 
     def __iter__(self) -> Iterator[Word]:
         """Yield the words one by one."""
-        return map(Word, self.starts, self.ends, self.keys, self.kinds)
+        return map(Word, self.starts, self.ends, self.keys)
 
     def part(self, start: int, end: int) -> Words:
         """Return the words of ``text[start:end]``, if no word crosses its borders."""
-        starts, ends, readings = self._with_contractions
-        first, last = bisect_left(starts, start), bisect_left(starts, end)
-        return Words(self._text, starts[first:last], ends[first:last], readings[first:last])
+        first, last = bisect_left(self.starts, start), bisect_left(self.starts, end)
+        return Words(self._text, self.starts[first:last], self.ends[first:last], self.readings[first:last])
 
     # Few words are numbers or months. Knowing them saves two searches through the text.
 
     @cached_property
     def maybe_numbers(self) -> list[Span]:
-        """Where a number word may be, as (start, end); contractions are among them."""
-        starts, ends, readings = self._with_contractions
-        return [*compress(zip(starts, ends, strict=True), map(_MAY_BE_NUMBER, readings))]
+        """Where a number word may be, as (start, end)."""
+        columns = zip(self.starts, self.ends, self.readings, strict=True)
+        return [(start, end) for start, end, reading in columns if reading.may_be_number]
 
     @cached_property
     def maybe_months(self) -> list[Span]:
         """Where the name of a month may be, as (start, end)."""
-        starts, ends, readings = self._with_contractions
-        return [*compress(zip(starts, ends, strict=True), map(_MAY_BE_MONTH, readings))]
+        columns = zip(self.starts, self.ends, self.readings, strict=True)
+        return [(start, end) for start, end, reading in columns if reading.may_be_month]
 
     @cached_property
     def kinds(self) -> list[Kind]:
         """The kinds of the words."""
-        return [*map(_KIND, self.readings)]
+        return [reading.kind for reading in self.readings]
 
     @cached_property
     def capitals(self) -> list[bool]:
         """Per word, True if it begins with a capital."""
-        return [*map(_IS_CAPITAL, self.readings)]
+        return [reading.is_capital for reading in self.readings]
 
     @cached_property
     def content_keys(self) -> list[str]:
         """The keys of the words that are not function words."""
-        return [*compress(self.keys, map(_IS_CONTENT, self.readings))]
+        return [reading.key for reading in self.readings if reading.is_content]
 
     @cached_property
     def first_digits(self) -> list[int]:
@@ -356,46 +319,27 @@ def words(text: str, start: int = 0, end: int | None = None) -> Words:
     Keys are NFKC-folded, stemmed and without possessives. Numbers have one notation (``1,000`` and ``1000``). Scripts
     without spaces give character bigrams. Contracted function words ("don't") are skipped.
     """
-    raws: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
+    readings: list[Reading] = []
     for first, last in pieces(text, start, end):
-        tokens = _tokens(text[first:last], first)
-        raws += tokens[0]
-        starts += tokens[1]
-        ends += tokens[2]
-    return Words(text, starts, ends, [*map(READINGS.__getitem__, raws)])
-
-
-_Tokens = tuple[list[str], list[int], list[int]]  # words as written, their starts and their ends
-
-
-def _tokens(piece: str, offset: int) -> _Tokens:
-    """Return the words of a piece of text that begins at an offset."""
-    pattern = _token_pattern(piece)
-    # A pattern with one group splits into gaps and words by turns. The sums of their lengths are their borders.
-    parts = pattern.split(piece)
-    borders = [*accumulate(map(len, parts), initial=offset)]
-    tokens = parts[1::2], borders[1:-1:2], borders[2:-1:2]
-    return _with_bigrams(*tokens) if pattern is _ANY_TOKEN else tokens
-
-
-def _token_pattern(text: str) -> re.Pattern[str]:
-    """Return the fastest pattern that finds the words of a text."""
-    if text.isascii():
-        return _ASCII_TOKEN
-    return _ANY_TOKEN if _NOT_SIMPLE.search(text) else _SIMPLE_TOKEN
-
-
-def _with_bigrams(raws: Iterable[str], starts: Iterable[int], ends: Iterable[int]) -> _Tokens:
-    """Return words with the character bigrams of each run without spaces; a single character is a word."""
-    tokens: list[tuple[str, int, int]] = []
-    for raw, start, end in zip(raws, starts, ends, strict=True):
-        if len(raw) < 3 or READINGS[raw].kind != "unspaced":
-            tokens.append((raw, start, end))
-        else:
-            tokens += [(raw[at : at + 2], start + at, start + at + 2) for at in range(len(raw) - 1)]
-    return [raw for raw, _, _ in tokens], [start for _, start, _ in tokens], [end for _, _, end in tokens]
+        piece = text[first:last]
+        pattern = _ANY_TOKEN if _NOT_SIMPLE.search(piece) else _SIMPLE_TOKEN
+        # A pattern with one group splits into gaps and words by turns. The sums of their lengths are their borders.
+        parts = pattern.split(piece)
+        borders = [*accumulate(map(len, parts), initial=first)]
+        for raw, begin, stop in zip(parts[1::2], borders[1:-1:2], borders[2:-1:2], strict=True):
+            reading = READINGS[raw]
+            if reading.kind == "unspaced" and len(raw) > 2:
+                # The character bigrams of a run without spaces.
+                starts += range(begin, stop - 1)
+                ends += range(begin + 2, stop + 1)
+                readings += [READINGS[raw[at : at + 2]] for at in range(len(raw) - 1)]
+            elif reading.key:
+                starts.append(begin)
+                ends.append(stop)
+                readings.append(reading)
+    return Words(text, starts, ends, readings)
 
 
 def words_of(text: str) -> Words:
@@ -422,48 +366,30 @@ def words_by_sentence(text: str, spans: Sequence[Span]) -> Iterator[Words]:
         text: the text, perhaps with spaces in place of marks.
         spans: its sentences.
     """
-    if _may_cross(text, spans):
+    # A word crosses the border of two sentences only where no white space is between them: "对。好".
+    if not text.isascii() and any(end == start for (_, end), (start, _) in pairwise(spans)):
         yield from (words(text, *span) for span in spans)
     else:
         whole = words_of(text)
         yield from (whole.part(*span) for span in spans)
 
 
-def _may_cross(text: str, spans: Iterable[Span]) -> bool:
-    """Return True if a word may cross the border of two sentences."""
-    # No word of a text in ASCII does. Nor does one where white space is between all sentences; "对。好" has none.
-    return not text.isascii() and any(end == start for (_, end), (start, _) in pairwise(spans))
-
-
 def content_keys(text: str) -> list[str]:
     """Return the keys of the words of a text that are not function words. Citation marks and URLs are not words."""
     blanked = blank_marks(text)
     # The borders of the sentences of a text in ASCII need not be known.
-    if not text.isascii():
-        spans = sentence_spans(text)
-        if _may_cross(text, spans):
-            return [*chain.from_iterable(words(blanked, *span).content_keys for span in spans)]
-    return [*words_of(blanked).content_keys]
+    if text.isascii():
+        return words_of(blanked).content_keys
+    return [*chain.from_iterable(found.content_keys for found in words_by_sentence(blanked, sentence_spans(text)))]
 
 
 def blank_marks(text: str) -> str:
     """Return the text with URLs, citation marks such as ``[1]`` and list numbers replaced by spaces. Offsets stay."""
-
-    def blank(found: re.Match[str]) -> str:
-        return " " * len(found.group())
-
     # Most texts have none of these, and need not be searched for the whole.
     if "[" in text or "://" in text or "www." in text:
-        text = substitute(scan(_IGNORED, text), blank, text)
-    numbers = scan_at(_LIST_NUMBER, text, _line_starts(text))
-    return substitute(numbers, blank, text)
-
-
-def _line_starts(text: str) -> Iterator[int]:
-    start = 0
-    while start >= 0:
-        yield start
-        start = text.find("\n", start) + 1 or -1
+        text = blank(text, (found.span() for found in scan(_IGNORED, text)))
+    line_starts = [0, *(found.end() for found in _LINE_END.finditer(text))]
+    return blank(text, (found.span() for found in scan_at(_LIST_NUMBER, text, line_starts)))
 
 
 class Blocked:
@@ -478,6 +404,11 @@ class Blocked:
         """Return True if the span from ``a`` to ``b`` overlaps one of these."""
         i = bisect_left(self._starts, b)
         return i > 0 and self._ends[i - 1] > a
+
+
+def has_words(text: str) -> bool:
+    """Return True if a text has a letter or a digit; a passage without any has no score."""
+    return any(map(str.isalnum, text))
 
 
 class WeighedWord(NamedTuple):
@@ -524,19 +455,14 @@ def weighed_lines(text: str, spans: Sequence[Span]) -> list[Line]:
 
 def _weighed(text: str, span: Span, found: Words) -> list[WeighedWord]:
     weights = [reading.weight for reading in found.readings]
-    for position in _openings(text, span, found):
-        weights[position] = found.readings[position].opening_weight
-    readable = [reading.is_latin for reading in found.readings]
-    return [*map(WeighedWord, found.starts, found.ends, found.keys, weights, readable)]
-
-
-def _openings(text: str, span: Span, found: Words) -> set[int]:
-    """Return the positions of the words that open the sentence or follow a colon."""
-    openings = {0}
+    # The words that open the sentence or follow a colon.
+    openings = [0]
     colon = text.find(":", *span)
     while colon >= 0:
-        openings.add(bisect_right(found.starts, colon))
+        openings.append(bisect_right(found.starts, colon))
         colon = text.find(":", colon + 1, span[1])
-    # After the last word no word can open.
-    openings.discard(len(found))
-    return openings
+    for position in openings:
+        if position < len(found):
+            weights[position] = found.readings[position].opening_weight
+    readable = [reading.is_latin for reading in found.readings]
+    return [*map(WeighedWord, found.starts, found.ends, found.keys, weights, readable)]

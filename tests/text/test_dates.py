@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates, loose_dates, month_number
-from rageval_hooks.text.word_list import MONTHS
+from rageval_hooks.text.numerals import MONTHS
 from tests.text.junk import anything
 
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 
 from rageval_hooks.metrics.support.grounding import groundedness
-from rageval_hooks.text.fact_index import entity_supported, index_facts, unsupported_facts
+from rageval_hooks.text.fact_index import MAX_CHUNKS, entity_supported, index_facts, index_passage, unsupported_facts
 from rageval_hooks.text.facts import find_facts
-from rageval_hooks.text.passages import MAX_CHUNKS, index_passage
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import blank_marks, weighed_lines, words_of
 from tests.text.junk import JUNK, anything

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rageval_hooks.text.limits import PIECE_CHARACTERS, pieces, scan, substitute
+from rageval_hooks.text.limits import PIECE_CHARACTERS, blank, pieces, scan
 
 
 @given(st.text(" \n.aA1", max_size=40), st.integers(1, 3000))
@@ -45,9 +45,12 @@ def test_a_text_in_pieces_has_the_same_matches() -> None:
     pattern = re.compile(r"\w+")
 
     assert [match.span() for match in scan(pattern, text)] == [match.span() for match in pattern.finditer(text)]
-    assert substitute(scan(pattern, text), lambda match: match.group()[0], text) == pattern.sub(
-        lambda match: match.group()[0], text
-    )
+
+
+def test_a_blanked_text_keeps_its_offsets_and_its_lines() -> None:
+    """A line break separates sentences."""
+    assert blank("one two\nthree", [(4, 10)]) == "one    \n  ree"
+    assert blank("one", []) == "one"
 
 
 def test_a_line_begins_only_after_a_line_break() -> None:

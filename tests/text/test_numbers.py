@@ -76,12 +76,12 @@ def test_a_decimal_comma_reads_like_a_decimal_point(number: object) -> None:
         ("1 million and 2 thousand", [("1 million", "1000000"), ("2 thousand", "2000")]),
         ("FIVE times", [("FIVE", "5")]),
         ("the often wondering boneyard", []),
-        ("at -40 or −5.5", [("-40", "-40"), ("−5.5", "-5.5")]),
-        ("minus 5 and (-3bn)", [("minus 5", "-5"), ("-3bn", "-3000000000")]),
-        ("a result of -$5 million", [("-$5 million", "-5000000")]),
+        ("at -40 or −5.5", [("40", "40"), ("5.5", "5.5")]),
+        ("minus 5 and (-3bn)", [("5", "5"), ("3bn", "3000000000")]),
+        ("a result of -$5 million", [("5 million", "5000000")]),
         ("5-10 of COVID-19", [("5", "5"), ("10", "10"), ("19", "19")]),
         ("5 -10", [("5", "5"), ("10", "10")]),
-        ("at -0 and .5, but .5.6", [("-0", "0"), (".5", "0.5"), ("5.6", "5.6")]),
+        ("at -0 and .5, but .5.6", [("0", "0"), (".5", "0.5"), ("5.6", "5.6")]),
         ("1 000 000 of 33 45 120 200", [("1 000 000", "1000000"), *((n, n) for n in ("33", "45", "120", "200"))]),
         ("in 2019 300 people", [("2019", "2019"), ("300", "300")]),
         ("2½ million", [("2½ million", "2500000")]),
@@ -91,7 +91,7 @@ def test_a_decimal_comma_reads_like_a_decimal_point(number: object) -> None:
 )
 def test_numbers_of_a_text(text: str, expected: list[tuple[str, str]]) -> None:
     """Number words are put together, magnitudes multiplied, ranges completed; a part of a word is no number."""
-    found = [(text[start:end], readings) for start, end, readings, _ in find_numbers(text)]
+    found = [(text[number.start : number.end], number.readings) for number in find_numbers(text)]
 
     assert [number for number, _ in found] == [number for number, _ in expected]
     assert all(value in readings for (_, value), (_, readings) in zip(expected, found, strict=True))
@@ -101,17 +101,17 @@ def test_numbers_of_a_text(text: str, expected: list[tuple[str, str]]) -> None:
 def test_numbers_stand_in_order_and_apart(text: str) -> None:
     """Spans are in order, do not overlap, and each has a reading."""
     end = 0
-    for start, stop, readings, _ in find_numbers(text):
-        assert end <= start < stop <= len(text)
-        assert readings
-        assert all(readings)
-        end = stop
+    for number in find_numbers(text):
+        assert end <= number.start < number.end <= len(text)
+        assert number.readings
+        assert all(number.readings)
+        end = number.end
 
 
 @pytest.mark.parametrize("text", ["hundred " * 2_300, "7 " + "trillion " * 2_300, "million and " * 2_300])
 def test_a_row_of_magnitudes_is_no_giant(text: str) -> None:
     """A number of thousands of digits is not a fact and would be slow to compute with."""
-    values = [value for _, _, readings, _ in find_numbers(text) for value in readings]
+    values = [value for number in find_numbers(text) for value in number.readings]
 
     assert values
     assert max(map(len, values)) < 500
@@ -129,18 +129,13 @@ def test_a_row_of_magnitudes_is_no_giant(text: str) -> None:
         ("two and a half", "2.5", True),
         ("three and one quarter", "3.25", True),
         ("on 3/4/2020", "0.75", False),
-        ("it fell by 5", "-5", True),
-        ("it fell to 5", "-5", False),
-        ("a loss of 5", "-5", True),
-        ("5 degrees below zero", "-5", True),
-        ("5 degrees", "-5", False),
         ("12 300 jets", "300", True),
         ("12 000 jets", "12", False),
         ("fıve and a half", "0.5", False),
     ],
 )
 def test_numbers_that_a_text_supports(text: str, value: str, supported: bool) -> None:
-    """Its parts, fractions in any notation, and losses as negative numbers."""
+    """Its parts, and fractions in any notation."""
     assert (value in supported_numbers(text)[0]) is supported
 
 
@@ -149,7 +144,6 @@ def test_numbers_that_a_text_supports(text: str, value: str, supported: bool) ->
     [
         ("120 130 140 150", {"120130140150", "120", "130", "140", "150"}),
         ("2 100 200 300", {"2100200300", "2", "100", "200", "300"}),
-        ("12 300 400 million", {"12300400000000", "12300400", "12", "300", "400", "400000000"}),
         ("$12 300", {"12300", "12", "300"}),
         ("390 380,5", {"390380.5", "390", "380.5"}),
         ("1 000 000", {"1000000"}),
@@ -161,43 +155,10 @@ def test_a_row_of_three_digits_is_one_number_or_several(text: str, values: set[s
     assert supported_numbers(text)[0] == values
 
 
-SURE_SIGNS = [
-    *("(-5)", "x = -5", "x < -5", "[-5, 9]", "“-5” it is", "~-5", "minus 5", "$-5", "a fee of -$5", "Price: -$5"),
-    *("it was -5", "It is -5.", "rose to -5", "from 10 to -5", "below -5", "in 2019 it was -5", "between -5 and 9"),
-    *("10% by -5", "Balance -$5", "reading −5", "an average of -5", "in -5 degrees"),
-]
-UNSURE_SIGNS = [
-    *("Earth -5", "F -5", "COVID -5", "UTC -5", "10am -5pm", "10 a.m. -5", "10 kg -5 kg", "10 °C -5 °C", "10% -5%"),
-    *("10 in -5 in", "10€ -5€", "10 $ -5 $", "$10 -$5", "$10 million -$5", "10 million -5"),
-    *(
-        "(born 1950, -5)",
-        "Items: -5 apples",
-        "Pears, -5 apples",
-        "x; -5 apples",
-        "* -5 items",
-        "> -5",
-        "| -5 |",
-        "-5 a",
-    ),
-    *("1. -5", "a) -5", "a) -$5", "• -5", "-$5", "Option A: -5", "the flag -5", "reading –5", "at work\n-5", "10 −5"),
-]
-
-
-@pytest.mark.parametrize(
-    ("text", "sure"), [*((text, True) for text in SURE_SIGNS), *((text, False) for text in UNSURE_SIGNS)]
-)
-def test_a_hyphen_is_a_minus_where_nothing_speaks_against_it(text: str, sure: bool) -> None:
-    """Behind a name, a list mark, a comma or a number with its unit it may be a hyphen, a bullet or a dash."""
-    readings = {value for _, _, values, _ in find_numbers(text) for value in values}
-
-    assert "-5" in readings
-    assert ("5" not in readings) is sure
-
-
 @given(anything())
 def test_what_any_text_supports_is_what_it_states(text: str) -> None:
     """No reading of a number is lost."""
     found = supported_numbers(text)
 
     assert found.ordinals <= found.values
-    assert found.values.issuperset(value for _, _, readings, _ in find_numbers(text) for value in readings)
+    assert found.values.issuperset(value for number in find_numbers(text) for value in number.readings)

@@ -24,8 +24,7 @@ from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.support.spending import combined
 from rageval_hooks.metrics.support.unseen import passage_name
 from rageval_hooks.score import Failed, Result
-from rageval_hooks.text.citation_markers import CitedKey
-from rageval_hooks.text.citations import Citations, CitedPart, find_citations
+from rageval_hooks.text.citations import Citations, CitedKey, CitedPart, find_citations
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.text.keys import plain_key
 from rageval_hooks.turn import Turn

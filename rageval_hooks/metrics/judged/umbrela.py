@@ -21,7 +21,7 @@ from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.support.spending import AnyJudgement, combined
 from rageval_hooks.metrics.support.unseen import passage_name
 from rageval_hooks.score import Failed, Result, Score, Target
-from rageval_hooks.text.passages import has_words
+from rageval_hooks.text.words import has_words
 from rageval_hooks.turn import Passage
 
 _KEY: Final = "umbrela.grades"

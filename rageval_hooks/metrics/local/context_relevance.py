@@ -12,7 +12,7 @@ from rageval_hooks.metrics.support.unseen import passage_name
 from rageval_hooks.models import Role
 from rageval_hooks.score import Result, Score, Target
 from rageval_hooks.settings import LEXICAL, MINILM
-from rageval_hooks.text.passages import has_words
+from rageval_hooks.text.words import has_words
 from rageval_hooks.turn import Passage
 
 # One passage per question: a threshold for a passage says nothing about a mean over several.

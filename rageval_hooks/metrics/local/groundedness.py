@@ -22,7 +22,7 @@ from rageval_hooks.models import Role
 from rageval_hooks.models.grounding import GroundedSentence, GroundingInput, GroundingModel
 from rageval_hooks.score import Result, Score
 from rageval_hooks.settings import LEXICAL, MINILM
-from rageval_hooks.text.sentences import Span
+from rageval_hooks.text.limits import Span
 
 _NO_WORDS: Final = "the response or the passages have no words that could be compared"
 _SETS: Final = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")

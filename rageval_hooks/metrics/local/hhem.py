@@ -14,7 +14,7 @@ from rageval_hooks.metrics.support.unseen import unseen_support
 from rageval_hooks.models import Role
 from rageval_hooks.models.hhem import Hhem
 from rageval_hooks.score import Result
-from rageval_hooks.text.passages import has_words
+from rageval_hooks.text.words import has_words
 
 # Dozens of windows of about five seconds each. The limit is checked before anything is tokenized.
 MAX_SOURCE_CHARACTERS: Final = 300_000

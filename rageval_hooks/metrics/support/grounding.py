@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from rageval_hooks.metrics.support.windows import Aligner, Windows
 from rageval_hooks.models.embedding import TokenVectors
-from rageval_hooks.text.passages import PassageIndex
-from rageval_hooks.text.sentences import Span, sentence_spans
+from rageval_hooks.text.fact_index import PassageIndex
+from rageval_hooks.text.limits import Span
+from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import Line, WeighedWord, blank_marks, weighed_lines
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from rageval_hooks.models.cache import MemoryCache
+from rageval_hooks.text.fact_index import PassageIndex, index_passage
 from rageval_hooks.text.negation import Statements, statements_of
-from rageval_hooks.text.passages import PassageIndex, index_passage
 
 _indexes: MemoryCache[PassageIndex] = MemoryCache(32 * 2**20)
 _statements: MemoryCache[Statements] = MemoryCache(32 * 2**20)

@@ -9,8 +9,9 @@ from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.asides import claims_nothing, find_asides
 from rageval_hooks.text.citations import citation_marks
 from rageval_hooks.text.facts import Fact, find_facts
+from rageval_hooks.text.limits import Span, blank
 from rageval_hooks.text.refusals import declines
-from rageval_hooks.text.sentences import Span, sentence_spans
+from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import Line, blank_marks, weighed_lines
 from rageval_hooks.turn import Turn
 
@@ -104,14 +105,6 @@ class ResponseText:
         """The numbers, dates, codes and names that the response states."""
         # Without marks these are the sentences of the text, and its facts may have been found before.
         return find_facts(self.blanked, self.sentences if self.marks else None)
-
-
-def blank(text: str, spans: Iterable[Span]) -> str:
-    """Return a text with spaces in place of some spans; line breaks stay, since they separate sentences."""
-    characters = list(text)
-    for start, end in spans:
-        characters[start:end] = (" " if character != "\n" else "\n" for character in text[start:end])
-    return "".join(characters)
 
 
 def cut(text: str, spans: Iterable[Span]) -> str:

@@ -22,13 +22,18 @@ from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.pool import give_way
 from rageval_hooks.score import Result
 from rageval_hooks.settings import LEXICAL
-from rageval_hooks.text.fact_index import FactIndex, entity_supported, index_facts, merge_indexes, unsupported_facts
+from rageval_hooks.text.fact_index import (
+    FactIndex,
+    PassageIndex,
+    entity_supported,
+    index_facts,
+    merge_indexes,
+    unsupported_facts,
+)
 from rageval_hooks.text.facts import Fact
 from rageval_hooks.text.language import other_language, prepare_language_detection
-from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS
+from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS, Span
 from rageval_hooks.text.negation import Reversal, Statements, find_reversals
-from rageval_hooks.text.passages import PassageIndex
-from rageval_hooks.text.sentences import Span
 from rageval_hooks.text.tokens import count_tokens
 from rageval_hooks.turn import Passage, Turn, Usage
 

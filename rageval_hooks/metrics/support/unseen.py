@@ -9,7 +9,7 @@ from rageval_hooks.metrics.support.grounding import groundedness
 from rageval_hooks.metrics.support.index_cache import cached_index
 from rageval_hooks.metrics.support.response_text import ResponseText
 from rageval_hooks.text.fact_index import entity_supported
-from rageval_hooks.text.sentences import Span
+from rageval_hooks.text.limits import Span
 from rageval_hooks.turn import Passage, Turn
 
 if TYPE_CHECKING:

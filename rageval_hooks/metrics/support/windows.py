@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from rageval_hooks.models.embedding import TokenVectors, best_cosines
-from rageval_hooks.text.passages import PassageIndex
+from rageval_hooks.text.fact_index import PassageIndex
 from rageval_hooks.text.words import WeighedWord
 
 if TYPE_CHECKING:

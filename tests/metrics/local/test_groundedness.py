@@ -20,7 +20,7 @@ from rageval_hooks.metrics.support.grounding import Grounding, groundedness
 from rageval_hooks.models import Models
 from rageval_hooks.models.embedder import Embedder
 from rageval_hooks.models.embedding import TokenVectors, keep_words
-from rageval_hooks.text.passages import index_passage
+from rageval_hooks.text.fact_index import index_passage
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import blank_marks, weighed_lines, words
 from tests.local import LEXICAL_MODELS, make_turn, run, why_not
