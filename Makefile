@@ -41,7 +41,7 @@ demo: $(VENV)/.installed-demo
 
 # The demo with a local Phoenix server. Ctrl-C stops both.
 demo-phoenix: $(VENV)/.installed-demo-phoenix
-	$(BIN)/python -m rageval_hooks.demo.phoenix
+	$(BIN)/python -m tests.e2e.phoenix_server
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --ignore tests/e2e $(PARALLEL)

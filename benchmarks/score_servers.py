@@ -34,12 +34,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from rageval_hooks import Evaluation, Score, Turn
-from rageval_hooks.demo.phoenix import serve_phoenix
 from rageval_hooks.exporters.mlflow import MlflowExporter
 from rageval_hooks.exporters.otel.exporter import OtelExporter
 from rageval_hooks.exporters.phoenix import PhoenixExporter
 from rageval_hooks.turn import SpanReference, Timing
 from tests.e2e.mlflow_server import mlflow_command, serve_mlflow
+from tests.e2e.phoenix_server import serve_phoenix
 from tests.exporters.recording import Recorded, Reply, recording_server, shaky
 
 SCORES = tuple(Score(name=name, value=0.5) for name in ("groundedness", "answer_relevance", "coverage"))

@@ -15,10 +15,7 @@ from rageval_hooks.cli.output import resumable
 from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rageval_hooks.judges.base import Judge
-    from rageval_hooks.offline.jobs.budget import Budget
-    from rageval_hooks.offline.jobs.journal import Journal
-    from rageval_hooks.offline.testsets import Chunk, ChunkIndex, Generated, GenerationPlan, QuestionTask, Unanswered
+    from rageval_hooks.offline.testsets import Chunk
     from rageval_hooks.privacy import PrivacyPolicy
 
 
@@ -43,7 +40,7 @@ def generate(
         list[str],
         typer.Argument(
             metavar="SOURCE...",
-            help="Files and folders (text, HTML, PDF, Office, EPUB, e-mail, JSONL), or package.module:object of a "
+            help="Files and folders (text, HTML, PDF, Office, EPUB, JSONL), or package.module:object of a "
             "vector store or index.",
             show_default=False,
         ),
@@ -98,23 +95,22 @@ def generate(
     failed for a chunk; 2 when nothing could be done.
     """
     from rageval_hooks.judges.base import resolve_judge
+    from rageval_hooks.judges.prices import price_usd
     from rageval_hooks.offline.jobs.budget import Budget, Spent, with_concurrency
     from rageval_hooks.offline.jobs.journal import Journal, journal_path
     from rageval_hooks.offline.jobs.outputs import check_apart, done_path, earlier_result, mark_finished
+    from rageval_hooks.offline.jobs.running import progress_bar
     from rageval_hooks.offline.records.writing import check_output
-    from rageval_hooks.offline.testsets import (
-        ChunkIndex,
-        Mix,
-        plan_of,
-        resolve_styles,
-        spread,
-        tasks_of,
-        work_of,
-        write_questions,
-    )
+    from rageval_hooks.offline.testsets.chunks import spread
+    from rageval_hooks.offline.testsets.generation import Generated, Mix, plan_of, tasks_of, work_of
+    from rageval_hooks.offline.testsets.generation import generate as generate_questions
+    from rageval_hooks.offline.testsets.linking import ChunkIndex
+    from rageval_hooks.offline.testsets.questions import resolve_styles
+    from rageval_hooks.offline.testsets.testset import write_questions
     from rageval_hooks.privacy import PrivacyPolicy
     from rageval_hooks.settings import Settings
     from rageval_hooks.text.wording import counted
+    from rageval_hooks.turn import Usage
 
     with resumable(output[0]):
         # The judge costs money, so everything is checked before it is asked.
@@ -158,14 +154,18 @@ def generate(
             )
         if dry_run or earlier is not None:
             with Journal(partial if earlier is None else finished, work) as journal:
-                plan = plan_of(tasks, journal)
+                calls, tokens, dropped = plan_of(tasks, journal)
             if dry_run:
-                calls = counted(plan.calls, "request")
-                typer.echo(f"{calls} to {writer}, about {plan.tokens:,} input tokens{_price(plan, str(writer))}")
+                provider, _, model = str(writer).partition(":")
+                # A question with its answer, or a verdict, takes about as many tokens as two sentences.
+                usage = Usage(input_tokens=tokens, output_tokens=calls * _OUTPUT_TOKENS)
+                price = price_usd(usage, model, provider=provider or None)
+                cost = "" if price is None else f", about {price:.2f} USD"
+                typer.echo(f"{counted(calls, 'request')} to {writer}, about {tokens:,} input tokens{cost}")
                 typer.echo("dry run: nothing was asked, and nothing was written")
                 return
-            if plan.dropped:
-                lost = counted(plan.dropped, "chunk")
+            if dropped:
+                lost = counted(dropped, "chunk")
                 raise ConfigurationError(
                     f"{output[0]} is a finished test set, of which the questions about {lost} would be lost: {replace}"
                 )
@@ -177,7 +177,22 @@ def generate(
             elif len(journal):
                 typer.echo(f"going on from {journal_path(output[0])}", err=True)
             budget = Budget(max_calls, max_cost, Spent.model_validate(journal.spent))
-            result = asyncio.run(_generate(tasks, writer, journal, index, concurrency, budget, unanswered.value))
+            with progress_bar("generate", len(tasks)) as advance:
+
+                async def ask() -> Generated:
+                    async with writer:
+                        return await generate_questions(
+                            tasks,
+                            writer,
+                            journal,
+                            index=index,
+                            concurrency=concurrency,
+                            budget=budget,
+                            unanswered=unanswered.value,
+                            advance=advance,
+                        )
+
+                result = asyncio.run(ask())
             if len(result.questions) == result.marked:
                 raise ConfigurationError("\n".join(["no question was accepted:", *result.lines()]))
             for file in outputs:
@@ -205,7 +220,9 @@ def _collection(
     """
     from rageval_hooks.offline.jobs.journal import journal_path
     from rageval_hooks.offline.jobs.outputs import done_path
-    from rageval_hooks.offline.testsets import chunks_of, chunks_of_store, read_documents, shared_ids, unique_chunks
+    from rageval_hooks.offline.testsets.chunks import chunks_of, shared_ids, unique_chunks
+    from rageval_hooks.offline.testsets.documents import read_documents
+    from rageval_hooks.offline.testsets.stores import chunks_of_store
     from rageval_hooks.text.wording import counted
 
     stores = [source for source in sources if _is_object(source)]
@@ -222,7 +239,7 @@ def _collection(
     for problem in problems:
         typer.echo(f"not read: {problem}", err=True)
     if not chunks:
-        why = ": there is no file with text (text, HTML, PDF, Office, EPUB, e-mail, JSONL)"
+        why = ": there is no file with text (text, HTML, PDF, Office, EPUB, JSONL)"
         if problems:
             # The other problems were printed above.
             why = f" ({problems[0]})" if len(problems) == 1 else f" ({len(problems)} could not be read)"
@@ -244,41 +261,3 @@ def _is_object(source: str) -> bool:
     module, colon, name = source.partition(":")
     parts = (*module.split("."), *name.split("."))
     return bool(colon) and not Path(source).exists() and all(part.isidentifier() for part in parts)
-
-
-def _price(plan: GenerationPlan, judge: str) -> str:
-    """Return the estimated cost in words; empty if the price is not known."""
-    from rageval_hooks.judges.prices import price_usd
-    from rageval_hooks.turn import Usage
-
-    provider, _, model = judge.partition(":")
-    # A question with its answer, or a verdict, takes about as many tokens as two sentences.
-    usage = Usage(input_tokens=plan.tokens, output_tokens=plan.calls * _OUTPUT_TOKENS)
-    price = price_usd(usage, model, provider=provider or None)
-    return "" if price is None else f", about {price:.2f} USD"
-
-
-async def _generate(
-    tasks: list[QuestionTask],
-    judge: Judge,
-    journal: Journal,
-    index: ChunkIndex,
-    concurrency: int,
-    budget: Budget,
-    unanswered: Unanswered,
-) -> Generated:
-    from rageval_hooks.offline.jobs.running import progress_bar
-    from rageval_hooks.offline.testsets import generate
-
-    with progress_bar("generate", len(tasks)) as advance:
-        async with judge:
-            return await generate(
-                tasks,
-                judge,
-                journal,
-                index=index,
-                concurrency=concurrency,
-                budget=budget,
-                unanswered=unanswered,
-                advance=advance,
-            )

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from rageval_hooks.cli.options import AsJson, split_names
 from rageval_hooks.cli.output import print_columns
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.base import REGISTRY, Metric, ScoreDefinition, Threshold
-from rageval_hooks.metrics.support.plan import SharedCall, TurnSize, plan_calls
+from rageval_hooks.metrics.base import REGISTRY, Metric, ScoreDefinition
+from rageval_hooks.metrics.support.plan import TurnSize, plan_calls
 from rageval_hooks.text.wording import counted
 
 # The order of the list: what needs no judge comes first.
 _FAMILIES = ("local", "judge", "retrieval", "generation", "reference", "consistency", "usage")
 _COLUMNS = ("score", "metric", "family", "better", "range", "passes", "needs", "models", "calls", "source", "meaning")
+
+_FIELDS = ("name", "family", "asks_judge", "default", "requires", "models", "calls", "source", "version")
 
 _THRESHOLD_COLUMNS = ("score", "passes", "of", "model", "balanced accuracy", "measured on")
 _ABOUT_THRESHOLDS = (
@@ -49,12 +51,28 @@ def metrics(
     """List the metrics, what their scores mean and what they need; or show the judge calls of some metrics."""
     if as_json and as_markdown:
         raise ConfigurationError("--json and --markdown are two forms of the same list: choose one")
-    if plan is None:
-        _print_metrics(names or [], "json" if as_json else "markdown" if as_markdown else "table")
+    if plan is not None:
+        if names or as_markdown:
+            raise ConfigurationError(
+                "--plan takes the names of its metrics itself, and prints text or, with --json, JSON"
+            )
+        _print_plan(split_names(plan), TurnSize(passages=passages, nuggets=nuggets, citations=citations), as_json)
         return
-    if names or as_markdown:
-        raise ConfigurationError("--plan takes the names of its metrics itself, and prints text or, with --json, JSON")
-    _print_plan(split_names(plan), TurnSize(passages=passages, nuggets=nuggets, citations=citations), as_json=as_json)
+    found = _find_metrics(names or [])
+    if as_json:
+        data = [
+            {name: getattr(metric, name) for name in _FIELDS}
+            | {"scores": [score.model_dump() for score in metric.scores]}
+            for metric in found
+        ]
+        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    elif as_markdown:
+        typer.echo(_markdown(found))
+    elif sys.stdout.isatty():
+        _print_table(found)
+    else:
+        # A pipe gets one line per score, which grep and cut can read.
+        print_columns([_COLUMNS, *(tuple(cells.values()) for metric in found for cells in _cells(metric))])
 
 
 def _find_metrics(names: Sequence[str] = ()) -> list[Metric]:
@@ -84,35 +102,6 @@ def _find_metrics(names: Sequence[str] = ()) -> list[Metric]:
     return sorted(found.values(), key=lambda metric: (order.get(metric.family, len(order)), metric.family))
 
 
-def _print_metrics(names: Sequence[str], form: str) -> None:
-    """Print the definitions of metrics: all if none is named, as ``table``, ``json`` or ``markdown``."""
-    found = _find_metrics(names)
-    if form == "json":
-        typer.echo(json.dumps([_as_data(metric) for metric in found], indent=2, ensure_ascii=False))
-    elif form == "markdown":
-        typer.echo(_markdown(found))
-    elif sys.stdout.isatty():
-        _print_table(found)
-    else:
-        # A pipe gets one line per score, which grep and cut can read.
-        print_columns([_COLUMNS, *(tuple(cells.values()) for metric in found for cells in _cells(metric))])
-
-
-def _as_data(metric: Metric) -> dict[str, Any]:
-    return {
-        "name": metric.name,
-        "family": metric.family,
-        "asks_judge": metric.asks_judge,
-        "default": metric.default,
-        "requires": list(metric.requires),
-        "models": list(metric.models),
-        "calls": metric.calls,
-        "source": metric.source,
-        "version": metric.version,
-        "scores": [score.model_dump() for score in metric.scores],
-    }
-
-
 def _markdown(found: Iterable[Metric]) -> str:
     """Return a Markdown table per family, each under its heading, then one of the default thresholds."""
     families: dict[str, list[Metric]] = {}
@@ -120,26 +109,27 @@ def _markdown(found: Iterable[Metric]) -> str:
         families.setdefault(metric.family, []).append(metric)
     blocks = []
     for family, members in families.items():
-        head = ("Score", "Meaning", "Range", "Better", "Needs", "Models", "Calls", "Source", "Version")
-        lines = [f"### {family.capitalize()}", "", _row(head), _row(["---"] * len(head))]
+        rows = []
         for metric in members:
             for cells in _cells(metric):
                 row = [cells[name] for name in ("meaning", "range", "better", "needs", "models")]
                 # A judge metric's version is part of the documentation: its prompts change with it.
-                lines.append(_row([f"`{cells['score']}`", *row, metric.calls, metric.source, metric.version]))
-        blocks.append("\n".join(lines))
-    if rows := [row for members in families.values() for metric in members for row in _thresholds(metric)]:
-        lines = ["### Default thresholds", "", _ABOUT_THRESHOLDS, ""]
-        lines += [_row(map(str.capitalize, _THRESHOLD_COLUMNS)), _row(["---"] * len(_THRESHOLD_COLUMNS))]
-        lines += [_row([f"`{name}`", *cells]) for name, *cells in rows]
-        blocks.append("\n".join(lines))
+                rows.append([f"`{cells['score']}`", *row, metric.calls, metric.source, metric.version])
+        head = ("Score", "Meaning", "Range", "Better", "Needs", "Models", "Calls", "Source", "Version")
+        blocks += [f"### {family.capitalize()}", _markdown_table(head, rows)]
+    if rows := [[f"`{name}`", *cells] for metric in found for name, *cells in _thresholds(metric)]:
+        table = _markdown_table(tuple(map(str.capitalize, _THRESHOLD_COLUMNS)), rows)
+        blocks += ["### Default thresholds", _ABOUT_THRESHOLDS, table]
     return "\n\n".join(blocks)
 
 
-def _row(cells: Iterable[str]) -> str:
+def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     # A bar or a line break in a cell would end it.
-    escaped = [" ".join(cell.split()).replace("|", "\\|") for cell in cells]
-    return f"| {' | '.join(escaped)} |"
+    lines = [
+        " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row)
+        for row in (head, ["---"] * len(head), *rows)
+    ]
+    return "\n".join(f"| {line} |" for line in lines)
 
 
 def _print_table(found: Sequence[Metric]) -> None:
@@ -175,8 +165,9 @@ def _cells(metric: Metric) -> Iterator[dict[str, str]]:
     for score in metric.scores or (ScoreDefinition(name=metric.name, description="", high=None),):
         limits = f"{score.low:g} or more" if score.high is None else f"{score.low:g} to {score.high:g}"
         passes = [
-            f"{_bound(score, found)} ({f'{model}: ' if (model := _model(found)) else ''}{_accuracy(found)})"
-            for found in score.thresholds
+            f"{bound} ({accuracy})" if model == "-" else f"{bound} ({model}: {accuracy})"
+            for name, bound, _, model, accuracy, _ in _thresholds(metric)
+            if name == score.name
         ]
         models: list[str] = list(metric.models)
         if metric.asks_judge and not models:
@@ -198,32 +189,22 @@ def _cells(metric: Metric) -> Iterator[dict[str, str]]:
 
 
 def _thresholds(metric: Metric) -> Iterator[tuple[str, ...]]:
+    """Yield the default thresholds of a metric's scores, one cell per column."""
     for score in metric.scores:
+        sign = ">=" if score.direction == "higher" else "<="
         for found in score.thresholds:
             of = "each passage" if found.target == "passage" else "the turn"
-            cells = (_bound(score, found), of, _model(found) or "-", _accuracy(found), ", ".join(found.sets))
+            # Without publishers, so that a model that is published under two names is named once.
+            models = dict.fromkeys(name.rpartition("/")[2] for name in found.models if name is not None)
+            accuracy = " to ".join(dict.fromkeys(f"{value:.2f}" for value in found.accuracy))
+            cells = (f"{sign} {found.value:g}", of, ", ".join(models) or "-", accuracy, ", ".join(found.sets))
             yield (score.name, *cells)
-
-
-def _bound(score: ScoreDefinition, threshold: Threshold) -> str:
-    return f"{'>=' if score.direction == 'higher' else '<='} {threshold.value:g}"
-
-
-def _model(threshold: Threshold) -> str:
-    """Return the name of the model without its publisher; an empty text for a score without a model."""
-    names = [name.rpartition("/")[2] for name in threshold.models if name is not None]
-    # One model may be published under two names.
-    return ", ".join(dict.fromkeys(names))
-
-
-def _accuracy(threshold: Threshold) -> str:
-    return " to ".join(dict.fromkeys(f"{value:.2f}" for value in threshold.accuracy))
 
 
 # --------------------------------------------------------------------------- plan
 
 
-def _print_plan(names: Sequence[str], size: TurnSize, *, as_json: bool = False) -> None:
+def _print_plan(names: Sequence[str], size: TurnSize, as_json: bool) -> None:
     """Print the judge calls that metrics make together for one turn: the steps, the shared calls, and their number.
 
     Raises:
@@ -236,8 +217,21 @@ def _print_plan(names: Sequence[str], size: TurnSize, *, as_json: bool = False) 
         data = {
             "calls": plan.calls,
             "estimated": plan.estimated,
-            "steps": [list(map(_call_data, step)) for step in plan.steps],
-            "local": list(plan.local),
+            "steps": [
+                [
+                    {
+                        "key": shared.call.key,
+                        "purpose": shared.call.purpose,
+                        "calls": shared.call.count,
+                        "metrics": shared.metrics,
+                        "after": shared.call.after,
+                        "sequential": shared.call.sequential,
+                    }
+                    for shared in step
+                ]
+                for step in plan.steps
+            ],
+            "local": plan.local,
         }
         typer.echo(json.dumps(data, indent=2))
         return
@@ -257,14 +251,3 @@ def _print_plan(names: Sequence[str], size: TurnSize, *, as_json: bool = False) 
             typer.echo(f"  {counted(shared.call.count, 'call'):<9} {shared.call.purpose}: {users}")
     if plan.local:
         typer.echo(f"\nwithout a judge: {', '.join(plan.local)}")
-
-
-def _call_data(shared: SharedCall) -> dict[str, Any]:
-    return {
-        "key": shared.call.key,
-        "purpose": shared.call.purpose,
-        "calls": shared.call.count,
-        "metrics": list(shared.metrics),
-        "after": list(shared.call.after),
-        "sequential": shared.call.sequential,
-    }

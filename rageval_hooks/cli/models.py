@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 import random
 import time
 from collections.abc import Iterator
@@ -89,27 +88,31 @@ def bench(
     machine is named with what to do. Exit status 2 if no model could be measured.
     """
     from rageval_hooks.cli.output import print_columns, say
+    from rageval_hooks.errors import ModelUnavailableError
     from rageval_hooks.metrics.base import REGISTRY
     from rageval_hooks.models import Models
+    from rageval_hooks.text.wording import counted
 
     sizes = list(itertools.product(_numbers("--words", words), _numbers("--passages", passages)))
     results: list[dict[str, Any]] = []
     for role, settings in _chosen(_settings(given), grounding or []):
         name = getattr(settings, role)
-        say(f"loading {name}")
-        load_seconds, problem = _load(role, settings)
-        rows: list[dict[str, Any]] = []
         metric = REGISTRY.create(_METRICS[role])
-        for length, count in sizes if not problem else ():
-            say(f"{name}: {count} {'passage' if count == 1 else 'passages'} of {length} words")
-            turns = _turns(count, length, answer_words)
-            times, tokens, problem = _measure(metric, Models(settings), turns, answers, seconds)
-            if problem:
-                problem = f"{count} passages of {length} words: {problem}"
-                break
-            about = {"role": role, "model": name, "metric": metric.name, "passages": count, "words": length}
-            rows.append({**about, "answers": len(times), **_summary(times, tokens / len(times))})
-        results.append({"role": role, "model": name, "load_seconds": load_seconds, "rows": rows, "problem": problem})
+        say(f"loading {name}")
+        result: dict[str, Any] = {"role": role, "model": name, "load_seconds": None, "rows": [], "problem": ""}
+        results.append(result)
+        started = time.perf_counter()
+        loaded = Models(settings)
+        try:
+            getattr(loaded, role)(wait=True)
+            result["load_seconds"] = round(time.perf_counter() - started, 3)
+            for length, count in sizes:
+                say(f"{name}: {counted(count, 'passage')} of {length} words")
+                about = {"role": role, "model": name, "metric": metric.name, "passages": count, "words": length}
+                turns = _turns(count, length, answer_words)
+                result["rows"].append({**about, **_measure(metric, loaded, turns, answers, seconds)})
+        except ModelUnavailableError as error:
+            result["problem"] = error.reason
     measured = [row for result in results for row in result["rows"]]
     if as_json:
         typer.echo(json.dumps(results, indent=2, ensure_ascii=False))
@@ -160,32 +163,18 @@ def _chosen(settings: ModelSettings, grounding: list[str]) -> Iterator[tuple[Rol
             yield role, ModelSettings.model_validate({**fields, **formula})
 
 
-def _load(role: Role, settings: ModelSettings) -> tuple[float | None, str]:
-    """Load a model; return the seconds that it took, or why it cannot be loaded."""
+def _measure(metric: Metric, models: Models, turns: Iterator[Turn], answers: int, seconds: float) -> dict[str, float]:
+    """Score answers one after the other; return how many, the time for each in percentiles, and tokens per second.
+
+    Raises:
+        ModelUnavailableError: the metric makes no score.
+    """
+    import numpy as np
+
     from rageval_hooks.errors import ModelUnavailableError
-    from rageval_hooks.models import Models
-
-    logger = logging.getLogger("rageval_hooks")
-    level = logger.level
-    # The result says why a model cannot be loaded; the log would repeat it.
-    logger.setLevel(logging.ERROR)
-    started = time.perf_counter()
-    try:
-        getattr(Models(settings), role)(wait=True)
-    except ModelUnavailableError as error:
-        return None, error.reason
-    finally:
-        logger.setLevel(level)
-    return round(time.perf_counter() - started, 3), ""
-
-
-def _measure(
-    metric: Metric, models: Models, turns: Iterator[Turn], answers: int, seconds: float
-) -> tuple[list[float], int, str]:
-    """Score answers one after the other; return the seconds of each, all their tokens, and what went wrong."""
     from rageval_hooks.metrics.support.running import compute
     from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-    from rageval_hooks.score import Failed, Skipped
+    from rageval_hooks.score import Score
     from rageval_hooks.text.tokens import count_tokens
 
     times: list[float] = []
@@ -194,8 +183,8 @@ def _measure(
     for number, turn in enumerate(turns):
         began = time.perf_counter()
         for found in compute(metric, TurnAnalysis(turn, models, wait=True)):
-            if isinstance(found, Skipped | Failed):
-                return times, tokens, found.reason if isinstance(found, Skipped) else found.message
+            if not isinstance(found, Score):
+                raise ModelUnavailableError(metric.name, found.reason)
         # The first pass allocates memory and would count for all.
         if number:
             times.append(time.perf_counter() - began)
@@ -203,18 +192,12 @@ def _measure(
         is_late = len(times) >= _LEAST_ANSWERS and time.perf_counter() - started > seconds
         if is_late or len(times) >= answers:
             break
-    return times, tokens, ""
-
-
-def _summary(times: list[float], tokens: float) -> dict[str, float]:
-    """Return median and 95th percentile of the milliseconds per answer, and the tokens per second at the median."""
-    import numpy as np
-
     p50, p95 = np.percentile(times, [50, 95])
     return {
+        "answers": len(times),
         "p50_ms": round(float(p50) * 1000, 2),
         "p95_ms": round(float(p95) * 1000, 2),
-        "tokens_per_second": round(tokens / float(p50), 1),
+        "tokens_per_second": round(tokens / len(times) / float(p50), 1),
     }
 
 

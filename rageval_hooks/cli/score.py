@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,9 +29,7 @@ from rageval_hooks.cli.output import load_encoder, resumable
 from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rageval_hooks.offline.records.open_rag_eval import Closeness
     from rageval_hooks.offline.records.record import Record
-    from rageval_hooks.offline.report import BertScore
     from rageval_hooks.offline.scoring import Scored
 
 
@@ -160,7 +158,7 @@ def score(
                 pipeline,
                 errors=errors,
                 columns=columns.value,
-                closeness=None if encoder is None else _closeness(encoder),
+                closeness=None if encoder is None else encoder.pairs,
                 concurrency=concurrency,
                 workers=workers,
                 details=details.value,
@@ -185,17 +183,6 @@ def score(
     elif scored.broken:
         typer.echo(f"rageval-hooks: {scored.broken}. The other scores are written", err=True)
     raise typer.Exit(_status(scored))
-
-
-def _closeness(encoder: BertScore) -> Closeness:
-    """Return the BERTScore of each pair of answers."""
-    from rageval_hooks.offline.report.consistency import BertScores, bertscore
-
-    def compare(answers: Sequence[str]) -> Sequence[float]:
-        found = bertscore(answers, encoder)
-        return found.values if isinstance(found, BertScores) else ()
-
-    return compare
 
 
 def _records(

@@ -9,13 +9,11 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from rich.console import Console
 
@@ -76,7 +74,7 @@ def run_demo(
         ConfigurationError: the judge or the backend is unknown, or its key is missing.
         MissingDependencyError: the framework or the OTLP exporter is not installed.
         ModelUnavailableError: the embedder cannot be loaded.
-        ExportError: the spans could not be sent.
+        ExportError: nothing answers at the endpoint.
     """
     with requires(f"{framework}-core", f"demo,{framework}", f"the demo with {framework}"):
         if framework == "llama-index":
@@ -91,7 +89,7 @@ def run_demo(
         span_limits=SpanLimits(max_span_attributes=4096),
     )
     provider.add_span_processor(SimpleSpanProcessor(memory))
-    goal = destination(to, otlp, provider)
+    exporters, place = _destination(to, otlp, provider)
     notes, console = make_console(sys.stderr), make_console(sys.stdout)
     settings, missing = _models(models)
     loaded = Models(settings)
@@ -107,8 +105,9 @@ def run_demo(
         models=settings,
         judge=judge,
         tracer_provider=provider,
-        exporters=goal.exporters,
-        phoenix_endpoint=goal.phoenix_endpoint,
+        exporters=exporters,
+        # This address is asked whether it is a Phoenix, in place of what variables name.
+        phoenix_endpoint=place.url.removesuffix("/v1/traces") or None,
         thresholds=_THRESHOLDS[models],
         on_evaluation=evaluations.append,
         # Long enough, also on a slow machine, for every local score to be on the spans of the turn.
@@ -116,10 +115,8 @@ def run_demo(
         cost_rate=_COST_RATE,
     ) as handle:
         if not as_json:
-            if model_name is None:
-                console.print(f"answers by {EXTRACTIVE}, which copies sentences (set OPENAI_API_KEY for a model)")
-            else:
-                console.print(f"answers by {model_name}, by OPENAI_API_KEY or OPENAI_BASE_URL")
+            how = "copies sentences (set OPENAI_API_KEY for a model)" if model_name is None else "was asked"
+            console.print(f"answers by {model_name or EXTRACTIVE}, which {how}")
             for role in missing:
                 console.print(f"{role}: not on this machine, a lexical stand-in computes its scores")
             console.print()
@@ -129,7 +126,12 @@ def run_demo(
             with notes.status("judging …") if judge else nullcontext():
                 handle.flush(_JUDGE_SECONDS)
             if as_json:
-                print(json.dumps(_as_json(evaluations, memory), ensure_ascii=False), flush=True)  # noqa: T201
+                line = {
+                    "turn": evaluations[0].turn.model_dump(mode="json"),
+                    "spans": [json.loads(span.to_json()) for span in memory.get_finished_spans()],
+                    "scores": [result.model_dump(mode="json") for found in evaluations for result in found.results],
+                }
+                print(json.dumps(line, ensure_ascii=False), flush=True)  # noqa: T201
             else:
                 console.rule(f"turn {number} of {len(QUESTIONS)}", align="left")
                 _print_turn(console, question.note, evaluations)
@@ -137,10 +139,18 @@ def run_demo(
         provider.force_flush()
         handle.flush(_DELIVERY_SECONDS)
         delivered = sum(stats.get("delivered", 0) for stats in handle.stats()["exporters"].values())
-    if goal.failed:
-        raise ExportError(f"the spans could not be sent to {goal.shown_url}: is there an OTLP/HTTP endpoint?")
-    if not as_json:
-        _print_ending(console, goal, delivered)
+    if as_json:
+        return
+    console.rule(align="left")
+    if place.url:
+        console.print(f"The same spans went to {safe_url(place.url)}, service {PROJECT}.")
+        if delivered:
+            console.print(f"The backend also has {delivered} scores as its own.")
+        if place.page:
+            console.print(f"Open {place.page}")
+    else:
+        console.print("To see this in a backend: rageval-hooks demo --to mlflow, or --otlp http://localhost:4318")
+    console.print("In your own application: import rageval_hooks; rageval_hooks.instrument()")
 
 
 def _models(choice: str) -> tuple[ModelSettings, list[str]]:
@@ -169,100 +179,10 @@ def _print_turn(console: Console, note: str, evaluations: Sequence[Evaluation]) 
     console.print()
 
 
-def _print_ending(console: Console, goal: DemoDestination, delivered: int) -> None:
-    console.rule(align="left")
-    if goal.url:
-        console.print(f"The same spans went to {goal.shown_url}, service {PROJECT}.")
-        if delivered:
-            console.print(f"The backend also has {delivered} scores as its own.")
-        if goal.page:
-            console.print(f"Open {goal.page}")
-    else:
-        console.print("To see this in a backend: rageval-hooks demo --to mlflow, or --otlp http://localhost:4318")
-    console.print("In your own application: import rageval_hooks; rageval_hooks.instrument()")
-
-
-def _as_json(evaluations: Sequence[Evaluation], spans: InMemorySpanExporter) -> dict[str, Any]:
-    results = [result.model_dump(mode="json") for evaluation in evaluations for result in evaluation.results]
-    return {
-        "turn": evaluations[0].turn.model_dump(mode="json"),
-        "spans": [_span_as_json(span) for span in spans.get_finished_spans()],
-        "scores": results,
-    }
-
-
-def _span_as_json(span: ReadableSpan) -> dict[str, Any]:
-    context = span.get_span_context()
-    return {
-        "name": span.name,
-        "trace_id": f"{context.trace_id:032x}" if context else None,
-        "span_id": f"{context.span_id:016x}" if context else None,
-        "parent_id": f"{span.parent.span_id:016x}" if span.parent else None,
-        "kind": span.kind.name,
-        "start_time": span.start_time,
-        "end_time": span.end_time,
-        "status": span.status.status_code.name,
-        "attributes": {
-            name: list(value) if isinstance(value, tuple) else value for name, value in (span.attributes or {}).items()
-        },
-    }
-
-
-# --------------------------------------------------------------------------- where spans and scores go
-
-
-class WatchedExporter(SpanExporter):
-    """An exporter that remembers whether any export failed."""
-
-    def __init__(self, exporter: SpanExporter) -> None:
-        self._exporter = exporter
-        self.failed = False
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send spans."""
-        result = self._exporter.export(spans)
-        self.failed = self.failed or result is not SpanExportResult.SUCCESS
-        return result
-
-    def shutdown(self) -> None:
-        """Close the exporter."""
-        self._exporter.shutdown()
-
-
-@dataclass(frozen=True, kw_only=True)
-class DemoDestination:
-    """Where spans and scores go.
-
-    Attributes:
-        exporters: for ``instrument()``.
-        url: the OTLP endpoint; empty without one. May hold a password: :attr:`shown_url` does not.
-        page: where a person sees the traces; empty if it is not known.
-        watched: sends the spans.
-    """
-
-    exporters: tuple[str | Exporter, ...] = ("otel",)
-    url: str = ""
-    page: str = ""
-    watched: WatchedExporter | None = None
-
-    @property
-    def shown_url(self) -> str:
-        """The endpoint without user name and password."""
-        return safe_url(self.url)
-
-    @property
-    def failed(self) -> bool:
-        """True if spans could not be sent."""
-        return self.watched is not None and self.watched.failed
-
-    @property
-    def phoenix_endpoint(self) -> str | None:
-        """The address that is asked whether it is a Phoenix, in place of what variables name."""
-        return self.url.removesuffix("/v1/traces") or None
-
-
-def destination(to: str | None, otlp: str | None, provider: TracerProvider) -> DemoDestination:
-    """Return the destination, after connecting the provider to it.
+def _destination(
+    to: str | None, otlp: str | None, provider: TracerProvider
+) -> tuple[tuple[str | Exporter, ...], OtlpPlace]:
+    """Return the exporters for ``instrument()``, and where the spans go, after connecting the provider to it.
 
     Args:
         to: the name of a backend's exporter.
@@ -274,48 +194,39 @@ def destination(to: str | None, otlp: str | None, provider: TracerProvider) -> D
         MissingDependencyError: an exporter is not installed.
         ExportError: nothing answers there.
     """
+    exporters: tuple[str | Exporter, ...] = ("otel",)
     if to and otlp:
         raise ConfigurationError("--to and --otlp are both given: --to knows the address of the backend")
     if otlp:
-        base = otlp.rstrip("/")
-        url = base if base.endswith("/v1/traces") else f"{base}/v1/traces"
         # The defaults write scores to a backend's API where the endpoint turns out to be that backend.
-        defaults = Settings.model_fields["exporters"].default
-        return DemoDestination(exporters=defaults, url=url, watched=_connect(OtlpPlace(url=url), provider))
-    if not to:
-        return DemoDestination()
-    exporter = REGISTRY.create(to, lambda kind: kind.from_settings(Settings.build(), provider))
-    if not isinstance(exporter, ScoreApiExporter):
-        kinds = REGISTRY.builtin().values()
-        valid = [kind.name for kind in kinds if issubclass(kind, ScoreApiExporter) and not kind.automatic]
-        raise ConfigurationError(f"--to is {to!r}, which is not a backend with scores. Valid: {', '.join(valid)}")
-    place = exporter.otlp_place(PROJECT)
-    watched = _connect(place, provider)
-    return DemoDestination(exporters=("otel", exporter), url=place.url, page=place.page, watched=watched)
-
-
-def _connect(place: OtlpPlace, provider: TracerProvider) -> WatchedExporter:
+        exporters = Settings.model_fields["exporters"].default
+        place = OtlpPlace(url=f"{otlp.rstrip('/').removesuffix('/v1/traces')}/v1/traces")
+    elif to:
+        exporter = REGISTRY.create(to, lambda kind: kind.from_settings(Settings.build(), provider))
+        if not isinstance(exporter, ScoreApiExporter):
+            kinds = REGISTRY.builtin().values()
+            valid = [kind.name for kind in kinds if issubclass(kind, ScoreApiExporter) and not kind.automatic]
+            raise ConfigurationError(f"--to is {to!r}, which is not a backend with scores. Valid: {', '.join(valid)}")
+        exporters = ("otel", exporter)
+        place = exporter.otlp_place(PROJECT)
+    else:
+        return exporters, OtlpPlace(url="")
     with requires("opentelemetry-exporter-otlp", "otlp", "--otlp or --to"):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    _check_reachable(place.url)
-    # Without headers of its own, the exporter uses those of the variables.
-    exporter = OTLPSpanExporter(endpoint=place.url, headers=dict(place.headers) or None, timeout=_TIMEOUT)
-    watched = WatchedExporter(exporter)
-    provider.add_span_processor(BatchSpanProcessor(watched))
-    return watched
-
-
-def _check_reachable(endpoint: str) -> None:
-    """Fail at once if nothing listens there; the exporter itself would retry for a minute."""
     try:
-        address = urlsplit(endpoint)
+        address = urlsplit(place.url)
         host, port = address.hostname, address.port or (443 if address.scheme == "https" else 80)
     except ValueError:
         host = None
     if not host or address.scheme not in ("http", "https"):
-        raise ConfigurationError(f"--otlp is {endpoint!r}: give an address such as http://localhost:4318")
+        raise ConfigurationError(f"--otlp is {otlp or place.url!r}: give an address such as http://localhost:4318")
     try:
+        # Fail at once if nothing listens there; the exporter itself would retry for a minute.
         socket.create_connection((host, port), timeout=5).close()
     except OSError as error:
-        shown = safe_url(endpoint)
+        shown = safe_url(place.url)
         raise ExportError(f"the spans cannot be sent to {shown}: {error}. Is there an OTLP/HTTP endpoint?") from None
+    # Without headers of its own, the exporter uses those of the variables.
+    sender = OTLPSpanExporter(endpoint=place.url, headers=dict(place.headers) or None, timeout=_TIMEOUT)
+    provider.add_span_processor(BatchSpanProcessor(sender))
+    return exporters, place

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks.demo.phoenix import Phoenix, phoenix_installed, serve_phoenix
+from tests.e2e.phoenix_server import Phoenix, phoenix_installed, serve_phoenix
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from rageval_hooks.demo.phoenix import Phoenix
 from tests.cli.test_cli import run
+from tests.e2e.phoenix_server import Phoenix
 from tests.exporters.collector import silent_server
 
 SECRET = "hunter-2222-secret"

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rageval_hooks.demo.phoenix import Phoenix
+from tests.e2e.phoenix_server import Phoenix
 from tests.judges.server import JudgeServer, Received, Reply, answer
 
 PROJECT = "harbour"

@@ -9,8 +9,6 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -19,7 +17,7 @@ from rageval_hooks.cli.options import AsJson
 
 if TYPE_CHECKING:
     from rageval_hooks.cli.doctor.checks import Check
-    from rageval_hooks.cli.doctor.findings import DoctorFinding, DoctorOptions, Setup
+    from rageval_hooks.cli.doctor.findings import DoctorFinding, Setup
 
 __all__ = ["doctor"]
 
@@ -47,9 +45,10 @@ def doctor(
     Reads the settings from the environment, as an application does, and from --set. Nothing is downloaded. Exit status:
     0 without problems, 1 with problems, 2 when nothing could be checked.
     """
-    from rageval_hooks.cli.doctor.findings import DoctorOptions
+    from rageval_hooks.cli.doctor.findings import Setup, problem
     from rageval_hooks.cli.streams import for_stream
     from rageval_hooks.errors import ConfigurationError
+    from rageval_hooks.settings import Settings
 
     pairs: dict[str, str] = {}
     for position, text in enumerate(given or [], 1):
@@ -58,11 +57,26 @@ def doctor(
         if not equals or not name.strip():
             raise ConfigurationError(f"--set number {position} is not of the form NAME=VALUE, such as sample_rate=0.1")
         pairs[name.strip()] = value
-    found = _examine(
-        DoctorOptions(
-            given=pairs, asks_judge=not no_judge, sends=not no_send, loads_models=load_models, seconds=seconds
+    for name in ("rageval_hooks", "opentelemetry"):
+        # Findings say in a readable way what is logged. Without any handler, Python would print warnings itself.
+        logging.getLogger(name).addHandler(logging.NullHandler())
+    found: dict[str, list[DoctorFinding]]
+    try:
+        settings = Settings.build(**pairs)
+    except ConfigurationError as error:
+        advice = "correct the setting or its variable"
+        found = {"settings": [problem(line, advice) for line in str(error).split("; ")]}
+    else:
+        found = _examine(
+            Setup(
+                settings=settings,
+                given=pairs,
+                asks_judge=not no_judge,
+                sends=not no_send,
+                loads_models=load_models,
+                seconds=seconds,
+            )
         )
-    )
     counts: Counter[str] = Counter(finding.status for findings in found.values() for finding in findings)
     if as_json:
         sections = [
@@ -75,68 +89,28 @@ def doctor(
     raise typer.Exit(1 if counts["problem"] else 0)
 
 
-def _examine(options: DoctorOptions) -> dict[str, list[DoctorFinding]]:
-    """Return what each check finds. With wrong settings, only their mistakes are reported."""
+def _examine(setup: Setup) -> dict[str, list[DoctorFinding]]:
+    """Return what each check finds. Nothing that a check does can end the others."""
     from rageval_hooks.cli.doctor import checks
     from rageval_hooks.cli.doctor.exporters import exporters
-    from rageval_hooks.cli.doctor.findings import Setup, problem
-    from rageval_hooks.errors import ConfigurationError
-    from rageval_hooks.settings import Settings
-
-    with _quiet_logs():
-        try:
-            setup = Setup(Settings.build(**options.given), options)
-        except ConfigurationError as error:
-            return {
-                "settings": [problem(line, "correct the setting or its variable") for line in str(error).split("; ")]
-            }
-        found: dict[str, list[DoctorFinding]] = {}
-        broker = [checks.dispatch] if setup.settings.dispatch == "celery" else []
-        for check in (checks.versions, checks.settings, checks.models, checks.judge, exporters, *broker, checks.clock):
-            found[check.__name__] = _run(check, setup, found)
-        found["a turn"] = _run(checks.turn, setup, found)
-        return found
-
-
-def _run(check: Check, setup: Setup, before: dict[str, list[DoctorFinding]]) -> list[DoctorFinding]:
-    """Run a check. Nothing that it does can end the others."""
     from rageval_hooks.cli.doctor.findings import note, problem
     from rageval_hooks.errors import RagevalError
-    from rageval_hooks.runtime.time_limit import within
 
-    found: list[DoctorFinding] = []
-    # Each check limits its own work. This is for what hangs in spite of that, such as the import of a package.
-    limit = 60 + 30 * setup.options.seconds + setup.settings.models.load_timeout
-    try:
-        within(lambda: found.extend(check(setup)), limit)
-    except TimeoutError:
-        advice = "a server that is named above or in the settings hangs: check it, or give a longer --timeout"
-        found.append(problem(f"not finished after {limit:g} seconds", advice))
-    except RagevalError as error:
-        # Settings that contradict each other stop several checks; one of them has said so.
-        known = {finding.message for findings in before.values() for finding in findings}
-        again = note("not checked, because of the problem above")
-        found.append(again if str(error) in known else problem(str(error), "correct what the message names"))
-    except Exception as error:
-        found.append(problem(f"the check failed: {type(error).__name__}: {error}", "please report this"))
+    broker = [checks.dispatch] if setup.settings.dispatch == "celery" else []
+    steps: list[Check] = [checks.versions, checks.settings, checks.models, checks.judge, exporters, *broker]
+    found: dict[str, list[DoctorFinding]] = {}
+    for check in (*steps, checks.clock, checks.turn):
+        known = {finding.message for findings in found.values() for finding in findings}
+        findings = found.setdefault("a turn" if check is checks.turn else check.__name__, [])
+        try:
+            findings.extend(check(setup))
+        except RagevalError as error:
+            # Settings that contradict each other stop several checks; one of them has said so.
+            again = note("not checked, because of the problem above")
+            findings.append(again if str(error) in known else problem(str(error), "correct what the message names"))
+        except Exception as error:
+            findings.append(problem(f"the check failed: {type(error).__name__}: {error}", "please report this"))
     return found
-
-
-@contextmanager
-def _quiet_logs() -> Iterator[None]:
-    """Keep log lines off the terminal: findings say the same in a readable way."""
-    loggers = [logging.getLogger(name) for name in ("rageval_hooks", "opentelemetry")]
-    before = [logger.propagate for logger in loggers]
-    handler = logging.NullHandler()
-    for logger in loggers:
-        logger.propagate = False
-        logger.addHandler(handler)  # without a handler, Python prints warnings itself
-    try:
-        yield
-    finally:
-        for logger, propagate in zip(loggers, before, strict=True):
-            logger.propagate = propagate
-            logger.removeHandler(handler)
 
 
 def _print(found: dict[str, list[DoctorFinding]], counts: Counter[str]) -> None:

@@ -10,10 +10,11 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -29,7 +30,7 @@ from rageval_hooks.exporters.base import AUTOMATIC
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otlp_places import otlp_places
 from rageval_hooks.exporters.phoenix import phoenix_places
-from rageval_hooks.judges.base import Judge, Judgement, resolve_judge
+from rageval_hooks.judges.base import Judgement, resolve_judge
 from rageval_hooks.models import Models
 from rageval_hooks.models.sources import hub_is_offline
 from rageval_hooks.online.build import resolve_thresholds, within_budget
@@ -49,31 +50,24 @@ _FOR_DEVELOPMENT: Final = ("test", "compat", "e2e", "build", "docs", "dev")
 
 
 def versions(_: Setup) -> Iterator[DoctorFinding]:
-    """Compare Python, this package and what it works with with the ranges that this package declares."""
-    python = f"Python {platform.python_version()}"
-    yield ok(f"{python} on {platform.system()} {platform.machine()}")
+    """Compare what this package works with with the ranges that it declares."""
+    yield ok(f"Python {platform.python_version()} on {platform.system()} {platform.machine()}")
+    installed = {_PACKAGE: __version__}
     try:
         from packaging.requirements import Requirement
-        from packaging.specifiers import SpecifierSet
 
-        declared, python_range = requires(_PACKAGE) or [], metadata(_PACKAGE)["Requires-Python"]
+        declared = map(Requirement, requires(_PACKAGE) or [])
     except (ImportError, PackageNotFoundError):  # the second for a checkout that is on the path and not installed
         yield note("the declared ranges are not known, or cannot be compared without the package packaging")
         return
-    if platform.python_version() not in SpecifierSet(python_range, prereleases=True):
-        yield problem(f"{python} is not {python_range}", "use a Python in this range")
-    installed = {_PACKAGE: __version__}
-    for requirement in map(Requirement, declared):
+    for requirement in declared:
         extra = str(requirement.marker or "").partition('extra == "')[2]
-        if extra.startswith(_FOR_DEVELOPMENT) or requirement.name == _PACKAGE:
-            continue
-        try:
-            found = installed[requirement.name] = version(requirement.name)
-        except PackageNotFoundError:
-            continue
-        if not requirement.specifier.contains(found, prereleases=True):
-            message = f"{requirement.name} {found} is installed, which is not {requirement.specifier}"
-            yield problem(message, f'pip install "{requirement.name}{requirement.specifier}"')
+        with suppress(PackageNotFoundError):
+            if not extra.startswith(_FOR_DEVELOPMENT) and requirement.name != _PACKAGE:
+                found = installed[requirement.name] = version(requirement.name)
+                if not requirement.specifier.contains(found, prereleases=True):
+                    message = f"{requirement.name} {found} is installed, which is not {requirement.specifier}"
+                    yield problem(message, f'pip install "{requirement.name}{requirement.specifier}"')
     yield ok(", ".join(f"{package} {found}" for package, found in installed.items()))
 
 
@@ -86,7 +80,7 @@ def settings(setup: Setup) -> Iterator[DoctorFinding]:
     if not changed:
         yield ok("all settings have their defaults")
     for name in changed:
-        origin = "option" if name in setup.options.given else "environment"
+        origin = "option" if name in setup.given else "environment"
         yield ok(f"{name} = {_shown(name, getattr(setup.settings, name))} ({origin})")
     valid = [field.upper() for field in Settings.model_fields]
     for variable in unknown_variables():
@@ -98,26 +92,11 @@ def settings(setup: Setup) -> Iterator[DoctorFinding]:
             yield warning(message, "docs/settings.md lists all")
     try:
         # What `instrument()` would raise for settings that are valid one by one.
-        resolve_thresholds(setup.metrics, setup.settings, own="thresholds" in setup.options.given)
+        resolve_thresholds(setup.metrics, setup.settings, own="thresholds" in setup.given)
         MetricSampler(setup.metrics, setup.settings)
     except ConfigurationError as error:
         yield problem(str(error), "correct the setting: instrument() raises this error")
-    yield from _contradictions(setup.settings)
-
-
-def _shown(name: str, value: Any) -> str:
-    # People paste the output of this command into issues, so no key may be in it.
-    if isinstance(value, SecretStr):
-        return "***"
-    if name == "judge_options":  # may hold keys in URLs and headers
-        return f"{{{', '.join(f'{key}: ***' for key in value)}}}"
-    if isinstance(value, ModelSettings):
-        return ", ".join(f"{field}={getattr(value, field)}" for field in sorted(value.model_fields_set)) or "default"
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _contradictions(given: Settings) -> Iterator[DoctorFinding]:
-    """Yield settings that do not go together."""
+    given = setup.settings
     unused = [name for name in ("judge_options", "judge_budget") if getattr(given, name)]
     folder = os.path.dirname(os.path.abspath(given.spool_path))
     both = sorted(set(given.metadata_allow or ()) & set(given.metadata_deny))
@@ -148,6 +127,17 @@ def _contradictions(given: Settings) -> Iterator[DoctorFinding]:
         yield problem(message, "set another sampler, or evaluate_unsampled=true")
 
 
+def _shown(name: str, value: Any) -> str:
+    # People paste the output of this command into issues, so no key may be in it.
+    if isinstance(value, SecretStr):
+        return "***"
+    if name == "judge_options":  # may hold keys in URLs and headers
+        return f"{{{', '.join(f'{key}: ***' for key in value)}}}"
+    if isinstance(value, ModelSettings):
+        return ", ".join(f"{field}={getattr(value, field)}" for field in sorted(value.model_fields_set)) or "default"
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 # --------------------------------------------------------------------------- models
 
 
@@ -175,7 +165,7 @@ def models(setup: Setup) -> Iterator[DoctorFinding]:
     if not may_download:
         why = "HF_HUB_OFFLINE is set" if hub_is_offline() else "models.download is false"
         yield note(f"{why}: no model is downloaded, files on this machine are used")
-    if not setup.options.loads_models:
+    if not setup.loads_models:
         return
     loading = Models(given.model_copy(update={"download": False}))
     wanted = loading.needed(role for metric in setup.metrics for role in metric.models)
@@ -226,22 +216,25 @@ def judge(setup: Setup) -> Iterator[DoctorFinding]:
     if given.judge is None:
         yield note("no judge: metrics that ask one do not run")
         return
+    # A retry after a failure would only delay the report of that failure. A judge of the user's may not take these two.
+    alone = {"max_retries": 0, "cache": None} if given.judge.startswith("openai:") else {}
     try:
-        try:
-            # A retry after a failure would only delay the report of that failure.
-            asked = resolve_judge(given.judge, **{**given.judge_options, "max_retries": 0, "cache": None})
-        except ConfigurationError:
-            # A judge of the user's may not take these two. If the error has another cause, it comes again.
-            asked = resolve_judge(given.judge, **given.judge_options)
+        asked = resolve_judge(given.judge, **{**given.judge_options, **alone})
     except ConfigurationError as error:
         yield problem(str(error), "set what the message names")
         return
-    if not setup.options.asks_judge:
+    if not setup.asks_judge:
         yield note(f"{given.judge}: not asked (--no-judge)")
         return
-    started, limit = time.monotonic(), setup.options.seconds
+    started, limit = time.monotonic(), setup.seconds
+
+    async def ask() -> Judgement[NextNumber]:
+        async with asked:
+            question = within_budget(asked, given).complete([("user", _QUESTION)], NextNumber)
+            return await asyncio.wait_for(question, limit)
+
     try:
-        found = asyncio.run(_ask(within_budget(asked, given), limit))
+        found = asyncio.run(ask())
     except TimeoutError:
         advice = "check base_url and the network, or give a longer --timeout"
         yield problem(f"{given.judge}: no answer within {limit:g} seconds", advice)
@@ -263,62 +256,37 @@ def judge(setup: Setup) -> Iterator[DoctorFinding]:
         yield ok(f"{given.judge}: {found.model} answered ({', '.join(details)})")
 
 
-async def _ask(asked: Judge, seconds: float) -> Judgement[NextNumber]:
-    try:
-        return await asyncio.wait_for(asked.complete([("user", _QUESTION)], NextNumber), seconds)
-    finally:
-        await asked.aclose()
-
-
 # --------------------------------------------------------------------------- clock
 
-_WORTH_A_LINE: Final = 5.0
+_AHEAD: Final = 5.0
 _WRONG: Final = 60.0
 """Seconds. Beyond a minute, signed requests are refused and late scores seem to precede their turns."""
 
-_ADDRESSES: Final = (
-    "OPENAI_BASE_URL",
-    "MLFLOW_TRACKING_URI",
-    "LANGFUSE_BASE_URL",
-    "LANGFUSE_HOST",
-    "LANGSMITH_ENDPOINT",
-)
+_ADDRESSES: Final = ("MLFLOW_TRACKING_URI", "LANGFUSE_BASE_URL", "LANGFUSE_HOST", "LANGSMITH_ENDPOINT")
 
 
 def clock(setup: Setup) -> Iterator[DoctorFinding]:
     """Compare the clock with the Date header of each server that the settings name. The request carries no key."""
-    answered = False
-    for server in _servers(setup.settings):
-        ahead = _seconds_ahead(server)
-        if ahead is None:
-            continue
-        answered = True
+    given = setup.settings
+    endpoint = None if given.phoenix_endpoint is None else given.phoenix_endpoint.get_secret_value()
+    judge_url = given.judge_options.get("base_url") or os.environ.get("OPENAI_BASE_URL")
+    if not judge_url and (given.judge or "").startswith("openai:"):
+        judge_url = "https://api.openai.com"
+    urls = [str(judge_url or ""), *(os.environ.get(name, "") for name in _ADDRESSES)]
+    urls += [*(place.url for place in otlp_places()), *phoenix_places(endpoint)]
+    # User name and password come before the "@".
+    addresses = [(url.scheme, url.netloc.rpartition("@")[2]) for url in map(urlsplit, map(str.strip, urls))]
+    servers = dict.fromkeys(f"{scheme}://{host}" for scheme, host in addresses if scheme in ("http", "https") and host)
+    answers = {server: ahead for server in servers if (ahead := _seconds_ahead(server)) is not None}
+    for server, ahead in answers.items():
         message = f"the clock is {abs(ahead):.0f} s {'behind' if ahead > 0 else 'ahead of'} {server}"
         advice = "synchronise the clock of this machine, for example with chrony or systemd-timesyncd"
-        if abs(ahead) < _WORTH_A_LINE:
+        if abs(ahead) < _AHEAD:
             yield ok(f"the clock agrees with {server}")
         else:
             yield problem(message, advice) if abs(ahead) > _WRONG else warning(message, advice)
-    if not answered:
+    if not answers:
         yield note("no server that the settings name says what time it is")
-
-
-def _servers(given: Settings) -> list[str]:
-    """Return the servers that the settings name, as scheme and host, without user names."""
-    endpoint = None if given.phoenix_endpoint is None else given.phoenix_endpoint.get_secret_value()
-    urls = [os.environ.get(name, "") for name in _ADDRESSES]
-    urls.append(str(given.judge_options.get("base_url", "")))
-    if (given.judge or "").startswith("openai:") and not any(urls):
-        urls.append("https://api.openai.com")
-    urls += [*(place.url for place in otlp_places()), *phoenix_places(endpoint)]
-    found = []
-    for url in urls:
-        parts = urlsplit(url.strip())
-        # User name and password come before the "@".
-        address = parts.netloc.rpartition("@")[2]
-        if parts.scheme in ("http", "https") and address:
-            found.append(f"{parts.scheme}://{address}")
-    return list(dict.fromkeys(found))
 
 
 def _seconds_ahead(server: str) -> float | None:
@@ -331,11 +299,10 @@ def _seconds_ahead(server: str) -> float | None:
         header = error.headers["Date"]
     except (OSError, HTTPException, ValueError):
         return None
-    try:
-        # The header has whole seconds, and was written somewhere between sending and receiving.
-        return parsedate_to_datetime(header).timestamp() - (sent + time.time()) / 2 + 0.5 if header else None
-    except ValueError:
-        return None
+    # The header has whole seconds, and was written somewhere between sending and receiving.
+    with suppress(ValueError, TypeError):
+        return parsedate_to_datetime(header).timestamp() - (sent + time.time()) / 2 + 0.5
+    return None
 
 
 # --------------------------------------------------------------------------- dispatch
@@ -356,12 +323,12 @@ def dispatch(setup: Setup) -> Iterator[DoctorFinding]:
     yield ok(f"the broker {place} answers; {waiting} jobs wait for a worker")
     if failed:
         yield warning(f"{failed} jobs failed", "rageval-hooks jobs shows why, and sends them again with --resend")
-    if not setup.options.sends:
+    if not setup.sends:
         return
     spec = MetricSpec(name="latency", reference="latency")
     began = time.monotonic()
     try:
-        reply = probe(app, Job(turn=marked_evaluation().turn, metrics=(spec,)), setup.options.seconds)
+        reply = probe(app, Job(turn=marked_evaluation().turn, metrics=(spec,)), setup.seconds)
     except TimeoutError as error:
         yield problem(str(error), "start one: celery -A rageval_hooks.workers worker")
         return
@@ -386,25 +353,6 @@ def turn(setup: Setup) -> Iterator[DoctorFinding]:
         if given.sample_rate > 0:
             share += ", chosen by the trace id" + (" and the salt" if given.sampling_salt else "")
     yield note(f"{share}; {'also' if given.evaluate_unsampled else 'not'} in traces that are not recorded")
-    yield from _metrics(setup)
-    api = "the API of the backend that gets the spans"
-    yield note(f"goes to: {', '.join(api if name == AUTOMATIC else name for name in given.exporters) or 'nowhere'}")
-    metadata_is_filtered = given.metadata_allow is not None or given.metadata_deny
-    yield note(
-        f"{'redaction is on' if given.redact else 'redaction is off'};"
-        f" {'metadata is filtered' if metadata_is_filtered else 'all metadata leaves'};"
-        f" user and session ids are {'hashed' if given.id_salt else 'sent unchanged'}"
-    )
-    policy = ContentPolicy.build(given.capture_content)
-    hidden = [name.replace("_", " ") for name, shown in policy.model_dump().items() if not shown]
-    if hidden:
-        yield note(f"not on spans or in exports: {', '.join(hidden)}; scores are")
-    else:
-        yield note("questions, passages and answers are on spans and in exports")
-
-
-def _metrics(setup: Setup) -> Iterator[DoctorFinding]:
-    given = setup.settings
     running = [metric for metric in setup.metrics if setup.can_run(metric)]
     if local := ", ".join(metric.name for metric in running if not metric.asks_judge):
         when = f"inline, within {given.inline_budget_ms:g} ms, the rest later"
@@ -427,3 +375,17 @@ def _metrics(setup: Setup) -> Iterator[DoctorFinding]:
             f"skipped, because {reason}: {setup.metrics_with(role)}",
             "see models above; each trace has the reason, too",
         )
+    api = "the API of the backend that gets the spans"
+    yield note(f"goes to: {', '.join(api if name == AUTOMATIC else name for name in given.exporters) or 'nowhere'}")
+    metadata_is_filtered = given.metadata_allow is not None or given.metadata_deny
+    yield note(
+        f"{'redaction is on' if given.redact else 'redaction is off'};"
+        f" {'metadata is filtered' if metadata_is_filtered else 'all metadata leaves'};"
+        f" user and session ids are {'hashed' if given.id_salt else 'sent unchanged'}"
+    )
+    policy = ContentPolicy.build(given.capture_content)
+    hidden = [name.replace("_", " ") for name, shown in policy.model_dump().items() if not shown]
+    if hidden:
+        yield note(f"not on spans or in exports: {', '.join(hidden)}; scores are")
+    else:
+        yield note("questions, passages and answers are on spans and in exports")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from rageval_hooks.cli.doctor.findings import DoctorFinding, Setup, note, ok, problem, warning
@@ -29,57 +29,54 @@ _FAILED: Final = ("rejected", "lost", "dropped", "queued")
 def exporters(setup: Setup) -> Iterator[DoctorFinding]:
     """Send one evaluation through each exporter, as an application does, and yield what became of it."""
     made: dict[str, Exporter] = {}
-    yield from _create([name for name in setup.settings.exporters if name != AUTOMATIC], made, setup)
-    if AUTOMATIC in setup.settings.exporters:
-        yield from _create([kind.name for kind in automatic_exporters(made.values())], made, setup)
+    names = [name for name in setup.settings.exporters if name != AUTOMATIC]
+    for is_automatic in (False, True):
+        if is_automatic:
+            names = [kind.name for kind in automatic_exporters(made.values())]
+        for name in names if not is_automatic or AUTOMATIC in setup.settings.exporters else ():
+            try:
+                made[name] = REGISTRY.create(
+                    name, lambda kind: kind.from_settings(setup.settings, None), others=[AUTOMATIC]
+                )
+            except (ConfigurationError, MissingDependencyError) as error:
+                yield problem(f"{name}: {error}", "set or install what the message names")
     # Automatic exporters whose backend gets no spans.
     idle = [
         name for name, one in made.items() if isinstance(one, ScoreApiExporter) and one.automatic and not one.applies()
     ]
     evaluation = marked_evaluation()
-    # Spans go first: servers take a score only for a span that they have.
-    for name in sorted(made.keys() - idle, key=lambda name: (not made[name].traces, list(made).index(name))):
+    # Spans go first: servers take a score only for a span that they have. A stable sort keeps the order otherwise.
+    for name in sorted((name for name in made if name not in idle), key=lambda name: not made[name].traces):
         yield _examine(name, made[name], evaluation, setup)
     if idle:
         yield note(f"not in use, because spans do not go there: {', '.join(idle)}")
 
 
-def _create(names: Iterable[str], made: dict[str, Exporter], setup: Setup) -> Iterator[DoctorFinding]:
-    """Add exporters to those that were made, and yield why some cannot be made."""
-    for name in names:
-        try:
-            made[name] = REGISTRY.create(
-                name, lambda kind: kind.from_settings(setup.settings, None), others=[AUTOMATIC]
-            )
-        except (ConfigurationError, MissingDependencyError) as error:
-            yield problem(f"{name}: {error}", "set or install what the message names")
-
-
 class _Reasons(logging.Handler):
-    """Keeps the warnings that are logged while something is tried: exporters only count their failures."""
+    """Keeps the warnings that are logged in a ``with`` block: exporters only count their failures.
+
+    Attributes:
+        lines: the messages. The first is nearest to the cause of a failure.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.lines: list[str] = []
         self._redact = MessageCleaner(())
+        self._loggers = [logging.getLogger(name) for name in ("rageval_hooks", "opentelemetry")]
 
     def emit(self, record: logging.LogRecord) -> None:
         # HTTP clients quote URLs, and a URL may have a key in its query.
         self.lines.append(self._redact(record.getMessage().removeprefix("rageval-hooks: ")))
 
+    def __enter__(self) -> list[str]:
+        for logger in self._loggers:
+            logger.addHandler(self)
+        return self.lines
 
-@contextmanager
-def _logged() -> Iterator[list[str]]:
-    """Yield the lines that are logged in the block. The first is nearest to the cause of a failure."""
-    reasons = _Reasons()
-    loggers = [logging.getLogger(name) for name in ("rageval_hooks", "opentelemetry")]
-    for logger in loggers:
-        logger.addHandler(reasons)
-    try:
-        yield reasons.lines
-    finally:
-        for logger in loggers:
-            logger.removeHandler(reasons)
+    def __exit__(self, *_: object) -> None:
+        for logger in self._loggers:
+            logger.removeHandler(self)
 
 
 def _examine(name: str, exporter: Exporter, evaluation: Evaluation, setup: Setup) -> DoctorFinding:
@@ -93,15 +90,15 @@ def _examine(name: str, exporter: Exporter, evaluation: Evaluation, setup: Setup
             "are printed",
             "set OTEL_EXPORTER_OTLP_ENDPOINT, or set a provider in code before instrument()",
         )
-    if not setup.options.sends:
+    if not setup.sends:
         return note(f"{name}: nothing sent (--no-send)")
     backend = exporter.backend if isinstance(exporter, ScoreApiExporter) else ""
     where = f" to {backend}" if backend else ""
     if exporter.traces:
         # Several exporters of a provider may send to one server.
         where = f" to {', '.join(dict.fromkeys(safe_url(place.url) for place in places))}"
-    seconds = setup.options.seconds
-    with _logged() as lines:
+    seconds = setup.seconds
+    with _Reasons() as lines:
         finished, found = False, None
         try:
             exporter.export(evaluation)
@@ -139,15 +136,14 @@ def _examine(name: str, exporter: Exporter, evaluation: Evaluation, setup: Setup
 def _look(exporter: Exporter, evaluation: Evaluation, seconds: float) -> bool | None:
     """Ask the backend again and again, until it has the score or the time is over; None if it cannot be asked."""
     end = time.monotonic() + seconds
-    while True:
-        try:
+    found: bool | None = False
+    with suppress(PostError):  # for example a key that may write and not read
+        while found is False and time.monotonic() < end:
             found = within(lambda: exporter.stores(evaluation), max(1.0, remaining(end)))
-        except PostError:
-            # For example a key that may write and not read: whether the score was taken is known without this.
-            return None
-        if found is not False or time.monotonic() > end:
-            return found
-        time.sleep(_PAUSE)
+            if found is False:
+                time.sleep(_PAUSE)
+        return found
+    return None
 
 
 def _advice(name: str) -> str:

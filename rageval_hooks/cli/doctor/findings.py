@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Final, Literal
 
@@ -40,57 +41,36 @@ class DoctorFinding:
     advice: str = ""
 
 
-def ok(message: str) -> DoctorFinding:
-    """Return a finding for something that works."""
-    return DoctorFinding("ok", message)
+ok = partial(DoctorFinding, "ok")
+note = partial(DoctorFinding, "note")
+warning = partial(DoctorFinding, "warning")
+problem = partial(DoctorFinding, "problem")
 
 
-def note(message: str) -> DoctorFinding:
-    """Return a finding that only informs."""
-    return DoctorFinding("note", message)
-
-
-def warning(message: str, advice: str) -> DoctorFinding:
-    """Return a finding that may be a mistake."""
-    return DoctorFinding("warning", message, advice)
-
-
-def problem(message: str, advice: str) -> DoctorFinding:
-    """Return a finding that needs an action."""
-    return DoctorFinding("problem", message, advice)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DoctorOptions:
-    """The options of the command.
+@dataclass(kw_only=True)
+class Setup:
+    """The options of the command, and settings that are valid one by one.
 
     Attributes:
-        given: settings by name, as text.
+        settings: the settings.
+        given: the settings that are options, as text.
         asks_judge: True to send the judge a request.
         sends: True to send a marked trace and score.
         loads_models: True to load the models that are on this machine.
         seconds: how long each server may take.
     """
 
+    settings: Settings
     given: Mapping[str, str]
-    asks_judge: bool = True
-    sends: bool = True
-    loads_models: bool = False
-    seconds: float = 10.0
+    asks_judge: bool
+    sends: bool
+    loads_models: bool
+    seconds: float
 
-
-class Setup:
-    """Settings that are valid one by one, and what follows from them.
-
-    Args:
-        settings: the settings.
-        options: the options of the command.
-    """
-
-    def __init__(self, settings: Settings, options: DoctorOptions) -> None:
-        self.settings = settings
-        self.options = options
-        self.models = Models(settings.models)
+    @cached_property
+    def models(self) -> Models:
+        """The configured models, none of which is loaded."""
+        return Models(self.settings.models)
 
     @cached_property
     def metrics(self) -> list[Metric]:

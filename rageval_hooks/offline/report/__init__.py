@@ -4,12 +4,11 @@
 show it as text, a page or a picture.
 """
 
-from rageval_hooks.offline.report.bertscore import BertScore, load_bertscore
 from rageval_hooks.offline.report.build import Analysis, analyze, build_report
 from rageval_hooks.offline.report.conclusion import conclude
-from rageval_hooks.offline.report.consistency import consistency
 from rageval_hooks.offline.report.gate import ReportGate, check_gate, gate_of
 from rageval_hooks.offline.report.model import Conclusion, Report
+from rageval_hooks.offline.report.similarity import BertScore, load_bertscore
 from rageval_hooks.offline.report.statistics import Resampling
 from rageval_hooks.offline.report.turns import check_trace_url
 
@@ -25,7 +24,6 @@ __all__ = [
     "check_gate",
     "check_trace_url",
     "conclude",
-    "consistency",
     "gate_of",
     "load_bertscore",
 ]

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, requires
-from rageval_hooks.offline.report.bertscore import BertScore
 from rageval_hooks.offline.report.compare import compare_files, describe_maker
-from rageval_hooks.offline.report.consistency import compare_answers
 from rageval_hooks.offline.report.definitions import (
     ANSWERED,
     HITS,
@@ -20,16 +18,9 @@ from rageval_hooks.offline.report.definitions import (
     direction_of,
     group_of,
 )
-from rageval_hooks.offline.report.model import (
-    DocumentRow,
-    FileComparison,
-    FileReport,
-    Missing,
-    Ranks,
-    Report,
-    ScoreSummary,
-)
+from rageval_hooks.offline.report.model import DocumentRow, FileReport, Missing, Ranks, Report, ScoreSummary
 from rageval_hooks.offline.report.scored_file import ScoredFile, Watch, check_names, read_files
+from rageval_hooks.offline.report.similarity import BertScore, compare_answers
 from rageval_hooks.offline.report.statistics import Resampling, spread, variation
 from rageval_hooks.offline.report.turns import ShownTurn, show_turn
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
@@ -58,10 +49,8 @@ class Analysis:
         Args:
             index: the file's position in the report, from 0.
         """
-        name, file = self.report.files[index].worst_by, self.files[index]
-        for row in range(file.records):
-            record = file.record(row)
-            yield show_turn(record, file.derived_scores(record), name)
+        file = self.files[index]
+        yield from _shown(file, range(file.records), self.report.files[index].worst_by)
 
 
 def build_report(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Any) -> Report:
@@ -80,7 +69,7 @@ def analyze(
     resampling: Resampling | None = None,
     scorer: BertScore | None = None,
     watch: Watch | None = None,
-    on_problem: Callable[[str], None] | None = None,
+    on_problem: Callable[[str], None] = lambda _: None,
     bounded: Collection[str] = (),
     privacy: PrivacyPolicy = NO_PRIVACY,
 ) -> Analysis:
@@ -110,7 +99,6 @@ def analyze(
     with requires("scipy", "offline", "a report"):
         import scipy  # noqa: F401
     how = resampling or Resampling()
-    tell = on_problem or (lambda _: None)
     # A path is a sequence of characters, too.
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     files = read_files(given, watch=watch, scores={*metrics, *bounded}, privacy=privacy)
@@ -120,7 +108,7 @@ def analyze(
                 f"{file.path} has no scores. Add them: rageval-hooks score {file.path} --output OUT"
             )
         for line in file.bad_rows:
-            tell(line)
+            on_problem(line)
     # `answered` is `no_answer` with failed questions counted, too.
     is_derived = any(ANSWERED in file.values for file in files)
     metrics = [ANSWERED if name == NO_ANSWER and is_derived else name for name in metrics]
@@ -132,10 +120,46 @@ def analyze(
     comparisons = []
     for other in files[1:] if compare else ():
         _check_common_scores(files[0], other)
-        comparison = compare_files(files[0], other, metrics, ordering, lower, how, worst)
-        _check_common_questions(comparison, tell)
-        comparisons.append(comparison)
-    reports = [_file_report(file, metrics, ordering, worst, lower, how, scorer) for file in files]
+        found = compare_files(files[0], other, metrics, ordering, lower, how, worst)
+        comparisons.append(found)
+        # Row numbers of differently sorted files are such ids.
+        paths_of = f"{found.before_path} and {found.after_path}"
+        if found.different and not found.common:
+            raise ConfigurationError(
+                f"{paths_of} have {counted(found.different, 'id')} in common, and every one stands for a different"
+                " question in each, so nothing can be compared. Rows without an id get their number as the id: give"
+                " the rows ids"
+            )
+        if found.different:
+            on_problem(
+                f"{paths_of}: {found.different} of {found.different + found.common} common ids stand for a different"
+                " question in each, and are not compared"
+            )
+    reports = []
+    for file in files:
+        # Without a choice, all scores are reported.
+        names = [name for name in file.names() if not metrics or name in metrics]
+        reports.append(
+            FileReport(
+                name=file.name,
+                path=clean_text(file.path),
+                records=file.records,
+                questions=len(file.ids),
+                runs=file.runs,
+                verdicts={label: file.verdicts[label] for label in VERDICTS} if file.verdicts else {},
+                bad=file.bad,
+                errors=dict(file.errors.most_common()),
+                failed_questions=int(file.where_failed().sum()),
+                scores=tuple(_summary(file, name, lower, how) for name in names),
+                ranks=_ranks(file),
+                unranked=file.unranked,
+                unanswerable=file.unanswerable,
+                documents=_documents(file, names),
+                similarity=compare_answers(file, how, scorer) if file.runs > 1 else (),
+                worst_by=ordering,
+                worst=tuple(_shown(file, file.worst_rows(ordering, worst, lower), ordering) if ordering else ()),
+            )
+        )
     report = Report(files=tuple(reports), comparisons=tuple(comparisons), resampling=how)
     return Analysis(report=report, files=tuple(files))
 
@@ -158,95 +182,30 @@ def _check_common_scores(first: ScoredFile, other: ScoredFile) -> None:
     )
 
 
-def _check_common_questions(comparison: FileComparison, tell: Callable[[str], None]) -> None:
-    """Complain about ids that stand for different questions, as row numbers of differently sorted files do."""
-    if not comparison.different:
-        return
-    paths = f"{comparison.before_path} and {comparison.after_path}"
-    if not comparison.common:
-        raise ConfigurationError(
-            f"{paths} have {counted(comparison.different, 'id')} in common, and every one stands for a different"
-            " question in each, so nothing can be compared. Rows without an id get their number as the id: give the"
-            " rows ids"
-        )
-    tell(
-        f"{paths}: {comparison.different} of {comparison.different + comparison.common} common ids stand for a"
-        " different question in each, and are not compared"
-    )
+def _shown(file: ScoredFile, rows: Collection[int], by: str | None) -> Iterator[ShownTurn]:
+    for record in map(file.record, rows):
+        yield show_turn(record, file.derived_scores(record), by)
 
 
-# --------------------------------------------------------------------------- one file
-
-
-def _file_report(
-    file: ScoredFile,
-    metrics: Sequence[str],
-    ordering: str | None,
-    worst: int,
-    lower: Sequence[str],
-    how: Resampling,
-    scorer: BertScore | None,
-) -> FileReport:
-    # Without a choice, all scores are reported.
-    names = [name for name in file.names() if not metrics or name in metrics]
-    worst_turns = [file.record(row) for row in file.worst_rows(ordering, worst, lower)] if ordering else []
-    return FileReport(
-        name=file.name,
-        path=clean_text(file.path),
-        records=file.records,
-        questions=len(file.ids),
-        runs=file.runs,
-        verdicts={label: file.verdicts[label] for label in VERDICTS} if file.verdicts else {},
-        bad=file.bad,
-        errors=dict(file.errors.most_common()),
-        failed_questions=int(file.where_failed().sum()),
-        scores=tuple(_score_row(file, name, lower, how) for name in names),
-        ranks=_ranks(file),
-        unranked=file.unranked,
-        unanswerable=file.unanswerable,
-        documents=_documents(file, [name for name in names if name in file.values]),
-        similarity=compare_answers(file, how, scorer) if file.runs > 1 else (),
-        worst_by=ordering,
-        worst=tuple(show_turn(turn, file.derived_scores(turn), ordering) for turn in worst_turns),
-    )
-
-
-def _score_row(file: ScoredFile, name: str, lower: Sequence[str], how: Resampling) -> ScoreSummary:
+def _summary(file: ScoredFile, name: str, lower: Sequence[str], how: Resampling) -> ScoreSummary:
     values = file.values.get(name)
     metric = values.metric if values else None
     definition = define_score(name, metric)
-    skipped, failed = (
-        Missing(count=reasons.total(), reasons=dict(reasons.most_common(_MOST_REASONS)))
-        for reasons in file.missing(name)
-    )
-    row = ScoreSummary(
-        name=name,
-        direction=direction_of(name, metric, lower),
-        unit=definition.unit,
-        low=definition.low,
-        high=definition.high,
-        binary=definition.binary,
-        group=group_of(name, metric),
-        headline=definition.headline,
-        skipped=skipped,
-        failed=failed,
-    )
-    if values is None:
-        return row
-    found = spread(values.values, values.weights, values.questions, how, is_share=definition.binary)
-    # What no metric defines is known by its values. A single 0 or 1 may be any number.
-    looks_binary = not definition.description and found.binary and found.count > 1
-    looks_like_share = definition.high is None and not definition.unit and 0 <= found.minimum <= found.maximum <= 1
-    # A failed turn's `answered` states no maker.
-    makers = [maker for maker in values.makers if maker != ("", "")]
-    models = {model for _, model in makers}
-    # The default threshold, if one was measured for a model that made the score.
-    thresholds = (t.value for t in definition.thresholds if t.target == "turn" and models & set(t.models))
-    return row.model_copy(
-        update={
-            "spread": found,
+    fields: dict[str, Any] = {"high": definition.high, "binary": definition.binary}
+    if values is not None:
+        found = spread(values.values, values.weights, values.questions, how, is_share=definition.binary)
+        # What no metric defines is known by its values. A single 0 or 1 may be any number.
+        looks_binary = not definition.description and found.binary and found.count > 1
+        looks_like_share = definition.high is None and not definition.unit and 0 <= found.minimum <= found.maximum <= 1
+        # A failed turn's `answered` states no maker.
+        makers = [maker for maker in values.makers if maker != ("", "")]
+        models = {model for _, model in makers}
+        # The default threshold, if one was measured for a model that made the score.
+        thresholds = (t.value for t in definition.thresholds if t.target == "turn" and models & set(t.models))
+        fields = {
             "high": 1.0 if looks_like_share else definition.high,
             "binary": definition.binary or looks_binary,
+            "spread": found,
             "labelled": values.labelled,
             "passed": values.passed,
             "threshold": next(thresholds, None),
@@ -254,6 +213,20 @@ def _score_row(file: ScoredFile, name: str, lower: Sequence[str], how: Resamplin
             "makers": tuple(map(describe_maker, makers)) if len(makers) > 1 else (),
             "repeats": variation(values.values, values.questions, how) if file.runs > 1 else None,
         }
+    skipped, failed = (
+        Missing(count=reasons.total(), reasons=dict(reasons.most_common(_MOST_REASONS)))
+        for reasons in file.missing(name)
+    )
+    return ScoreSummary(
+        name=name,
+        direction=direction_of(name, metric, lower),
+        unit=definition.unit,
+        low=definition.low,
+        group=group_of(name, metric),
+        headline=definition.headline,
+        skipped=skipped,
+        failed=failed,
+        **fields,
     )
 
 
@@ -264,13 +237,13 @@ def _ranks(file: ScoredFile) -> Ranks | None:
         return None
     # None stands for a miss.
     found = {rank: file.ranks[rank] for rank in sorted(rank for rank in file.ranks if rank is not None)}
-    matched = sum(found.values())
+    missed = file.ranks[None]
     return Ranks(
         count=count,
         counts=found,
-        missed=count - matched,
-        match=matched / count,
-        misses=(count - matched) / count,
+        missed=missed,
+        match=1 - missed / count,
+        misses=missed / count,
         mrr=sum(number / rank for rank, number in found.items()) / count,
         hits={k: sum(number for rank, number in found.items() if rank <= k) / count for k in HITS},
         unknown=file.unranked,
@@ -281,21 +254,18 @@ def _documents(file: ScoredFile, names: Sequence[str]) -> tuple[DocumentRow, ...
     """Return the means per source document, in the order of the file."""
     import numpy as np
 
-    if not file.documents:
-        return ()
-    owners, number = file.document_numbers, len(file.documents)
-    counts = np.bincount(owners[owners >= 0], minlength=number)
-    means: list[dict[str, float]] = [{} for _ in range(number)]
+    means: list[dict[str, float]] = [{} for _ in file.documents]
     for name in names:
-        values = file.values[name]
-        owner = owners[values.rows]
+        if (values := file.values.get(name)) is None:
+            continue
+        owners = file.document_numbers[values.rows]
         # Records without a document belong to none of the rows.
-        known = owner >= 0
-        weight = np.bincount(owner[known], values.weights[known], number)
-        total = np.bincount(owner[known], (values.weights * values.values)[known], number)
-        for index in np.flatnonzero(weight).tolist():
-            means[index][name] = float(total[index] / weight[index])
+        known = owners >= 0
+        weights = np.bincount(owners[known], values.weights[known], len(means))
+        totals = np.bincount(owners[known], (values.weights * values.values)[known], len(means))
+        for owner in np.flatnonzero(weights).tolist():
+            means[owner][name] = float(totals[owner] / weights[owner])
     return tuple(
-        DocumentRow(document=document, records=int(counts[index]), means=means[index])
-        for document, index in file.documents.items()
+        DocumentRow(document=document, records=int((file.document_numbers == owner).sum()), means=means[owner])
+        for document, owner in file.documents.items()
     )

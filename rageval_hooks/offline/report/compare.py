@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rageval_hooks.offline.answerability import UNANSWERABLE
 from rageval_hooks.offline.report.definitions import TARGET_RANK, define_score, direction_of, is_quality
 from rageval_hooks.offline.report.model import ChangedTurn, FileComparison, Loss, OtherMakers, ScoreChange
-from rageval_hooks.offline.report.scored_file import Maker, ScoredFile
+from rageval_hooks.offline.report.scored_file import Maker, ScoredFile, ScoreValues
 from rageval_hooks.offline.report.statistics import Resampling, holm, paired, sums
 from rageval_hooks.runtime.jsonable import clean_text
 
@@ -48,23 +48,21 @@ def compare_files(
     changes: list[ScoreChange] = []
     changed: tuple[ChangedTurn, ...] = ()
     for name in names:
-        metric = before.values[name].metric
-        excluded, makers = pairs.made_differently(name)
+        values, others = before.values[name], after.values[name]
         first, first_weights, second, second_weights = pairs.means(name)
-        used = pairs.same & ~excluded & ~np.isnan(first) & ~np.isnan(second)
+        used = pairs.same & ~np.isnan(first) & ~np.isnan(second)
         # Two samples were drawn, so a pair stands for the product of what its two sides stand for.
         weights = first_weights * second_weights
-        direction = direction_of(name, metric, lower)
+        direction = direction_of(name, values.metric, lower)
         changes.append(
             ScoreChange(
                 name=name,
                 direction=direction,
-                quality=is_quality(name, metric),
-                binary=define_score(name, metric).binary,
-                scale=_scale(before, after, name),
+                quality=is_quality(name, values.metric),
+                binary=define_score(name, values.metric).binary,
+                scale=_scale(name, values, others),
                 test=paired(first[used], second[used], weights[used], how) if used.any() else None,
-                makers=makers,
-                not_compared=int(excluded.sum()),
+                makers=_other_makers(values, others),
             )
         )
         if name == changed_by:
@@ -127,34 +125,6 @@ class _Pairs:
         first, second = _means(self.before, name), _means(self.after, name)
         return first[0], first[1], second[0][self._numbers], second[1][self._numbers]
 
-    def made_differently(self, name: str) -> tuple[Flags, OtherMakers | None]:
-        """Return the questions whose values have different makers in the two files.
-
-        If these are most of the questions, excluding them would leave too little: then none is excluded, and the
-        makers of both files are returned, so that the score is not judged at all.
-        """
-        import numpy as np
-
-        mine, theirs = self.before.values[name], self.after.values[name]
-        none = np.zeros(len(self.same), dtype=bool)
-        if mine.metric != theirs.metric and None not in (mine.metric, theirs.metric):
-            # Two metrics share the name: `mrr` is made from grades, or from the rank of a known target.
-            return none, OtherMakers(before=(f"{mine.metric}",), after=(f"{theirs.metric}",))
-        share_one = not mine.makers.keys().isdisjoint(theirs.makers)
-        differ = np.array(
-            [[not _is_same(one, other, share_one) for other in theirs.makers] for one in mine.makers], dtype=bool
-        )
-        if not differ.any():
-            return none, None
-        # Per question, whether any of its makers in the first file differs from any in the second.
-        first, second = _makers(self.before, name), _makers(self.after, name)[self._numbers]
-        both = self.same & first.any(axis=1) & second.any(axis=1)
-        different = both & ((first @ differ) & second).any(axis=1)
-        if both.any() and different.sum() <= both.sum() / 2:
-            return different, None
-        described = [tuple(map(describe_maker, values.makers)) for values in (mine, theirs)]
-        return none, OtherMakers(before=described[0], after=described[1])
-
     def turn(self, place: int, before: float, after: float) -> ChangedTurn:
         """Return a question with its first answers."""
         first = self.before.record(int((self.before.questions == place).argmax()))
@@ -181,26 +151,26 @@ def _means(file: ScoredFile, name: str) -> tuple[Floats, Floats]:
     return found[0], found[1]
 
 
-def _makers(file: ScoredFile, name: str) -> Flags:
-    """Return per question (row) and maker (column) whether it made a value."""
-    import numpy as np
+def _other_makers(before: ScoreValues, after: ScoreValues) -> OtherMakers | None:
+    """Return the makers of a score in two files if they differ; None if its values can be compared.
 
-    values = file.values[name]
-    found = np.zeros((len(file.ids), len(values.makers)), dtype=bool)
-    found[values.questions, values.maker_numbers] = True
-    return found
-
-
-def _is_same(one: Maker, other: Maker, share_one: bool) -> bool:
-    """Return True if two makers measure the same: what a file does not state ("") counts as the same.
-
-    A score that needed no model (of an empty answer, for example) is the same under any model, provided that the two
-    files have a maker in common.
+    What a file does not state ("") counts as the same. A score that needed no model (of an empty answer, for example)
+    is the same under any model, provided that the two files have a maker in common.
     """
-    if one[0] != other[0] and "" not in (one[0], other[0]):
-        return False
-    models = (one[1], other[1])
-    return one[1] == other[1] or "" in models or (share_one and None in models)
+    if before.metric != after.metric and None not in (before.metric, after.metric):
+        # Two metrics share the name: `mrr` is made from grades, or from the rank of a known target.
+        return OtherMakers(before=(f"{before.metric}",), after=(f"{after.metric}",))
+    pairs = [(one, other) for one in before.makers for other in after.makers if _is_same(one, other)]
+    matched = ({one for one, _ in pairs}, {other for _, other in pairs})
+    unmatched = [*(before.makers.keys() - matched[0]), *(after.makers.keys() - matched[1])]
+    if all(pairs and model is None for _, model in unmatched):
+        return None
+    described = [tuple(map(describe_maker, values.makers)) for values in (before, after)]
+    return OtherMakers(before=described[0], after=described[1])
+
+
+def _is_same(one: Maker, other: Maker) -> bool:
+    return all(mine == theirs or "" in (mine, theirs) for mine, theirs in zip(one, other, strict=True))
 
 
 def describe_maker(maker: Maker) -> str:
@@ -212,13 +182,12 @@ def describe_maker(maker: Maker) -> str:
     return ", ".join(parts) or "not stated"
 
 
-def _scale(before: ScoredFile, after: ScoredFile, name: str) -> float | None:
+def _scale(name: str, before: ScoreValues, after: ScoreValues) -> float | None:
     """Return the length of a score's range; 1 for an undefined score whose values are all between 0 and 1."""
-    files = (before.values[name], after.values[name])
-    definition = define_score(name, files[0].metric)
+    definition = define_score(name, before.metric)
     if definition.high is not None:
         return definition.high - definition.low
-    within = all(((values.values >= 0) & (values.values <= 1)).all() for values in files)
+    within = all(((found.values >= 0) & (found.values <= 1)).all() for found in (before, after))
     return 1.0 if within and not definition.unit else None
 
 

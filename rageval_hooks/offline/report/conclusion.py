@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from rageval_hooks.metrics.local.reference_overlap import RECALL
@@ -18,6 +18,7 @@ from rageval_hooks.offline.report.model import (
     ScoreChange,
     ScoreSummary,
 )
+from rageval_hooks.offline.report.statistics import Spread
 from rageval_hooks.score import VERDICT
 from rageval_hooks.text.formatting import (
     format_interval,
@@ -57,26 +58,17 @@ def conclude(report: Report, bounds: Mapping[str, float] | None = None, gate: Ga
         bounds: by score: what its mean has to reach.
         gate: the result of the checks; None if nothing was checked.
     """
-    bounds = bounds or {}
     missed = [] if gate is None else [*gate.failures, *gate.undecided]
     changes = [finding for comparison in report.comparisons for finding in _changes(comparison)]
     quality: list[Finding] = []
     for file in report.files:
+        comparisons = [comparison for comparison in report.comparisons if comparison.after == file.name]
+        told = [change for comparison in comparisons for change in _told_changes(comparison, worse=True)]
         # What is worse than before is not good, even if most answers still pass.
-        is_worse = any(
-            change.quality
-            for comparison in report.comparisons
-            if comparison.after == file.name
-            for change in _told_changes(comparison, worse=True)
-        )
-        for finding in _quality(file, bounds, _where(file, report)):
-            # A failed check may say the same: that questions failed, or that a bound is missed.
-            subjects = [f"{file.failed_questions} of {counted(file.questions, 'question')} failed"]
-            subjects += [f"{name} is " for name in bounds]
-            told = [line for line in missed if line.startswith(f"{file.name}: ")]
-            is_told = any(subject in finding.text and any(subject in line for line in told) for subject in subjects)
-            if not (finding.kind == "good" and is_worse) and not (finding.kind == "bad" and is_told):
-                quality.append(finding)
+        is_worse = any(change.quality for change in told)
+        for kind, text in _quality(file, bounds or {}, missed):
+            if not (kind == "good" and is_worse):
+                quality.append(Finding(kind=kind, text=f"{_where(file, report)}{text}"))
     problems = sum(finding.kind == "bad" for finding in (*quality, *changes))
     state: Literal["ok", "warn", "fail"] = "ok"
     headline = "No problems found." if gate is None else "All checks pass."
@@ -84,10 +76,9 @@ def conclude(report: Report, bounds: Mapping[str, float] | None = None, gate: Ga
         state, headline = "fail", f"The checks fail: {counted(len(missed), 'problem')}."
     elif problems:
         state, headline = "warn", f"{counted(problems, 'problem')} found."
-    verdicts = [f"{_where(file, report)}{_count_verdicts(file)}" for file in report.files if file.verdicts]
     return Conclusion(
         state=state,
-        headline=" ".join([*verdicts, headline]),
+        headline=" ".join([*(_count_verdicts(file, report) for file in report.files if file.verdicts), headline]),
         # The conditions that fail come first: they decide the exit status.
         quality=(*(Finding(kind="bad", text=line) for line in missed), *quality),
         changes=tuple(changes),
@@ -95,12 +86,12 @@ def conclude(report: Report, bounds: Mapping[str, float] | None = None, gate: Ga
     )
 
 
-def _count_verdicts(file: FileReport) -> str:
+def _count_verdicts(file: FileReport, report: Report) -> str:
     """Return how many answers have which verdict, such as ``63 answers: 50 good, 8 doubtful, 5 bad``."""
     counts = [f"{count} {label.replace('_', ' ')}" for label, count in file.verdicts.items()]
     if without := file.records - sum(file.verdicts.values()):
         counts.append(f"{without} without a verdict")
-    return f"{counted(file.records, 'answer')}: {', '.join(counts)}."
+    return f"{_where(file, report)}{counted(file.records, 'answer')}: {', '.join(counts)}."
 
 
 def _where(file: FileReport, report: Report) -> str:
@@ -111,43 +102,39 @@ def _where(file: FileReport, report: Report) -> str:
 # --------------------------------------------------------------------------- one file
 
 
-def _quality(file: FileReport, bounds: Mapping[str, float], where: str) -> Iterator[Finding]:
-    """Yield what is good and bad in a file: bad answers, failures, missing references, missed targets, then scores."""
+def _quality(file: FileReport, bounds: Mapping[str, float], missed: Sequence[str]) -> Iterator[tuple[FindingKind, str]]:
+    """Yield what is good and bad in a file: bad answers, failures, missing references, missed targets, then scores.
+
+    Args:
+        file: the file.
+        bounds: by score: what its mean has to reach.
+        missed: the checks that fail, which are told before.
+    """
     bad = file.score(BAD_ANSWERS)
     if bad is not None and bad.spread is not None and bad.name not in bounds:
-        share = format_share(bad.spread.mean)
-        if bad.spread.interval is not None:
-            share += f" [{format_interval(bad.spread.interval.low, bad.spread.interval.high, style='share')}]"
-        kind: FindingKind = "note" if bad.spread.mean < _BAD_ANSWERS else "bad"
         number = file.verdicts.get("bad", 0)
-        text = f"{where}{number} of {counted(bad.count, 'answer')} {'is' if number == 1 else 'are'} bad: {share}."
+        share = _mean(bad.spread, format_share, "share")
+        text = f"{number} of {counted(bad.count, 'answer')} {'is' if number == 1 else 'are'} bad: {share}."
         for turn in [turn for turn in file.worst if turn.verdict == "bad"][:1]:
             text += f" For example {turn.id}: {shorten(turn.reason, _LONGEST_REASON)}"
-        yield Finding(kind=kind if number else "good", text=text)
-    if file.failed_questions:
+        yield "good" if not number else "note" if bad.spread.mean < _BAD_ANSWERS else "bad", text
+    failed = f"{file.failed_questions} of {counted(file.questions, 'question')} failed"
+    if file.failed_questions and not any(line.startswith(f"{file.name}: {failed}") for line in missed):
         kinds = listed([f"{number} {kind}" for kind, number in file.errors.items()])
-        share = format_share(file.failed_questions / file.questions)
-        text = f"{where}{file.failed_questions} of {counted(file.questions, 'question')} failed ({share}): {kinds}."
-        yield Finding(kind="bad", text=text)
+        yield "bad", f"{failed} ({format_share(file.failed_questions / file.questions)}): {kinds}."
     recall = file.score(RECALL)
     if recall is not None and recall.passed is not None:
-        lacking = round((1 - recall.passed) * recall.labelled)
-        text = (
-            f"{lacking} of {counted(recall.labelled, 'answer')} lack the reference answer: less than half of its words."
-        )
-        yield Finding(kind=_kind_of_share(recall.passed), text=f"{where}{text}")
-    if file.ranks is not None:
-        ranks = file.ranks
-        text = (
-            f"the target passage was missed in {ranks.missed} of {counted(ranks.count, 'answer')} ({ranks.misses:.0%})."
-        )
-        yield Finding(kind=_kind_of_share(ranks.match), text=f"{where}{text}")
+        lacking, answers = round((1 - recall.passed) * recall.labelled), counted(recall.labelled, "answer")
+        text = f"{lacking} of {answers} lack the reference answer: less than half of its words."
+        yield _kind_of_share(recall.passed), text
+    if (ranks := file.ranks) is not None:
+        answers = counted(ranks.count, "answer")
+        text = f"the target passage was missed in {ranks.missed} of {answers} ({ranks.misses:.0%})."
+        yield _kind_of_share(ranks.match), text
     for row in file.scores:
         # What is said above needs no second line.
         if row.name in bounds or row.name not in (RECALL, VERDICT, BAD_ANSWERS):
-            finding = _score_finding(row, bounds.get(row.name))
-            if finding is not None:
-                yield finding.model_copy(update={"text": f"{where}{finding.text}"})
+            yield from _about_score(row, bounds.get(row.name))
 
 
 def _kind_of_share(share: float) -> FindingKind:
@@ -156,30 +143,33 @@ def _kind_of_share(share: float) -> FindingKind:
     return "bad" if share < _BAD_SHARE else "note"
 
 
-def _score_finding(row: ScoreSummary, bound: float | None) -> Finding | None:
+def _mean(found: Spread, show: Callable[[float], str], style: str) -> str:
+    interval = found.interval
+    return show(found.mean) + (f" [{format_interval(interval.low, interval.high, style=style)}]" if interval else "")
+
+
+def _about_score(row: ScoreSummary, bound: float | None) -> Iterator[tuple[FindingKind, str]]:
     if row.spread is None:
         if row.failed.count:
-            text = f"{row.name} has no value: {row.failed.count} failed ({row.failed.main_reason})."
-            return Finding(kind="bad", text=text)
+            yield "bad", f"{row.name} has no value: {row.failed.count} failed ({row.failed.main_reason})."
         # Skipped scores lack an input, which is often intended. Without a headline score, "no problems" means little.
-        if row.headline and row.skipped.count:
-            text = f"{row.name} has no value: {row.skipped.count} skipped ({row.skipped.main_reason})."
-            return Finding(kind="note", text=text)
-        return None
-    show, style = (format_share, "share") if row.binary else (show_value, "value")
-    mean = f"{row.name} is {show(row.spread.mean)}"
-    if row.spread.interval is not None:
-        mean += f" [{format_interval(row.spread.interval.low, row.spread.interval.high, style=style)}]"
+        elif row.headline and row.skipped.count:
+            yield "note", f"{row.name} has no value: {row.skipped.count} skipped ({row.skipped.main_reason})."
+        return
+    mean = f"{row.name} is {_mean(row.spread, *((format_share, 'share') if row.binary else (show_value, 'value')))}"
     if bound is not None:
-        is_reached, limit = row.spread.mean >= bound, "at least"
-        if row.direction == "lower":
-            is_reached, limit = row.spread.mean <= bound, "at most"
-        return Finding(kind="good" if is_reached else "bad", text=f"{mean}; required: {limit} {bound:g}.")
-    if row.passed is not None:
-        text = f"{mean}; {format_share(row.passed)} of {counted(row.labelled, 'answer')} pass."
-        return Finding(kind=_kind_of_share(row.passed), text=text)
+        # A bound that is missed is a check that fails, which is told before.
+        if row.spread.mean <= bound if row.direction == "lower" else row.spread.mean >= bound:
+            limit = "at most" if row.direction == "lower" else "at least"
+            yield "good", f"{mean}; required: {limit} {bound:g}."
+    elif row.passed is not None:
+        yield (
+            _kind_of_share(row.passed),
+            f"{mean}; {format_share(row.passed)} of {counted(row.labelled, 'answer')} pass.",
+        )
     # A score without a bound is neither good nor bad; only the headline scores are worth a line.
-    return Finding(kind="note", text=f"{mean}.") if row.headline else None
+    elif row.headline:
+        yield "note", f"{mean}."
 
 
 # --------------------------------------------------------------------------- changes
@@ -264,29 +254,25 @@ def _told(
 
 
 def _certainty(report: Report) -> Iterator[str]:
-    level = f"{report.resampling.level:.0%}"
     any_repeats = any(file.runs > 1 for file in report.files)
     for file in report.files:
-        where = _where(file, report)
-        yield f"{where}{_basis(file, level, any_repeats=any_repeats)}"
+        where, questions = _where(file, report), counted(file.questions, "question")
+        intervals = f"Square brackets are {report.resampling.level:.0%} intervals over questions"
+        if file.questions < 2:
+            yield f"{where}{questions}: too few for intervals."
+        elif not any(row.spread is not None and row.spread.interval for row in file.scores):
+            yield f"{where}{questions}."
+        elif file.runs > 1:
+            answers = f"{file.records} answers, up to {file.runs} to a question"
+            together = "the answers to a question count together, as one value"
+            yield f"{where}{questions}, {answers}. {intervals}: {together}."
+        elif any_repeats:
+            # The other file has repeats, from which the reader sees how much answers vary.
+            unknown = "how much the answers to a question vary is not known"
+            yield f"{where}{questions}, one answer each. {intervals}; {unknown}."
+        else:
+            yield f"{where}{questions}. {intervals}."
         if file.questions < _FEW_QUESTIONS:
             yield f"{where}Fewer than {_FEW_QUESTIONS} questions: only large differences can be told from chance."
         if file.bad:
             yield f"{where}{counted(file.bad, 'row')} could not be read."
-
-
-def _basis(file: FileReport, level: str, *, any_repeats: bool) -> str:
-    """Return what the numbers of a file are based on, and what their intervals mean."""
-    questions = counted(file.questions, "question")
-    if file.questions < 2:
-        return f"{questions}: too few for intervals."
-    if not any(row.spread is not None and row.spread.interval for row in file.scores):
-        return f"{questions}."
-    intervals = f"Square brackets are {level} intervals over questions"
-    if file.runs > 1:
-        answers = f"{file.records} answers, up to {file.runs} to a question"
-        return f"{questions}, {answers}. {intervals}: the answers to a question count together, as one value."
-    if any_repeats:
-        # The other file has repeats, from which the reader sees how much answers vary.
-        return f"{questions}, one answer each. {intervals}; how much the answers to a question vary is not known."
-    return f"{questions}. {intervals}."

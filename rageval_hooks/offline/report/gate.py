@@ -117,19 +117,8 @@ def gate_of(
         raise ConfigurationError("--tolerance needs --fail-on-regression FILE, the baseline to compare with")
     if has_baseline and not 0 < alpha < 1:
         raise ConfigurationError(f"--alpha is {alpha:g}: give a probability between 0 and 1, such as 0.05")
-    bounds = {}
-    for name, number, is_share, part in _numbers(fail_under or ()):
-        if not name or number is None or is_share:
-            raise ConfigurationError(f"{part!r} does not have the form score=number, such as groundedness=0.7")
-        bounds[name] = number
-    accepted = {}
-    for name, number, is_share, part in _numbers(tolerances or ()):
-        if number is None or number < 0 or part.startswith("="):
-            raise ConfigurationError(
-                f"--tolerance {part!r} does not have the form score=number or score=percentage, such as"
-                " groundedness=0.02 or cost=5%"
-            )
-        accepted[name] = Tolerance(number / 100 if is_share else number, is_share=is_share)
+    bounds = {name: amount.value for name, amount in _amounts(fail_under or (), "--fail-under")}
+    accepted = dict(_amounts(tolerances or (), "--tolerance"))
     if not bounds and not has_baseline and max_errors is None:
         return None
     return ReportGate(
@@ -142,17 +131,27 @@ def gate_of(
     )
 
 
-def _numbers(given: Iterable[str]) -> Iterator[tuple[str, float | None, bool, str]]:
-    """Yield the name and the number of each part, whether it is a percentage, and the part; None for no number."""
+def _amounts(given: Iterable[str], option: str) -> Iterator[tuple[str, Tolerance]]:
+    """Yield the name and the amount of each part; the name is empty for all scores."""
+    is_bound = option == "--fail-under"
     for part in (part.strip() for text in given for part in text.split(",")):
         # The last equals sign separates: a name of a score may contain one, a number cannot.
-        name, _, text = map(str.strip, part.rpartition("="))
+        name, equals, text = map(str.strip, part.rpartition("="))
+        is_share = text.endswith("%")
         try:
             number = float(text.removesuffix("%"))
         except ValueError:
             number = math.nan
         # float() also reads "nan" and "inf", which nothing could reach.
-        yield name, number if math.isfinite(number) else None, text.endswith("%"), part
+        is_wrong = not math.isfinite(number) or (equals and not name)
+        if is_bound and (is_wrong or not name or is_share):
+            raise ConfigurationError(f"{part!r} does not have the form score=number, such as groundedness=0.7")
+        if is_wrong or (number < 0 and not is_bound):
+            raise ConfigurationError(
+                f"--tolerance {part!r} does not have the form score=number or score=percentage, such as"
+                " groundedness=0.02 or cost=5%"
+            )
+        yield name, Tolerance(number / 100 if is_share else number, is_share=is_share)
 
 
 def check_gate(report: Report, gate: ReportGate) -> GateResult:
@@ -262,7 +261,6 @@ def _check_regressions(comparison: FileComparison, gate: ReportGate, questions: 
             causes.append(f"no question has a value of {change.name} in both files")
 
     notes = [*comparison.describe_losses(partly_lost)]
-    notes += [comparison.describe_excluded(change) for change in sound if change.not_compared]
     # If every one of n questions changes for the worse, p is 1 / 2^n; no change of n questions has a smaller p.
     most = max((change.count for change in sound), default=0)
     scores = max([1, *(_adjusted_for(change, comparison) for change in sound)])

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from rageval_hooks.metrics.base import Direction
 from rageval_hooks.offline.report.statistics import Paired, Resampling, Spread, Variation
 from rageval_hooks.offline.report.turns import ShownTurn
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.text.wording import counted
+from rageval_hooks.text.formatting import flat
 
 
 class Missing(Data):
@@ -80,6 +80,15 @@ class ScoreSummary(Data):
         """Number of values."""
         return self.spread.count if self.spread else 0
 
+    @property
+    def shown_name(self) -> str:
+        """The name on one line, with an arrow if lower is better."""
+        return f"{flat(self.name)} ↓" if self.direction == "lower" else flat(self.name)
+
+
+MOST_RANKS: Final = 10
+"""Retrievers rarely return more passages; later ranks share a row."""
+
 
 class Ranks(Data):
     """Where the target passages were found.
@@ -104,6 +113,13 @@ class Ranks(Data):
     hits: dict[int, float]
     unknown: int = 0
 
+    def rows(self, last: int) -> dict[str, int]:
+        """Return the number of turns by rank from 1 to ``last``, of later ranks together, and of misses."""
+        rows = {f"{rank}": self.counts.get(rank, 0) for rank in range(1, last + 1)}
+        if beyond := self.count - self.missed - sum(rows.values()):
+            rows[f"beyond {last}"] = beyond
+        return {**rows, "missed": self.missed}
+
 
 class DocumentRow(Data):
     """The turns about one source document.
@@ -127,7 +143,6 @@ class Similarity(Data):
         spread: over the questions; None if no question has two answers that can be compared.
         left_out: questions that do not have two such answers.
         reason: why there is no number.
-        drawn: True if the questions are a random part of all.
         model: the encoder of BERTScore.
     """
 
@@ -135,7 +150,6 @@ class Similarity(Data):
     spread: Spread | None = None
     left_out: int = 0
     reason: str = ""
-    drawn: bool = False
     model: str | None = None
 
 
@@ -208,8 +222,7 @@ class ScoreChange(Data):
         p_worse: probability of a change at least as bad if nothing had changed, adjusted (Holm) for the number of
             scores that were compared; None without a test.
         p_better: likewise of a change at least as good.
-        makers: who made the score in each file, if they differ for most questions.
-        not_compared: questions with a value in both files that are excluded, because different makers made them.
+        makers: who made the score in each file, if they differ.
     """
 
     name: str
@@ -221,7 +234,6 @@ class ScoreChange(Data):
     p_worse: float | None = None
     p_better: float | None = None
     makers: OtherMakers | None = None
-    not_compared: int = 0
 
     @property
     def count(self) -> int:
@@ -365,13 +377,6 @@ class FileComparison(Data):
         return (
             f"in {self.before} it was made by {' and '.join(makers.before)}, in {self.after} by"
             f" {' and '.join(makers.after)}, so the means are not comparable"
-        )
-
-    def describe_excluded(self, change: ScoreChange) -> str:
-        """Return in words which questions are excluded from the comparison of a score."""
-        return (
-            f"{change.name} is compared without {counted(change.not_compared, 'question')} for which another version or"
-            f" model made it in {self.after} than in {self.before}"
         )
 
 

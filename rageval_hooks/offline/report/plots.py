@@ -1,7 +1,7 @@
 """Plots of a report by matplotlib, without a display: the same numbers give the same SVG, byte for byte.
 
-:func:`panels` says what is plotted, as data; :func:`draw` draws it. The figure grows with the number of panels and with
-the lines of their labels, and matplotlib's constrained layout keeps labels apart: long names wrap and are never cut.
+:func:`panels` says what is plotted, as data; :func:`draw` draws it. Every panel has one row per mark. The figure grows
+with the number of panels and with the lines of their labels: long names wrap and are never cut.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rageval_hooks.errors import requires
-from rageval_hooks.offline.report.model import Report, ScoreSummary
+from rageval_hooks.offline.report.model import MOST_RANKS, Report, ScoreSummary
 from rageval_hooks.offline.report.statistics import Spread
 from rageval_hooks.text.formatting import flat, format_share, short_value, shown, width_of
 
@@ -36,16 +36,29 @@ _COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E
 # Names of the measures of similarity in a report, and in the literature.
 _MEASURES: Final = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "bertscore": "BERTScore"}
 
-# Retrievers rarely return more; later ranks share a bar.
-_MOST_RANKS = 10
-
 _MOST_COLUMNS = 3
 
 # Inches: of a panel, and of a line of text.
-_WIDTH, _LINE, _RANK_HEIGHT = 5.6, 0.17, 1.7
+_WIDTH, _LINE = 5.6, 0.17
 
 # Columns of a label, in which a Chinese character takes two.
 _LABEL = 34
+
+_STYLE: Final[Any] = {
+    "svg.hashsalt": "rageval-hooks",
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "grid.color": FAINT,
+    "text.parse_math": False,
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), PAPER),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
+}
 
 
 # --------------------------------------------------------------------------- what is plotted
@@ -56,41 +69,30 @@ class Mark:
     """One row of a panel.
 
     Attributes:
-        label: the file, or in the overview the score.
+        label: the file, or in the overview the score, or the rank.
         file: position of the file, which chooses the colour.
-        spread: the numbers; None without values.
-        as_share: True for a yes-or-no score, which is written and drawn as a share.
-        shares: per bin of a rank panel, the share of turns.
-        count: number of turns of a rank panel.
+        mean: where the diamond is, or how long the bar is; None without values.
+        spread: the interval and the quartiles; None for a rank.
+        numbers: the numbers in words, in one line or two.
     """
 
     label: str
     file: int
+    mean: float | None = None
     spread: Spread | None = None
-    as_share: bool = False
-    shares: tuple[float, ...] = ()
-    count: int = 0
+    numbers: tuple[str, ...] = ("no values",)
 
-    def numbers(self, *, is_brief: bool = False) -> list[str]:
-        """Return the numbers of the row in words, in one line or two.
 
-        Args:
-            is_brief: only the mean and its interval.
-        """
-        # A histogram shows its numbers at the bars.
-        if self.shares:
-            return [f"n = {self.count}"]
-        if self.spread is None:
-            return ["no values"]
-        show = format_share if self.as_share else short_value
-        interval = self.spread.interval
-        bounds = "" if interval is None else f" [{show(interval.low)}, {show(interval.high)}]"
-        mean = f"{show(self.spread.mean)}{bounds}"
-        if is_brief:
-            return [mean]
-        # The median of zeros and ones is 0 or 1, and says less than the share.
-        median = "" if self.as_share else f"median {short_value(self.spread.median)}, "
-        return [f"{'share' if self.as_share else 'mean'} {mean}", f"{median}n = {self.spread.count}"]
+def _mark(label: str, file: int, spread: Spread | None, *, as_share: bool = False, is_brief: bool = False) -> Mark:
+    if spread is None:
+        return Mark(label=label, file=file)
+    show = format_share if as_share else short_value
+    interval = spread.interval
+    mean = show(spread.mean) + ("" if interval is None else f" [{show(interval.low)}, {show(interval.high)}]")
+    # The median of zeros and ones is 0 or 1, and says less than the share.
+    median = "" if as_share else f"median {short_value(spread.median)}, "
+    numbers = (mean,) if is_brief else (f"{'share' if as_share else 'mean'} {mean}", f"{median}n = {spread.count}")
+    return Mark(label=label, file=file, mean=spread.mean, spread=spread, numbers=numbers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,35 +101,38 @@ class Panel:
 
     Attributes:
         title: what it shows.
-        kind: ``overview`` for means side by side, ``box`` for distributions, ``share`` for yes or no, ``ranks`` for
-            a histogram.
+        kind: ``overview`` for means side by side, ``box`` for distributions, ``share`` for bars of shares.
         subtitle: the direction, the unit and the threshold, for the reader.
         low: where the axis starts.
         high: where it ends; None for the data's own end.
         marks: the rows.
-        bins: names of the bins of a rank panel.
         threshold: a value to mark; None for none.
     """
 
     title: str
-    kind: Literal["overview", "box", "share", "ranks"]
+    kind: Literal["overview", "box", "share"]
     subtitle: str = ""
     low: float = 0.0
     high: float | None = None
     marks: tuple[Mark, ...] = ()
-    bins: tuple[str, ...] = ()
     threshold: float | None = None
 
     @property
     def description(self) -> str:
         """The panel in words, for people who do not see it."""
-        rows = []
-        for mark in self.marks:
-            bars = [f"{name} {format_share(share)}" for name, share in zip(self.bins, mark.shares, strict=False)]
-            ranks = f", rank {', '.join(bars)}" if bars else ""
-            rows.append(f"{mark.label}: {', '.join(mark.numbers())}{ranks}")
         title = f"{self.title} ({self.subtitle})" if self.subtitle else self.title
+        rows = [f"{mark.label}: {', '.join(mark.numbers)}" for mark in self.marks]
         return f"{title}: {'; '.join(rows)}"
+
+    def labels(self) -> list[str]:
+        """Return what is left of each row: its name, unless the row above has it or there is only one, and numbers."""
+        found = []
+        above = self.marks[0].label if len(self.marks) == 1 else None
+        for mark in self.marks:
+            names = [_wrapped(mark.label)] if mark.label != above else []
+            found.append("\n".join([*names, *mark.numbers]))
+            above = mark.label
+        return found
 
 
 def panels(
@@ -149,39 +154,44 @@ def panels(
     if kind != "consistency":
         found += _score_panels(report, scores, bounds or {})
         found += _rank_panels(report)
-    if kind != "scores":
-        for name, rows in scores.items():
-            coefficients = [row.repeats.coefficients if row and row.repeats else None for row in rows]
-            found += _repeat_panel(report, f"{flat(name)}: variation over repeats", coefficients, "lower", unit="CV")
-        for name, title in _MEASURES.items() if similarity else ():
-            spreads = [next((x.spread for x in file.similarity if x.name == name), None) for file in report.files]
-            # A rescaled BERTScore may be below 0, and a formula cannot bound it.
-            high = None if name == "bertscore" else 1.0
-            found += _repeat_panel(report, f"{title} between repeated answers", spreads, "higher", high=high)
+    if kind == "scores":
+        return found
+
+    def add(title: str, spreads: Sequence[Spread | None], subtitle: str, high: float | None = None) -> None:
+        if any(spreads):
+            marks = tuple(_mark(report.files[place].name, place, spread) for place, spread in enumerate(spreads))
+            found.append(Panel(title=title, kind="box", subtitle=subtitle, high=high, marks=marks))
+
+    for name, rows in scores.items():
+        coefficients = [row.repeats.coefficients if row and row.repeats else None for row in rows]
+        add(f"{flat(name)}: variation over repeats", coefficients, "lower is better · CV")
+    for name, title in _MEASURES.items() if similarity else ():
+        spreads = [next((x.spread for x in file.similarity if x.name == name), None) for file in report.files]
+        # A rescaled BERTScore may be below 0, and a formula cannot bound it.
+        add(f"{title} between repeated answers", spreads, "higher is better", None if name == "bertscore" else 1.0)
     return found
 
 
 def _score_panels(
     report: Report, scores: Mapping[str, Sequence[ScoreSummary | None]], bounds: Mapping[str, float]
 ) -> Iterator[Panel]:
-    overview = []
-    for name, rows in scores.items():
-        for place, row in enumerate(rows):
-            # Other scores, such as costs, have no place on the overview's axis from 0 to 1.
-            if row and row.spread and row.low == 0 and row.high == 1:
-                # The files of a score follow each other, in their colours, under one name.
-                label = f"{flat(name)} ↓" if row.direction == "lower" else flat(name)
-                overview.append(Mark(label=label, file=place, spread=row.spread, as_share=row.binary))
+    # Other scores, such as costs, have no place on the overview's axis from 0 to 1. The files of a score follow each
+    # other, in their colours, under one name.
+    overview = tuple(
+        _mark(row.shown_name, place, row.spread, as_share=row.binary, is_brief=True)
+        for name, rows in scores.items()
+        for place, row in enumerate(rows)
+        if row and row.spread and row.low == 0 and row.high == 1
+    )
     # One mark alone would repeat the plot of its score.
     if len(overview) > 1:
-        yield Panel(title="overview", kind="overview", high=1.0, marks=tuple(overview))
+        yield Panel(title="overview", kind="overview", high=1.0, marks=overview)
     for name, rows in scores.items():
         found = [row for row in rows if row and row.spread]
         if not found:
             continue
         first = found[0]
         is_share = all(row.binary for row in found)
-        high = max(math.inf if row.high is None else row.high for row in found)
         threshold = bounds.get(name, first.threshold)
         parts = [f"{first.direction} is better", first.unit]
         if threshold is not None:
@@ -192,9 +202,9 @@ def _score_panels(
             subtitle=" · ".join(filter(None, parts)),
             # Axes start at 0, so that a small difference does not look like a large one.
             low=min(first.low, 0.0),
-            high=high if math.isfinite(high) else None,
+            high=None if any(row.high is None for row in found) else max(row.high or 0.0 for row in found),
             marks=tuple(
-                Mark(label=file.name, file=place, spread=row.spread if row else None, as_share=is_share)
+                _mark(file.name, place, row.spread if row else None, as_share=is_share)
                 for place, (file, row) in enumerate(zip(report.files, rows, strict=True))
             ),
             threshold=threshold,
@@ -202,38 +212,20 @@ def _score_panels(
 
 
 def _rank_panels(report: Report) -> Iterator[Panel]:
-    """Yield the share of turns by rank of the target passage, if any rank is known."""
+    """Yield the share of turns by rank of the target passage, if any rank is known; files side by side."""
     tables = {place: file.ranks for place, file in enumerate(report.files) if file.ranks is not None}
     if not tables:
         return
-    last = max(max(ranks.counts, default=1) for ranks in tables.values())
-    named = range(1, min(last, _MOST_RANKS) + 1)
-    marks = []
-    for place, ranks in tables.items():
-        counts = [ranks.counts.get(rank, 0) for rank in named]
-        if last > _MOST_RANKS:
-            counts.append(ranks.count - ranks.missed - sum(counts))
-        shares = tuple(count / ranks.count for count in (*counts, ranks.missed))
-        marks.append(Mark(label=report.files[place].name, file=place, shares=shares, count=ranks.count))
-    beyond = [f">{_MOST_RANKS}"] if last > _MOST_RANKS else []
-    bins = (*map(str, named), *beyond, "none")
-    yield Panel(title="rank of the target passage", kind="ranks", high=1.0, marks=tuple(marks), bins=bins)
-
-
-def _repeat_panel(
-    report: Report,
-    title: str,
-    spreads: Sequence[Spread | None],
-    direction: str,
-    *,
-    high: float | None = None,
-    unit: str = "",
-) -> Iterator[Panel]:
-    if any(spreads):
-        pairs = zip(report.files, spreads, strict=True)
-        marks = tuple(Mark(label=file.name, file=place, spread=found) for place, (file, found) in enumerate(pairs))
-        subtitle = f"{direction} is better · {unit}" if unit else f"{direction} is better"
-        yield Panel(title=title, kind="box", subtitle=subtitle, high=high, marks=marks)
+    last = min(MOST_RANKS, max(max(ranks.counts, default=1) for ranks in tables.values()))
+    rows = {place: ranks.rows(last) for place, ranks in tables.items()}
+    marks = [
+        Mark(label=label, file=place, mean=share, numbers=(format_share(share),))
+        for label in max(rows.values(), key=len)
+        for place, found in rows.items()
+        for share in [found.get(label, 0) / tables[place].count]
+    ]
+    counts = ", ".join(f"n = {ranks.count}" for ranks in tables.values())
+    yield Panel(title="rank of the target passage", kind="share", subtitle=counts, high=1.0, marks=tuple(marks))
 
 
 # --------------------------------------------------------------------------- figures
@@ -257,7 +249,7 @@ def draw(panels: Sequence[Panel], heading: str = "", files: Sequence[str] = ()) 
     columns = max(1, min(_MOST_COLUMNS, len(small)))
     lines = [[panel] for panel in panels if panel.kind == "overview"]
     lines += [small[start : start + columns] for start in range(0, len(small), columns)]
-    heights = [max(map(_height, line)) for line in lines]
+    heights = [max((sum(map(_row_height, panel.labels())) + 5) * _LINE for panel in line) for line in lines]
     legend = [_wrapped(name, 70) for name in files]
     top = sum(line.count("\n") + 1 for line in (heading, *legend) if line) * 1.7 * _LINE
     with _style():
@@ -297,22 +289,7 @@ def to_png(figure: Figure) -> bytes:
 def _style() -> Iterator[None]:
     with requires("matplotlib", "offline", "a plot"):
         import matplotlib as mpl
-    style: Any = {
-        "svg.hashsalt": "rageval-hooks",
-        "svg.fonttype": "none",
-        "font.family": "sans-serif",
-        "font.size": 8,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.spines.left": False,
-        "axes.axisbelow": True,
-        "axes.titlelocation": "left",
-        "grid.color": FAINT,
-        "text.parse_math": False,
-        **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), PAPER),
-        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
-    }
-    with mpl.rc_context(style), warnings.catch_warnings():
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # names of files in any script
         yield
 
@@ -322,63 +299,41 @@ def _wrapped(text: str, width: int = _LABEL) -> str:
     return textwrap.fill(shown(flat(text)), width * len(text) // max(1, width_of(text)))
 
 
-def _labels(panel: Panel) -> list[str]:
-    """Return what stands left of each row: its name, unless the row above has it or there is only one, and numbers."""
-    found = []
-    above = panel.marks[0].label if len(panel.marks) == 1 else None
-    for mark in panel.marks:
-        names = [_wrapped(mark.label)] if mark.label != above else []
-        found.append("\n".join([*names, *mark.numbers(is_brief=panel.kind == "overview")]))
-        above = mark.label
-    return found
-
-
-def _height(panel: Panel) -> float:
-    if panel.kind == "ranks":
-        return _RANK_HEIGHT + (len(panel.marks) + 4) * _LINE
-    return (sum(_row_height(label) for label in _labels(panel)) + 5) * _LINE
-
-
 def _row_height(label: str) -> float:
     """Return the height of a row in lines of text: that of its label, with a gap."""
     return label.count("\n") + 1.7
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:
-    lines = [panel.title, panel.subtitle]
-    if panel.kind == "ranks":
-        lines += [", ".join([mark.label, *mark.numbers()]) for mark in panel.marks]
-    axes.set_title("\n".join(_wrapped(line, 60) for line in lines if line), size=9)
+    axes.set_title("\n".join(_wrapped(line, 60) for line in (panel.title, panel.subtitle) if line), size=9)
     axes.tick_params(length=0)
-    if panel.kind == "ranks":
-        _draw_ranks(axes, panel)
-        return
     low, high = _set_limits(axes, panel)
-    labels = _labels(panel)
-    places = []
+    labels, places = panel.labels(), []
     down = 0.0
     for mark, label in zip(panel.marks, labels, strict=True):
         y = down + _row_height(label) / 2
         down += _row_height(label)
         places.append(y)
+        if mark.mean is None:
+            continue
         found, colour = mark.spread, colour_of(mark.file)
+        bar: Any = {"color": colour, "edgecolor": INK, "linewidth": 0.8, "height": 1.0}
+        if panel.kind == "share":
+            axes.barh(y, mark.mean, **bar)
         if found is None:
             continue
-        ends = (found.interval.low, found.interval.high) if found.interval else (found.mean, found.mean)
-        style: Any = {"color": colour, "edgecolor": INK, "linewidth": 0.8, "height": 1.0}
-        if panel.kind == "share":
-            axes.barh(y, found.mean, **style)
-        elif panel.kind == "box":
+        if panel.kind == "box":
             axes.hlines(y, found.minimum, found.maximum, color=INK, linewidth=1)
-            axes.barh(y, found.upper_quartile - found.lower_quartile, left=found.lower_quartile, zorder=3, **style)
+            axes.barh(y, found.upper_quartile - found.lower_quartile, left=found.lower_quartile, zorder=3, **bar)
             _line(axes, [found.median] * 2, [y - 0.5, y + 0.5])
+        ends = (found.interval.low, found.interval.high) if found.interval else (found.mean, found.mean)
+        diamond = PAPER
         if panel.kind == "overview":
             axes.hlines(y, *ends, color=colour, linewidth=2.2)
+            diamond = colour
         else:
             _line(axes, ends, [y, y])
-        axes.plot(
-            found.mean, y, "D", markersize=5, mfc=colour if panel.kind == "overview" else PAPER, mec=INK, zorder=7
-        )
+        axes.plot(found.mean, y, "D", markersize=5, mfc=diamond, mec=INK, zorder=7)
     if panel.threshold is not None and low <= panel.threshold <= high:
         axes.axvline(panel.threshold, color=INK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=6)
     axes.set_ylim(down, 0)
@@ -390,24 +345,6 @@ def _line(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
     """Draw a line with a light edge, so that it shows on a dark box."""
     for colour, width, zorder in ((PAPER, 4.2, 4), (INK, 1.9, 5)):
         axes.plot(x, y, color=colour, linewidth=width, solid_capstyle="butt", zorder=zorder)
-
-
-def _draw_ranks(axes: Axes, panel: Panel) -> None:
-    """Draw the share of turns by rank, files side by side."""
-    from matplotlib.ticker import PercentFormatter
-
-    thick = 0.8 / len(panel.marks)
-    for place, mark in enumerate(panel.marks):
-        where = [k - 0.4 + (place + 0.5) * thick for k in range(len(panel.bins))]
-        bars = axes.bar(where, mark.shares, thick * 0.92, color=colour_of(mark.file), edgecolor=INK, linewidth=0.6)
-        # With several files the bars are too narrow for numbers.
-        if len(panel.marks) == 1:
-            axes.bar_label(bars, [format_share(share).replace(".0%", "%") for share in mark.shares], size=6)
-    axes.set_ylim(0, 1.1)
-    axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_xticks(range(len(panel.bins)), panel.bins)
-    axes.grid(axis="y", linewidth=0.6)
 
 
 def _set_limits(axes: Axes, panel: Panel) -> tuple[float, float]:

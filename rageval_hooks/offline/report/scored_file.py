@@ -1,8 +1,11 @@
-"""What a report keeps of one file: numbers in memory, records in a temporary file. The file itself is read once."""
+"""What a report keeps of one file: numbers in memory, records in a temporary file."""
 
 from __future__ import annotations
 
+import math
 import os
+import pickle
+import sys
 import tempfile
 import weakref
 from array import array
@@ -16,7 +19,7 @@ from rageval_hooks.metrics.local.reference_overlap import overlap_scores
 from rageval_hooks.offline.answerability import UNANSWERABLE, is_refusal
 from rageval_hooks.offline.records import BadRow, check_file, read_records
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.targets import TargetIds, have_texts, rank_of_all
+from rageval_hooks.offline.records.targets import TargetIds, place_target
 from rageval_hooks.offline.report.definitions import (
     ANSWERED,
     BAD_ANSWERS,
@@ -53,8 +56,12 @@ _LARGEST, _SMALLEST_PROBABILITY = 1e100, 1e-12
 
 _MOST_BAD_ROWS_SHOWN = 5
 
-# Where a derived score comes from. `answered` and `declined` have two sources, of which a file uses one.
-_JUDGE, _RULES, _OVERLAP = "judge", "rules", "overlap"
+_LABELS = {"pass": 1.0, "fail": 0.0}
+
+_OVERLAP = "reference_overlap."
+
+_RULES = "rules"
+"""The model of ``answered`` where no judge was asked: it says that the value is not a judge's."""
 
 
 def verdict_of(record: Record) -> tuple[str, str] | None:
@@ -71,14 +78,12 @@ class ScoreValues:
 
     Attributes:
         metric: the metric that made it, as far as the records say.
-        makers: versions and models that made its values, each with its number.
-        labelled: number of values with the label ``pass`` or ``fail``.
+        makers: versions and models that made its values, in the order of the file.
         values: the values, in the order of the file. This and what follows is there after :meth:`finish`.
         weights: per value, 1 / the probability with which its turn was sampled.
         rows: per value, the number of its record in the file, from 0.
         questions: per value, the number of its question.
-        maker_numbers: per value, the number of its maker, in the order of ``makers``.
-        sampled: True if some values stand for more than one turn.
+        labelled: number of values with the label ``pass`` or ``fail``.
         passed: weighted share of the labelled values that pass; None without labels.
     """
 
@@ -86,15 +91,12 @@ class ScoreValues:
     weights: Floats
     rows: Ints
     questions: Ints
-    maker_numbers: Ints
-    sampled: bool
+    labelled: int
     passed: float | None
 
     def __init__(self, metric: str | None) -> None:
         self.metric = metric
-        self.makers: dict[Maker, int] = {}
-        self.labelled = 0
-        self._weight_of_label = {"pass": 0.0, "fail": 0.0}
+        self.makers: dict[Maker, None] = {}
         self._numbers = array("d")
 
     def __len__(self) -> int:
@@ -102,15 +104,12 @@ class ScoreValues:
 
     def add(self, score: Score, row: int) -> None:
         """Add one score."""
-        weight = 1 / score.probability
         # A field that the record does not set is unstated, which differs from a stated None.
         version = score.version if "version" in score.model_fields_set else ""
         model = score.model if "model" in score.model_fields_set else ""
-        maker = self.makers.setdefault((version, model), len(self.makers))
-        self._numbers.extend((score.value, weight, row, maker))
-        if score.label in self._weight_of_label:
-            self._weight_of_label[score.label] += weight
-            self.labelled += 1
+        self.makers.setdefault((version, model))
+        label = _LABELS.get(score.label or "", -1.0)
+        self._numbers.extend((score.value, 1 / score.probability, row, label))
 
     def finish(self, questions: Ints) -> None:
         """Make the arrays.
@@ -120,16 +119,26 @@ class ScoreValues:
         """
         import numpy as np
 
-        self.values, self.weights, rows, makers = np.array(self._numbers).reshape(-1, 4).T
-        self.rows, self.maker_numbers = rows.astype(int), makers.astype(int)
+        self.values, self.weights, rows, labels = np.array(self._numbers).reshape(-1, 4).T
+        self.rows = rows.astype(int)
         self.questions = questions[self.rows]
-        self.sampled = bool((self.weights > 1).any())
-        total = sum(self._weight_of_label.values())
-        self.passed = self._weight_of_label["pass"] / total if total else None
+        is_labelled = labels >= 0
+        self.labelled = int(is_labelled.sum())
+        self.passed = None
+        if self.labelled:
+            self.passed = float(np.average(labels[is_labelled], weights=self.weights[is_labelled]))
+
+    @property
+    def sampled(self) -> bool:
+        """True if some values stand for more than one turn."""
+        return bool((self.weights > 1).any())
 
 
 class ScoredFile:
     """The numbers of one file, and a store of its records.
+
+    Reading takes two passes, since some scores depend on the whole file: whether a judge was asked, and whether the ids
+    of targets can be compared. :meth:`add` takes in each record, and :meth:`finish` collects the scores.
 
     Args:
         name: how the report calls the file.
@@ -167,58 +176,88 @@ class ScoredFile:
         self.unranked = 0
         self.unanswerable = 0
         self.documents: dict[str, int] = {}
-        self.unscored: frozenset[str] = frozenset()
+        self.unscored: set[str] = set()
         self.bad = 0
         self.bad_rows: list[str] = []
-        # Records, one per line of JSON, and where each begins.
+        # Records, and where each begins.
         self._store = tempfile.TemporaryFile(prefix="rageval-report-")  # noqa: SIM115 - lives as long as the file
         weakref.finalize(self, self._store.close)
         self._places = array("q")
-        # Per record: the numbers of its question and of its document, -1 if it has none.
-        self._questions = array("q")
-        self._documents = array("q")
-        self._query_hashes = array("q")
-        self._failed_rows = array("q")
-        # Per name of a score or a metric: rows and reasons of results that are not numbers. A reason is stored once.
-        self._missing: dict[str, array[int]] = {}
-        self._reasons: dict[tuple[str, str], int] = {}
-        # Per source: the scores that are derived from the records.
-        self._derived: dict[str, dict[str, ScoreValues]] = {TARGET_RANK: {}, _JUDGE: {}, _RULES: {}, _OVERLAP: {}}
+        self._questions, self._documents, self._query_hashes = array("q"), array("q"), array("q")
+        # Per name of a score or a metric: row, kind and reason of each result that is not a number.
+        self._missing: dict[str, list[tuple[int, str, str]]] = {}
+        self._failed_rows: list[int] = []
+        self._failed: Counter[str] = Counter()
+        # Names of the scores that the records themselves have.
+        self._own: set[str] = set()
         self._target_ids = TargetIds()
-        self._not_found = array("q")
-        self._failed = Counter[str]()
-        self._has_judge = False
-        self._has_responses = False
+        self._has_judge = self._has_responses = False
 
     # ----------------------------------------------------------------- reading
 
     def add(self, record: Record) -> None:
         """Add one record. Call :meth:`finish` after the last one."""
-        row = self.records
-        self._places.append(self._store.seek(0, os.SEEK_END))
-        self._store.write(record.model_dump_json().encode() + b"\n")
+        if record.turn.status != "ok":
+            self.errors[record.turn.error.type if record.turn.error else record.turn.status] += 1
+            self._failed_rows.append(self.records)
+            self._failed[ANSWERED if record.answerable else DECLINED] += 1
         if record.id not in self.ids:
             self._query_hashes.append(_fingerprint(record.turn.query))
         self._questions.append(self.ids.setdefault(record.id, len(self.ids)))
         document = record.document
         self._documents.append(-1 if document is None else self.documents.setdefault(document, len(self.documents)))
+        self._places.append(self._store.seek(0, os.SEEK_END))
+        # Not as JSON, which would not tell fields that the file does not state.
+        pickle.dump(record, self._store)
         self.unanswerable += not record.answerable
         self._has_responses |= bool(record.turn.response.strip())
         self._has_judge |= any(result.name == NO_ANSWER for result in record.results)
-        if record.turn.status != "ok":
-            self.errors[record.turn.error.type if record.turn.error else record.turn.status] += 1
-            self._failed_rows.append(row)
-            self._failed[ANSWERED if record.answerable else DECLINED] += 1
+        self._own.update(score.name for score in record.scores())
+        self._target_ids.add(record.target, record.turn.passages)
         if (verdict := verdict_of(record)) is not None:
             self.verdicts[verdict[0]] += 1
-        # A result that was made twice counts once, the judge's verdict instead of the local one.
-        for result in {
-            result.name: result for result in verdict_first(record.results) if is_about_turn(result)
-        }.values():
-            self._add_result(result, record, row)
-        for source, score in _derived_scores(record, rules=not self._has_judge):
-            self._add_value(self._derived.get(source, self.values), score, row)
-        self._add_rank(record, row)
+
+    def add_bad(self, bad: BadRow) -> None:
+        """Count a row that cannot be used."""
+        self.bad += 1
+        if len(self.bad_rows) < _MOST_BAD_ROWS_SHOWN:
+            self.bad_rows.append(f"{self.path}, line {bad.line}: {bad.reason}")
+
+    def finish(self) -> None:
+        """Collect the scores of all records, and make the arrays."""
+        import numpy as np
+
+        self.questions, self.document_numbers = np.array(self._questions), np.array(self._documents)
+        self.query_hashes = np.array(self._query_hashes)
+        derived: dict[str, ScoreValues] = {}
+        for row in range(self.records):
+            record = self.record(row)
+            # A result that was made twice counts once, the judge's verdict instead of the local one.
+            results = {result.name: result for result in verdict_first(record.results) if is_about_turn(result)}
+            for result in results.values():
+                self._add_result(result, record, row)
+            for score in self._derive(record):
+                _add_value(derived, score, row)
+            placed = place_target(record, self._target_ids)
+            if placed.rank is not None or placed.missed:
+                self.ranks[placed.rank] += 1
+            else:
+                self.unranked += placed.has_target
+        if ANSWERED not in self._own:
+            # The same numbers without the failed turns, next to it, would only confuse.
+            self.values.pop(NO_ANSWER, None)
+        for name, asked in ((ANSWERED, self.records - self.unanswerable), (DECLINED, self.unanswerable)):
+            # If only failures are known, nothing tells a refusal from an answer, as in a language without rules.
+            if name in derived and len(derived[name]) == self._failed[name] < asked:
+                del derived[name]
+        self.values |= derived
+        if not self._has_judge and len(self._failed_rows) < self.records:
+            self.unscored.add(ANSWERED)
+        self.unscored.update(name for name in derived if name.startswith(_OVERLAP))
+        first = [name for name in (BAD_ANSWERS, VERDICT) if name in self.values]
+        self.values = {name: self.values[name] for name in dict.fromkeys((*first, *self.values))}
+        for values in self.values.values():
+            values.finish(self.questions)
 
     def _add_result(self, result: Result, record: Record, row: int) -> None:
         if result.name == NO_ANSWER and (record.turn.status != "ok" or not record.answerable):
@@ -236,90 +275,71 @@ class ScoredFile:
         elif result.probability < _SMALLEST_PROBABILITY:
             reason = f"the probability {result.probability:.2g} is out of range: below {_SMALLEST_PROBABILITY:g}"
         else:
-            self._add_value(self.values, result, row)
+            _add_value(self.values, result, row)
             return
-        number = self._reasons.setdefault((kind, reason), len(self._reasons))
-        self._missing.setdefault(result.name, array("q")).extend((row, number))
+        self._missing.setdefault(result.name, []).append((row, kind, sys.intern(reason)))
 
-    def _add_value(self, table: dict[str, ScoreValues], score: Score, row: int) -> None:
-        if score.name not in table:
-            table[score.name] = ScoreValues(score.metric or metric_of(score.name))
-        table[score.name].add(score, row)
+    def _derive(self, record: Record) -> Iterator[Score]:
+        """Yield the scores that follow from a record, without those that the file has itself."""
+        found: list[Score] = []
+        verdict = verdict_of(record)
+        if verdict is not None and verdict[0] != "not_evaluable":
+            bad = Score(name=BAD_ANSWERS, value=float(verdict[0] == "bad"))
+            result = verdict_first(record.results)[0]
+            if isinstance(result, Score):
+                # With the version and the model of the verdict.
+                bad = result.model_copy(update={"name": BAD_ANSWERS, "value": bad.value, "label": None, "metric": None})
+            found.append(bad)
+        placed = place_target(record, self._target_ids)
+        if placed.rank is not None:
+            found.append(Score(name=RANK, value=float(placed.rank), metric=TARGET_RANK))
+        if placed.rank is not None or placed.missed:
+            # A missed target has no rank.
+            rank = placed.rank or math.inf
+            found.append(Score(name="mrr", value=1 / rank, metric=TARGET_RANK))
+            found += [Score(name=f"hit@{k}", value=float(rank <= k), metric=TARGET_RANK) for k in HITS]
+        if (answered := self._answered(record)) is not None:
+            found.append(answered)
+        if record.answerable:
+            found += overlap_scores(record.turn)
+        return (score for score in found if score.name not in self._own)
 
-    def _add_rank(self, record: Record, row: int) -> None:
-        """Count the rank of the target, or leave the record for the end: ids may turn out not to be comparable."""
-        self._target_ids.add(record.target, record.turn.passages)
-        is_known, rank = _rank_of(record)
-        if is_known:
-            self.ranks[rank] += 1
-        elif record.has_target and record.turn.passages:
-            self._not_found.append(row)
-        elif record.has_target:
-            self.unranked += 1
-
-    def add_bad(self, bad: BadRow) -> None:
-        """Count a row that cannot be used."""
-        self.bad += 1
-        if len(self.bad_rows) < _MOST_BAD_ROWS_SHOWN:
-            self.bad_rows.append(f"{self.path}, line {bad.line}: {bad.reason}")
-
-    def finish(self) -> None:
-        """Add the derived scores that the file itself lacks, and make the arrays."""
-        import numpy as np
-
-        # Ids that match for no question at all are ids of another store, and show no misses.
-        if self._target_ids.comparable:
-            for row in self._not_found:
-                self.ranks[None] += 1
-                for score in _rank_scores(None):
-                    self._add_value(self._derived[TARGET_RANK], score, row)
-        else:
-            self.unranked += len(self._not_found)
-        if ANSWERED not in self.values:
-            # The same numbers without the failed turns, next to it, would only confuse.
-            self.values.pop(NO_ANSWER, None)
-        answered = self._derived[_JUDGE if self._has_judge else _RULES]
+    def _answered(self, record: Record) -> Score | None:
+        """Return ``answered``, or ``declined`` for an unanswerable question: as the judge said, or else by rules."""
+        name = ANSWERED if record.answerable else DECLINED
         all_failed = len(self._failed_rows) == self.records
-        if not self._has_judge and not self._has_responses and not all_failed:
-            answered = {}  # a file of retrieval tells nothing about answers
-        asked = {ANSWERED: self.records - self.unanswerable, DECLINED: self.unanswerable}
-        for name, values in answered.items():
-            # If only failures are known, nothing tells a refusal from an answer, as in a language without rules.
-            if not len(values) == self._failed[name] < asked[name]:
-                self.values.setdefault(name, values)
-        for name, values in self._derived[TARGET_RANK].items():
-            self.values.setdefault(name, values)
-        unscored = set() if self._has_judge or all_failed else {ANSWERED}
-        # A file that has some of these scores was scored with them, perhaps with another reference.
-        overlaps = self._derived[_OVERLAP]
-        if overlaps.keys().isdisjoint(self.names()):
-            self.values |= overlaps
-            unscored |= overlaps.keys()
-        self.unscored = frozenset(unscored)
-        first = [name for name in (BAD_ANSWERS, VERDICT) if name in self.values]
-        self.values = {name: self.values[name] for name in dict.fromkeys((*first, *self.values))}
-        self.questions, self.document_numbers = np.array(self._questions), np.array(self._documents)
-        self.query_hashes = np.array(self._query_hashes)
-        for values in self.values.values():
-            values.finish(self.questions)
+        if not (self._has_judge or self._has_responses or all_failed):
+            return None  # a file of retrieval tells nothing about answers
+        if record.turn.status != "ok":
+            return Score(name=name, value=0.0, metric=NO_ANSWER)
+        if self._has_judge:
+            for score in record.scores():
+                if score.name == NO_ANSWER:
+                    value = score.value if record.answerable else 1 - score.value
+                    return score.model_copy(update={"name": name, "value": value, "metric": NO_ANSWER})
+            return None
+        refused = is_refusal(record.turn.response)
+        # None for a response in a language whose refusals are not known.
+        if refused is None:
+            return None
+        return Score(name=name, value=float(refused != record.answerable), model=_RULES, metric=NO_ANSWER)
 
     # ----------------------------------------------------------------- what was found
 
     @property
     def records(self) -> int:
         """The number of records."""
-        return len(self._questions)
+        return len(self._places)
 
     def record(self, row: int) -> Record:
         """Return a record by its number, from 0."""
         self._store.seek(self._places[row])
-        return Record.model_validate_json(self._store.readline())
+        record: Record = pickle.load(self._store)  # noqa: S301 - written by this object
+        return record
 
     def derived_scores(self, record: Record) -> Iterator[Score]:
         """Yield the scores that the report derives from a record of the file."""
-        for _, score in _derived_scores(record, rules=not self._has_judge):
-            if score.name in self.values:
-                yield score
+        return (score for score in self._derive(record) if score.name in self.values)
 
     @property
     def runs(self) -> int:
@@ -338,7 +358,7 @@ class ScoredFile:
     def missing(self, name: str) -> tuple[Counter[str], Counter[str]]:
         """Return why a score, or its whole metric, was skipped and failed."""
         found: dict[str, Counter[str]] = {"skipped": Counter(), "failed": Counter()}
-        for _, (kind, reason) in self._missing_results(name):
+        for _, kind, reason in self._missing_results(name):
             found[kind][reason] += 1
         return found["skipped"], found["failed"]
 
@@ -348,12 +368,12 @@ class ScoredFile:
 
     def without_value(self, name: str) -> NDArray[np.bool_]:
         """Return for each question whether a score, or its whole metric, was skipped or failed."""
-        return self._questions_of(row for row, _ in self._missing_results(name))
+        return self._questions_of(row for row, _, _ in self._missing_results(name))
 
     def where_failed(self, name: str | None = None) -> NDArray[np.bool_]:
         """Return for each question whether a turn failed, or a score or its whole metric."""
         missing = self._missing_results(name) if name else ()
-        return self._questions_of([*self._failed_rows, *(row for row, (kind, _) in missing if kind == "failed")])
+        return self._questions_of([*self._failed_rows, *(row for row, kind, _ in missing if kind == "failed")])
 
     def worst_rows(self, name: str, most: int, lower: Collection[str] = ()) -> list[int]:
         """Return the rows with the worst values of a score, the worst first."""
@@ -375,13 +395,11 @@ class ScoredFile:
         # max() returns the first of equals: without any headline, the first score of the file.
         return max(names, key=lambda name: define_score(name, self.values[name].metric).headline)
 
-    def _missing_results(self, name: str) -> Iterator[tuple[int, tuple[str, str]]]:
+    def _missing_results(self, name: str) -> Iterator[tuple[int, str, str]]:
         # A missing score is listed under its own name or that of its metric.
         metric = self.values[name].metric if name in self.values else metric_of(name)
-        reasons = list(self._reasons)
         for one in {name, metric or name}:
-            found = self._missing.get(one, array("q"))
-            yield from zip(found[::2], (reasons[number] for number in found[1::2]), strict=True)
+            yield from self._missing.get(one, ())
 
     def _questions_of(self, rows: Iterable[int]) -> NDArray[np.bool_]:
         import numpy as np
@@ -389,6 +407,18 @@ class ScoredFile:
         found = np.zeros(len(self.ids), dtype=bool)
         found[self.questions[np.fromiter(rows, dtype=int)]] = True
         return found
+
+
+def _add_value(table: dict[str, ScoreValues], score: Score, row: int) -> None:
+    if score.name not in table:
+        table[score.name] = ScoreValues(score.metric or metric_of(score.name))
+    table[score.name].add(score, row)
+
+
+def _fingerprint(query: str) -> int:
+    # A hash of eight bytes per question, because the texts of 200,000 questions would not fit into memory twice.
+    words = fold(query).split()
+    return hash(" ".join(words)) if words else 0
 
 
 def read_files(
@@ -424,17 +454,13 @@ def read_files(
 
 
 def _file_names(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return short names for files: as many of the last parts of their paths as tell them apart."""
-    parts = [Path(os.path.realpath(path)).with_suffix("").parts for path in paths]
-    names = []
-    for path, mine in zip(paths, parts, strict=True):
-        name = str(path)  # if the same file was given twice
-        for length in range(1, len(mine)):
-            if [other[-length:] for other in parts].count(mine[-length:]) == 1:
-                name = "/".join(mine[-length:])
-                break
-        names.append(flat(name))
-    return names
+    """Return short names for files that tell them apart: without their folders, with one, or with all."""
+    resolved = [Path(os.path.realpath(path)) for path in paths]
+    stems = [path.stem for path in resolved]
+    with_folders = [f"{path.parent.name}/{path.stem}" for path in resolved]
+    # Whole paths are the same only if one file was given twice.
+    names = next((names for names in (stems, with_folders) if len({*names}) == len(names)), [*map(str, paths)])
+    return list(map(flat, names))
 
 
 def check_names(names: Iterable[str], files: Iterable[ScoredFile]) -> None:
@@ -447,79 +473,3 @@ def check_names(names: Iterable[str], files: Iterable[ScoredFile]) -> None:
     for name in names:
         if name not in valid:
             raise UnknownNameError("score", name, valid)
-
-
-def _fingerprint(query: str) -> int:
-    # A hash of eight bytes per question, because the texts of 200,000 questions would not fit into memory twice.
-    words = fold(query).split()
-    return hash(" ".join(words)) if words else 0
-
-
-# --------------------------------------------------------------------------- derived scores
-
-
-def _derived_scores(record: Record, *, rules: bool) -> Iterator[tuple[str, Score]]:
-    """Yield the scores that follow from a record, each with its source.
-
-    Args:
-        record: the record.
-        rules: also tell by rules whether the question was answered. They take a moment per turn.
-    """
-    is_known, rank = _rank_of(record)
-    for score in _rank_scores(rank) if is_known else ():
-        yield TARGET_RANK, score
-    yield from _answered(record, rules)
-    if record.answerable:
-        for score in overlap_scores(record.turn):
-            yield _OVERLAP, score
-    verdict = verdict_of(record)
-    if verdict is not None and verdict[0] != "not_evaluable":
-        bad = Score(name=BAD_ANSWERS, value=float(verdict[0] == "bad"))
-        result = verdict_first(record.results)[0]
-        if isinstance(result, Score):
-            # With the version and the model of the verdict.
-            bad = result.model_copy(update={"name": BAD_ANSWERS, "value": bad.value, "label": None, "metric": None})
-        yield VERDICT, bad
-
-
-def _answered(record: Record, rules: bool) -> Iterator[tuple[str, Score]]:
-    """Yield ``answered``, or ``declined`` for an unanswerable question, as the judge said and by rules."""
-    name = ANSWERED if record.answerable else DECLINED
-    if record.turn.status != "ok":
-        failed = Score(name=name, value=0.0, metric=NO_ANSWER)
-        yield from ((_JUDGE, failed), (_RULES, failed))
-        return
-    for score in record.scores():
-        if score.name == NO_ANSWER:
-            value = score.value if record.answerable else 1 - score.value
-            yield _JUDGE, score.model_copy(update={"name": name, "value": value, "metric": NO_ANSWER})
-            break
-    refused = is_refusal(record.turn.response) if rules else None
-    # None for a response in a language whose refusals are not known. The model says that it is not a judge's.
-    if refused is not None:
-        value = float(refused != record.answerable)
-        yield _RULES, Score(name=name, value=value, model=_RULES, metric=NO_ANSWER)
-
-
-def _rank_of(record: Record) -> tuple[bool, int | None]:
-    """Return whether the rank of a record's target is known, and the rank; None for a target that was missed.
-
-    What the record states counts. Otherwise the target is looked up among the passages. A target that is not found
-    there is unknown: whether its id could have been found depends on the whole file.
-    """
-    if record.rank is not None or record.missed:
-        return True, record.rank
-    rank = rank_of_all(record)
-    if rank is not None:
-        return True, rank
-    # A text that no passage contains was not retrieved.
-    return have_texts(record) and bool(record.turn.passages), None
-
-
-def _rank_scores(rank: int | None) -> Iterator[Score]:
-    """Yield the scores of a known rank; None stands for a target that was missed, and has no score ``rank``."""
-    if rank is not None:
-        yield Score(name=RANK, value=float(rank), metric=TARGET_RANK)
-    yield Score(name="mrr", value=0.0 if rank is None else 1 / rank, metric=TARGET_RANK)
-    for k in HITS:
-        yield Score(name=f"hit@{k}", value=float(rank is not None and rank <= k), metric=TARGET_RANK)

@@ -9,7 +9,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from rageval_hooks.offline.report.model import Conclusion, DocumentRow, FileComparison, FileReport, Report
+from rageval_hooks.offline.report.model import (
+    MOST_RANKS,
+    Conclusion,
+    DocumentRow,
+    FileComparison,
+    FileReport,
+    Report,
+)
 from rageval_hooks.offline.report.statistics import Interval, Spread
 from rageval_hooks.score import VERDICT
 from rageval_hooks.text.formatting import (
@@ -30,13 +37,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-# Characters of a question or an answer in any table. The page and the JSON have the whole text.
+# Characters of a question or an answer on the page, and on a line of a file. The JSON has the whole text.
 _LONGEST_TEXT: Final = 400
+_SHORT_TEXT: Final = 90
 
 # Tables stay short enough to read; the page and the JSON have everything.
 _MOST_DOCUMENTS = 20
 _MOST_DOCUMENT_SCORES = 5
-_MOST_RANKS = 10
 
 # A reason of ours says at its end what to do.
 _LONGEST_REASON = 400
@@ -46,22 +53,10 @@ _LONGEST_NAME = 14
 
 _ALPHA = 0.05
 
+# In a terminal cells wrap. Names in the first column are not broken up to the first width, texts have the second.
+_WHOLE_NAME, _LEAST_TEXT = 32, 16
 
-_GAP = 2
-
-# In a terminal text columns wrap, down to this width; then number columns are dropped, which the table says.
-_LEAST_TEXT = 16
-
-# Names in the first column up to this length are not broken.
-_WHOLE_NAME = 32
-
-# Characters of a question or an answer in a file, where no line wraps, and at least in a terminal.
-_SHORT_TEXT = 90
-
-# Lines of a question or an answer in a terminal.
-_TEXT_LINES = 3
-
-# Columns of a file: rich wraps no line.
+# Columns of a file, in which no line wraps.
 _UNLIMITED = 100_000
 
 _MARKS = {"good": "+", "bad": "-", "note": " "}
@@ -160,17 +155,13 @@ def _spread_cells(found: Spread | None, binary: bool = False) -> dict[str, str]:
     }
 
 
-def _with_arrow(name: str, direction: str) -> str:
-    return f"{name} ↓" if direction == "lower" else name
-
-
 # --------------------------------------------------------------------------- one file
 
 
 def _scores(file: FileReport) -> Table:
     rows = [
         {
-            "score": _with_arrow(row.name, row.direction),
+            "score": row.shown_name,
             **_spread_cells(row.spread, row.binary),
             "values": f"{row.count}",
             "passed": "" if row.passed is None else format_share(row.passed),
@@ -220,15 +211,9 @@ def _ranks(file: FileReport) -> Table:
     ranks = file.ranks
     if ranks is None:
         return _table("", [])
-    counts = list(ranks.counts.items())
-    numbers = {f"{rank}": number for rank, number in counts[:_MOST_RANKS]}
-    # A retriever that returns hundreds of passages would make the table as long.
-    if rest := sum(number for _, number in counts[_MOST_RANKS:]):
-        numbers[f"beyond {counts[_MOST_RANKS - 1][0]}"] = rest
-    numbers["missed"] = ranks.missed
     rows = [
         {"rank": rank, "turns": f"{number}", "share": format_share(number / ranks.count)}
-        for rank, number in numbers.items()
+        for rank, number in ranks.rows(min(MOST_RANKS, max(ranks.counts, default=0))).items()
     ]
     hits = ", ".join(f"hit@{k} {format_share(share)}" for k, share in ranks.hits.items())
     shares = f"Retrieved {format_share(ranks.match)}, missed {format_share(ranks.misses)}"
@@ -273,8 +258,6 @@ def _similarity(file: FileReport) -> Table:
     # The reason why there is no number, or the model that made it.
     remarks = {row.name: row.reason or row.model for row in file.similarity}
     notes = [f"{name}: {remark}." for name, remark in remarks.items() if remark]
-    if any(row.drawn for row in file.similarity):
-        notes.append("Over questions that were drawn at random from all.")
     return _table(f"{file.name}: similarity of repeated answers", rows, notes)
 
 
@@ -330,7 +313,7 @@ def _changes(comparison: FileComparison) -> Table:
         test = change.test
         rows.append(
             {
-                "score": _with_arrow(change.name, change.direction),
+                "score": f"{change.name} ↓" if change.direction == "lower" else change.name,
                 before: show_value(test.before if test else None),
                 after: show_value(test.after if test else None),
                 "difference": MISSING if test is None else signed_value(test.difference),
@@ -365,8 +348,6 @@ def _comparison_notes(comparison: FileComparison, has_changes: bool) -> Iterator
     for change in comparison.scores:
         if change.makers:
             yield f"{change.name}: {comparison.describe_makers(change.makers)}."
-        if change.not_compared:
-            yield f"{comparison.describe_excluded(change)}."
 
 
 def _changed(comparison: FileComparison) -> Table:
@@ -409,16 +390,14 @@ def to_plain_text(report: Report, conclusion: Conclusion | None = None) -> str:
     """Return the report as text without a limit on the width, for a file or a pipe."""
     from rich.console import Console
 
-    console = Console(
-        file=io.StringIO(), width=_UNLIMITED, color_system=None, force_terminal=False, legacy_windows=False
-    )
+    console = Console(file=io.StringIO(), width=_UNLIMITED, color_system=None, legacy_windows=False)
     with console.capture() as captured:
         print_tables(report, console, conclusion)
     return "\n".join(line.rstrip() for line in captured.get().split("\n"))
 
 
 def print_tables(report: Report, console: Console, conclusion: Conclusion | None = None) -> None:
-    """Print the report to a terminal. Texts wrap; number columns that do not fit are dropped, and named."""
+    """Print the report to a terminal. Cells wrap; on a very narrow terminal, lines do."""
     from rich.text import Text
 
     if conclusion is not None:
@@ -445,36 +424,20 @@ def _print_table(table: Table, console: Console) -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    natural = [max(map(width_of, column)) for column in zip(table.header, *table.rows, strict=True)]
-    # Numbers do not wrap, names only if they are very long.
-    least = {
-        column: min(width, _LEAST_TEXT) if column in table.texts else width for column, width in enumerate(natural)
-    }
-    least[0] = min(natural[0], _WHOLE_NAME)
-    kept = list(least)
-
-    def room() -> int:
-        return console.width - sum(least[column] + _GAP for column in kept)
-
-    dropped: list[str] = []
-    # One number stays even if the terminal has to break the line: a table of names alone says nothing.
-    while room() < 0 and len(numbers := [column for column in kept if column not in table.texts]) > 1:
-        kept.remove(numbers[-1])
-        dropped.insert(0, table.header[numbers[-1]])
-    long = [column for column in kept if natural[column] > least[column]]
-    # Three lines of a text, if the columns that wrap share the rest of the width.
-    length = _TEXT_LINES * (_LEAST_TEXT + max(0, room()) // max(1, len(long)))
-    table = table.shortened(_SHORT_TEXT if console.width == _UNLIMITED else max(_SHORT_TEXT, length))
-    shown = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
-    for column in kept:
+    # A text takes about three lines of a terminal.
+    length = _SHORT_TEXT if console.width == _UNLIMITED else max(_SHORT_TEXT, console.width * 5 // 4)
+    table = table.shortened(length)
+    shown = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column, name in enumerate(table.header):
+        is_text = column in table.texts
+        cells = [name, *(row[column] for row in table.rows)]
+        least = max(map(width_of, cells)) if column == 0 or is_text else max(map(width_of, " ".join(cells).split()))
+        least = min(least, _WHOLE_NAME if column == 0 else _LEAST_TEXT)
         # Text() keeps rich from reading square brackets in names as its markup.
-        justify = "left" if column in table.texts else "right"
-        shown.add_column(Text(table.header[column]), justify=justify, overflow="fold", min_width=least[column])  # type: ignore[arg-type]
+        shown.add_column(Text(name), justify="left" if is_text else "right", overflow="fold", min_width=least)
     for row in table.rows:
-        shown.add_row(*(Text(row[column]) for column in kept))
-    console.print(shown)
-    if dropped:
-        console.print(Text(f"Not shown at this width: {', '.join(dropped)}. All columns: --output FILE", style="dim"))
+        shown.add_row(*map(Text, row))
+    console.print(shown, crop=False)
 
 
 def _markdown_row(cells: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from itertools import chain, islice, zip_longest
 
 from rageval_hooks.offline.distinct import distinct
-from rageval_hooks.offline.testsets.document_kinds import Document
+from rageval_hooks.offline.testsets.documents import Document
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import words
@@ -19,8 +19,9 @@ _LEAST_WORDS = 5
 _BETWEEN_BLOCKS = "\n\n"
 # Blank lines between paragraphs: "one\n \ntwo" has two blocks.
 _BLOCKS = re.compile(r"\n\s*\n")
-# A heading of Markdown, or the underline of one: "## Fares", "=====", "-----".
-_HEADING = re.compile(r"#{1,6}\s|={3,}|-{3,}")
+# A block that is a heading: "## Fares"; or a line with an underline, as in reStructuredText, "Fares\n=====", and
+# perhaps the same line above it.
+_HEADING = re.compile(r"#{1,6}\s.*|(?:([^\w\s])\1{2,}\n)?\S.*\n([^\w\s])\2{2,}\s*")
 
 
 class Chunk(Data):
@@ -50,29 +51,23 @@ def chunks_of(documents: Iterable[Document], size: int) -> Iterator[Chunk]:
             yield Chunk(id=document.id, text=document.text, document=document.name)
             continue
         seen: Counter[str] = Counter()
-        for text in filter(_has_enough_words, cut(document.text, size)):
+        for text in cut(document.text, size):
+            # Of page numbers and captions there is nothing to ask about.
+            if len(list(islice(words(text), _LEAST_WORDS))) < _LEAST_WORDS:
+                continue
             # The same text may occur twice in a document, for example a notice.
             seen[text] += 1
             yield Chunk(id=chunk_id(document.name, text, seen[text]), text=text, document=document.name)
 
 
-def _has_enough_words(text: str) -> bool:
-    """Return True if there is enough to ask about: page numbers and captions are not."""
-    return len(list(islice(words(text), _LEAST_WORDS))) == _LEAST_WORDS
-
-
 def chunk_id(document: str, text: str, occurrence: int = 1) -> str:
     """Return the id of a chunk, which depends only on the document's name and the text."""
     digest = blake2b(digest_size=8)
-    # The length before each part makes ("ab", "c") differ from ("a", "bc").
-    parts = [document, text]
     # The first occurrence has the id of a text that occurs once.
-    if occurrence > 1:
-        parts.append(str(occurrence))
-    for part in parts:
+    for part in (document, text, *([str(occurrence)] if occurrence > 1 else [])):
         data = part.encode()
-        digest.update(len(data).to_bytes(8, "big"))
-        digest.update(data)
+        # The length before each part makes ("ab", "c") differ from ("a", "bc").
+        digest.update(len(data).to_bytes(8, "big") + data)
     return digest.hexdigest()
 
 
@@ -85,65 +80,40 @@ def cut(text: str, size: int) -> Iterator[str]:
     piece = ""
     for part, joint in _parts(text, size):
         new = f"{piece}{joint}{part}" if piece else part
-        is_full = len(new) > size or _begins_section(part, piece, size)
-        if piece and is_full:
-            piece, heading = _without_heading(piece)
-            yield piece
-            new = _below_heading(heading, part, size)
+        # A short section before a heading would stay a small piece.
+        begins_section = _HEADING.match(part) is not None and len(piece) * 2 >= size
+        if piece and (len(new) > size or begins_section):
+            # A heading without text below it goes to what follows.
+            before, _, last = piece.rpartition(_BETWEEN_BLOCKS)
+            with_heading = f"{last}{_BETWEEN_BLOCKS}{part}"
+            if before and _HEADING.fullmatch(last) and len(with_heading) <= size:
+                yield before
+                new = with_heading
+            else:
+                yield piece
+                new = part
         piece = new
     if piece:
         yield piece
 
 
-def _begins_section(part: str, piece: str, size: int) -> bool:
-    """Return True for a heading after a piece that is half full: a short section before it would stay a small piece."""
-    return _HEADING.match(part) is not None and len(piece) * 2 >= size
-
-
-def _below_heading(heading: str, part: str, size: int) -> str:
-    with_heading = f"{heading}\n\n{part}" if heading else part
-    # A heading that does not fit is dropped: a piece is never longer than the judge expects.
-    return with_heading if len(with_heading) <= size else part
-
-
-def _without_heading(piece: str) -> tuple[str, str]:
-    """Split a heading without text below it from the end of a piece."""
-    before, gap, last = piece.rpartition("\n\n")
-    is_heading = _HEADING.match(last) is not None and "\n" not in last
-    # A piece that is only a heading stays.
-    if not gap or not is_heading:
-        return piece, ""
-    return before, last
-
-
 def _parts(text: str, size: int) -> Iterator[tuple[str, str]]:
     """Yield the parts that are never cut, each with the separator before it."""
-    blocks = map(str.strip, _BLOCKS.split(text))
-    for block in filter(None, blocks):
+    for block in filter(None, map(str.strip, _BLOCKS.split(text))):
         if len(block) <= size:
             yield block, _BETWEEN_BLOCKS
-        else:
-            yield from _sentences(block, size)
-
-
-def _sentences(block: str, size: int) -> Iterator[tuple[str, str]]:
-    joint = _BETWEEN_BLOCKS
-    for start, end in sentence_spans(block):
-        for part in _pieces(block[start:end], size):
-            yield part, joint
-            joint = " "
-
-
-def _pieces(sentence: str, size: int) -> Iterator[str]:
-    """Cut a sentence that is longer than a chunk, between words if possible."""
-    while len(sentence) > size:
-        # A space in the second half keeps the pieces of similar size.
-        place = sentence.rfind(" ", size // 2, size + 1)
-        place = size if place < 0 else place
-        yield sentence[:place].strip()
-        sentence = sentence[place:].strip()
-    if sentence:
-        yield sentence
+            continue
+        joint = _BETWEEN_BLOCKS
+        for start, end in sentence_spans(block):
+            sentence = block[start:end]
+            while sentence:
+                # A sentence that is longer than a chunk is cut between words if possible. A space in the second half
+                # keeps the pieces of similar size.
+                place = len(sentence) if len(sentence) <= size else sentence.rfind(" ", size // 2, size + 1)
+                place = size if place < 0 else place
+                yield sentence[:place].strip(), joint
+                sentence = sentence[place:].strip()
+                joint = " "
 
 
 def unique_chunks(chunks: Iterable[Chunk]) -> list[Chunk]:

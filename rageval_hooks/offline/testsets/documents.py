@@ -1,18 +1,67 @@
-"""Finds the documents in files and folders, and says of every other file why it was skipped."""
+"""Documents for test sets: the text of files and folders, and of every other file the reason why it was skipped."""
 
 from __future__ import annotations
 
+import io
+import logging
+import time
+import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from rageval_hooks.errors import ConfigurationError, MissingDependencyError, RagevalError
-from rageval_hooks.offline.records.formats import SourceFile, inner_suffix
-from rageval_hooks.offline.testsets.document_kinds import KINDS, Document, Problem
-from rageval_hooks.runtime.jsonable import clean_text
+from rageval_hooks.errors import ConfigurationError, MissingDependencyError, RagevalError, requires
+from rageval_hooks.offline.limits import ARCHIVE, PDF, TEXT, read_whole
+from rageval_hooks.offline.records.formats import BadRow, SourceFile, inner_suffix
+from rageval_hooks.offline.records.formats.excel import check_archive
+from rageval_hooks.offline.records.formats.json_files import JsonLines
+from rageval_hooks.runtime.jsonable import Data, Text, clean_text
 
 _EXAMPLES = 3
+
+# A small PDF can hold very much text.
+_MOST_CHARACTERS = 20_000_000
+_MOST_SECONDS = 120.0
+_SPLIT = "split it, or convert it to text"
+
+_ARCHIVES = (".docx", ".pptx", ".xlsx", ".epub")
+
+_TEXTS = ("text", "content", "page_content", "body")
+_IDS = ("id", "_id", "chunk_id")
+_NAMES = ("document", "source", "file_name", "title")
+
+
+class Document(Data):
+    """A text to ask about.
+
+    Attributes:
+        name: its name in the test set: the path below the folder that was given.
+        text: the whole text.
+        id: given for a document that is a chunk already, such as a line of JSON with an ``id``: it is not cut.
+    """
+
+    name: Text
+    text: Text
+    id: Text | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file, or a part of one, that could not be read, and why."""
+
+    where: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Return both in a line."""
+        return f"{self.where}: {self.reason}"
+
+
+class UnreadableDocumentError(RagevalError):
+    """A file cannot be read; the message says why."""
 
 
 @dataclass
@@ -104,3 +153,113 @@ def _read(path: Path, name: str, library: Library, encoding: str | None) -> None
         raise
     except (OSError, EOFError, RagevalError) as error:
         library.problems.append(Problem(name, getattr(error, "strerror", None) or str(error)))
+
+
+# --------------------------------------------------------------------------- kinds of files
+
+
+def _read_text(file: SourceFile, name: str) -> Iterator[Document]:
+    with file.open_text() as source:
+        yield Document(name=name, text=read_whole(source, TEXT, "it", "split it"))
+
+
+def _read_json_lines(file: SourceFile, name: str) -> Iterator[Document | Problem]:
+    """Yield a document per line. A line with an id is a chunk of a store, in which ``run`` will find it by this id."""
+    for row in JsonLines().read(file):
+        where = f"{name}, line {row.line}"
+        if isinstance(row, BadRow):
+            yield Problem(where, row.reason)
+            continue
+        text = next((row.data[key] for key in _TEXTS if isinstance(row.data.get(key), str)), None)
+        if text is None:
+            found = ", ".join(map(str, row.data)) or "nothing"
+            yield Problem(where, f"it has no text under one of {', '.join(_TEXTS)}; found: {found}")
+        elif not text.strip():
+            yield Problem(where, "its text is empty")
+        else:
+            identifier, document = (
+                next((str(row.data[key]) for key in keys if row.data.get(key) not in (None, "")), None)
+                for keys in (_IDS, _NAMES)
+            )
+            # Lines without a name and an id are told apart by their number.
+            own_name = name if identifier is not None else f"{name}:{row.line}"
+            yield Document(name=own_name if document is None else document, text=text, id=identifier)
+
+
+def _read_office(file: SourceFile, name: str) -> Iterator[Document]:
+    """Yield a document as Markdown, by MarkItDown."""
+    suffix = inner_suffix(file.path)
+    is_archive = suffix in _ARCHIVES
+    with file.open() as source:
+        if is_archive:
+            # Of a file that is no archive MarkItDown would return the bytes as text.
+            try:
+                check_archive(source, ARCHIVE, "it")
+            except zipfile.BadZipFile:
+                raise UnreadableDocumentError(f"it is not a {suffix} file") from None
+        content = read_whole(source, ARCHIVE if is_archive else TEXT, "it", "split it")
+    converter = _converter()
+    from markitdown import StreamInfo
+    from markitdown._exceptions import MarkItDownException
+
+    charset = file.encoding.replace("-sig", "") if suffix in (".html", ".htm") else None
+    try:
+        about = StreamInfo(extension=suffix, charset=charset)
+        found = converter.convert_stream(io.BytesIO(content), stream_info=about)
+    except (MarkItDownException, ValueError, KeyError, OSError, AttributeError) as error:
+        reason = str(error).strip().splitlines()
+        raise UnreadableDocumentError(f"MarkItDown cannot read it: {reason[-1] if reason else error!r}") from error
+    yield Document(name=name, text=str(found.markdown))
+
+
+@cache
+def _converter() -> Any:
+    with requires("markitdown", "documents", "reading HTML and Office documents"):
+        from markitdown import MarkItDown
+    # Its plug-ins and its requests to the network stay off.
+    return MarkItDown(enable_plugins=False)
+
+
+def _read_pdf(file: SourceFile, name: str) -> Iterator[Document]:
+    """Yield the text of all pages, by pypdf."""
+    with requires("pypdf", "offline", "reading PDF"):
+        from pypdf import PdfReader
+        from pypdf.errors import PyPdfError
+    with file.open() as source:
+        content = read_whole(source, PDF, "it", _SPLIT)
+    # What pypdf logs of a damaged file, the list of problems says.
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+    pages: list[str] = []
+    size, end = 0, time.monotonic() + _MOST_SECONDS
+    try:
+        reader = PdfReader(io.BytesIO(content))
+        # Many PDFs are encrypted with an empty password to forbid printing.
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise UnreadableDocumentError("it is locked by a password: save it without one")
+        for page in reader.pages:
+            pages.append(page.extract_text().strip())
+            size += len(pages[-1])
+            if size > _MOST_CHARACTERS or time.monotonic() > end:
+                limits = f"{_MOST_CHARACTERS:,} characters of text, or takes more than {_MOST_SECONDS:g} s"
+                raise UnreadableDocumentError(f"it has more than {limits}: {_SPLIT}")
+    # pypdf raises these for damaged files, and the first for an encryption that needs another package.
+    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UnreadableDocumentError(f"it is not a readable PDF ({type(error).__name__}: {error})") from error
+    if not any(pages):
+        raise UnreadableDocumentError(
+            f"its {len(pages)} pages have no text: they may be pictures, and need text recognition (OCR) first"
+        )
+    yield Document(name=name, text="\n\n".join(filter(None, pages)))
+
+
+KINDS: dict[str, Callable[[SourceFile, str], Iterator[Document | Problem]]] = {
+    **dict.fromkeys((".txt", ".text", ".md", ".markdown", ".mdx", ".rst", ".adoc", ".org"), _read_text),
+    **dict.fromkeys((".jsonl", ".ndjson"), _read_json_lines),
+    **dict.fromkeys((".html", ".htm", ".docx", ".pptx", ".xlsx", ".epub", ".ipynb"), _read_office),
+    ".pdf": _read_pdf,
+}
+"""How names of such files end, without the suffix of a compression → what reads them.
+
+A reader yields the documents of a file, which gets a name, and the parts of it that could not be read. It raises
+:class:`RagevalError` if nothing of it can be read.
+"""

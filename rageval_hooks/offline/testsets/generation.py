@@ -5,20 +5,147 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import chain, cycle, islice
 from typing import Any, Literal
 
-from rageval_hooks.errors import JudgeError, JudgeRejectedError
+from rageval_hooks.errors import ConfigurationError, JudgeError, JudgeRejectedError
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, BudgetSpentError
 from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.jobs.running import Advance, work_together
 from rageval_hooks.offline.records.record import TargetText
+from rageval_hooks.offline.testsets.chunks import Chunk, spread_order
 from rageval_hooks.offline.testsets.linking import ChunkIndex
-from rageval_hooks.offline.testsets.question_tasks import QuestionTask
 from rageval_hooks.offline.testsets.questions import PROMPTS_VERSION, REASONS, draft, look_again
 from rageval_hooks.offline.testsets.testset import GoldenQuestion, question_id
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.wording import counted
 from rageval_hooks.text.words import fold
+
+Kind = Literal["plain", "multi-hop", "unanswerable"]
+
+# Chunks that the author of an unanswerable question sees next to its own: they show what the collection does answer.
+_NEIGHBORS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix:
+    """The shares of special questions in a test set; the others are about one chunk each.
+
+    Attributes:
+        multi_hop: questions that only two chunks together answer.
+        unanswerable: questions that the documents do not answer.
+
+    Raises:
+        ConfigurationError: a share is not between 0 and 1, or both together are more than 1.
+    """
+
+    multi_hop: float = 0.0
+    unanswerable: float = 0.0
+
+    def __post_init__(self) -> None:
+        for option, share in (("--multi-hop", self.multi_hop), ("--unanswerable", self.unanswerable)):
+            if not 0 <= share <= 1:
+                raise ConfigurationError(f"{option} is {share:g}: it must be a share between 0 and 1, such as 0.2")
+        if self.multi_hop + self.unanswerable > 1:
+            raise ConfigurationError(
+                f"--multi-hop {self.multi_hop:g} and --unanswerable {self.unanswerable:g} are more than 1 together"
+            )
+
+    def kinds(self) -> Iterator[Kind]:
+        """Yield the kinds of questions without end, such that each beginning has the shares as exactly as possible."""
+        plain = 1 - self.multi_hop - self.unanswerable
+        shares: dict[Kind, float] = {"plain": plain, "multi-hop": self.multi_hop, "unanswerable": self.unanswerable}
+        # By kind: by how much it is behind its share.
+        behind = dict.fromkeys(shares, 0.0)
+        while True:
+            for kind, share in shares.items():
+                behind[kind] += share
+            # Of equals, the special kinds come first: short test sets should have them, too.
+            due = max(reversed(behind), key=behind.__getitem__)
+            behind[due] -= 1
+            yield due
+
+
+@dataclass(frozen=True)
+class QuestionTask:
+    """One chunk with the questions about it.
+
+    Attributes:
+        kind: what kind of questions.
+        chunk: the chunk.
+        styles: of each question.
+        others: the second chunk of multi-hop questions; for unanswerable ones, chunks of the same subject.
+        collection: hash of all chunks, for questions that none of them may answer.
+    """
+
+    kind: Kind
+    chunk: Chunk
+    styles: tuple[str, ...]
+    others: tuple[Chunk, ...] = ()
+    collection: str = ""
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """All chunks that the author of the questions sees."""
+        return (self.chunk, *self.others)
+
+    @cached_property
+    def draft(self) -> str:
+        """Key of the questions in the journal."""
+        return f"draft/{self._name}"
+
+    @cached_property
+    def look(self) -> str:
+        """Key of the second look in the journal."""
+        # A document that is added later may answer the question.
+        return "/".join(filter(None, ("look", self._name, self.collection)))
+
+    @cached_property
+    def _name(self) -> str:
+        # Ids of a store stay when a text changes, but the questions are about the text.
+        ends = chain.from_iterable((other.id, _hash(other)) for other in self.others)
+        return "/".join((self.chunk.id, _hash(self.chunk), "+".join(self.styles), *ends))
+
+
+def _hash(chunk: Chunk) -> str:
+    return blake2b(chunk.text.encode(), digest_size=8).hexdigest()
+
+
+def tasks_of(
+    chunks: Sequence[Chunk], *, styles: Sequence[str], per_chunk: int, mix: Mix, index: ChunkIndex, seed: int
+) -> list[QuestionTask]:
+    """Return what is to be asked.
+
+    Chunks keep their kind when a larger limit adds others. A chunk to which no other is linked gets plain questions
+    instead of multi-hop ones.
+
+    Args:
+        chunks: what the questions are about.
+        styles: of plain questions, taken in turn.
+        per_chunk: questions about each chunk.
+        mix: shares of multi-hop and unanswerable questions.
+        index: of all chunks of the documents; empty if all questions are plain.
+        seed: that chose the chunks.
+    """
+    # Kinds follow the order in which a growing limit adds chunks.
+    kinds = dict(zip((chunk.id for chunk in spread_order(chunks, seed)), mix.kinds(), strict=False))
+    turns = cycle(styles)
+    tasks: list[QuestionTask] = []
+    for chunk in chunks:
+        own = tuple(islice(turns, per_chunk))
+        kind = kinds[chunk.id]
+        others = () if kind == "plain" else tuple(index.linked(chunk, 1 if kind == "multi-hop" else _NEIGHBORS))
+        if kind == "plain" or (kind == "multi-hop" and not others):
+            tasks.append(QuestionTask("plain", chunk, own))
+        else:
+            collection = index.digest if kind == "unanswerable" else ""
+            tasks.append(QuestionTask(kind, chunk, (kind,) * per_chunk, others, collection))
+    return tasks
+
+
+# --------------------------------------------------------------------------- asking
 
 Unanswered = Literal["mark", "unanswerable", "reject"]
 """What becomes of an ordinary question that its own chunk does not answer: it is kept with a mark, kept as a question
@@ -80,23 +207,10 @@ class Generated:
             yield f"  {counted(self.undone, 'chunk')} not asked about: the budget is used up"
 
 
-@dataclass(frozen=True)
-class GenerationPlan:
-    """The remaining work.
+def plan_of(tasks: Sequence[QuestionTask], journal: Journal) -> tuple[int, int, int]:
+    """Return what is left to do: requests to the judge, and about how many input tokens they have.
 
-    Attributes:
-        calls: requests to the judge.
-        tokens: approximate input tokens of these requests.
-        dropped: finished chunks in the journal that would not be part of the test set.
-    """
-
-    calls: int
-    tokens: int
-    dropped: int
-
-
-def plan_of(tasks: Sequence[QuestionTask], journal: Journal) -> GenerationPlan:
-    """Return what is left to do.
+    The third number is that of the finished chunks in the journal that would not be part of the test set.
 
     Args:
         tasks: what is asked about which chunks.
@@ -107,10 +221,11 @@ def plan_of(tasks: Sequence[QuestionTask], journal: Journal) -> GenerationPlan:
         # Two requests per chunk: one writes the questions, one checks them.
         waiting = (task.draft not in journal) + (task.look not in journal)
         calls += waiting
-        tokens += waiting * (_PROMPT_TOKENS + task.characters // _CHARACTERS_PER_TOKEN)
+        characters = sum(len(chunk.text) for chunk in task.chunks)
+        tokens += waiting * (_PROMPT_TOKENS + characters // _CHARACTERS_PER_TOKEN)
     wanted = {task.draft for task in tasks}
     dropped = sum(key.startswith("draft/") and key not in wanted for key in journal.keys())  # noqa: SIM118 - not a mapping
-    return GenerationPlan(calls, tokens, dropped)
+    return calls, tokens, dropped
 
 
 def work_of(judge: Judge) -> dict[str, Any]:
@@ -204,30 +319,30 @@ def _collect(tasks: Sequence[QuestionTask], journal: Journal, result: Generated,
             if reason in (None, "unanswered") and asked in seen:
                 reason = "duplicate"
             is_marked = reason == "unanswered" and task.kind == "plain" and unanswered != "reject"
-            if reason is None or is_marked:
-                seen.add(asked)
-                is_answerable = task.kind != "unanswerable" and not (is_marked and unanswered == "unanswerable")
-                result.questions.append(_question(pair, task, is_marked=is_marked, is_answerable=is_answerable))
-            else:
+            if reason is not None and not is_marked:
                 result.rejected[reason] += 1
-
-
-def _question(pair: dict[str, str], task: QuestionTask, *, is_marked: bool, is_answerable: bool) -> GoldenQuestion:
-    chunk = task.chunk
-    # An unanswerable question has no answer, and no chunk that should be retrieved. A marked one may be answered by
-    # another chunk; the answer that was written is wrong or guessed.
-    has_answer = is_answerable and not is_marked
-    return GoldenQuestion(
-        id=question_id(pair["question"], chunk.id if has_answer else None),
-        question=pair["question"],
-        reference=pair["answer"] if has_answer else None,
-        chunk_id=chunk.id if has_answer else None,
-        document=chunk.document,
-        style=pair["style"],
-        chunk=chunk.text if has_answer else None,
-        answerable=is_answerable,
-        more_chunks=tuple(TargetText(id=other.id, text=other.text, document=other.document) for other in task.others)
-        if has_answer
-        else (),
-        second_look="unanswered" if is_marked else None,
-    )
+                continue
+            seen.add(asked)
+            is_answerable = task.kind != "unanswerable" and not (is_marked and unanswered == "unanswerable")
+            chunk = task.chunk
+            question = GoldenQuestion(
+                id=question_id(pair["question"], None),
+                question=pair["question"],
+                document=chunk.document,
+                style=pair["style"],
+                answerable=is_answerable,
+                second_look="unanswered" if is_marked else None,
+            )
+            # An unanswerable question has no answer, and no chunk that should be retrieved. A marked one may be
+            # answered by another chunk; the answer that was written is wrong or guessed.
+            if is_answerable and not is_marked:
+                others = (TargetText(id=other.id, text=other.text, document=other.document) for other in task.others)
+                answer = {
+                    "id": question_id(pair["question"], chunk.id),
+                    "reference": pair["answer"],
+                    "chunk_id": chunk.id,
+                    "chunk": chunk.text,
+                    "more_chunks": tuple(others),
+                }
+                question = question.model_copy(update=answer)
+            result.questions.append(question)

@@ -38,8 +38,8 @@ def test_spans_are_one_trace(turns: Any) -> None:
     """The steps and the evaluation are children of the turn."""
     for item in turns.values():
         *steps, turn, evaluation = item["spans"]
-        assert {span["trace_id"] for span in item["spans"]} == {item["turn"]["span"]["trace_id"]}
-        assert {span["parent_id"] for span in [*steps, evaluation]} == {turn["span_id"]}
+        assert {span["context"]["trace_id"] for span in item["spans"]} == {f"0x{item['turn']['span']['trace_id']}"}
+        assert {span["parent_id"] for span in [*steps, evaluation]} == {turn["context"]["span_id"]}
 
 
 def test_the_wrong_number_shows(turns: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rageval_hooks.demo.phoenix import Phoenix
+from tests.e2e.phoenix_server import Phoenix
 from tests.zero_code.starting import APPLICATION, WAYS, start
 
 

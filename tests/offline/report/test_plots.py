@@ -105,20 +105,19 @@ def test_an_axis_starts_at_0_and_ends_at_the_bound(tmp_path: Path) -> None:
 
 
 def test_the_rank_plot_has_a_bar_per_rank_and_one_for_misses(tmp_path: Path) -> None:
-    """As shares of the turns whose rank is known."""
-    ranks = [1, 1, 2, 12]
-    records = [record(f"q{k}", target="t", rank=rank) for k, rank in enumerate(ranks)]
-    [panel] = [
-        panel
-        for panel in panels(
-            build_report([write(tmp_path / "a.jsonl", [*records, record("q9", target="t", missed=True)])])
-        )
-        if panel.kind == "ranks"
-    ]
-    [mark] = panel.marks
+    """As shares of the turns whose rank is known; files side by side."""
+    paths = []
+    for name, ranks in (("a", [1, 1, 2, 12]), ("b", [1])):
+        records = [record(f"q{k}", target="t", rank=rank) for k, rank in enumerate(ranks)]
+        paths.append(write(tmp_path / f"{name}.jsonl", [*records, record("q9", target="t", missed=True)]))
+    [panel] = [panel for panel in panels(build_report(paths)) if panel.title == "rank of the target passage"]
+    shares = [{mark.label: mark.mean for mark in panel.marks if mark.file == file} for file in (0, 1)]
 
-    assert panel.bins == (*map(str, range(1, 11)), ">10", "none")
-    assert mark.shares == (0.4, 0.2, *[0] * 8, 0.2, 0.2)
+    assert list(shares[0]) == [*map(str, range(1, 11)), "beyond 10", "missed"]
+    assert list(shares[0].values()) == [0.4, 0.2, *[0] * 8, 0.2, 0.2]
+    assert {label: share for label, share in shares[1].items() if share} == {"1": 0.5, "missed": 0.5}
+    assert "40.0%" in texts(to_svg(draw([panel])))
+    assert "1: 40.0%; 1: 50.0%; 2: 20.0%" in panel.description
 
 
 def test_the_same_numbers_give_the_same_svg(report: Report) -> None:

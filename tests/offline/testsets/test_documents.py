@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.testsets.chunks import Chunk, chunks_of, cut, spread, unique_chunks
-from rageval_hooks.offline.testsets.document_kinds import Document
-from rageval_hooks.offline.testsets.documents import Library, read_documents
+from rageval_hooks.offline.testsets.documents import Document, Library, read_documents
 from rageval_hooks.offline.testsets.stores import chunks_of_store
 from tests.offline.pdf import pdf
 
@@ -25,17 +24,6 @@ def read(tmp_path: Path, **files: bytes | str) -> Library:
         path = tmp_path / name.replace("__", ".")
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return read_documents([tmp_path])
-
-
-MAIL = """\
-From: harbour@example.org
-To: all@example.org
-Subject: The ferry
-MIME-Version: 1.0
-Content-Type: text/plain; charset=utf-8
-
-The ferry to Quern takes 18 minutes.
-"""
 
 
 def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
@@ -61,7 +49,7 @@ def test_a_very_large_pdf_is_not_read(tmp_path: Path) -> None:
     assert str(problem) == "a.pdf: it is larger than 32 MiB (unpacked): split it, or convert it to text"
 
 
-@pytest.mark.parametrize("name", ["a.txt.gz", "a.eml.gz", "a.html.gz"])
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.html.gz"])
 def test_a_text_that_is_too_large(tmp_path: Path, name: str) -> None:
     """A small compressed file cannot fill the memory; the others are read."""
     (tmp_path / "b.txt").write_text("The pier was opened in 2019 by the mayor of Hallay.")
@@ -102,7 +90,7 @@ class TestEncodings:
 
 
 class TestOffice:
-    """HTML, Office documents, EPUB and e-mail become Markdown."""
+    """HTML and Office documents become Markdown."""
 
     def test_html(self, tmp_path: Path) -> None:
         """Without its scripts."""
@@ -132,12 +120,6 @@ class TestOffice:
         [problem] = read(tmp_path, a__docx=b"hello").problems
         assert str(problem).startswith("a.docx: it is not a .docx file")
 
-    def test_mail(self, tmp_path: Path) -> None:
-        """Has its headers and its text."""
-        [document] = read(tmp_path, a__eml=MAIL).documents
-        assert document.text.splitlines()[0] == "Subject: The ferry"
-        assert document.text.endswith("The ferry to Quern takes 18 minutes.")
-
     def test_compressed_files(self, tmp_path: Path) -> None:
         """Are read as what is in them."""
         (tmp_path / "a.md.gz").write_bytes(gzip.compress(FERRY.encode()))
@@ -151,7 +133,10 @@ def test_headings_of_restructuredtext_begin_chunks(tmp_path: Path) -> None:
     text += "The ferry\n---------\n\nIt takes 18 minutes to cross.\n"
     library = read(tmp_path, a__rst=text)
     chunks = [chunk.text for chunk in chunks_of(library.documents, 50)]
-    assert chunks == ["# Isles\n\nThere are three of them here.", "## The ferry\n\nIt takes 18 minutes to cross."]
+    assert chunks == [
+        "=====\nIsles\n=====\n\nThere are three of them here.",
+        "The ferry\n---------\n\nIt takes 18 minutes to cross.",
+    ]
 
 
 class TestFiles:
@@ -231,7 +216,7 @@ class TestFiles:
         path.write_bytes(b"PNG")
 
         [problem] = read_documents([path]).problems
-        assert "'.png' are not read; those in .adoc, .docx, .eml" in problem.reason
+        assert "'.png' are not read; those in .adoc, .docx, .epub" in problem.reason
 
     def test_a_locked_pdf(self, tmp_path: Path) -> None:
         """Asks for one without a password."""

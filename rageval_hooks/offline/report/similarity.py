@@ -1,5 +1,6 @@
-"""BERTScore: the similarity of two texts, from the best matches between the tokens of an encoder (arXiv 1904.09675).
+"""How similar repeated answers to one question are: ROUGE, by the package rouge-score, and BERTScore.
 
+BERTScore (arXiv 1904.09675) is the similarity of two texts, from the best matches between the tokens of an encoder.
 This module does not use the package ``bert-score``. Its last release (0.3.13) fails on an empty text with transformers
 5, warns with pandas 3 when it rescales, truncates long texts silently, and takes any local folder with "t5" in its path
 for a T5. A test compares both if the package is installed: the numbers are the same.
@@ -15,14 +16,20 @@ For texts x and y with token vectors of one layer, scaled to length 1:
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+import statistics
+from collections.abc import Sequence
 from importlib.util import find_spec
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, ModelUnavailableError
 from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
 from rageval_hooks.models.sources import find_model, reading
+from rageval_hooks.offline.report.model import Similarity
+from rageval_hooks.offline.report.scored_file import ScoredFile
+from rageval_hooks.offline.report.statistics import Resampling, spread
+from rageval_hooks.offline.rouge import ROUGE, rouge_pairs
 
 DEFAULT_MODEL = "xlm-roberta-large"
 
@@ -40,15 +47,6 @@ _LAYERS = {
 
 # F1 of unrelated sentences, as the authors of the method publish it. For other models see `load_bertscore`.
 _BASELINES = {("xlm-roberta-large", "en", 17): 0.8525485}
-
-
-@dataclass(frozen=True)
-class EncodedText:
-    """An encoded text: unit vectors of its tokens, which of them count, and whether the text was truncated."""
-
-    vectors: Any
-    counts: Any
-    truncated: bool
 
 
 class BertScore:
@@ -81,17 +79,21 @@ class BertScore:
         self.baseline = baseline
         self.name = f"{name}, layer {layers}{'' if baseline is None else ', rescaled'}"
 
-    def encode(self, text: str) -> EncodedText | None:
-        """Return the tokens of a text; None if it has none.
+    def pairs(self, answers: Sequence[str]) -> list[float]:
+        """Return the F1 of the pairs (1, 2), (1, 3) … (2, 3) … of the answers that have words.
 
-        One text at a time: padding a batch would change the last digits, depending on the other texts.
+        It is rescaled if there is a baseline. The order of two answers does not matter.
         """
+        # One text at a time: padding a batch would change the last digits, depending on the other texts.
+        encoded = [found for found in map(self._encode, answers) if found is not None]
+        return [self._f1(*one, *other) for one, other in combinations(encoded, 2)]
+
+    def _encode(self, text: str) -> tuple[Any, Any] | None:
+        """Return the unit vectors of a text's tokens, and which of them count; None if it has none."""
         import torch
 
         limit_threads()
         tokenizer = self._tokenizer
-        # Tokenized twice, to know whether the text was truncated.
-        full = tokenizer(text.strip(), truncation=False, verbose=False)["input_ids"]
         ids = tokenizer(text.strip(), truncation=True, max_length=self._limit)["input_ids"]
         counts = torch.tensor([token not in (tokenizer.cls_token_id, tokenizer.sep_token_id) for token in ids])
         if not counts.any():
@@ -100,13 +102,12 @@ class BertScore:
             inputs = torch.tensor([ids], device=self._model.device)
             output = self._model(inputs, attention_mask=torch.ones_like(inputs), output_hidden_states=True)
             vectors = output.hidden_states[self._layers][0].float().cpu()
-        return EncodedText(vectors / vectors.norm(dim=-1, keepdim=True), counts, len(full) > len(ids))
+        return vectors / vectors.norm(dim=-1, keepdim=True), counts
 
-    def f1(self, one: EncodedText, other: EncodedText) -> float:
-        """Return the F1 of two texts, rescaled if there is a baseline; the order does not matter."""
-        cosines = one.vectors @ other.vectors.T
-        precision = float(cosines.max(dim=0).values[other.counts].mean())
-        recall = float(cosines.max(dim=1).values[one.counts].mean())
+    def _f1(self, one: Any, one_counts: Any, other: Any, other_counts: Any) -> float:
+        cosines = one @ other.T
+        precision = float(cosines.max(dim=0).values[other_counts].mean())
+        recall = float(cosines.max(dim=1).values[one_counts].mean())
         value = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
         return value if self.baseline is None else (value - self.baseline) / (1 - self.baseline)
 
@@ -171,3 +172,40 @@ def _packaged_baseline(model: str, language: str, layers: int) -> float | None:
         return None
     with open(file, newline="", encoding="utf-8") as lines:
         return {int(row["LAYER"]): float(row["F"]) for row in csv.DictReader(lines)}.get(layers)
+
+
+def compare_answers(file: ScoredFile, how: Resampling, scorer: BertScore | None = None) -> tuple[Similarity, ...]:
+    """Compare the answers to each question of a file that has several.
+
+    Args:
+        file: the file.
+        how: seed, resamples, level.
+        scorer: for BERTScore; None omits it.
+    """
+    import numpy as np
+
+    rows: dict[int, list[int]] = {}
+    for row, question in enumerate(file.questions.tolist()):
+        rows.setdefault(question, []).append(row)
+    repeated = [numbers for numbers in rows.values() if len(numbers) > 1]
+    values: dict[str, list[float]] = {name: [] for name in (*ROUGE, *(["bertscore"] if scorer else []))}
+    for numbers in repeated:
+        turns = [file.record(row).turn for row in numbers]
+        # A failed turn may have half an answer, which would look like an inconsistent one.
+        answers = [turn.response for turn in turns if turn.status == "ok"]
+        overlaps = rouge_pairs(answers).pairs
+        for name in ROUGE if overlaps else ():
+            values[name].append(statistics.fmean(overlap[name].fmeasure for overlap in overlaps))
+        if scorer is not None and (found := scorer.pairs(answers)):
+            values["bertscore"].append(statistics.fmean(found))
+    return tuple(
+        Similarity(
+            name=name,
+            # Each question has one value of equal weight.
+            spread=spread(np.array(found), np.ones(len(found)), np.arange(len(found)), how) if found else None,
+            left_out=len(repeated) - len(found),
+            reason="" if found else "no question has two answers with words",
+            model=scorer.name if scorer and name == "bertscore" else None,
+        )
+        for name, found in values.items()
+    )

@@ -106,7 +106,7 @@ def _wait_until_ready(phoenix: Phoenix, process: subprocess.Popen[bytes]) -> Non
     end = time.monotonic() + _START
     while process.poll() is None and time.monotonic() < end:
         try:
-            with urlopen(f"{phoenix.url}/readyz", timeout=5):  # noqa: S310 - our own server's address
+            with urlopen(f"{phoenix.url}/readyz", timeout=5):
                 return
         except (OSError, HTTPException):
             time.sleep(0.1)
