@@ -56,7 +56,8 @@ def evaluate(
     from rageval_hooks.offline.dataset import turn_of  # here, so that importing rageval_hooks stays light
     from rageval_hooks.offline.scoring import required_fields
 
-    with _pipeline(metrics, models, judge, thresholds, judge_options) as pipeline:
+    options: dict[str, Any] = {"judge": judge, "judge_options": judge_options, "thresholds": thresholds}
+    with _pipeline(metrics=metrics, models=models, **options) as pipeline:
         return pipeline.evaluate(turn_of(turn, required_fields(pipeline, named=metrics is not None)))
 
 
@@ -108,7 +109,8 @@ def score_dataset(
     from rageval_hooks.offline.dataset import score_rows
     from rageval_hooks.offline.scoring import required_fields
 
-    with _pipeline(metrics, models, judge, thresholds, judge_options) as pipeline:
+    options: dict[str, Any] = {"judge": judge, "judge_options": judge_options, "thresholds": thresholds}
+    with _pipeline(metrics=metrics, models=models, **options) as pipeline:
         return score_rows(
             data,
             pipeline,
@@ -167,31 +169,20 @@ def evaluate_conversation(
         0.0
     """
     found = turns_from_conversation(turns, contexts)
-    with _pipeline(metrics, models, judge, thresholds) as pipeline:
+    with _pipeline(metrics=metrics, models=models, judge=judge, thresholds=thresholds) as pipeline:
         return list(map(pipeline.evaluate, found))
 
 
 @contextmanager
-def _pipeline(
-    metrics: Iterable[AnyMetric] | str | None,
-    models: str | ModelSettings | Mapping[str, Any] | None,
-    judge: AnyJudge | None,
-    thresholds: Mapping[str, float | None] | str | None,
-    judge_options: Mapping[str, Any] | str | None = None,
-) -> Iterator[Pipeline]:
+def _pipeline(judge: AnyJudge | None, **given: Any) -> Iterator[Pipeline]:
     """Yield a pipeline without exporters; a judge that was created for it is closed at the end."""
     from rageval_hooks.online.pipeline import Pipeline  # here, so that importing rageval_hooks stays light
 
-    pipeline = Pipeline.build(
-        metrics=metrics,
-        models=models,
-        judge=judge,
-        judge_options=dict(judge_options) if isinstance(judge_options, Mapping) else judge_options,
-        thresholds=dict(thresholds) if isinstance(thresholds, Mapping) else thresholds,
-        exporters=[],
-        sample_rate=1.0,  # the environment's rate is for an application's turns; these were not sampled
-        judge_sample_rate={},
-    )
+    settings: dict[str, Any] = {
+        name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()
+    }
+    # The environment's rates are for an application's turns; these were not sampled.
+    pipeline = Pipeline.build(judge=judge, exporters=[], sample_rate=1.0, judge_sample_rate={}, **settings)
     try:
         pipeline.load_models()
         yield pipeline

@@ -169,26 +169,17 @@ def instrument(
         ConfigurationError: a name is unknown, a value is out of its range, or two settings contradict each other; the
             message says what is valid.
     """
+    arguments = {**locals(), **settings}
+    del arguments["settings"]
+    given = {name: _kept(value) for name, value in arguments.items() if value is not None}
     from rageval_hooks.online.pipeline import Pipeline  # here, so that importing rageval_hooks stays light
 
-    given = {
-        "metrics": metrics,
-        "models": models,
-        "exporters": exporters,
-        "judge": judge,
-        "tracer_provider": tracer_provider,
-        "sample_rate": sample_rate,
-        "judge_sample_rate": judge_sample_rate,
-        "thresholds": thresholds,
-        "inline_budget_ms": inline_budget_ms,
-        "capture_content": capture_content,
-        "redact": redact,
-        "spans": spans,
-        "on_evaluation": on_evaluation,
-        **settings,
-    }
-    given = {name: _kept(value) for name, value in given.items() if value is not None}
-    _check_threads()
+    if patched_by() == "eventlet":
+        # Our background thread would be a green thread of the application.
+        raise ConfigurationError(
+            "eventlet has patched the threads of this process, and its locks do not work across threads: use gevent or "
+            "plain threads, or evaluate recorded turns with `rageval-hooks score`"
+        )
     global _current, _current_arguments
     with _lock:
         if _current is not None and _current.active and given == _current_arguments:
@@ -206,8 +197,14 @@ def instrument(
             # A second call with enabled=False switches the first one off.
             if not pipeline.enabled:
                 integration.detach()
-            elif not _attach(name, integration, pipeline) and name in frameworks:
-                frameworks.remove(name)
+                continue
+            try:
+                integration.attach(pipeline)
+            except ConfigurationError:
+                raise
+            except Exception as error:  # the application must start all the same
+                _warn_not_instrumented(name, f"{type(error).__name__}: {error}")
+                frameworks = [other for other in frameworks if other != name]
         previous, _current, _current_arguments = _current, Instrumentation(pipeline, frameworks), given
         if previous is not None and previous.active:
             _logger.info(
@@ -219,18 +216,6 @@ def instrument(
         return _current
 
 
-def _attach(name: str, integration: ModuleType, pipeline: Pipeline) -> bool:
-    """Attach an integration. Returns False if that failed: the application must start all the same."""
-    try:
-        integration.attach(pipeline)
-    except ConfigurationError:
-        raise
-    except Exception as error:
-        _warn_not_instrumented(name, f"{type(error).__name__}: {error}")
-        return False
-    return True
-
-
 def is_instrumented() -> bool:
     """Return True if the process is instrumented, or if a thread is instrumenting it right now."""
     return _current is not None or _lock.locked()
@@ -240,19 +225,6 @@ def shutdown_current() -> None:
     """Shut down what the last ``instrument()`` attached, if anything is attached."""
     if _current is not None:
         _current.shutdown()
-
-
-def _check_threads() -> None:
-    """Refuse to run where our background thread would be a green thread of the application.
-
-    Raises:
-        ConfigurationError: eventlet has patched the standard library.
-    """
-    if patched_by() == "eventlet":
-        raise ConfigurationError(
-            "eventlet has patched the threads of this process, and its locks do not work across threads: use gevent or "
-            "plain threads, or evaluate recorded turns with `rageval-hooks score`"
-        )
 
 
 def _detach(instrumentation: Instrumentation) -> None:

@@ -56,53 +56,48 @@ class Registry(Generic[T]):
             ConfigurationError: the object is of another kind, or cannot be created or imported.
         """
         found = self._find(given, others) if isinstance(given, str) else given
+        name = repr(given) if isinstance(given, str) else getattr(given, "__qualname__", type(given).__qualname__)
         if isinstance(found, type) and issubclass(found, self.base):
             try:
                 return make(found) if make else found()
             except ConfigurationError:
                 # Its message says already what to do.
                 raise
-            except TypeError as error:
-                raise ConfigurationError(
-                    f"{self.what} {_name_of(given)} cannot be made without arguments ({error}): pass an instance"
-                ) from error
             except Exception as error:
-                raise ConfigurationError(f"{self.what} {_name_of(given)} cannot be made: {error}") from error
+                problem = f"cannot be made: {error}"
+                if isinstance(error, TypeError):
+                    problem = f"cannot be made without arguments ({error}): pass an instance"
+                raise ConfigurationError(f"{self.what} {name} {problem}") from error
         if isinstance(found, self.base):
             return found
         why = f"it does not derive from {self.base.__name__}"
         if self.what == "metric" and isinstance(found, FunctionType):
             why = "decorate the function with @rageval_hooks.metric"
-        raise ConfigurationError(f"{_name_of(given)} is not a {self.what}: {why}")
+        raise ConfigurationError(f"{name} is not a {self.what}: {why}")
 
     def _find(self, name: str, others: Iterable[str]) -> Any:
-        if ":" in name:
-            return self._import(name)
+        module, colon, attribute = name.partition(":")
+        if colon:
+            try:
+                return getattr(import_module(module), attribute)
+            except (ImportError, AttributeError, ValueError) as error:
+                raise ConfigurationError(f"{self.what} {name!r} cannot be imported: {error}") from error
         builtin = self.builtin()
         if name in builtin:
             return builtin[name]
         for entry in self._entry_points():
-            if entry.name != name:
-                continue
-            try:
-                return entry.load()
-            except Exception as error:
-                raise ConfigurationError(f"{self.what} {name!r} (entry point {entry.value}): {error}") from error
-        raise UnknownNameError(
-            self.what, name, [*self.names(), *others], 'One of your own is named "package.module:name".'
-        )
+            if entry.name == name:
+                try:
+                    return entry.load()
+                except Exception as error:
+                    raise ConfigurationError(f"{self.what} {name!r} (entry point {entry.value}): {error}") from error
+        hint = 'One of your own is named "package.module:name".'
+        raise UnknownNameError(self.what, name, [*self.names(), *others], hint)
 
     def _entry_points(self) -> Iterable[EntryPoint]:
         from importlib.metadata import entry_points  # slow to import, and most names are built in
 
         return entry_points(group=self.group)
-
-    def _import(self, name: str) -> Any:
-        module, _, attribute = name.partition(":")
-        try:
-            return getattr(import_module(module), attribute)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ConfigurationError(f"{self.what} {name!r} cannot be imported: {error}") from error
 
 
 @cache
@@ -121,10 +116,5 @@ def _is_builtin(value: object, base: type[Any], module: ModuleType) -> bool:
         return False
     # A base class that a module only imports belongs to another module. For a package, such as exporters/phoenix,
     # the class may be defined in one of its modules.
-    if not value.__module__.startswith(module.__name__):
-        return False
-    return not inspect.isabstract(value) and isinstance(getattr(value, "name", None), str)
-
-
-def _name_of(given: Any) -> str:
-    return repr(given) if isinstance(given, str) else getattr(given, "__qualname__", type(given).__qualname__)
+    is_own = value.__module__.startswith(module.__name__)
+    return is_own and not inspect.isabstract(value) and isinstance(getattr(value, "name", None), str)

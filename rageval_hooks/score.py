@@ -10,7 +10,7 @@ from pydantic import Field
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.turn import Turn
-from rageval_hooks.turn_html import HtmlScoreRow, turn_html, unsupported_in
+from rageval_hooks.turn_html import turn_html, unsupported_in
 
 Annotator = Literal["CODE", "LLM", "HUMAN"]
 Stage = Literal["inline", "background"]
@@ -232,9 +232,9 @@ class Evaluation(Data):
         return (score for score in self.scores if score.target.kind == "turn")
 
 
-def _html_row(result: Result) -> HtmlScoreRow:
+def _html_row(result: Result) -> tuple[str, str, str, str]:
     if isinstance(result, Score):
-        return HtmlScoreRow(result.name, f"{result.value:.4g}", result.label or "", result.explanation or "")
+        return result.name, f"{result.value:.4g}", result.label or "", result.explanation or ""
     # The verdict of a turn that declines says so.
     label = result.label if isinstance(result, Skipped) and result.label else result.status
-    return HtmlScoreRow(result.name, "", label.replace("_", " "), result.reason)
+    return result.name, "", label.replace("_", " "), result.reason

@@ -2,46 +2,353 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from functools import reduce
 from hashlib import blake2b
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
-from rageval_hooks.messages import Message, PromptTemplate, ToolCall
-from rageval_hooks.runtime.jsonable import Data, Metadata, Text
-from rageval_hooks.turn_parts import (
-    ErrorInfo,
-    Passage,
-    SpanReference,
-    Step,
-    StepKind,
-    Timing,
-    Usage,
-    UsageSource,
-)
+from rageval_hooks.runtime.jsonable import Data, Metadata, Text, string_of
 
-__all__ = [
-    "ErrorInfo",
-    "Message",
-    "Passage",
-    "PromptTemplate",
-    "SpanReference",
-    "Step",
-    "StepKind",
-    "Timing",
-    "ToolCall",
-    "Turn",
-    "TurnStatus",
-    "Usage",
-    "UsageSource",
-]
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span
+
+
+TurnStatus = Literal["ok", "error", "cancelled", "interrupted"]
+StepKind = Literal["chain", "agent", "retriever", "reranker", "embedding", "llm", "tool", "prompt", "parser"]
+UsageSource = Literal["provider", "tiktoken", "characters"]
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
+
+_SEEN_SHARE = 0.5
+"""A cut passage with at least this share in the prompt counts as seen by the model."""
+
+
+# The beginning of an image: a data URL, or base64 of JPEG, PNG, GIF or WebP, for example "/9j/4AAQSkZJRgABAQ…".
+_IMAGE = re.compile(r"\s{0,20}(data:image/|(/9j/|iVBORw0KGgo|R0lGOD|UklGR)[A-Za-z0-9+/]{40})")
+
+
+class ToolCall(Data):
+    """A call of a tool that a model asked for.
+
+    Attributes:
+        name: the tool's name.
+        arguments: its arguments as JSON.
+        id: the provider's id of the call; the message with the tool's result has the same id.
+    """
+
+    name: Text
+    arguments: Text = "{}"
+    id: Text | None = None
+
+
+class Message(Data):
+    """One message of a prompt.
+
+    Attributes:
+        role: ``system``, ``user``, ``assistant`` or ``tool``.
+        content: its text. For a message with tool calls and no text, the calls as JSON.
+        tool_calls: the calls of tools that an earlier answer of the model asked for.
+        tool_call_id: which call a message with a tool's result answers.
+        name: the name of the tool, for such a message.
+    """
+
+    role: Text
+    content: Text
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: Text | None = None
+    name: Text | None = None
+
+
+class PromptTemplate(Data):
+    """The template of a prompt.
+
+    Attributes:
+        text: the template, with the names of its variables.
+        variables: their values.
+    """
+
+    text: Text
+    variables: dict[Text, Text] = Field(default_factory=dict)
+
+
+class _LiveContext:
+    """The OpenTelemetry context of a turn, and another tracer's span for it, in the process that captured the turn.
+
+    Equal to any other: it is not data.
+    """
+
+    __slots__ = ("context", "span")
+
+    def __init__(self) -> None:
+        self.context: Context | None = None
+        self.span: Span | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _LiveContext)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class SpanReference(Data):
+    """The span of a turn and its place in a trace.
+
+    Attributes:
+        trace_id: 32 lower-case hex digits.
+        span_id: 16 lower-case hex digits: the span that the scores belong to.
+        flags: W3C trace flags; bit 0 is "sampled".
+        parent_span_id: 16 hex digits of the application's span around the turn, if there is one.
+        parent_is_remote: True if that span is in another process.
+        trace_state: the W3C tracestate header of the trace.
+        baggage: the OpenTelemetry baggage of the turn. Values that are not strings are dropped.
+        external: True if another tracer made the turn's span. Then only evaluation spans are added.
+    """
+
+    trace_id: str = Field(pattern=r"^[0-9a-f]{32}$")
+    span_id: str = Field(pattern=r"^[0-9a-f]{16}$")
+    flags: int = Field(default=1, ge=0, le=255)
+    parent_span_id: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
+    parent_is_remote: bool = False
+    trace_state: Text | None = None
+    baggage: dict[Text, Text] = Field(default_factory=dict)
+    external: bool = False
+    _live: _LiveContext = PrivateAttr(default_factory=_LiveContext)
+
+    @property
+    def sampled(self) -> bool:
+        """True if the trace is recorded: bit 0 of the flags."""
+        return bool(self.flags & 1)
+
+    @property
+    def context(self) -> Context | None:
+        """The OpenTelemetry context in which the turn began; None in another process than the one that captured it.
+
+        Span processors read more from it than the fields above hold, such as the values that
+        ``langfuse.propagate_attributes`` sets.
+        """
+        return self._live.context
+
+    @property
+    def live_span(self) -> Span | None:
+        """The turn's span that another tracer made in this process; it may have ended."""
+        return self._live.span
+
+    def within(self, context: Context, span: Span | None = None) -> SpanReference:
+        """Keep the context of the turn and another tracer's span, and return the reference itself."""
+        self._live.context = context
+        self._live.span = span
+        return self
+
+
+class ErrorInfo(Data):
+    """An exception, as data: its type's name and its message."""
+
+    type: Text
+    message: Text = ""
+
+    @classmethod
+    def of(cls, error: BaseException) -> ErrorInfo:
+        """Return an exception as data."""
+        return cls(type=type(error).__name__, message=string_of(error))
+
+
+_EXACTNESS: tuple[UsageSource, ...] = ("characters", "tiktoken", "provider")
+"""The sources of token counts, from the least exact to the most exact."""
+
+
+class Usage(Data):
+    """Tokens that a model read and wrote.
+
+    Attributes:
+        input_tokens: tokens read, cached ones included.
+        output_tokens: tokens written.
+        cache_read_tokens: input tokens that the provider served from its cache; None if it does not report them.
+        source: who counted: the provider, tiktoken (an estimate for models that are not OpenAI's), or the number of
+            characters (a rough estimate).
+    """
+
+    input_tokens: int = Field(ge=0)
+    output_tokens: int = Field(ge=0)
+    cache_read_tokens: int | None = Field(default=None, ge=0)
+    source: UsageSource = "provider"
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    @classmethod
+    def sum(cls, parts: Iterable[Usage | None]) -> Usage | None:
+        """Add up several counts; the sum is as exact as its least exact part. None without any count."""
+        known = [part for part in parts if part is not None]
+        return reduce(cls._plus, known) if known else None
+
+    @classmethod
+    def of_steps(cls, steps: Iterable[Step]) -> Usage | None:
+        """Add up the tokens of a turn's steps; None if no step has any."""
+        return cls.sum(step.usage for step in steps)
+
+    def _plus(self, other: Usage) -> Usage:
+        cached = [count for count in (self.cache_read_tokens, other.cache_read_tokens) if count is not None]
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            # None means that the provider does not say, which is not 0.
+            cache_read_tokens=sum(cached) if cached else None,
+            source=min(self.source, other.source, key=_EXACTNESS.index),
+        )
+
+    @property
+    def estimated(self) -> bool:
+        """True unless the provider itself reported the numbers."""
+        return self.source != "provider"
+
+
+class Timing(Data):
+    """How long a turn took, in seconds. None for a part that the turn did not have.
+
+    Attributes:
+        started_at: nanoseconds since the epoch.
+        ended_at: nanoseconds since the epoch.
+        retrieval: time during which at least one retriever ran.
+        generation: time during which at least one model call outside of the retrievers ran.
+        time_to_first_token: from the start of the turn to the first streamed token of the answer.
+        waiting: time during which a graph waited for a person. The other figures do not contain it.
+    """
+
+    started_at: int
+    ended_at: int
+    retrieval: Seconds | None = None
+    generation: Seconds | None = None
+    time_to_first_token: Seconds | None = None
+    waiting: Seconds | None = None
+
+    @property
+    def total(self) -> float:
+        """Seconds from the start of the turn to its end, without those in which a graph waited for a person."""
+        return max(0.0, (self.ended_at - self.started_at) / 1e9 - (self.waiting or 0.0))
+
+
+class Passage(Data):
+    """A retrieved piece of text.
+
+    Attributes:
+        text: the text as the retriever returned it.
+        id: the store's own id.
+        score: the retriever's or reranker's own score, on its own scale.
+        metadata: the document's metadata, as JSON-able data.
+        in_prompt: True if the final prompt has the whole text, None if no prompt was captured.
+        prompt_share: share of the text that the prompt has, 0..1: 0 for a dropped passage, less than 1 for a cut one.
+        from_turn: None for a passage of this turn. The id of an earlier turn of the conversation that retrieved the
+            passage, which is in the prompt again; ``"earlier"`` if that turn is not known. Such a passage supports the
+            answer, but is not a result of this turn's retrieval.
+    """
+
+    text: Text
+    id: Text | None = None
+    score: float | None = Field(default=None, allow_inf_nan=False)
+    metadata: Metadata = Field(default_factory=dict)
+    in_prompt: bool | None = None
+    prompt_share: float | None = Field(default=None, ge=0, le=1)
+    from_turn: Text | None = None
+
+    @property
+    def seen_by_model(self) -> bool:
+        """True if the answering model saw the passage.
+
+        A passage counts as seen if no prompt was captured, or if at least half of it is in the prompt.
+        """
+        # The model did read the rest of a cut passage; without it, a correct answer would look unsupported.
+        mostly_shown = (self.prompt_share or 0.0) >= _SEEN_SHARE
+        return self.in_prompt is not False or mostly_shown
+
+    @property
+    def is_image(self) -> bool:
+        """True if the text is an image in base64 or as a data URL, which metrics of texts cannot read."""
+        return _IMAGE.match(self.text) is not None
+
+
+class Step(Data):
+    """One operation inside a turn. It becomes a child span.
+
+    Attributes:
+        id: unique within the turn.
+        parent_id: the enclosing step; None directly under the turn.
+        kind: the kind of operation.
+        name: the component's own name.
+        started_at: nanoseconds since the epoch.
+        ended_at: nanoseconds since the epoch.
+        input: what went in, as text: the retriever's query, the tool's arguments.
+        output: what came out, as text.
+        messages: a model call's prompt.
+        template: what the prompt was made of, if the framework reports it.
+        tool_calls: the calls of tools that the model asked for.
+        tools: the tools that the model could choose from, each as a JSON schema in OpenAI's form.
+        parameters: the parameters of a model call, for example ``temperature``, by the provider's names.
+        finish_reason: why the model stopped, for example ``stop`` or ``length``.
+        description: what a tool says of itself.
+        tool_schema: a tool's parameters, as JSON schema.
+        call_id: the provider's id of the call that a tool answers.
+        top_k: how many passages were asked for.
+        data_source: the collection or the kind of store that a retriever searched.
+        passages: what a retriever or reranker returned.
+        model: name of the model as the provider reported it, else as the application requested it.
+        request_model: name of the model that the application requested, if it is known.
+        response_id: the provider's id of the completion.
+        provider: the company or server that ran the model, for example ``openai``.
+        usage: the model call's tokens.
+        time_to_first_token: seconds from the start of this model call to its first token, when it was streamed.
+        error: the exception that ended it.
+        complete: False if the turn ended before this step did.
+        span_id: 16 hex digits: the span that another tracer created for this step.
+        span_tracer: the instrumentation scope of that tracer, for example ``openinference.instrumentation.langchain``.
+    """
+
+    id: Text
+    parent_id: Text | None = None
+    kind: StepKind
+    name: Text
+    started_at: int
+    ended_at: int
+    input: Text | None = None
+    output: Text | None = None
+    messages: tuple[Message, ...] = ()
+    template: PromptTemplate | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tools: tuple[Text, ...] = ()
+    parameters: Metadata = Field(default_factory=dict)
+    finish_reason: Text | None = None
+    description: Text | None = None
+    tool_schema: Text | None = None
+    call_id: Text | None = None
+    top_k: int | None = None
+    data_source: Text | None = None
+    passages: tuple[Passage, ...] = ()
+    model: Text | None = None
+    request_model: Text | None = None
+    response_id: Text | None = None
+    provider: Text | None = None
+    usage: Usage | None = None
+    time_to_first_token: Seconds | None = None
+    error: ErrorInfo | None = None
+    complete: bool = True
+    span_id: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
+    span_tracer: Text | None = None
+
+    @property
+    def size(self) -> int:
+        """The characters of its input, its output and its messages."""
+        texts = (self.input, self.output, *(message.content for message in self.messages))
+        return sum(len(text) for text in texts if text)
+
 
 _BARE_TURN_BYTES = 2_000
 """A turn without texts."""
 
 
-TurnStatus = Literal["ok", "error", "cancelled", "interrupted"]
 _RETRIEVAL_KINDS = ("retriever", "reranker", "embedding")
 _PLUMBING_KINDS = ("chain", "prompt", "parser")
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
-from typing import Any, NamedTuple
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
+from rageval_hooks.runtime.narrowing import is_number, mappings_in, text_or_empty
 from rageval_hooks.turn import Passage, Turn
 
 # A sentence whose number is below this is shown as not supported.
@@ -21,45 +24,34 @@ _CELL = "padding:.15em 1em .15em 0;vertical-align:top"
 _LEFT, _RIGHT = f"{_CELL};text-align:left", f"{_CELL};text-align:right;font-variant-numeric:tabular-nums"
 
 
-class HtmlScoreRow(NamedTuple):
-    """A row of the table of scores."""
-
-    name: str
-    value: str
-    label: str
-    reason: str
-
-
 def unsupported_in(metadata: Mapping[str, Any]) -> list[str]:
     """Return the texts of the sentences and facts that a score calls unsupported in its metadata."""
-    items = _items(metadata, "missing")
-    for item in _items(metadata, "sentences"):
+    items = mappings_in(metadata.get("missing"))
+    for item in mappings_in(metadata.get("sentences")):
         # Judges say of each sentence whether it is supported, formulas give it a number.
         if "fully_supported" in item:
             is_unsupported = not item["fully_supported"]
         else:
-            value = item.get("score")
-            is_unsupported = isinstance(value, (int, float)) and value < _UNSUPPORTED
+            is_unsupported = is_number(value := item.get("score")) and value < _UNSUPPORTED
         if is_unsupported:
             items.append(item)
     # Metadata may come from a file, in which a text may be anything.
-    return [item["text"] for item in items if isinstance(item.get("text"), str) and item["text"]]
+    return [text for item in items if (text := text_or_empty(item.get("text")))]
 
 
-def _items(metadata: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    found = metadata.get(key)
-    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
-
-
-def turn_html(turn: Turn, scores: Sequence[HtmlScoreRow], unsupported: Iterable[str]) -> str:
+def turn_html(turn: Turn, scores: Iterable[tuple[str, str, str, str]], unsupported: Iterable[str]) -> str:
     """Return a turn as HTML: question, answer with marks, scores, passages.
 
     Args:
         turn: the turn.
-        scores: the rows of the table of scores.
+        scores: for each score its name, value, label and reason.
         unsupported: parts of the answer that are marked.
     """
-    table = html_table(("score", "value", "", "reason"), map(_row, scores), numbers={1})
+    rows = []
+    for name, value, label, reason in scores:
+        label = f'<span style="{_FAIL}">{label}</span>' if label in ("fail", "bad") else escape(label)
+        rows.append([escape(name), escape(value), label, f'<div style="{_TEXT}">{escape(_cut(reason))}</div>'])
+    table = html_table(("score", "value", "", "reason"), rows, numbers={1})
     reference = "" if turn.reference is None else _paragraph("Reference", escape(_cut(turn.reference)))
     passages = "".join(_passage(number, passage) for number, passage in enumerate(turn.passages, 1))
     return (
@@ -83,22 +75,13 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Co
         numbers: the columns that are aligned to the right.
     """
     styles = [_RIGHT if column in numbers else _LEFT for column in range(len(header))]
-    head = "".join(f'<th style="{style}">{escape(name)}</th>' for style, name in zip(styles, header, strict=True))
-    body = "".join(_html_cells(row, styles) for row in rows)
-    return f'<table style="{_TABLE}"><tr>{head}</tr>{body}</table>'
 
+    def row(tag: str, cells: Iterable[str]) -> str:
+        filled = (f'<{tag} style="{style}">{cell}</{tag}>' for style, cell in zip(styles, cells, strict=True))
+        return f"<tr>{''.join(filled)}</tr>"
 
-def _html_cells(row: Sequence[str], styles: Sequence[str]) -> str:
-    cells = "".join(f'<td style="{style}">{cell}</td>' for style, cell in zip(styles, row, strict=True))
-    return f"<tr>{cells}</tr>"
-
-
-def _row(row: HtmlScoreRow) -> tuple[str, str, str, str]:
-    label = escape(row.label)
-    if row.label in ("fail", "bad"):
-        label = f'<span style="{_FAIL}">{label}</span>'
-    reason = f'<div style="{_TEXT}">{escape(_cut(row.reason))}</div>'
-    return escape(row.name), escape(row.value), label, reason
+    body = "".join(row("td", cells) for cells in rows)
+    return f'<table style="{_TABLE}">{row("th", map(escape, header))}{body}</table>'
 
 
 def _passage(number: int, passage: Passage) -> str:
@@ -125,11 +108,8 @@ def _marked(text: str, parts: Iterable[str]) -> str:
         while start >= 0:
             marked[start : start + len(part)] = [True] * len(part)
             start = text.find(part, start + len(part))
-    html, begin = [], 0
-    for position in range(1, len(text) + 1):
-        # A run of marked or unmarked characters ends here.
-        if position == len(text) or marked[position] != marked[begin]:
-            piece = escape(text[begin:position])
-            html.append(f'<mark style="{_MARK}">{piece}</mark>' if marked[begin] else piece)
-            begin = position
-    return "".join(html)
+    html = ""
+    for is_marked, run in groupby(zip(text, marked, strict=True), key=itemgetter(1)):
+        piece = escape("".join(character for character, _ in run))
+        html += f'<mark style="{_MARK}">{piece}</mark>' if is_marked else piece
+    return html

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, overload
 
 from rageval_hooks.exporters.semconv import REDACTED
-from rageval_hooks.messages import Message, ToolCall
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
-from rageval_hooks.turn import ErrorInfo, Passage, Step, StepKind, Turn
+from rageval_hooks.turn import ErrorInfo, Message, Passage, Step, StepKind, ToolCall, Turn
 
 _logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from rageval_hooks.messages import Message
+from rageval_hooks.turn import Message
 
 INSTRUCTIONS_VERSION = "2"
 """Part of the cache key: a change of the texts below invalidates cached answers."""

@@ -128,37 +128,25 @@ class _Shared:
         self._lock = ForkSafeLock()
 
     def value(self, role: Role, settings: ModelSettings) -> BackgroundValue[Any]:
-        key = (
-            role,
-            getattr(settings, role),
-            _backend(role, settings),
-            settings.device,
-            settings.download,
-            settings.load_timeout,
-        )
+        key = (role, getattr(settings, role), settings.download, settings.load_timeout, *_backend(settings))
         value = self._values.get(key)
         # The first look takes no lock, since every metric of every turn asks.
         if value is None:
             with self._lock:
-                value = self._values.get(key)
-                if value is None:
+                if (value := self._values.get(key)) is None:
                     value = BackgroundValue(role, lambda: _LOADERS[role](settings), settings.load_timeout)
                     self._values[key] = value
         return value
 
     def cache(self, settings: ModelSettings) -> MemoryCache[AnyEmbedding]:
-        key = (settings.embedder, *_backend("embedder", settings), settings.device, settings.cache_mb)
+        key = (settings.embedder, settings.cache_mb, *_backend(settings))
         with self._lock:
             return self._caches.setdefault(key, MemoryCache(int(settings.cache_mb * 2**20)))
 
 
-def _backend(role: Role, settings: ModelSettings) -> tuple[str, ...]:
-    """Return the settings by which two models of a role differ, besides those that all roles share."""
-    if role in ("embedder", "cross_encoder"):
-        return settings.backend, settings.precision, settings.onnx_file
-    if role == "grounding":
-        return settings.backend, settings.precision, settings.onnx_file, settings.grounding_template
-    return ()
+def _backend(settings: ModelSettings) -> tuple[str, ...]:
+    """Return the settings that all models share, and by which their numbers may differ."""
+    return settings.backend, settings.precision, settings.onnx_file, settings.device, settings.grounding_template
 
 
 _shared = _Shared()

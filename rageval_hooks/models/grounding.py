@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rageval_hooks.errors import InputTooLargeError
 from rageval_hooks.models.tokenizing import word_start
@@ -120,6 +120,7 @@ class GroundingModel(ABC):
         details: further facts for the metadata of scores: family, template, backend, revision.
         tokenizer: the model's, without padding and truncation.
         limit: the most tokens of one pass.
+        window: the most tokens of passages in one pass.
     """
 
     name: str
@@ -128,6 +129,7 @@ class GroundingModel(ABC):
     details: dict[str, str] = field(default_factory=dict)
     tokenizer: Tokenizer
     limit: int
+    window: int
 
     @abstractmethod
     def read(
@@ -162,53 +164,65 @@ class GroundingModel(ABC):
             start = offsets[token][0]
         return [*parts, (start, len(text))]
 
-    def _pieces(self, text: str, sentences: Sequence[Span], size: int) -> list[Span]:
-        """Return the sentences of a text, with those of more than ``size`` tokens cut into several pieces."""
-        return [(start + a, start + b) for start, end in sentences for a, b in self._cut(text[start:end], size)]
-
-    def _pack(self, sources: Sequence[Source], size: int, overhead: int = _SEAM) -> Sequence[Window]:
-        """Pack passages into windows of at most ``size`` tokens, in their order.
-
-        A passage is cut only if it is longer than a window, between its sentences where that is possible.
-
-        Args:
-            sources: the passages.
-            size: the most tokens of a window.
-            overhead: tokens that the template adds to each text.
-        """
-        windows: list[list[Source]] = []
-        room = 0
-        for position, text in sources:
-            for part in self._parts(text, size - overhead):
-                needed = self._count(part) + overhead
-                if needed > room or not windows:
-                    windows.append([])
-                    room = size
-                windows[-1].append((position, part))
-                room -= needed
-        return windows
-
     def _parts(self, text: str, size: int) -> Iterator[str]:
         """Yield a passage that fits a window; of a longer one as many whole sentences as fit, again and again."""
         if self._count(text) <= size:
             yield text
             return
-        begin = end = used = 0
-        for start, stop in self._pieces(text, sentence_spans(text), size):
-            tokens = self._count(text[start:stop]) + _SEAM
-            if used and used + tokens > size:
-                yield text[begin:end].strip()
-                begin, used = start, 0
-            end = stop
-            used += tokens
+        begin = finish = used = 0
+        for start, end in sentence_spans(text):
+            # A sentence that is longer than a window is cut.
+            for first, last in self._cut(text[start:end], size):
+                tokens = self._count(text[start + first : start + last]) + _SEAM
+                if used and used + tokens > size:
+                    yield text[begin:finish].strip()
+                    begin, used = start + first, 0
+                finish = start + last
+                used += tokens
         if used:
-            yield text[begin:end].strip()
+            yield text[begin:finish].strip()
 
-    def _check(self, passes: int, max_passes: int | None, windows: int, of: str) -> None:
-        if max_passes is not None and passes > max_passes:
+    def _windows(
+        self, inputs: GroundingInput, room: int, longest: int, overhead: int, most: int | None, passes: int
+    ) -> Sequence[Window]:
+        """Pack the passages into the windows in which they are read, in their order.
+
+        A passage is cut only if it is longer than a window, between its sentences where that is possible.
+
+        Args:
+            inputs: the turn.
+            room: tokens for passages and answer in one pass.
+            longest: the most tokens that the answer, or a sentence of it, takes of them.
+            overhead: tokens that the template adds to each passage.
+            most: the most passes; None for no limit.
+            passes: the passes for each window.
+
+        Raises:
+            InputTooLargeError: the model reads too few tokens, or the turn needs too many passes.
+        """
+        if room < _LEAST_ROOM:
+            raise InputTooLargeError(f"{self.name} reads {self.limit} tokens: too few for passages and an answer")
+        if longest > room // 2:
             raise InputTooLargeError(
-                f"{windows} windows of the passages for {of} are more than max_passes={max_passes} passes of the model"
+                f"{longest} tokens of the answer, which {self.name} has to read at once, are more than half of its room"
             )
+        size = min(self.window, room - longest)
+        windows: list[list[Source]] = []
+        left = 0
+        for position, text in inputs.sources:
+            for part in self._parts(text, size - overhead):
+                needed = self._count(part) + overhead
+                if needed > left or not windows:
+                    windows.append([])
+                    left = size
+                windows[-1].append((position, part))
+                left -= needed
+        if most is not None and passes * len(windows) > most:
+            raise InputTooLargeError(
+                f"{len(windows)} windows of the passages, each read {passes} times, are more than max_passes={most} "
+                "passes of the model"
+            )
+        return windows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,45 +234,31 @@ class PairModel(GroundingModel):
     Attributes:
         support: takes a source and a claim; returns the probability that the source supports the claim, 0..1, and the
             number of tokens that were read.
-        window: the most tokens of a source.
         overhead: tokens that the template and the tokenizer add to source and claim.
     """
 
     support: Callable[[str, str], tuple[float, int]]
-    window: int
     overhead: int
 
     def read(
         self, inputs: GroundingInput, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
     ) -> GroundingResult:
         """Judge the sentences; see :class:`GroundingModel`."""
-        room = self.limit - self.overhead
-        if room < _LEAST_ROOM:
-            raise InputTooLargeError(f"{self.name} reads {self.limit} tokens: too few for a source and a sentence")
-        # A very long sentence is read in several claims.
-        claims = []
-        for span in inputs.sentences:
-            pieces = self._pieces(inputs.response, [span], room // 2)
-            claims.append([" ".join(inputs.response[start:end].split()) for start, end in pieces])
-        longest = max((self._count(claim) for parts in claims for claim in parts), default=0)
-        windows = self._pack(inputs.sources, min(self.window, room - longest))
-        passes = len(windows) * sum(map(len, claims))
-        self._check(passes, max_passes, len(windows), f"each of {len(claims)} sentences")
+        claims = [" ".join(inputs.response[start:end].split()) for start, end in inputs.sentences]
+        longest = max(map(self._count, claims), default=0)
+        windows = self._windows(inputs, self.limit - self.overhead, longest, _SEAM, max_passes, len(claims))
         tokens = 0
         sentences = []
-        for span, parts in zip(inputs.sentences, claims, strict=True):
-            best: list[tuple[float, Window]] = []
-            for claim in parts:
-                answers = []
-                for window in windows:
-                    pause()
-                    probability, read = self.support("\n".join(text for _, text in window), claim)
-                    answers.append((probability, window))
-                    tokens += read
-                best.append(max(answers, key=lambda answer: answer[0]))
-            # Each claim of a sentence must be supported.
-            probability, window = min(best, key=lambda answer: answer[0])
+        for span, claim in zip(inputs.sentences, claims, strict=True):
+            answers: list[tuple[float, Window]] = []
+            for window in windows:
+                pause()
+                probability, read = self.support("\n".join(text for _, text in window), claim)
+                answers.append((probability, window))
+                tokens += read
+            probability, window = max(answers, key=lambda answer: answer[0])
             sentences.append(GroundedSentence(span=span, support=probability, positions=_positions(window)))
+        passes = len(windows) * len(claims)
         return GroundingResult(sentences=tuple(sentences), windows=len(windows), passes=passes, tokens=tokens)
 
 
@@ -276,8 +276,7 @@ def lettucedetect_prompt(query: str, texts: Sequence[str]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(NamedTuple):
     """A token of the answer: its place there, and its probability to be unsupported."""
 
     start: int
@@ -306,44 +305,28 @@ class TokenModel(GroundingModel):
         """Judge the sentences; see :class:`GroundingModel`."""
         # A question that fills the window would leave no room for passages.
         first, last = self._cut(inputs.query, self.limit // 8)[0]
-        query = inputs.query[first:last]
+        query, response = inputs.query[first:last], inputs.response
         seams = self.tokenizer.num_special_tokens_to_add(True) + 16
         room = self.limit - seams - self._count(lettucedetect_prompt(query, []))
-        if room < _LEAST_ROOM:
-            raise InputTooLargeError(f"{self.name} reads {self.limit} tokens: too few for passages and an answer")
-        response = inputs.response
-        # The answer takes half of the room at most, so that the other half can hold passages.
-        groups = self._groups(response, inputs.sentences, room // 2)
-        longest = max((self._count(response[group[0][0] : group[-1][1]]) for group in groups), default=0)
+        part = (inputs.sentences[0][0], inputs.sentences[-1][1]) if inputs.sentences else (0, 0)
         # "passage 12: " and the line break are at most 10 tokens.
-        windows = self._pack(inputs.sources, room - longest, overhead=10)
-        passes = len(groups) * len(windows)
-        self._check(passes, max_passes, len(windows), f"{len(groups)} parts of the answer")
+        windows = self._windows(inputs, room, self._count(response[slice(*part)]), 10, max_passes, 1)
         best: dict[Span, GroundedSentence] = {}
         tokens = 0
-        for group in groups:
-            for window in windows:
-                pause()
-                found, read = self._pass(query, response, (group[0][0], group[-1][1]), window)
-                tokens += read
-                for span in group:
-                    own = [token for token in found if span[0] <= token.start < span[1]]
-                    support = 1.0 - max((token.unsupported for token in own), default=1.0)
-                    if own and (span not in best or support > best[span].support):
-                        marked = _runs(own, 1.0 - self.threshold)
-                        positions = _positions(window)
-                        best[span] = GroundedSentence(
-                            span=span, support=support, positions=positions, unsupported=marked
-                        )
-        sentences = []
-        for start, end in inputs.sentences:
-            # A sentence that was cut has the support of its worst piece.
-            pieces = [result for span, result in best.items() if start <= span[0] < end]
-            if pieces:
-                worst = min(pieces, key=lambda result: result.support)
-                marked = tuple(span for result in pieces for span in result.unsupported)
-                sentences.append(replace(worst, span=(start, end), unsupported=marked))
-        return GroundingResult(sentences=tuple(sentences), windows=len(windows), passes=passes, tokens=tokens)
+        for window in windows:
+            pause()
+            found, read = self._pass(query, response, part, window)
+            tokens += read
+            for span in inputs.sentences:
+                own = [token for token in found if span[0] <= token.start < span[1]]
+                support = 1.0 - max((token.unsupported for token in own), default=1.0)
+                if own and (span not in best or support > best[span].support):
+                    marked = _runs(own, 1.0 - self.threshold)
+                    best[span] = GroundedSentence(
+                        span=span, support=support, positions=_positions(window), unsupported=marked
+                    )
+        sentences = tuple(best[span] for span in inputs.sentences if span in best)
+        return GroundingResult(sentences=sentences, windows=len(windows), passes=len(windows), tokens=tokens)
 
     def _pass(self, query: str, response: str, part: Span, window: Window) -> tuple[list[_Token], int]:
         """Return the tokens of a part of the answer, with places in the whole, and the number of tokens of the pass."""
@@ -360,22 +343,6 @@ class TokenModel(GroundingModel):
             if end > start:
                 found.append(_Token(begin + start, begin + end, float(share)))
         return found, len(encoding.ids)
-
-    def _groups(self, response: str, sentences: Sequence[Span], size: int) -> list[list[Span]]:
-        """Group the sentences of an answer, so that each group has at most ``size`` tokens; usually there is one."""
-        groups: list[list[Span]] = []
-        used = before = 0
-        for start, end in self._pieces(response, sentences, size):
-            # Sentences that are not judged, such as "Yes, it is.", are read where they are between two of a group.
-            tokens = self._count(response[before:end])
-            if not groups or used + tokens > size:
-                groups.append([])
-                used = 0
-                tokens = self._count(response[start:end])
-            groups[-1].append((start, end))
-            used += tokens
-            before = end
-        return groups
 
 
 def _positions(window: Window) -> tuple[int, ...]:

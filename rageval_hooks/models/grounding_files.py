@@ -5,7 +5,7 @@ A model gives meaningless numbers for input in any other form. Sources of the fo
 - ``lettucedetect``: the package lettucedetect 0.2.3, ``prompts/qa_prompt_en.txt``, ``summary_prompt_en.txt`` and
   ``detectors/transformer.py`` (at most 4,096 tokens);
 - ``minicheck``: github.com/Liyan06/MiniCheck, ``minicheck/inference.py``: source and claim joined by the end token;
-  sources in chunks of 400 tokens (500 words for Flan-T5), at most 2,048 tokens (512 for RoBERTa);
+  sources in chunks of 400 tokens, at most 2,048 tokens (512 for RoBERTa);
 - ``factcg``: github.com/derenlei/FactCG, ``factcg/utils.py`` and ``inference.py``: one text, in chunks of 550 words, at
   most 2,048 tokens;
 - ``pair``: the model cards of ``cross-encoder/nli-*``: premise and hypothesis as a pair of at most 512 tokens.
@@ -15,49 +15,35 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from rageval_hooks.errors import ModelUnavailableError, model_requires
+from rageval_hooks.errors import ModelUnavailableError
+from rageval_hooks.models.classifier import load_logits
 from rageval_hooks.models.grounding import GroundingModel, PairModel, TokenModel, probabilities
 from rageval_hooks.models.hhem import load_hhem
-from rageval_hooks.models.onnx import Graph, onnx_is_wanted, open_graph
-from rageval_hooks.models.pytorch import input_names, limit_threads, quiet_transformers
+from rageval_hooks.models.onnx import onnx_is_wanted
 from rageval_hooks.models.sources import find_model, read_json, reading
 from rageval_hooks.models.tokenizing import load_tokenizer, position_limit
-from rageval_hooks.runtime.pool import running_pass
 from rageval_hooks.settings import ModelSettings
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
-    from rageval_hooks.models.embedding import FloatArray
 
-
-Family = Literal["tokens", "pair", "seq2seq", "hhem"]
-Logits = Callable[["Encoding"], "FloatArray"]
-"""Takes one input; returns a vector per token (token classification), or one vector."""
-
+Family = Literal["tokens", "pair", "hhem"]
 _VERSION: Final = "1"
 """Changes when a model is asked in another way and its scores change: the template, the windows, the aggregation."""
 
 _MOST_TOKENS: Final = 4096
 """Tokens that a token classifier reads at once, as in LettuceDetect's own package; reading more gains little."""
 
-_CORES: Final = 2
-"""For PyTorch."""
-
-_NO_AND_YES: Final = (3, 209)
-"""The tokens by which MiniCheck-Flan-T5 answers: "0" and "1" of T5's vocabulary."""
-
 # The last part of a class name in `architectures`, such as "ModernBertForTokenClassification".
 _FAMILIES: Final[dict[str, Family]] = {
     "HHEMv2ForSequenceClassification": "hhem",
     "ForTokenClassification": "tokens",
     "ForSequenceClassification": "pair",
-    "ForConditionalGeneration": "seq2seq",
 }
 # Names of labels, in lower case. The first of each is the one that messages recommend.
 _SUPPORTED: Final = (
@@ -69,8 +55,7 @@ _UNSUPPORTED: Final = ("hallucinated", "hallucination", "unsupported", "not_supp
 _SNAPSHOT: Final = re.compile(r"snapshots[/\\]([0-9a-f]{40})")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Template:
+class _Template(NamedTuple):
     """How a source and a claim become the input of a sequence-pair model.
 
     Attributes:
@@ -90,11 +75,10 @@ _FACTCG: Final = (
     "\n\nOPTIONS:\n- Yes\n- No\nI think the answer is "
 )
 _TEMPLATES: Final = {
-    "pair": _Template(form="", limit=512, window=400),
-    "minicheck": _Template(form="{source}{end}{claim}", limit=2048, window=400),
-    # 500 words and 550 words of English are about 650 and 700 tokens.
-    "minicheck-t5": _Template(form="predict: {source}{end}{claim}", limit=2048, window=650),
-    "factcg": _Template(form=_FACTCG, limit=2048, window=700),
+    "pair": _Template("", limit=512, window=400),
+    "minicheck": _Template("{source}{end}{claim}", limit=2048, window=400),
+    # 550 words of English are about 700 tokens.
+    "factcg": _Template(_FACTCG, limit=2048, window=700),
 }
 
 
@@ -121,26 +105,28 @@ def load_grounding(settings: ModelSettings) -> GroundingModel:
         if family == "hhem":
             return _load_hhem(settings, version, details)
         index = _index(config, name, family, template)
-        logits, details["backend"] = _load_logits(folder, family, config, settings)
+        logits, details["backend"] = load_logits("grounding", name, folder, settings, family)
         tokenizer = load_tokenizer("grounding", folder, name)
         positions = position_limit(config)
         if family == "tokens":
+            limit = min(_MOST_TOKENS, positions or _MOST_TOKENS)
             return TokenModel(
                 name=name,
                 version=version,
                 details=details,
                 tokenizer=tokenizer,
-                limit=min(_MOST_TOKENS, positions or _MOST_TOKENS),
+                limit=limit,
+                window=limit,
                 logits=logits,
                 index=index,
             )
-        form = _TEMPLATES["minicheck-t5" if family == "seq2seq" else template]
+        form, limit, window = _TEMPLATES[template]
         end = _end_token(folder)
 
         def encode(source: str, claim: str) -> Encoding:
-            if not form.form:
+            if not form:
                 return tokenizer.encode(source, claim)
-            return tokenizer.encode(form.form.format(source=source, claim=claim, end=end))
+            return tokenizer.encode(form.format(source=source, claim=claim, end=end))
 
         def support(source: str, claim: str) -> tuple[float, int]:
             encoding = encode(source, claim)
@@ -151,9 +137,9 @@ def load_grounding(settings: ModelSettings) -> GroundingModel:
             version=version,
             details=details,
             tokenizer=tokenizer,
-            limit=min(form.limit, positions or form.limit),
+            limit=min(limit, positions or limit),
             support=support,
-            window=form.window,
+            window=window,
             overhead=len(encode("", "").ids) + 8,  # joining source and claim may add some tokens
         )
 
@@ -188,11 +174,6 @@ def _template(config: Mapping[str, Any], name: str, family: Family, given: str) 
     else:
         names = f"{name} {config.get('_name_or_path', '')}".lower()
         template = next((known for known in ("minicheck", "factcg") if known in names), "pair")
-    if family == "seq2seq" and template != "minicheck":
-        raise _unavailable(
-            f"{name} writes text. The only such model that can be used is MiniCheck-Flan-T5: if {name} is one, set "
-            "models={'grounding_template': 'minicheck'}"
-        )
     if template != only.get(family, template) or (family not in only and template in only.values()):
         raise _unavailable(f"{name}: grounding_template={template!r} does not fit its architecture: omit it")
     return template
@@ -204,9 +185,9 @@ def _index(config: Mapping[str, Any], name: str, family: Family, template: str) 
     Raises:
         ModelUnavailableError: the labels do not say which one it is.
     """
-    if family == "seq2seq":
-        return 1
-    labels = _labels(config)
+    # In lower case. Without names, transformers has LABEL_0 and LABEL_1.
+    given = config.get("id2label") or {index: f"label_{index}" for index in range(int(config.get("num_labels") or 2))}
+    labels = {int(key): re.sub("[- ]", "_", str(label).strip().lower()) for key, label in given.items()}
     wanted = _UNSUPPORTED if family == "tokens" else _SUPPORTED
     by_label = {label: index for index, label in labels.items()}
     for label in wanted:
@@ -225,17 +206,6 @@ def _index(config: Mapping[str, Any], name: str, family: Family, template: str) 
         f"{name} has the labels {', '.join(labels.values())}, of which none is known to mean {wanted[0]!r}: "
         f"write id2label in its config.json, with {wanted[0]!r} for that label"
     )
-
-
-def _labels(config: Mapping[str, Any]) -> dict[int, str]:
-    """Return the label of each output, in lower case. Without any, transformers has two: LABEL_0 and LABEL_1."""
-    if by_index := config.get("id2label"):
-        labels = {int(index): str(label) for index, label in by_index.items()}
-    elif by_name := config.get("label2id"):
-        labels = {int(index): str(label) for label, index in by_name.items()}
-    else:
-        labels = {index: f"label_{index}" for index in range(int(config.get("num_labels") or 2))}
-    return {index: label.strip().lower().replace("-", "_").replace(" ", "_") for index, label in labels.items()}
 
 
 def _end_token(folder: Path) -> str:
@@ -263,83 +233,3 @@ def _load_hhem(settings: ModelSettings, version: str, details: dict[str, str]) -
         window=1024,
         overhead=64,  # of its prompt
     )
-
-
-def _load_logits(
-    folder: Path, family: Family, config: Mapping[str, Any], settings: ModelSettings
-) -> tuple[Logits, str]:
-    """Load the graph where ONNX Runtime can compute the model, else the weights.
-
-    Returns:
-        A function that computes the logits of one input, and the name of the backend.
-    """
-    name = settings.grounding
-    # A model that writes text is exported as several files.
-    if family in ("tokens", "pair"):
-        graph = open_graph("grounding", name, folder, settings, "tokens" if family == "tokens" else "pair")
-        if graph is not None:
-            return _by_graph(graph), "onnx"
-    with model_requires("grounding", "sentence-transformers", "local", "a grounding model that PyTorch computes"):
-        from transformers import CONFIG_MAPPING
-    if config.get("model_type") not in CONFIG_MAPPING:
-        raise _unavailable(
-            f"{name} is of the type {config.get('model_type')!r}, which transformers does not know: it needs code from "
-            "its repository, and such code is never run. Update transformers, or choose another model"
-        )
-    return _by_torch(folder, family, settings.device), "torch"
-
-
-def _by_graph(graph: Graph) -> Logits:
-    import numpy as np
-
-    def logits(encoding: Encoding) -> FloatArray:
-        ids = np.asarray([encoding.ids], dtype=np.int64)
-        types = np.asarray([encoding.type_ids], dtype=np.int64)
-        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
-        with running_pass():
-            found: FloatArray = graph.run(inputs)[0]
-        return found
-
-    return logits
-
-
-def _by_torch(folder: Path, family: Family, device: str) -> Logits:
-    """Load a model's weights with transformers' own classes.
-
-    Raises:
-        ModelUnavailableError: weights are missing in the file; transformers would fill them with random numbers.
-    """
-    import torch
-    import transformers
-
-    model_class = {
-        "tokens": transformers.AutoModelForTokenClassification,
-        "pair": transformers.AutoModelForSequenceClassification,
-        "seq2seq": transformers.AutoModelForSeq2SeqLM,
-    }[family]
-    with quiet_transformers():
-        model, loaded = model_class.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
-        )
-    if missing := sorted(loaded["missing_keys"]):
-        raise _unavailable(f"{folder} has no weights for {', '.join(missing[:3])}: it is not trained for this")
-    model = model.to(device).eval()
-    names = input_names(model)
-
-    def compute(encoding: Encoding) -> FloatArray:
-        limit_threads(_CORES)
-        with running_pass(), torch.inference_mode():
-            ids = torch.tensor([encoding.ids], device=device)
-            inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-            if "token_type_ids" in names:
-                inputs["token_type_ids"] = torch.tensor([encoding.type_ids], device=device)
-            if family == "seq2seq":
-                # The logits of the first written token, of which two words are answers.
-                inputs["decoder_input_ids"] = torch.zeros((1, 1), dtype=torch.long, device=device)
-                found = model(**inputs).logits[0, 0, list(_NO_AND_YES)]
-            else:
-                found = model(**inputs).logits[0]
-            array: FloatArray = found.float().cpu().numpy()
-            return array
-
-    return compute

@@ -63,25 +63,20 @@ class Hhem:
 
     Args:
         model: a ``T5ForTokenClassification`` with two outputs.
-        tokenizer: the tokenizer of its foundation.
+        tokenizer: the tokenizer of its foundation, without padding and truncation.
         name: the model's name, which is recorded with its scores.
     """
 
     def __init__(self, model: Any, tokenizer: Tokenizer, name: str) -> None:
-        self._model = model
-        self._tokenizer = tokenizer
         self.name = name
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer, without padding and truncation."""
-        return self._tokenizer
+        self.tokenizer = tokenizer
+        self._model = model
 
     def support(self, source: str, response: str) -> float:
         """Return the probability that the source supports the response, in one pass over both."""
         import torch
 
-        tokens = self._tokenizer.encode(PROMPT.format(text1=source, text2=response)).ids
+        tokens = self.tokenizer.encode(PROMPT.format(text1=source, text2=response)).ids
         with running_pass(), torch.inference_mode():
             limit_threads(_CORES)
             ids = torch.tensor([tokens], device=self._model.device)
@@ -101,7 +96,7 @@ class Hhem:
         # A token has at least one character, so short texts need not be tokenized.
         if len(text) < size:
             return [text]
-        offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        offsets = self.tokenizer.encode(text, add_special_tokens=False).offsets
         if len(offsets) <= size:
             return [text]
         room = size - overlap - LONGEST_WORD

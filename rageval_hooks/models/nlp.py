@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import dropwhile, filterfalse
+from itertools import dropwhile
 from typing import Any, TypeVar
 
 from rageval_hooks.errors import ModelUnavailableError, model_requires
@@ -22,8 +23,8 @@ _FILLERS = frozenset(
 )
 """Words that say how a question is asked, not what it is about."""
 
-_LONGEST_PIECE = 20_000
-"""Maximum length of a text that the pipeline reads at once, in characters."""
+# What the pipeline reads at once: at most 20,000 characters, cut after white space if possible.
+_PIECE = re.compile(r"(?s).{1,20000}(?:(?<=\s)|\Z)|.{1,20000}")
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,17 @@ class Nlp:
         """Return the named entities of a text, in order.
 
         Args:
-            text: the text; it is read in pieces of 20,000 characters, cut at line ends or spaces.
+            text: the text; it is read in pieces of 20,000 characters, cut after white space.
             pause: called before each piece; what it raises stops the work.
 
         Raises:
             ModelUnavailableError: the pipeline has no entity recogniser.
         """
         self._need("entity recogniser (ner)", "ner", "entity_ruler", "span_ruler")
-        return self._read(text, pause, _entities)
+        # Pipelines find entities in runs of line breaks, too.
+        return self._read(
+            text, pause, lambda doc: (Entity(ent.text, ent.label_) for ent in doc.ents if ent.text.strip())
+        )
 
     def concepts(self, query: str, pause: Callable[[], None] = lambda: None) -> list[str]:
         """Return what a query asks for: its noun chunks without leading stop words, and its verbs, without fillers.
@@ -84,7 +88,7 @@ class Nlp:
         """Return the lemmas of a text's words in lower case: "wake" for "woken". Empty without a lemmatizer."""
         if "lemmatizer" not in self._pipeline.pipe_names:
             return frozenset()
-        return frozenset(self._read(text, pause, _lemmas))
+        return frozenset(self._read(text, pause, lambda doc: (token.lemma_.lower() for token in doc if token.is_alpha)))
 
     def _need(self, what: str, *components: str) -> None:
         if not set(components).intersection(self._pipeline.pipe_names):
@@ -92,7 +96,7 @@ class Nlp:
 
     def _read(self, text: str, pause: Callable[[], None], extract: Callable[[Any], Iterable[T]]) -> list[T]:
         found: list[T] = []
-        for piece in _pieces(text):
+        for piece in _PIECE.findall(text):
             pause()
             # The zone frees the strings that this text adds to the vocabulary. Without it memory grows without bound.
             with self._lock, self._pipeline.memory_zone():
@@ -100,48 +104,23 @@ class Nlp:
         return found
 
 
-def _entities(doc: Any) -> Iterator[Entity]:
-    # Pipelines find entities in runs of line breaks, too.
-    return (Entity(ent.text, ent.label_) for ent in doc.ents if ent.text.strip())
-
-
 def _concepts(doc: Any) -> Iterator[str]:
     chunked: set[int] = set()
     for chunk in doc.noun_chunks:
         chunked.update(token.i for token in chunk)
-        words = [token.text for token in dropwhile(_is_filler, filterfalse(_is_blank, chunk))]
-        if words:
-            yield " ".join(words)
-    verbs = [token for token in doc if token.pos_ == "VERB"]
-    for verb in filterfalse(_is_filler, verbs):
+        words = [token for token in chunk if not (token.is_punct or token.is_space)]
+        concept = " ".join(token.text for token in dropwhile(_is_filler, words))
+        if concept:
+            yield concept
+    for token in doc:
         # A verb inside a noun chunk is part of that concept: "the opened pier".
-        if verb.i not in chunked:
-            yield verb.text
-
-
-def _lemmas(doc: Any) -> Iterator[str]:
-    return (token.lemma_.lower() for token in doc if token.is_alpha)
-
-
-def _is_blank(token: Any) -> bool:
-    return bool(token.is_punct or token.is_space)
+        if token.pos_ == "VERB" and token.i not in chunked and not _is_filler(token):
+            yield token.text
 
 
 def _is_filler(token: Any) -> bool:
     """Return True for a stop word, and for a word such as "explain" that only says how a question is asked."""
     return token.is_stop or (token.lemma_ or token.text).lower() in _FILLERS
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Cut a text after lines, else before a space, else anywhere."""
-    start = 0
-    while len(text) - start > _LONGEST_PIECE:
-        limit = start + _LONGEST_PIECE
-        cut = max(text.rfind("\n", start + 1, limit), text.rfind(" ", limit - 1000, limit))
-        cut = limit if cut <= start else cut
-        yield text[start:cut]
-        start = cut
-    yield text[start:]
 
 
 def load_nlp(settings: ModelSettings) -> Nlp:
@@ -153,15 +132,16 @@ def load_nlp(settings: ModelSettings) -> Nlp:
     with model_requires("nlp", "spacy", "local", "the NLP pipeline"):
         import spacy
     name = settings.nlp
+    is_path = looks_like_path(name)
     try:
-        return Nlp(spacy.load(os.path.expanduser(name) if looks_like_path(name) else name), name)
-    except OSError as error:
-        if looks_like_path(name):
-            raise ModelUnavailableError("nlp", f"{name} cannot be loaded: {error}") from error
-        raise ModelUnavailableError(
-            "nlp",
-            f"the spaCy pipeline {name} is not installed: python -m spacy download {name}, "
-            "or set models={'nlp': '/path'}, or models=\"lexical\"",
-        ) from error
+        return Nlp(spacy.load(os.path.expanduser(name) if is_path else name), name)
     except Exception as error:
-        raise ModelUnavailableError("nlp", f"{name} cannot be loaded: {type(error).__name__}: {error}") from error
+        reason = f"{name} cannot be loaded: {type(error).__name__}: {error}"
+        if isinstance(error, OSError):
+            reason = f"{name} cannot be loaded: {error}"
+            if not is_path:
+                reason = (
+                    f"the spaCy pipeline {name} is not installed: python -m spacy download {name}, or set "
+                    "models={'nlp': '/path'}, or models=\"lexical\""
+                )
+        raise ModelUnavailableError("nlp", reason) from error

@@ -144,7 +144,7 @@ def open_graph(role: str, name: str, folder: Path, settings: ModelSettings, kind
         try:
             return Graph(path, kind)
         except Exception as error:
-            raise ValueError(f"{path} cannot be used: {_brief(error)}") from error
+            raise ValueError(f"{path} cannot be used: {brief(error)}") from error
     except ValueError as error:
         if settings.backend == "onnx" or find_spec("torch") is None:
             raise ModelUnavailableError(role, f"{name} cannot be run by ONNX Runtime: {error}") from error
@@ -244,7 +244,7 @@ def _make(target: Path, **job: Any) -> None:
         try:
             _run(command, environment, written)
         except (OSError, subprocess.SubprocessError, TypeError) as error:
-            raise ValueError(f"no graph could be made: {_brief(error)}") from error
+            raise ValueError(f"no graph could be made: {brief(error)}") from error
         # A server's own SIGCHLD handler may take the exit status away, so the file decides.
         if not target.is_file():
             written.seek(0)
@@ -277,6 +277,7 @@ def _run(command: list[str], environment: dict[str, str], errors: IO[bytes]) -> 
             sleep(0.05)
 
 
-def _brief(error: BaseException) -> str:
+def brief(error: BaseException) -> str:
+    """Return the class of an error and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

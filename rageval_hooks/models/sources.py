@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rageval_hooks.errors import ModelUnavailableError
-from rageval_hooks.models.onnx import weight_files
+from rageval_hooks.models.onnx import brief, weight_files
 from rageval_hooks.runtime.time_limit import within
 from rageval_hooks.settings import MINILM, looks_like_path
 
@@ -44,28 +44,27 @@ def find_model(role: str, name: str, *, download: bool, onnx_file: str = "") -> 
     Raises:
         ModelUnavailableError: the model is not on this machine and cannot be downloaded; the message says what to do.
     """
-    folders = _local_folders(name)
     if _is_path(name):
-        return folders[0]
+        return Path(name).expanduser()
+    packaged = packaged_minilm() if name in MINILM else None
+    folders = [folder for folder in (packaged, _cached_folder(name)) if folder is not None]
     has_torch = find_spec("torch") is not None
     for folder in folders:
         if (onnx_file and (folder / onnx_file).is_file()) or (has_torch and weight_files(folder)):
             return folder
-    trouble = " as a whole" if folders else ""
+    why, retry_after, cause = "may not be downloaded", None, None
+    if download and not hub_is_offline():
+        try:
+            return _download(name, onnx_file)
+        except Exception as error:
+            why, retry_after, cause = f"cannot be downloaded ({brief(error)})", HUB_RETRY, error
     # Without PyTorch the weights serve if their graph was made before, where it was installed.
-    weights = next((folder for folder in folders if weight_files(folder)), None)
-    if not download or hub_is_offline():
-        if weights is not None:
-            return weights
-        reason = f"{name} is not on this machine{trouble} and may not be downloaded"
-        raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}")
-    try:
-        return _download(name, onnx_file)
-    except Exception as error:
-        if weights is not None:
-            return weights
-        reason = f"{name} is not on this machine{trouble} and cannot be downloaded ({_brief(error)})"
-        raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}", retry_after=HUB_RETRY) from error
+    for folder in folders:
+        if weight_files(folder):
+            return folder
+    trouble = " as a whole" if folders else ""
+    reason = f"{name} is not on this machine{trouble} and {why}. {_advice(role, name)}"
+    raise ModelUnavailableError(role, reason, retry_after=retry_after) from cause
 
 
 def packaged_minilm() -> Path | None:
@@ -153,7 +152,7 @@ def reading(role: str, name: str) -> Iterator[None]:
     except ModelUnavailableError:
         raise
     except Exception as error:
-        raise ModelUnavailableError(role, f"{name} cannot be loaded: {_brief(error)}") from error
+        raise ModelUnavailableError(role, f"{name} cannot be loaded: {brief(error)}") from error
 
 
 def read_json(path: Path) -> Any:
@@ -168,14 +167,6 @@ def _is_path(name: str) -> bool:
 def _is_packaged(name: str) -> bool:
     """Return True for the default embedder, if it was installed with pip."""
     return name in MINILM and find_spec(_MINILM_PACKAGE) is not None
-
-
-def _local_folders(name: str) -> list[Path]:
-    """Return the folders of a model on this machine; they may be incomplete."""
-    if _is_path(name):
-        return [Path(name).expanduser()]
-    packaged = packaged_minilm() if name in MINILM else None
-    return [folder for folder in (packaged, _cached_folder(name)) if folder is not None]
 
 
 def _cached_folder(name: str) -> Path | None:
@@ -233,21 +224,14 @@ def _ask_hub(repository: str) -> Sequence[str]:
         raise ConnectionError(f"the hub did not answer {waited:.0f} s ago; it is asked again in {HUB_RETRY:.0f} s")
     try:
         found = within(lambda: HfApi().model_info(repository, timeout=HUB_DEADLINE), HUB_DEADLINE)
-    except (HfHubHTTPError, ValueError):  # the hub has answered, or the name cannot be one of its models
-        raise
-    except TimeoutError:
-        _hub_failed_at = time.monotonic()
-        raise ConnectionError(f"the hub does not answer within {HUB_DEADLINE:g} s") from None
-    except Exception:
-        _hub_failed_at = time.monotonic()
+    except Exception as error:
+        # With these errors the hub has answered, or the name cannot be one of its models.
+        if not isinstance(error, HfHubHTTPError | ValueError):
+            _hub_failed_at = time.monotonic()
+        if isinstance(error, TimeoutError):
+            raise ConnectionError(f"the hub does not answer within {HUB_DEADLINE:g} s") from None
         raise
     return [sibling.rfilename for sibling in found.siblings or ()]
-
-
-def _brief(error: BaseException) -> str:
-    kind = type(error).__name__
-    lines = str(error).strip().splitlines()
-    return f"{kind}: {lines[0][:160]}" if lines else kind
 
 
 def _advice(role: str, name: str) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -14,12 +15,11 @@ from weakref import WeakValueDictionary
 from pydantic import BaseModel
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.messages import Message, ToolCall
 from rageval_hooks.privacy.redactor import PatternRedactor
 from rageval_hooks.runtime.logs import LOG_REDACTION
 from rageval_hooks.score import Failed, Result, Score, Skipped, Target
 from rageval_hooks.settings import Settings
-from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Step, Timing, Turn, Usage
+from rageval_hooks.turn import ErrorInfo, Message, Passage, SpanReference, Step, Timing, ToolCall, Turn, Usage
 
 _logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
@@ -84,7 +84,11 @@ class PrivacyPolicy:
         metadata_deny: Iterable[str] = (),
         id_salt: str | None = None,
     ) -> None:
-        self._redact: Callable[[str], object] | None = _function(redact)
+        if redact is True:
+            redact = PatternRedactor()
+        elif redact is not None and redact is not False and not callable(redact):
+            raise ConfigurationError(f"redact must be True or a function of a text, not {type(redact).__qualname__}")
+        self._redact: Callable[[str], object] | None = redact or None
         self._allowed = None if metadata_allow is None else [name.casefold() for name in metadata_allow]
         self._denied = [name.casefold() for name in metadata_deny]
         self._salt = id_salt
@@ -122,22 +126,17 @@ class PrivacyPolicy:
         assert self._redact is not None  # noqa: S101 - only called then
         try:
             found = self._redact(text)
+            if isinstance(found, str):
+                return found
+            problem = f"returned {type(found).__name__}"
         except Exception as error:
             # Not the message: it may quote the text.
-            self._warn("raised", type(error))
-            return REDACTED
-        if isinstance(found, str):
-            return found
-        self._warn("returned", type(found))
-        return REDACTED
-
-    def _warn(self, what: str, kind: type) -> None:
+            problem = f"raised {type(error).__name__}"
         # Once, and not by a logger that redacts: that would call the same function.
         if not self._warned:
             self._warned = True
-            _logger.warning(
-                "rageval-hooks: redact %s %s: texts are replaced as a whole [RAGEVAL-213]", what, kind.__name__
-            )
+            _logger.warning("rageval-hooks: redact %s: texts are replaced as a whole [RAGEVAL-213]", problem)
+        return REDACTED
 
     def turn(self, turn: Turn, *, for_judge: bool = False) -> Turn:
         """Return a turn as it may leave; one that this policy has returned before is returned unchanged.
@@ -148,16 +147,20 @@ class PrivacyPolicy:
         """
         if not self.active or self._made.get(id(turn)) is turn:
             return turn
+        ids = {}
+        if self._salt is not None:
+            # A turn from the spool has hashed ids already.
+            plain = [name for name in (turn.user_id, turn.session_id) if name and not name.startswith(_HASHED)]
+            digests = (hmac.new(self._salt.encode(), name.encode(), hashlib.sha256).hexdigest() for name in plain)
+            ids = {name: _HASHED + digest[:_HASH_DIGITS] for name, digest in zip(plain, digests, strict=True)}
         keep = _CITATIONS if for_judge else None
-        found = _Walk(self.text, self._hashes(turn), lambda name: name == keep or self.keeps(name), self.denies).model(
-            turn
-        )
+        found = _Copier(self.text, ids, lambda name: name == keep or self.keeps(name), self.denies).model(turn)
         self._made[id(found)] = found
         return found
 
     def with_redacted_texts(self, turn: Turn) -> Turn:
         """Return a turn with redacted texts, and with all its metadata and ids; the same one if nothing is redacted."""
-        return turn if self._redact is None or self._made.get(id(turn)) is turn else _Walk(self.text).model(turn)
+        return turn if self._redact is None or self._made.get(id(turn)) is turn else _Copier(self.text).model(turn)
 
     def without_citations(self, turn: Turn) -> Turn:
         """Return a turn that was prepared for a judge, without citations that must not go anywhere else."""
@@ -168,7 +171,7 @@ class PrivacyPolicy:
 
     def result(self, result: M) -> M:
         """Return a result as it may leave. The value of a score stays."""
-        return result if self._redact is None else _Walk(self.text).model(result)
+        return result if self._redact is None else _Copier(self.text).model(result)
 
     def results(self, results: Iterable[Result], from_redacted: Iterable[Result] = ()) -> tuple[Result, ...]:
         """Return the results of a turn that has something to redact, as they may leave. Values stay.
@@ -180,15 +183,12 @@ class PrivacyPolicy:
             results: the results, of the original texts.
             from_redacted: what the same metrics say of the redacted texts. Where it is missing, texts are hidden.
         """
-        others = {(type(other), other.name, _target(other)): other for other in from_redacted}
-        return tuple(
-            self.result(_with_texts_of(result, others.get((type(result), result.name, _target(result)))))
-            for result in results
-        )
+        others = {_key(other): other for other in from_redacted}
+        return tuple(self.result(_with_texts_of(result, others.get(_key(result)))) for result in results)
 
     def data(self, value: Any) -> Any:
         """Return plain data, such as a row of a file, as it may leave."""
-        return value if self._redact is None else _Walk(self.text).entry(value)
+        return value if self._redact is None else _Copier(self.text).entry(value)
 
     def keeps(self, name: str) -> bool:
         """Return True if metadata of this name may leave."""
@@ -198,63 +198,37 @@ class PrivacyPolicy:
         """Return True if metadata of this name must not leave, at any depth."""
         return _matches(name, self._denied)
 
-    def _hashes(self, turn: Turn) -> dict[str, str]:
-        """Return the ids of a turn's user and session with their hashes."""
-        if self._salt is None:
-            return {}
-        # A turn from the spool has hashed ids already.
-        plain = [name for name in (turn.user_id, turn.session_id) if name and not name.startswith(_HASHED)]
-        return {name: _HASHED + _digest(self._salt, name) for name in plain}
 
+@dataclass
+class _Copier:
+    """Copies turns, results and plain data as they may leave.
 
-class _Walk:
-    """Copies one turn or result.
-
-    Args:
+    Attributes:
         redact: redacts a text.
         ids: id → its hash. Metadata and baggage repeat the ids of users and sessions.
         keeps: returns True if metadata of the turn or a passage is kept, by name.
         denies: returns True if metadata is removed, at any depth.
     """
 
-    def __init__(
-        self,
-        redact: Redact,
-        ids: Mapping[str, str] | None = None,
-        keeps: Callable[[str], bool] = lambda _: True,
-        denies: Callable[[str], bool] = lambda _: False,
-    ) -> None:
-        self._redact = redact
-        self._ids = ids or {}
-        self._keeps = keeps
-        self._denies = denies
+    redact: Redact
+    ids: Mapping[str, str] = field(default_factory=dict)
+    keeps: Callable[[str], bool] = lambda _: True
+    denies: Callable[[str], bool] = lambda _: False
 
     def model(self, model: M) -> M:
-        skipped = _NOT_TEXTS.get(type(model), frozenset())
         changes: dict[str, Any] = {}
-        for name in type(model).model_fields:
-            if name in skipped:
-                continue
+        for name in type(model).model_fields.keys() - _NOT_TEXTS.get(type(model), frozenset()):
             value = getattr(model, name)
             # Only the metadata of a turn and its passages are the application's.
             if name == "metadata" and isinstance(model, Turn | Passage):
-                kept = {entry: item for entry, item in value.items() if self._keeps(entry)}
-                new = self._value(self._without_denied(kept))
+                new = self.value(self._without_denied({key: item for key, item in value.items() if self.keeps(key)}))
             else:
-                new = self._value(value)
+                new = self.value(value)
             if new is not value and new != value:
                 changes[name] = new
         return model.model_copy(update=changes) if changes else model
 
-    def entry(self, value: Any) -> Any:
-        """Return a value of a mapping or a list; a number may be a phone or card number, also as 4111111111111111.0."""
-        is_long = isinstance(value, int | float) and abs(value) >= _LEAST_LONG_INTEGER and value % 1 == 0
-        if not is_long:
-            return self._value(value)
-        text = self._text(str(int(value)))
-        return value if text == str(int(value)) else text
-
-    def _value(self, value: Any) -> Any:
+    def value(self, value: Any) -> Any:
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, BaseModel):
@@ -265,20 +239,28 @@ class _Walk:
             return type(value)([self.entry(item) for item in value])
         return value
 
+    def entry(self, value: Any) -> Any:
+        """Return a value of a mapping or a list; a number may be a phone or card number, also as 4111111111111111.0."""
+        if isinstance(value, int | float) and abs(value) >= _LEAST_LONG_INTEGER and value % 1 == 0:
+            digits = str(int(value))
+            text = self._text(digits)
+            return value if text == digits else text
+        return self.value(value)
+
     def _without_denied(self, value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {name: self._without_denied(item) for name, item in value.items() if not self._denies(name)}
+            return {name: self._without_denied(item) for name, item in value.items() if not self.denies(name)}
         if isinstance(value, list):
             return [self._without_denied(item) for item in value]
         return value
 
     def _text(self, text: str) -> str:
-        return self._ids[text] if text in self._ids else self._redact(text)
+        return self.ids[text] if text in self.ids else self.redact(text)
 
 
-def _target(result: Result) -> tuple[str, int | None]:
+def _key(result: Result) -> tuple[type, str, str, int | None]:
     target = result.target if isinstance(result, Score) else Target()
-    return target.kind, target.index
+    return type(result), result.name, target.kind, target.index
 
 
 def _with_texts_of(result: Result, other: Result | None) -> Result:
@@ -286,35 +268,14 @@ def _with_texts_of(result: Result, other: Result | None) -> Result:
     if isinstance(result, Skipped):  # reasons quote nothing
         return result
     details = {"judge": result.metadata["judge"]} if "judge" in result.metadata else {}
-    metadata = details if other is None or isinstance(other, Skipped) else other.metadata
-    if isinstance(result, Failed):
-        message = other.message if isinstance(other, Failed) else _NOT_SHOWN
-        return result.model_copy(update={"message": message if result.message else "", "metadata": metadata})
-    if not result.explanation:
-        return result.model_copy(update={"metadata": metadata})
-    explanation = _NOT_SHOWN
-    if isinstance(other, Score) and other.explanation:
-        explanation = other.explanation + (_FROM_REDACTED if other.value != result.value else "")
-    return result.model_copy(update={"explanation": explanation, "metadata": metadata})
-
-
-def _function(redact: object) -> Callable[[str], object] | None:
-    """Return what ``redact=`` stands for.
-
-    Raises:
-        ConfigurationError: it is neither a switch nor a function.
-    """
-    if redact is None or redact is False:
-        return None
-    if redact is True:
-        return PatternRedactor()
-    if callable(redact):
-        return redact
-    raise ConfigurationError(f"redact must be True or a function of a text, not {type(redact).__qualname__}")
-
-
-def _digest(salt: str, text: str) -> str:
-    return hmac.new(salt.encode(), text.encode(), hashlib.sha256).hexdigest()[:_HASH_DIGITS]
+    changes: dict[str, Any] = {"metadata": details if other is None or isinstance(other, Skipped) else other.metadata}
+    if isinstance(result, Failed) and result.message:
+        changes["message"] = other.message if isinstance(other, Failed) else _NOT_SHOWN
+    elif isinstance(result, Score) and result.explanation:
+        changes["explanation"] = _NOT_SHOWN
+        if isinstance(other, Score) and other.explanation:
+            changes["explanation"] = other.explanation + (_FROM_REDACTED if other.value != result.value else "")
+    return result.model_copy(update=changes)
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import ipaddress
 import re
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache, partial
+from typing import Any
 
-from rageval_hooks.privacy.presidio import presidio_patterns
 from rageval_hooks.privacy.secrets import mask_secrets
 
 _SPACES = " \u00a0\u2007\u2009\u202f"
@@ -149,3 +151,57 @@ def _is_ipv6(text: str) -> bool:
 
 def _is_phone(text: str) -> bool:
     return sum(map(str.isdecimal, text)) >= (7 if text.startswith("+") else _LEAST_PHONE_DIGITS)
+
+
+# --------------------------------------------------------------------------- Presidio's patterns, without its models
+
+# A pattern that needs words around it to be certain, such as any number of nine digits, scores less.
+_LEAST_SCORE = 0.5
+# These download the list of top-level domains, or are in the ready redactor with fewer false alarms.
+_NOT_USED = frozenset(
+    {"EmailRecognizer", "UrlRecognizer", "PhoneRecognizer", "DateRecognizer", "IpRecognizer", "CreditCardRecognizer"}
+    | {"UuidRecognizer"}  # ids of runs, documents and sessions
+)
+
+
+class PresidioPatterns:
+    """Replaces what Presidio's patterns recognise, such as ``<US_SSN>``.
+
+    Args:
+        recognizers: pattern recognisers of Presidio.
+    """
+
+    def __init__(self, recognizers: Sequence[Any]) -> None:
+        self._recognizers = recognizers
+
+    def __call__(self, text: str) -> str:
+        """Return a text without what was recognised."""
+        found: list[Any] = []
+        for recognizer in self._recognizers:
+            found += recognizer.analyze(text, recognizer.supported_entities, None) or ()
+        # Of results that overlap, the most certain one is taken.
+        certain = [result for result in found if result.score >= _LEAST_SCORE]
+        certain.sort(key=lambda result: (-result.score, result.start))
+        taken: list[Any] = []
+        for result in certain:
+            if all(result.end <= other.start or other.end <= result.start for other in taken):
+                taken.append(result)
+        # From the end, so that the positions before it stay valid.
+        for result in sorted(taken, key=lambda result: -result.start):
+            text = f"{text[: result.start]}<{result.entity_type}>{text[result.end :]}"
+        return text
+
+
+@cache
+def presidio_patterns() -> PresidioPatterns | None:
+    """Return the recognisers that need no language model; None if Presidio is not installed."""
+    try:
+        from presidio_analyzer import PatternRecognizer, predefined_recognizers
+    except ImportError:
+        return None
+    recognizers: list[Any] = []
+    for _, kind in inspect.getmembers(predefined_recognizers, inspect.isclass):
+        if issubclass(kind, PatternRecognizer) and kind.__name__ not in _NOT_USED:
+            with suppress(Exception):  # an abstract class, or one that needs a service
+                recognizers.append(kind())
+    return PresidioPatterns(recognizers)

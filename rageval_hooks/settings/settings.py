@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, FiniteFloat, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.settings.explanation import explain
+from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.settings.local_models import ModelSettings, tier_of
 from rageval_hooks.settings.text_forms import (
     EVERY,
     NAMES,
+    RATE_TAGS,
     YES_OR_NO,
     Number,
     Rates,
@@ -29,6 +30,8 @@ from rageval_hooks.settings.text_forms import (
 )
 
 _logger = logging.getLogger(__name__)
+
+_MAY_HOLD_SECRETS = ("judge_options", "judge_budget_store", "phoenix_endpoint", "id_salt", "sampling_salt")
 
 SpanSelection = Literal["auto", "rag", "all", "scores"]
 
@@ -256,7 +259,7 @@ class Settings(BaseSettings):
         try:
             return cls(**{name: value for name, value in given.items() if value is not None})
         except ValidationError as error:
-            raise ConfigurationError(explain(error, cls)) from None
+            raise ConfigurationError(_explain(error)) from None
 
 
 def unknown_variables() -> list[str]:
@@ -275,3 +278,28 @@ def _warn_of_strange_variables() -> None:
         _logger.warning(
             "environment variable %s is not a setting of rageval-hooks. Valid: %s [RAGEVAL-108]", variable, valid
         )
+
+
+def _explain(error: ValidationError) -> str:
+    """Return what is wrong with some settings, and what would be valid."""
+    lines = []
+    for item in error.errors():
+        name, *inner = item["loc"] or ("settings",)
+        # The tags of a union are pydantic's, and no names that a user knows.
+        field = ".".join(str(part) for part in (name, *inner) if part not in RATE_TAGS)
+        if item["type"] == "extra_forbidden":
+            valid = list(ModelSettings.model_fields if name == "models" else Settings.model_fields)
+            close = get_close_matches(str(item["loc"][-1]), valid, n=1)
+            meant = f"Did you mean {close[0]!r}?" if close else f"Valid: {', '.join(valid)}"
+            lines.append(f"{field}: there is no such setting. {meant}")
+            continue
+        given = ""
+        if name not in _MAY_HOLD_SECRETS:
+            given = repr(item.get("input"))
+            given = f" (given {given if len(given) <= 80 else given[:77] + '...'})"
+        message = f"{field}: {item['msg'].removeprefix('Value error, ').rstrip('.')}{given}"
+        if not isinstance(item.get("ctx", {}).get("error"), UnknownNameError):  # its message lists what is valid
+            of_model = ModelSettings.model_fields[str(inner[0])] if name == "models" and inner else None
+            message += f". Valid: {(of_model or Settings.model_fields[str(name)]).description}"
+        lines.append(message)
+    return "; ".join(lines)

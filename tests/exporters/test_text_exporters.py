@@ -17,9 +17,9 @@ from rageval_hooks.exporters.base import REGISTRY
 from rageval_hooks.exporters.console import ConsoleExporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.jsonl import JsonlExporter
-from rageval_hooks.messages import PromptTemplate, ToolCall
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import format_value
+from rageval_hooks.turn import PromptTemplate, ToolCall
 from tests.integrations.langchain.fakes import lcel
 from tests.warm import run_warm_script
 

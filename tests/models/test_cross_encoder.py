@@ -47,25 +47,13 @@ def test_relevance_is_the_sigmoid_of_the_librarys_logit(
     assert encoder.relevance(query, response).probability == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
 
 
-def test_a_model_with_a_prompt_of_its_own_is_given_it(tiny_cross_encoder: Path, tmp_path: Path) -> None:
-    """As the library does: rerankers that follow instructions name a prompt in their configuration."""
-    folder = tmp_path / "prompted"
-    model = sentence_transformers.CrossEncoder(
-        str(tiny_cross_encoder),
-        device="cpu",
-        local_files_only=True,
-        prompts={"rank": "when was it built: "},
-        default_prompt_name="rank",
-    )
-    model.save_pretrained(str(folder))
-    shutil.copytree(tiny_cross_encoder / "onnx", folder / "onnx")
-    plain = load_cross_encoder(ModelSettings(cross_encoder=str(tiny_cross_encoder)))
-    logit = float(model.predict([PAIRS[0]], activation_fn=torch.nn.Identity())[0])
+def test_a_model_with_a_prompt_of_its_own_is_refused(tiny_cross_encoder: Path, tmp_path: Path) -> None:
+    """Rerankers that follow instructions name a prompt in their configuration: without it, scores would be wrong."""
+    folder = Path(shutil.copytree(tiny_cross_encoder, tmp_path / "prompted"))
+    (folder / "config_sentence_transformers.json").write_text('{"default_prompt_name": "rank"}')
 
-    found = load_cross_encoder(ModelSettings(cross_encoder=str(folder))).relevance(*PAIRS[0]).probability
-
-    assert found == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
-    assert found != pytest.approx(plain.relevance(*PAIRS[0]).probability, abs=1e-4)
+    with pytest.raises(ModelUnavailableError, match="follows instructions"):
+        load_cross_encoder(ModelSettings(cross_encoder=str(folder)))
 
 
 def test_relevance_depends_on_the_pair(encoder: CrossEncoder) -> None:

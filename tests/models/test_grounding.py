@@ -40,7 +40,7 @@ FACTCG = (
     '"{claim}"?\n\nOPTIONS:\n- Yes\n- No\nI think the answer is '
 )
 BERT, ROBERTA = "BertForSequenceClassification", "RobertaForSequenceClassification"
-DEBERTA, T5 = "DebertaV2ForSequenceClassification", "T5ForConditionalGeneration"
+DEBERTA = "DebertaV2ForSequenceClassification"
 TOKENS = "ModernBertForTokenClassification"
 
 # The folder's name, as names on the hub are, its class, its labels; the input in words, and what counts as supported.
@@ -99,21 +99,6 @@ def test_a_pair_has_the_probability_that_transformers_computes(
     assert [sentence.support for sentence in reading.sentences] == pytest.approx(expected, abs=1e-6)
     assert (reading.windows, reading.passes) == (1, 2)
     assert abs(expected[0] - expected[1]) > 1e-4
-
-
-def test_minicheck_t5_answers_with_the_token_1(models: Path) -> None:
-    """Its first written token is 0 or 1; the share of 1 among the two is the support."""
-    folder = made(models, "MiniCheck-Flan-T5", T5)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    library = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    claim = RESPONSE[: SENTENCES[0][1]]
-    inputs = tokenizer(f"predict: {PASSAGES[0]}</s>{claim}", return_tensors="pt")
-    with torch.no_grad():
-        logits = library(**inputs, decoder_input_ids=torch.zeros((1, 1), dtype=torch.long)).logits[0, 0]
-
-    reading = load(folder).read(grounding_input(PASSAGES[:1], sentences=SENTENCES[:1]))
-
-    assert reading.sentences[0].support == pytest.approx(softmax(logits[[3, 209]])[1], abs=1e-6)
 
 
 def test_hhem_can_take_the_slot(models: Path) -> None:
@@ -181,17 +166,14 @@ def test_a_long_context_is_read_in_windows_and_the_best_one_counts(models: Path,
         model.read(grounding_input(passages), max_passes=1)
 
 
-def test_an_answer_that_is_longer_than_the_model_reads_is_read_in_parts(models: Path) -> None:
-    """Every sentence has a support, one of a thousand words too."""
-    model = load(made(models, f"small-{TOKENS}", TOKENS, positions=450))
-    response = f"{RESPONSE} {'tower ' * 300}. {RESPONSE}"
-    first = len(RESPONSE) + 1
-    sentences = [(0, 28), (first, first + 1802), (len(response) - 10, len(response))]
+@pytest.mark.parametrize(("kind", "labels"), [(TOKENS, None), (BERT, NLI)])
+def test_an_answer_that_is_too_long_for_the_model_is_not_judged(models: Path, kind: str, labels: Any) -> None:
+    """A token classifier reads the answer at once, a sequence-pair model each sentence: none is cut."""
+    model = load(made(models, f"small-{kind}", kind, labels, positions=450))
+    response = f"{'tower ' * 300}."
 
-    reading = model.read(grounding_input(PASSAGES[:1], response=response, sentences=sentences))
-
-    assert [sentence.span for sentence in reading.sentences] == sentences
-    assert reading.tokens / reading.passes <= 450
+    with pytest.raises(InputTooLargeError, match=r"tokens of the answer, which .* has to read at once, are more than"):
+        model.read(grounding_input(PASSAGES[:1], response=response, sentences=[(0, len(response))]))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +214,7 @@ def edited(folder: Path, target: Path, **changes: Any) -> Path:
         ({"architectures": ["BertModel"]}, "has the architecture BertModel. A grounding model classifies tokens or"),
         ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, "labels label_0, label_1, of which none is known to mean"),
         ({"id2label": {"0": "LABEL_0"}}, "write id2label in its config.json, with 'entailment'"),
-        ({"architectures": ["T5ForConditionalGeneration"]}, "'grounding_template': 'minicheck'"),
+        ({"architectures": ["T5ForConditionalGeneration"]}, "has the architecture T5ForConditionalGeneration"),
         ({"model_type": "EuroBertX"}, "needs code from its repository, and such code is never run"),
         ({"architectures": ["BertForTokenClassification"]}, "labels contradiction, entailment, neutral"),
     ],

@@ -253,7 +253,7 @@ def test_a_broken_folder(role: str, broken: str, tmp_path: Path, tiny_cross_enco
 
 @pytest.mark.parametrize(
     ("role", "package"),
-    [("embedder", "sentence_transformers"), ("cross_encoder", "sentence_transformers"), ("nlp", "spacy")],
+    [("embedder", "sentence_transformers"), ("cross_encoder", "transformers"), ("nlp", "spacy")],
 )
 def test_a_missing_package(role: str, package: str, monkeypatch: pytest.MonkeyPatch, tiny_cross_encoder: Path) -> None:
     """The reason says which extra to install."""

@@ -13,12 +13,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from rageval_hooks import ConfigurationError, Evaluation, Failed, Passage, Score, Skipped, Turn, evaluate, metric
-from rageval_hooks.messages import ToolCall
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.testing import FakeJudge, InMemoryExporter
-from rageval_hooks.turn import ErrorInfo, Message, Step
+from rageval_hooks.turn import ErrorInfo, Message, Step, ToolCall
 from tests.metrics.good_judge import by_schema
 
 MAIL = "jane@example.org"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from rageval_hooks.privacy.presidio import PresidioPatterns
+from rageval_hooks.privacy.redactor import PresidioPatterns
 
 
 class Found:

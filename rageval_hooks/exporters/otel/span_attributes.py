@@ -13,9 +13,8 @@ from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy, shown_parameters
 from rageval_hooks.exporters.otel.attributes import Attributes, json_string
 from rageval_hooks.exporters.otel.result_attributes import add_main_scores
-from rageval_hooks.messages import Message, ToolCall
 from rageval_hooks.score import Result
-from rageval_hooks.turn import Passage, Step, StepKind, Timing, Turn, Usage
+from rageval_hooks.turn import Message, Passage, Step, StepKind, Timing, ToolCall, Turn, Usage
 
 # --------------------------------------------------------------------------- turns
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from rageval_hooks.integrations.capture.host_values import attribute_text, or_else
-from rageval_hooks.messages import Message, ToolCall
 from rageval_hooks.runtime.jsonable import json_text, string_of
 from rageval_hooks.runtime.narrowing import (
     entry_or_attribute,
@@ -17,6 +16,7 @@ from rageval_hooks.runtime.narrowing import (
     mapping_or_empty,
     text_or_none,
 )
+from rageval_hooks.turn import Message, ToolCall
 
 # Roles of LlamaIndex's MessageRole, and the roles of model APIs.
 _ROLES = {"chatbot": "assistant", "model": "assistant", "developer": "system", "function": "tool"}

@@ -13,10 +13,9 @@ from rageval_hooks.integrations.capture.run_facts import end_of, is_inside, of_k
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.messages import arguments_of, as_json, messages_of, tool_call, tool_calls_of
 from rageval_hooks.integrations.llama_index.values import answer_of, method_of, provider_of
-from rageval_hooks.messages import PromptTemplate
 from rageval_hooks.runtime.jsonable import string_of
 from rageval_hooks.runtime.narrowing import entry_or_attribute, first_text, is_integer, items_or_empty
-from rageval_hooks.turn import Usage
+from rageval_hooks.turn import PromptTemplate, Usage
 
 # --------------------------------------------------------------------------- which calls count
 

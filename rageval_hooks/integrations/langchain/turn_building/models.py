@@ -14,10 +14,9 @@ from rageval_hooks.integrations.capture.host_values import attribute_text, first
 from rageval_hooks.integrations.capture.run_facts import seconds_to_first_token
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain.payloads import as_json, as_text, message_text, role_of
-from rageval_hooks.messages import PromptTemplate, ToolCall
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_none
 from rageval_hooks.text.citations import annotations_from_blocks
-from rageval_hooks.turn import Message, Usage
+from rageval_hooks.turn import Message, PromptTemplate, ToolCall, Usage
 
 # The parameters of a call by provider: {"model": "gpt-4.1"} of OpenAI, {"model_id": "…"} of Bedrock, and so on.
 _REQUESTED_MODEL_KEYS = ("model", "model_name", "model_id", "deployment_name")
