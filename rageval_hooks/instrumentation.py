@@ -79,8 +79,7 @@ class Instrumentation:
         """
         if self._closed:
             return True
-        from rageval_hooks.integrations.capture.deferred import settle
-        from rageval_hooks.integrations.capture.held_turns import held_turns
+        from rageval_hooks.integrations.capture.deferred import held_turns, settle
 
         self._closed, self.active = True, False
         self.end_stats_file()

@@ -20,10 +20,9 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.guard.options import AnswerBlockedError, GuardAction, GuardDecision, GuardOptions, GuardVerdict
 from rageval_hooks.guard.span import GuardSpans
 from rageval_hooks.guard.steps import GuardStep, GuardSteps
-from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.passages import passage_of
-from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.integrations.capture.runs import Recording
+from rageval_hooks.integrations.capture.recorder import Recording, shared_recorder
+from rageval_hooks.integrations.capture.turns import turn_of
 from rageval_hooks.metrics.support.running import MISSING
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.online.engine import Engine

@@ -16,7 +16,7 @@ from rageval_hooks.exporters.otel.attributes import Attributes, json_string
 from rageval_hooks.exporters.otel.result_attributes import score_attributes
 from rageval_hooks.exporters.otel.spans import Spans, span_context
 from rageval_hooks.guard.options import GuardDecision, GuardOptions
-from rageval_hooks.integrations.capture.runs import Recording
+from rageval_hooks.integrations.capture.recorder import Recording
 from rageval_hooks.integrations.capture.trace_context import span_reference
 from rageval_hooks.privacy import PrivacyPolicy, Redact
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN

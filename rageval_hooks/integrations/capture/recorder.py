@@ -1,24 +1,159 @@
 """The recorder of runs, shared by all integrations: where a run belongs, which runs are in progress, and how they end.
 
-``EndedRuns`` remembers which runs have ended, so that what they start afterwards is recognized.
+A ``Recording`` has the runs under one root. ``EndedRuns`` remembers which runs have ended, so that what they start
+afterwards is recognized.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Literal
 from weakref import WeakSet
 
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanContext
 
-from rageval_hooks.integrations.capture.runs import Entry, Framework, Recording, Run
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
+from rageval_hooks.runtime.sizes import size_of
+from rageval_hooks.turn import Turn
+
+
+@dataclass(frozen=True, eq=False)
+class Framework:
+    """A framework, as the recorder sees it.
+
+    Attributes:
+        name: as shown on the turn.
+        turn_of: the pure function that builds a turn from the framework's runs, the outermost run first.
+        ambient: returns the id of the framework's run that the calling code is in; None outside of any run.
+        text_id: converts the recorder's id of a run into the framework's id, as text.
+        texts_of: returns the texts of the passages in the output of a retriever or reranker.
+        join: builds one turn of a root's turn and the turns of the other frameworks' outermost runs inside it. None if
+            the inner runs are only details of what the root does.
+        continues_unsampled: returns True if the calling code belongs to a sampled-out turn whose runs have ended, for
+            example because a streamed answer is still being read. A run of another framework is then no new turn.
+    """
+
+    name: str
+    turn_of: Callable[..., Turn]
+    ambient: Callable[[], Hashable | None]
+    text_id: Callable[[Any], str] = str
+    texts_of: Callable[[Any], Sequence[str]] = lambda _: ()
+    join: Callable[[Turn, Sequence[Turn]], Turn] | None = None
+    continues_unsampled: Callable[[], bool] = lambda: False
+
+
+@dataclass(eq=False)
+class Run:
+    """One run of a framework's component. It holds references: nothing is copied or formatted.
+
+    Attributes:
+        id: the recorder's id of the run; :attr:`text_id` is the framework's id.
+        parent: the enclosing run, possibly of another framework; None for the root.
+        framework: the framework that reported the run.
+        kind: the framework's kind of run. ``retriever``, ``reranker``, ``llm`` and ``tool`` mean the same in all.
+        name: the component's name.
+        input: the component's input.
+        started_at: nanoseconds since the epoch.
+        ended_at: nanoseconds since the epoch; None while it runs.
+        output: the component's output.
+        error: the exception that ended the run.
+        metadata: what the framework or the application attached.
+        details: further values that only some kinds have, by name.
+        tokens: streamed pieces of text, in order; None if nothing was streamed.
+        first_token_at: nanoseconds since the epoch.
+    """
+
+    id: Hashable
+    parent: Run | None
+    framework: Framework
+    kind: str
+    name: str
+    input: Any
+    started_at: int
+    ended_at: int | None = None
+    output: Any = None
+    error: BaseException | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    tokens: list[str] | None = None
+    first_token_at: int | None = None
+
+    @property
+    def text_id(self) -> str:
+        """The framework's id of the run, as text."""
+        return self.framework.text_id(self.id)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its values take in memory."""
+        return size_of((self.input, self.output, self.metadata, self.tokens))
+
+    def ancestors(self) -> Iterator[Run]:
+        """Yield the enclosing runs, the nearest first."""
+        run = self.parent
+        while run is not None:
+            yield run
+            run = run.parent
+
+
+@dataclass(eq=False)
+class Recording:
+    """The runs under one root.
+
+    Attributes:
+        root: the outermost run.
+        owner: the pipeline that receives the turn.
+        selection: the turn's sampling decision and its position in the trace.
+        opened_at: when it began, in nanoseconds of a clock that never jumps.
+        clock_offset: nanoseconds from the times of that clock to times since the epoch, when the recording began.
+        runs: the recorded runs by start time, the root first. Only the root if the turn was sampled out.
+        ids: the ids in the recorder's table that belong to this recording, the root's first.
+        dropped: runs that were not recorded because there were too many.
+        closed: True once the recording is leaving the table.
+        other_span: the span that another tracer has made for the root.
+        other_context: the context of the first span that another tracer has made for a run below the root.
+    """
+
+    root: Run
+    owner: Pipeline
+    selection: TurnContext
+    opened_at: int = 0
+    clock_offset: int = 0
+    runs: list[Run] = field(init=False)
+    ids: dict[Hashable, None] = field(init=False)
+    dropped: int = 0
+    closed: bool = False
+    other_span: Span | None = None
+    other_context: SpanContext | None = None
+
+    def __post_init__(self) -> None:
+        self.runs = [self.root]
+        self.ids = {self.root.id: None}
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its runs keep in memory."""
+        return sum(run.size for run in self.runs)
+
+    @property
+    def streamed(self) -> bool:
+        """True if the root's output is a stream, which its reader may abandon while runs continue."""
+        return bool(self.root.details.get("streamed"))
+
+
+Entry = tuple[Recording, Run | None]
+"""A row of the recorder's table: the recording that a run belongs to, and the run unless it is not recorded."""
+
 
 _logger = logging.getLogger(__name__)
 
@@ -238,7 +373,8 @@ class Recorder:
 
         # A run of another framework may be inside the one that this framework sees around it.
         foreign = self.surrounding(framework)
-        if around is None or (foreign is not None and _lies_within(foreign, around)):
+        inner = None if foreign is None else foreign[1]
+        if around is None or (inner is not None and any(outer is around[1] for outer in inner.ancestors())):
             around = foreign
         if around is None or may_open_turn(around):
             return "root"
@@ -287,7 +423,7 @@ class Recorder:
             # Removed at once, so that an endless turn does not fill the table.
             self.ended.add([run_id])
             if error is None and not recording.streamed:
-                self.ended.add_completed(run_id)
+                self.ended.add([run_id], completed=True)
             recording.ids.pop(run_id, None)
             self._table.pop(run_id, None)
             return None
@@ -298,7 +434,13 @@ class Recorder:
             run.error = error
             run.ended_at = self.clock() + recording.clock_offset
             if run.kind in _FINDERS and error is None and run is not root:
-                _prepare(recording, run)
+                # Its passages are analysed in the background while the turn continues. The builder of the turn reads
+                # the same output with more care. A sampled-out turn may be recorded for a guard.
+                if recording.selection.selected:
+                    with suppress(Exception):
+                        texts = run.framework.texts_of(run.output)
+                        query = run.input if isinstance(run.input, str) else ""
+                        recording.owner.prepare(recording.selection, query, texts)
                 # Its reader may leave a stream open for long, and with it the passages.
                 if recording.streamed:
                     self._hold(recording, run.size)
@@ -343,9 +485,8 @@ class Recorder:
         ids = list(recording.ids)
         self.ended.add(ids)
         if not recording.streamed:  # the reader of a stream may have left early, while branches of the chain still run
-            for run in recording.runs:
-                if run.ended_at is not None and run.error is None:
-                    self.ended.add_completed(run.id)
+            whole = (run.id for run in recording.runs if run.ended_at is not None and run.error is None)
+            self.ended.add(whole, completed=True)
         for run_id in ids:
             self._table.pop(run_id, None)
         return recording if recording.selection.selected else None
@@ -373,34 +514,13 @@ class Recorder:
         )
 
 
-def _prepare(recording: Recording, run: Run) -> None:
-    """Have the passages analysed in the background while the turn continues."""
-    # A sampled-out turn may be recorded for a guard.
-    if not recording.selection.selected:
-        return
-    try:
-        texts = run.framework.texts_of(run.output)
-    except Exception:
-        return  # preparation is optional, and the builder of the turn reads the same output with more care
-    recording.owner.prepare(recording.selection, run.input if isinstance(run.input, str) else "", texts)
-
-
-def _lies_within(inner: Entry, outer: Entry) -> bool:
-    """Return True if the outer run is an ancestor of the inner one."""
-    run, around = inner[1], outer[1]
-    return run is not None and any(ancestor is around for ancestor in run.ancestors())
-
-
 # --------------------------------------------------------------------------- runs that have ended
 
-_REMEMBERED = 8192
-"""Ids of ended runs that are kept, twice at most: see :meth:`EndedRuns.add`."""
+_REMEMBERED = 16_384
+"""Ids of ended runs that are kept."""
 
 _STRAGGLING_NS = 120 * 1_000_000_000
 """For this long after a turn has ended, runs started by its unfinished runs still count as part of it."""
-
-_COMPLETED = 0
-"""Recorded in place of the end time for runs that completed. Whatever starts under them later is a new turn."""
 
 
 class EndedRuns:
@@ -410,43 +530,36 @@ class EndedRuns:
     failed, or a stream that its reader has left. But a run that starts after its parent has completed is not part of
     the old turn. It may come from a worker of the application, which keeps the context it was started in.
 
-    The ids are kept in two halves, and the older half is dropped as a whole. Dropping ids one by one would be slow,
-    because a dictionary scans the slots of deleted entries to find its first one.
-
     Args:
         clock: nanoseconds, by a clock that never jumps.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
-        self._recent: dict[Hashable, int] = {}
-        self._older: dict[Hashable, int] = {}
+        # Ordered, because a plain dictionary scans the slots of removed entries to find its first one.
+        self._ended: OrderedDict[Hashable, int] = OrderedDict()
+        self.clear = self._ended.clear
 
-    def add(self, ids: Iterable[Hashable]) -> None:
-        """Keep the ids of runs that have just ended, or whose turn has."""
-        # Two threads may do this at the same time. Then ids are forgotten early, which only matters for stragglers.
-        if len(self._recent) >= _REMEMBERED:
-            self._older, self._recent = self._recent, {}
-        self._recent.update(dict.fromkeys(ids, self._clock()))
-
-    def add_completed(self, run_id: Hashable) -> None:
-        """Keep the id of a run that came to its end without an exception."""
-        self._recent[run_id] = _COMPLETED
+    def add(self, ids: Iterable[Hashable], *, completed: bool = False) -> None:
+        """Keep the ids of runs that have ended, or whose turn has; ``completed``: without an exception."""
+        self._ended.update(dict.fromkeys(ids, _COMPLETED if completed else self._clock()))
+        with suppress(KeyError):  # another thread has removed the last one
+            while len(self._ended) > _REMEMBERED:
+                self._ended.popitem(last=False)
 
     def __contains__(self, run_id: Hashable) -> bool:
         """Return True if a run belongs to a turn that ended recently."""
-        return run_id in self._recent or run_id in self._older
+        return run_id in self._ended
 
     def goes_on(self, run_id: Hashable) -> bool:
         """Return True if a run belongs to a turn that ended recently, and may itself still be running."""
         # An id that is unknown counts as completed: whatever starts under it is a new turn.
-        ended_at = self._recent.get(run_id) or self._older.get(run_id) or _COMPLETED
+        ended_at = self._ended.get(run_id, _COMPLETED)
         return ended_at != _COMPLETED and self._clock() - ended_at < _STRAGGLING_NS
 
-    def clear(self) -> None:
-        """Forget all ids."""
-        self._recent.clear()
-        self._older.clear()
+
+_COMPLETED = 0
+"""Recorded in place of the end time for runs that completed. Whatever starts under them later is a new turn."""
 
 
 _SHARED = Recorder()

@@ -11,8 +11,7 @@ from opentelemetry import baggage
 from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
-from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.integrations.capture.runs import Recording, Run
+from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_recorder
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.turn import SpanReference
 

@@ -1,16 +1,28 @@
-"""Wraps methods of a class and its subclasses while ``instrument()`` is in effect."""
+"""Methods that are wrapped while ``instrument()`` is in effect, above all the searches of vector stores.
+
+Frameworks report runs of retrievers, but not of vector stores. A wrapped method returns and raises what the original
+does.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import version
 from types import FunctionType
 from typing import Any
+from uuid import uuid4
 
+from rageval_hooks.integrations.capture.recorder import Framework, shared_recorder
 from rageval_hooks.runtime.import_hooks import call_after_import, cancel_after_import
+from rageval_hooks.runtime.suppression import is_suppressed
 
 _MARK = "_rageval_hooks_wrapper"
 
@@ -54,21 +66,23 @@ class WrappedMethods:
 
     def _install(self) -> None:
         base: Any = getattr(sys.modules[self._module], self._name, None)
-        if base is None or self._is_too_new():
+        if base is None or (
+            self._below is not None and int(version(self._below[0]).partition(".")[0]) >= self._below[1]
+        ):
             return
+
+        def init_subclass(cls: Any, /, **kwargs: Any) -> None:
+            super(base, cls).__init_subclass__(**kwargs)
+            with self._lock:
+                self._wrap_class(cls)
+
         with self._lock:
             for owner in _with_subclasses(base):
                 self._wrap_class(owner)
             if "__init_subclass__" not in vars(base):
-                self._init_subclass = classmethod(self._hook(base))
+                self._init_subclass = classmethod(init_subclass)
                 base.__init_subclass__ = self._init_subclass
             self.installed = bool(self._originals)
-
-    def _is_too_new(self) -> bool:
-        if self._below is None:
-            return False
-        distribution, major = self._below
-        return int(version(distribution).partition(".")[0]) >= major
 
     def remove(self) -> None:
         """Restore the original methods."""
@@ -83,14 +97,6 @@ class WrappedMethods:
                     setattr(owner, name, original)
             self._originals.clear()
             self.installed = False
-
-    def _hook(self, base: Any) -> Callable[..., None]:
-        def init_subclass(cls: Any, /, **kwargs: Any) -> None:
-            super(base, cls).__init_subclass__(**kwargs)
-            with self._lock:
-                self._wrap_class(cls)
-
-        return init_subclass
 
     def _wrap_class(self, owner: type) -> None:
         """Wrap the methods that a class defines itself."""
@@ -114,3 +120,100 @@ def _with_subclasses(owner: type) -> Iterator[type]:
     subclasses: list[type] = type.__subclasses__(owner)
     for subclass in subclasses:
         yield from _with_subclasses(subclass)
+
+
+_SEARCHES = frozenset({"retriever", "reranker", "ingestion"})
+"""Kinds of runs that search for themselves, and whose results are captured."""
+
+_searching: ContextVar[bool] = ContextVar("rageval_hooks_searching", default=False)
+"""True inside a search: search methods call each other, and only the outermost call is recorded."""
+
+
+class VectorStoreSearches(WrappedMethods, ABC):
+    """The searches of a framework's vector stores become runs of retrievers.
+
+    Args:
+        module: the module with the base class of the vector stores.
+        name: the name of the base class.
+        methods: matches the names of the search methods.
+        framework: the framework.
+    """
+
+    def __init__(self, module: str, name: str, methods: re.Pattern[str], framework: Framework) -> None:
+        super().__init__(module, name, methods, self._recording)
+        self._framework = framework
+        self._recorder = shared_recorder()
+
+    @abstractmethod
+    def query(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the input of the run from the arguments of the call."""
+
+    @abstractmethod
+    def describe(self, store: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the details of the run. A search by a retriever adds those that the retriever's run lacks."""
+
+    @abstractmethod
+    def read(self, result: Any, details: dict[str, Any]) -> Any:
+        """Return the output of the run from what the method returned, and add to the details; None for nothing."""
+
+    def _recording(self, method: FunctionType) -> Callable[..., Any]:
+        """Return a method that records its searches."""
+        if inspect.iscoroutinefunction(method):
+
+            @functools.wraps(method)
+            async def asearch(store: Any, /, *args: Any, **kwargs: Any) -> Any:
+                with self._search(store, args, kwargs) as results:
+                    results.append(await method(store, *args, **kwargs))
+                    return results[0]
+
+            return asearch
+
+        @functools.wraps(method)
+        def search(store: Any, /, *args: Any, **kwargs: Any) -> Any:
+            with self._search(store, args, kwargs) as results:
+                results.append(method(store, *args, **kwargs))
+                return results[0]
+
+        return search
+
+    @contextmanager
+    def _search(self, store: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[list[Any]]:
+        """Record the search in the block, which appends its result to the list."""
+        results: list[Any] = []
+        recorder, around = self._recorder, None
+        if not _searching.get() and not is_suppressed():
+            # The run that the search is in, of any framework; None if it is in no turn.
+            around = recorder.get(self._framework.ambient())
+            if around is None and (foreign := recorder.surrounding(self._framework)) is not None:
+                around = foreign[1]
+        recording = None if around is None else recorder.recording(around.id)
+        if around is None or recording is None:
+            yield results
+            return
+        token, started_at = _searching.set(True), recorder.clock() + recording.clock_offset
+        error: BaseException | None = None
+        try:
+            yield results
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            # The garbage collector destroys an abandoned coroutine, perhaps inside ContextVar.set: see deferred.
+            if not isinstance(error, GeneratorExit):
+                _searching.reset(token)
+            try:
+                details = self.describe(store, kwargs)
+                searches = [run for run in (around, *around.ancestors()) if run.kind in _SEARCHES]
+                # A search by a retriever adds to the retriever's run.
+                for run in searches[:1]:
+                    run.details = {**details, **run.details}
+                output = self.read(results[0], details) if results and not searches else None
+                if not searches and (output is not None or error is not None):
+                    key, query = str(uuid4()), self.query(args, kwargs)
+                    about = (around.id, "retriever", type(store).__name__, query, self._framework)
+                    found = recorder.start(recording.owner, key, *about, details=details)
+                    if found is not None:
+                        found.started_at = started_at
+                        recorder.end(key, output, error)
+            except Exception as failure:
+                recording.owner.failed("a search in a vector store could not be recorded", failure)

@@ -8,44 +8,128 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from contextvars import ContextVar
+from functools import cache, partial
 from types import MethodType
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
-from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
+from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.tracers.context import register_configure_hook
 from opentelemetry import context as otel_context
 
 from rageval_hooks.integrations.capture import deferred
-from rageval_hooks.integrations.capture.held_turns import held_turns
-from rageval_hooks.integrations.capture.merging import turn_of
-from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.integrations.capture.runs import Recording
-from rageval_hooks.integrations.capture.text_results import is_search_tool
-from rageval_hooks.integrations.langchain.framework import (
-    FRAMEWORK,
-    enter_retriever,
-    give_slots,
-    identity_of_call,
-    key_of,
-    running_retriever,
-    surrounding_run,
-)
+from rageval_hooks.integrations.capture.deferred import held_turns
+from rageval_hooks.integrations.capture.passages import is_search_tool
+from rageval_hooks.integrations.capture.recorder import Framework, Recording, Run, shared_recorder
+from rageval_hooks.integrations.capture.turns import turn_of
 from rageval_hooks.integrations.langchain.other_tracers import context_of_root, note_other_span
-from rageval_hooks.integrations.langchain.payloads import content_text, copy_documents, copy_values
-from rageval_hooks.integrations.langchain.resuming import (
-    earlier_sampling,
-    hold_if_waiting,
-    join_halves,
-    note_sampling,
-)
+from rageval_hooks.integrations.langchain.payloads import content_text, copied, copy_values
+from rageval_hooks.integrations.langchain.resuming import earlier_sampling, hold_if_waiting, join_halves, note_sampling
+from rageval_hooks.integrations.langchain.turn_building import IDENTITY_KEYS, turn_of_conversation
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
 from rageval_hooks.turn import Turn
+
+_recorder = shared_recorder()
+
+
+def key_of(run_id: Hashable | None) -> Hashable | None:
+    """Return the key of a run in the recorder's table. Integers are looked up several times as fast as UUIDs."""
+    return getattr(run_id, "int", run_id)
+
+
+def _text_id(key: Hashable) -> str:
+    return str(UUID(int=key)) if isinstance(key, int) else str(key)
+
+
+# --------------------------------------------------------------------------- the run that the calling code is in
+
+
+def surrounding_run() -> Hashable | None:
+    """Return the key of the run that the calling code is in, according to LangChain's own context variable."""
+    config = var_child_runnable_config.get()
+    return None if config is None else key_of(getattr(config.get("callbacks"), "parent_run_id", None))
+
+
+class _Slot:
+    """Holds the key of the retriever that was started last in a context.
+
+    Async managers call callbacks in tasks of their own, where setting a context variable has no effect on the caller.
+    But the caller's context and its copies share this object.
+    """
+
+    __slots__ = ("retriever",)
+
+    def __init__(self, retriever: Hashable | None) -> None:
+        self.retriever = retriever
+
+
+_slot: ContextVar[_Slot | None] = ContextVar("rageval_hooks_langchain_retriever", default=None)
+
+
+class _SlotHook:
+    """Takes the place of a context variable: langchain-core calls ``get`` whenever it configures a callback manager."""
+
+    def get(self) -> None:
+        """Give the context a slot of its own: concurrent tasks do not see each other's retrievers. Adds no handler."""
+        previous = _slot.get()
+        _slot.set(_Slot(None if previous is None else previous.retriever))
+
+
+@cache
+def give_slots() -> None:
+    """Give every context in which LangChain configures callbacks a slot. Our handlers need it, however attached."""
+    register_configure_hook(cast("ContextVar[Any]", _SlotHook()), inheritable=False)
+
+
+def enter_retriever(key: Hashable | None) -> None:
+    """Note that a retriever has started in this context. LangChain's own context variable does not contain it."""
+    slot = _slot.get()
+    if slot is not None:
+        slot.retriever = key
+
+
+def running_retriever() -> Run | None:
+    """Return the innermost retriever of this context that has not ended."""
+    slot = _slot.get()
+    if slot is None or slot.retriever is None:
+        return None
+    latest = _recorder.get(slot.retriever)
+    # The retriever's turn may have ended.
+    if latest is None:
+        return None
+    for run in (latest, *latest.ancestors()):
+        if run.kind == "retriever" and run.ended_at is None and run.framework is FRAMEWORK:
+            return run
+    return None
+
+
+def _ambient_run() -> Hashable | None:
+    retriever = running_retriever()
+    return surrounding_run() if retriever is None else retriever.id
+
+
+def _texts_of(output: Any) -> list[str]:
+    return [document.page_content for document in output or ()]
+
+
+def identity_of_call() -> dict[str, Any] | None:
+    """Return the ids of session and user in the ``configurable`` of the calling code's configuration."""
+    config = var_child_runnable_config.get()
+    configurable = None if config is None else config.get("configurable")
+    if not configurable:
+        return None
+    return {key: configurable[key] for key in IDENTITY_KEYS if key in configurable} or None
+
+
+FRAMEWORK = Framework("langchain", turn_of_conversation, _ambient_run, text_id=_text_id, texts_of=_texts_of)
+_recorder.join(FRAMEWORK)
+
 
 _recorder = shared_recorder()
 
@@ -132,16 +216,10 @@ class TurnHandler(BaseCallbackHandler):
     # LangChain has no switch for these. As plain methods, async managers would run them on a thread pool.
 
     @_callback
-    def on_text(self, text: str, **kwargs: Any) -> None:
-        """Do nothing."""
+    def on_text(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: the runs of tools and agents are recorded."""
 
-    @_callback
-    def on_agent_action(self, action: Any, **kwargs: Any) -> None:
-        """Do nothing: the tool's run is recorded."""
-
-    @_callback
-    def on_agent_finish(self, finish: Any, **kwargs: Any) -> None:
-        """Do nothing: the end of the agent's run is recorded."""
+    on_agent_action = on_agent_finish = on_text
 
     # --------------------------------------------------------------------------- starts
 
@@ -208,9 +286,7 @@ class TurnHandler(BaseCallbackHandler):
         enter_retriever(key_of(run_id))
 
     @_callback
-    def on_chat_model_start(
-        self, serialized: Any, messages: list[list[BaseMessage]], *, run_id: UUID, **event: Any
-    ) -> None:
+    def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **event: Any) -> None:
         """Record that a chat model has started."""
         self._start(run_id, "llm", _name_of(serialized, event), messages, event)
 
@@ -265,13 +341,8 @@ class TurnHandler(BaseCallbackHandler):
     @_callback
     def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
         """Record what a retriever returned."""
-        run = _recorder.get(key_of(run_id))
-        return _end(run_id, None if run is None else copy_documents(documents, run.details), None)
-
-    @_callback
-    def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
-        """Record that a retriever has ended with an exception."""
-        return _end(run_id, None, error)
+        # A copy: an application may cut documents in place before the prompt.
+        return _end(run_id, copied(documents), None)
 
     @_callback
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **event: Any) -> PendingTurn | None:
@@ -292,8 +363,10 @@ class TurnHandler(BaseCallbackHandler):
 
     @_callback
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
-        """Record that a tool has ended with an exception."""
+        """Record that a tool, or a retriever, has ended with an exception."""
         return _end(run_id, None, error)
+
+    on_retriever_error = on_tool_error
 
 
 # --------------------------------------------------------------------------- what events say about a run

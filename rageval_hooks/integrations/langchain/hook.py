@@ -1,22 +1,54 @@
-"""The process-wide hook that ``instrument()`` registers with langchain-core: one handler for every chain."""
+"""What ``instrument()`` attaches to LangChain: one handler for every chain, and the searches of vector stores."""
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Mapping
 from contextvars import ContextVar
 from types import FrameType
-from typing import cast
+from typing import Any, cast
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.integrations.langchain.handler import TurnHandler
+from rageval_hooks.integrations.capture.values import first_string
+from rageval_hooks.integrations.capture.wrapped_methods import VectorStoreSearches
+from rageval_hooks.integrations.langchain.handler import FRAMEWORK, TurnHandler
 from rageval_hooks.integrations.langchain.other_tracers import unwatch, watch
-from rageval_hooks.integrations.langchain.vector_stores import VECTOR_STORES
+from rageval_hooks.integrations.langchain.payloads import copied
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.runtime.suppression import is_suppressed
+
+# Public methods that return documents, for example "search", "asimilarity_search_with_score" or
+# "max_marginal_relevance_search_by_vector"; not "create_search_index".
+_SEARCH_METHOD = re.compile(r"a?(search|similarity_search\w*|max_marginal_relevance_search\w*|hybrid_search\w*)")
+
+_COLLECTION_FIELDS = ("collection_name", "_collection_name", "index_name", "_index_name", "table_name", "_table_name")
+"""Where vector stores keep the name of what they search."""
+
+
+class _VectorStores(VectorStoreSearches):
+    def query(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """Return the text; a search by a vector has none."""
+        return text_or_empty(args[0] if args else kwargs.get("query"))
+
+    def describe(self, store: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return how many passages are asked for, and of which collection."""
+        # A cheap look only: a property of a class may ask the server.
+        details = {"collection": first_string(vars(store), _COLLECTION_FIELDS) or type(store).__name__}
+        return {**details, "top_k": kwargs["k"]} if type(kwargs.get("k")) is int else details
+
+    def read(self, result: Any, details: dict[str, Any]) -> Any:
+        """Return a copy of the documents."""
+        return copied(result)
+
+
+VECTOR_STORES = _VectorStores("langchain_core.vectorstores.base", "VectorStore", _SEARCH_METHOD, FRAMEWORK)
+"""The search methods of all vector store classes."""
 
 
 class _AttachedHandler(TurnHandler):

@@ -16,9 +16,9 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable
 from pydantic import BaseModel
 
-from rageval_hooks.integrations.capture.host_values import finite, first_of, first_string, is_a, or_else
 from rageval_hooks.integrations.capture.passages import SCORE_KEYS, passage_key
-from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.values import finite, first_of, first_string, is_a, or_else
 from rageval_hooks.runtime.jsonable import json_text
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
 from rageval_hooks.turn import Passage
@@ -252,19 +252,6 @@ _COPY_DEPTH = 10
 """Values within values that are copied: a state, its list of messages, a message's blocks."""
 
 
-def copy_documents(documents: Any, details: dict[str, Any]) -> Any:
-    """Copy what a retriever found: an application may cut documents in place before the prompt.
-
-    Args:
-        documents: the retriever's output.
-        details: details of its run. The originals are kept there, so that other steps share the copies.
-    """
-    copied = _copy(documents, {}, _COPY_DEPTH)
-    if type(documents) is list:
-        details["originals"] = list(documents)
-    return copied
-
-
 def copy_values(runs: Sequence[Run]) -> None:
     """Replace the inputs and outputs of a turn's runs by copies, once.
 
@@ -276,23 +263,12 @@ def copy_values(runs: Sequence[Run]) -> None:
     runs[0].details["copied"] = True
     seen: dict[int, tuple[Any, Any]] = {}
     for run in runs:
-        if originals := run.details.pop("originals", None):
-            pairs = zip(originals, run.output, strict=True)
-            seen.update((id(original), (original, copied)) for original, copied in pairs if _is_same(original, copied))
-        run.input = _copy(run.input, seen, _COPY_DEPTH)
+        run.input = copied(run.input, seen)
         if run.kind != "retriever":  # copied at its end
-            run.output = _copy(run.output, seen, _COPY_DEPTH)
+            run.output = copied(run.output, seen)
 
 
-@or_else(False)
-def _is_same(original: Any, copied: Any) -> bool:
-    """Return True if a document has not been changed since it was copied."""
-    if not isinstance(original, Document):
-        return False
-    return original.page_content is copied.page_content and original.metadata == copied.metadata
-
-
-def _copy(value: Any, seen: dict[int, tuple[Any, Any]], depth: int) -> Any:
+def copied(value: Any, seen: dict[int, tuple[Any, Any]] | None = None, depth: int = _COPY_DEPTH) -> Any:
     """Copy containers, messages, documents and other pydantic objects.
 
     Anything else stays the same object, and so does what cannot be copied: it is read as it is by then.
@@ -302,35 +278,30 @@ def _copy(value: Any, seen: dict[int, tuple[Any, Any]], depth: int) -> Any:
         seen: originals and copies so far, by the identity of the original: steps pass the same objects on.
         depth: values within values that are copied.
     """
-    try:
-        return _copied(value, seen, depth)
-    except Exception:
-        return value
-
-
-def _copied(value: Any, seen: dict[int, tuple[Any, Any]], depth: int) -> Any:
     kind: type = type(value)
     if kind in _ATOMS or not depth:
         return value
+    seen = {} if seen is None else seen
     if id(value) in seen:
         return seen[id(value)][1]
-    copied: Any
-    if isinstance(value, Mapping):
-        copied = {key: _copy(item, seen, depth - 1) for key, item in value.items()}
-    elif isinstance(value, (list, tuple)):
-        items = [_copy(item, seen, depth - 1) for item in value]
-        copied = tuple(items) if isinstance(value, tuple) else items
-    elif _is_data(kind):
-        copied = value.model_copy()
-        fields = vars(copied)
-        for name, item in fields.items():
-            fields[name] = _copy(item, seen, depth - 1)
-    elif is_command(value):
-        copied = replace(value, update=_copy(value.update, seen, depth - 1))
-    else:
+    copy: Any = value
+    try:
+        if isinstance(value, Mapping):
+            copy = {key: copied(item, seen, depth - 1) for key, item in value.items()}
+        elif isinstance(value, (list, tuple)):
+            items = [copied(item, seen, depth - 1) for item in value]
+            copy = tuple(items) if isinstance(value, tuple) else items
+        elif _is_data(kind):
+            copy = value.model_copy()
+            fields = vars(copy)
+            for name, item in fields.items():
+                fields[name] = copied(item, seen, depth - 1)
+        elif is_command(value):
+            copy = replace(value, update=copied(value.update, seen, depth - 1))
+    except Exception:
         return value
-    seen[id(value)] = value, copied
-    return copied
+    seen[id(value)] = value, copy
+    return copy
 
 
 @lru_cache(maxsize=1000)

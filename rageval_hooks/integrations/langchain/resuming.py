@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rageval_hooks.integrations.capture.held_turns import HeldTurn, held_turns
-from rageval_hooks.integrations.capture.host_values import first_string, or_else
-from rageval_hooks.integrations.capture.run_facts import of_kind
-from rageval_hooks.integrations.capture.runs import Recording, Run
+from rageval_hooks.integrations.capture.deferred import HeldTurn, held_turns
+from rageval_hooks.integrations.capture.recorder import Recording, Run
+from rageval_hooks.integrations.capture.turns import of_kind
+from rageval_hooks.integrations.capture.values import first_string, or_else
+from rageval_hooks.integrations.langchain.passages import thread_of
 from rageval_hooks.integrations.langchain.payloads import copy_values, fields_by_name
-from rageval_hooks.integrations.langchain.turn_building import is_control_flow, is_waiting, thread_of
+from rageval_hooks.integrations.langchain.turn_building import is_control_flow, is_waiting
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 

@@ -1,12 +1,13 @@
 """The two handlers on LlamaIndex's dispatcher: they pass each span and event to the recorder.
 
-A span that starts becomes a :class:`~rageval_hooks.integrations.capture.runs.Run`. Events add what spans do not
+A span that starts becomes a :class:`~rageval_hooks.integrations.capture.recorder.Run`. Events add what spans do not
 carry. When the root ends (``streams``), ``turn_from_events`` builds the turn from the runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import re
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,12 +19,11 @@ from llama_index_instrumentation.span import BaseSpan
 from llama_index_instrumentation.span_handlers import BaseSpanHandler
 
 from rageval_hooks.integrations.capture.deferred import hand_over
-from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.text_results import is_search_tool
-from rageval_hooks.integrations.llama_index.messages import arguments_of
-from rageval_hooks.integrations.llama_index.nodes import snapshot
+from rageval_hooks.integrations.capture.passages import is_search_tool
+from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
+from rageval_hooks.integrations.capture.wrapped_methods import VectorStoreSearches
 from rageval_hooks.integrations.llama_index.other_tracers import context_of_root, note_other_span
+from rageval_hooks.integrations.llama_index.passages import nodes_in, snapshot
 from rageval_hooks.integrations.llama_index.streams import (
     Follower,
     end,
@@ -37,12 +37,12 @@ from rageval_hooks.integrations.llama_index.streams import (
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 from rageval_hooks.integrations.llama_index.values import (
     Streamed,
+    arguments_of,
     is_generator,
     kind_of,
     name_of,
     streamed_in,
 )
-from rageval_hooks.integrations.llama_index.vector_stores import VECTOR_STORES
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.runtime.suppression import is_suppressed
@@ -256,6 +256,26 @@ def _follow(run: Run, response: Any) -> None:
 # --------------------------------------------------------------------------- attaching
 
 
+class _VectorStores(VectorStoreSearches):
+    def query(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, str]:
+        """Return the text; a query by a vector has none."""
+        return {"query_str": getattr(args[0] if args else kwargs.get("query"), "query_str", None) or ""}
+
+    def describe(self, store: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the store, whose collection is read when the turn is built."""
+        return {"instance": store}
+
+    def read(self, result: Any, details: dict[str, Any]) -> Any:
+        """Note the nodes. A store that keeps no texts, such as SimpleVectorStore, finds ids only."""
+        details["nodes_after"] = nodes_in(result)
+        return result if details["nodes_after"] else None
+
+
+VECTOR_STORES = _VectorStores(
+    "llama_index.core.vector_stores.types", "BasePydanticVectorStore", re.compile("a?query"), FRAMEWORK
+)
+"""The methods ``query`` and ``aquery`` of all vector store classes."""
+
 _span_handler = _SpanHandler()
 _event_handler = _EventHandler()
 
@@ -301,7 +321,13 @@ def _keep_model_open(run: Run, stream: Any) -> None:
 def _model_starts(run: Run, event: Any) -> None:
     if run.kind == "llm":
         return  # another method inside the model's own span: the same call
-    call = run if run.kind == "model" else _start_inner(run, event, "llm", None)
+    call: Run | None = run
+    recording = _recorder.recording(run.id)
+    if run.kind != "model" and recording is not None:
+        # A model without a span of its own, inside the span that the event names.
+        call = _recorder.start(recording.owner, event.id_, run.id, "llm", "llm", None, FRAMEWORK)
+        if call is not None:
+            run.details["call"] = call.id
     if call is None:
         return
     call.kind = "llm"
@@ -311,7 +337,7 @@ def _model_starts(run: Run, event: Any) -> None:
 
 
 def _model_streams(run: Run, event: Any) -> None:
-    key = _inner_id(run, "llm")
+    key = run.details.get("call", run.id)
     call = _recorder.get(key)
     if call is not None and call.ended_at is None:
         call.output = event.response  # the last one stays if the stream breaks off
@@ -319,11 +345,11 @@ def _model_streams(run: Run, event: Any) -> None:
 
 
 def _model_ends(run: Run, event: Any) -> None:
-    _end_model(_forget_inner(run, "llm"), event.response, None)
+    _end_model(run.details.pop("call", run.id), event.response, None)
 
 
 def _model_fails(run: Run, event: Any) -> None:
-    _break_off(_forget_inner(run, "llm"), event.exception)
+    _break_off(run.details.pop("call", run.id), event.exception)
 
 
 def _break_off(run_id: Hashable, error: BaseException) -> None:
@@ -341,53 +367,8 @@ def _end_model(run_id: Hashable, response: Any, error: BaseException | None) -> 
         finish_stream(call, ("llm", call.id), error)
 
 
-# --------------------------------------------------------------------------- rerankers and workflows
-
-
-def _reranking_starts(run: Run, event: Any) -> None:
-    if run.kind == "reranker":
-        return  # its span has all of this
-    inner = _start_inner(run, event, "reranker", {"query": event.query})
-    if inner is not None:
-        inner.name = event.model_name or inner.name
-        inner.details["nodes_before"] = snapshot(event.nodes)
-
-
-def _reranking_ends(run: Run, event: Any) -> None:
-    inner = _recorder.get(_forget_inner(run, "reranker"))
-    if inner is not None and inner is not run:
-        inner.details["nodes_after"] = snapshot(event.nodes)
-        end(inner.id, None)
-
-
 def _workflow_is_cancelled(run: Run, _event: Any) -> None:
     run.details["cancelled"] = True
-
-
-# --------------------------------------------------------------------------- operations without a span
-
-
-def _start_inner(run: Run, event: Any, kind: str, input: Any) -> Run | None:
-    """Start a run for an operation that has events but no span, inside of the span that the event names."""
-    recording = _recorder.recording(run.id)
-    if recording is None:
-        return None
-    inner = _recorder.start(recording.owner, event.id_, run.id, kind, kind, input, FRAMEWORK)
-    if inner is not None:
-        run.details[f"inner {kind}"] = inner.id
-    return inner
-
-
-def _inner_id(run: Run, kind: str) -> Hashable:
-    """Return the id of the run that an event is about: the operation inside of its span, else the span's own."""
-    inner: Hashable = run.details.get(f"inner {kind}")
-    return run.id if inner is None else inner
-
-
-def _forget_inner(run: Run, kind: str) -> Hashable:
-    inner_id = _inner_id(run, kind)
-    run.details.pop(f"inner {kind}", None)
-    return inner_id
 
 
 _RECORDERS: dict[str, Callable[[Run, Any], None]] = {
@@ -398,8 +379,6 @@ _RECORDERS: dict[str, Callable[[Run, Any], None]] = {
     "LLMChatEndEvent": _model_ends,
     "LLMCompletionEndEvent": _model_ends,
     "ExceptionEvent": _model_fails,
-    "ReRankStartEvent": _reranking_starts,
-    "ReRankEndEvent": _reranking_ends,
     "SpanCancelledEvent": _workflow_is_cancelled,
 }
 """Name of the event's class → what records it on the run of the event's span."""

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
-from rageval_hooks.integrations.capture.authorship import last_without_tools, prompt_text, writer_of
-from rageval_hooks.integrations.capture.fields import public_parameters
-from rageval_hooks.integrations.capture.host_values import first_string, or_else
-from rageval_hooks.integrations.capture.run_facts import end_of, is_inside, of_kind, outside, seconds_to_first_token
-from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.llama_index.messages import arguments_of, as_json, messages_of, tool_call, tool_calls_of
-from rageval_hooks.integrations.llama_index.values import answer_of, method_of, provider_of
+from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.turns import (
+    end_of,
+    is_inside,
+    last_without_tools,
+    of_kind,
+    outside,
+    prompt_text,
+    seconds_to_first_token,
+    writer_of,
+)
+from rageval_hooks.integrations.capture.values import first_string, or_else, public_parameters
+from rageval_hooks.integrations.llama_index.values import (
+    answer_of,
+    arguments_of,
+    as_json,
+    messages_of,
+    method_of,
+    provider_of,
+    tool_call,
+    tool_calls_of,
+)
+from rageval_hooks.turn import PromptTemplate
 from rageval_hooks.runtime.jsonable import string_of
-from rageval_hooks.runtime.narrowing import entry_or_attribute, first_text, is_integer, items_or_empty
-from rageval_hooks.turn import PromptTemplate, Usage
+from rageval_hooks.runtime.narrowing import (
+    entry_or_attribute,
+    first_text,
+    is_integer,
+    items_or_empty,
+    mapping_or_empty,
+    text_or_none,
+)
+from rageval_hooks.turn import Usage
 
 # --------------------------------------------------------------------------- which calls count
 
@@ -97,15 +120,28 @@ def generated_text(call: Run) -> str:
     if call.tokens:
         return "".join(call.tokens)
     tool_calls = tool_calls_of(call.output)
-    return as_json(tool_calls) if tool_calls else _refusal_of(call.output)
+    if tool_calls:
+        return as_json(tool_calls)
+    # OpenAI has a separate field for the words in which a model refused.
+    choice = next(iter(items_or_empty(_of_provider(call.output, "choices"))), None)
+    places = (entry_or_attribute(choice, "message"), getattr(call.output, "additional_kwargs", None))
+    return first_text(entry_or_attribute(place, "refusal") for place in places) or ""
+
+
+@or_else(None)
+def _of_provider(response: Any, *names: str) -> Any:
+    """Return the first field that the provider's own response has, an object or a mapping; None without one."""
+    raw = getattr(response, "raw", None)
+    found = (entry_or_attribute(raw, name) for name in names)
+    return next((value for value in found if value), None)
 
 
 def model_of(call: Run) -> str | None:
     """Return the name of the model that was called: as the provider reported it, else as it was requested."""
-    return _reported_model(call.output) or _requested_model(call)
+    reported = text_or_none(_of_provider(call.output, *_MODEL_KEYS))
+    return _requested_model(call) if reported in (None, "unknown") else reported
 
 
-@or_else(None)
 def _requested_model(call: Run) -> str | None:
     # The event of a call's start describes the model: {"model_name": "gpt-4.1", "num_output": 256}. Models without a
     # name are called "unknown" there.
@@ -115,33 +151,6 @@ def _requested_model(call: Run) -> str | None:
 
 _MODEL_KEYS = ("model", "model_version", "modelId")
 _RESPONSE_ID_KEYS = ("id", "response_id", "responseId")
-
-
-@or_else(None)
-def _reported_model(response: Any) -> str | None:
-    """Return the model's name as the provider reported it in ``raw``, an object or a mapping."""
-    name = _reported(response, _MODEL_KEYS)
-    return None if name == "unknown" else name
-
-
-@or_else("")
-def _refusal_of(response: Any) -> str:
-    """Return the words in which a model refused, for which OpenAI has a separate field; empty if it did not."""
-    choice = next(iter(items_or_empty(entry_or_attribute(getattr(response, "raw", None), "choices"))), None)
-    places = (entry_or_attribute(choice, "message"), getattr(response, "additional_kwargs", None))
-    return first_text(entry_or_attribute(place, "refusal") for place in places) or ""
-
-
-@or_else(None)
-def _response_id_of(response: Any) -> str | None:
-    """Return the provider's id of a completion, for example ``chatcmpl-…``."""
-    return _reported(response, _RESPONSE_ID_KEYS)
-
-
-def _reported(response: Any, keys: tuple[str, ...]) -> str | None:
-    """Return the first text under some keys of the provider's own response, an object or a mapping."""
-    raw = getattr(response, "raw", None)
-    return first_text(entry_or_attribute(raw, key) for key in keys)
 
 
 # --------------------------------------------------------------------------- the step of a call
@@ -154,18 +163,24 @@ def call_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
         call: the run of the model.
         runs: the runs of the turn.
     """
-    options = call.details.get("options")
+    options = mapping_or_empty(call.details.get("options"))
+    # The model, as the event of the call's start describes it: {"model": "gpt-4.1", "temperature": 0.1}. The options
+    # are the further arguments of the call: {"tool_choice": "auto"}.
+    described = mapping_or_empty(call.details.get("model"))
+    atoms = {name: value for name, value in described.items() if isinstance(value, _ATOMS)}
     return {
         "messages": messages_of(call.input),
         "template": _template_of(call),
-        "tools": _tools_in(options),
-        "parameters": _parameters_of(call.details.get("model"), options),
+        # Each as JSON: {"type": "function", "function": {"name": "search"}}.
+        "tools": tuple(map(as_json, items_or_empty(options.get("tools")))),
+        "parameters": public_parameters({**atoms, **options}, without=_NO_PARAMETERS),
         "tool_calls": tuple(map(tool_call, tool_calls_of(call.output))),
         "finish_reason": _finish_reason_of(call.output),
         "output": generated_text(call),
         "model": model_of(call),
         "request_model": _requested_model(call),
-        "response_id": _response_id_of(call.output),
+        # For example "chatcmpl-…".
+        "response_id": text_or_none(_of_provider(call.output, *_RESPONSE_ID_KEYS)),
         "provider": provider_of(call.details.get("instance")),
         "usage": _tokens_used(call, runs),
         "time_to_first_token": seconds_to_first_token(call, call.started_at),
@@ -177,8 +192,7 @@ def _template_of(call: Run) -> PromptTemplate | None:
     for ancestor in call.ancestors():
         if ancestor.kind != "model":
             return None
-        found = _template_in(ancestor.input, ancestor.details.get("instance"))
-        if found is not None:
+        if found := _template_in(ancestor.input, ancestor.details.get("instance")):
             return found
     return None
 
@@ -187,24 +201,6 @@ def _template_of(call: Run) -> PromptTemplate | None:
 _NO_PARAMETERS = frozenset({"system_prompt", "query_wrapper_prompt", "class_name", "tools", "messages"})
 _FINISH_KEYS = ("finish_reason", "stop_reason", "done_reason")
 _ATOMS = (str, bool, int, float)
-
-
-@or_else({})
-def _parameters_of(description: Mapping[str, Any] | None, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the parameters of a model call.
-
-    Args:
-        description: the model, as the event of the call's start describes it: {"model": "gpt-4.1", "temperature": 0.1}.
-        options: the further arguments of the call: {"tool_choice": "auto"}.
-    """
-    atoms = {name: value for name, value in (description or {}).items() if isinstance(value, _ATOMS)}
-    return public_parameters({**atoms, **(options or {})}, without=_NO_PARAMETERS)
-
-
-@or_else(())
-def _tools_in(options: Mapping[str, Any] | None) -> Sequence[str]:
-    """Return the tools that a model could call, each as JSON: {"type": "function", "function": {"name": "search"}}."""
-    return tuple(as_json(tool) for tool in (options or {}).get("tools") or ())
 
 
 @or_else(None)
@@ -228,12 +224,9 @@ def _template_in(bound: Any, model: Any) -> PromptTemplate | None:
 def _finish_reason_of(response: Any) -> str | None:
     """Return why a model stopped, from the provider's own response: {"choices": [{"finish_reason": "stop"}]}."""
     raw = getattr(response, "raw", None)
-    choices = entry_or_attribute(raw, "choices")
-    holders = [raw, choices[0]] if choices else [raw]
-    for holder in holders:
-        if found := first_string({key: entry_or_attribute(holder, key) for key in _FINISH_KEYS}, _FINISH_KEYS):
-            return found
-    return None
+    holders = [raw, *items_or_empty(entry_or_attribute(raw, "choices"))[:1]]
+    found = (entry_or_attribute(holder, key) for holder in holders for key in _FINISH_KEYS)
+    return next((str(reason) for reason in found if reason), None)
 
 
 # --------------------------------------------------------------------------- token counts
@@ -256,32 +249,25 @@ def _usage_of(response: Any) -> Usage | None:
     They are in ``raw`` (an object or a mapping), under ``usage`` or ``usage_metadata`` or at the top. Some model
     classes put them into ``additional_kwargs``.
     """
-    for container in (getattr(response, "raw", None), getattr(response, "additional_kwargs", None)):
-        # {"usage": {"prompt_tokens": 12, "completion_tokens": 3}}, or without the level between.
-        places = [entry_or_attribute(container, name) for name in _PLACES]
-        for place in (*places, container):
-            usage = _counted(place)
-            if usage is not None:
-                return usage
+    containers = (getattr(response, "raw", None), getattr(response, "additional_kwargs", None))
+    # {"usage": {"prompt_tokens": 12, "completion_tokens": 3}}, or without the level between.
+    places = [place for one in containers for place in (*(entry_or_attribute(one, name) for name in _PLACES), one)]
+    for place in places:
+        read, written = _first_count(place, _INPUT), _first_count(place, _OUTPUT)
+        # Some providers report zeros in place of nothing.
+        if read is None or written is None or read + written == 0:
+            continue
+        written += _first_count(place, ("thoughts_token_count",)) or 0  # Gemini counts these separately
+        cached = _first_count(place, _CACHED_EXTRA)
+        if cached is not None:
+            read += cached + (_first_count(place, _WRITTEN_EXTRA) or 0)
+        else:
+            # {"prompt_tokens": 12, "prompt_tokens_details": {"cached_tokens": 8}}
+            details = [entry_or_attribute(place, name) for name in _DETAILS]
+            counts = [_first_count(detail, _CACHED) for detail in (*details, place)]
+            cached = next((count for count in counts if count is not None), None)
+        return Usage(input_tokens=read, output_tokens=written, cache_read_tokens=cached)
     return None
-
-
-@or_else(None)
-def _counted(place: Any) -> Usage | None:
-    read, written = _first_count(place, _INPUT), _first_count(place, _OUTPUT)
-    # Some providers report zeros in place of nothing.
-    if read is None or written is None or read + written == 0:
-        return None
-    written += _first_count(place, ("thoughts_token_count",)) or 0  # Gemini counts these separately
-    cached = _first_count(place, _CACHED_EXTRA)
-    if cached is not None:
-        read += cached + (_first_count(place, _WRITTEN_EXTRA) or 0)
-    else:
-        # {"prompt_tokens": 12, "prompt_tokens_details": {"cached_tokens": 8}}
-        details = [entry_or_attribute(place, name) for name in _DETAILS]
-        counts = [_first_count(detail, _CACHED) for detail in (*details, place)]
-        cached = next((count for count in counts if count is not None), None)
-    return Usage(input_tokens=read, output_tokens=written, cache_read_tokens=cached)
 
 
 def _first_count(place: Any, names: Iterable[str]) -> int | None:

@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, set_span_in_context
 
 from rageval_hooks.integrations.capture import trace_context
-from rageval_hooks.integrations.capture.runs import Recording, Run
+from rageval_hooks.integrations.capture.recorder import Recording, Run
 
 _logger = logging.getLogger(__name__)
 

@@ -1,28 +1,179 @@
-"""The passages of a turn: the nodes that the answer was written from, and those that were retrieved and dropped."""
+"""The passages of a turn: the nodes that the answer was written from, and those that were retrieved and dropped.
+
+Nodes are read by attribute names: the classes are not imported, because importing llama-index-core takes seconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from operator import itemgetter
+from typing import Any
 
-from rageval_hooks.integrations.capture.authorship import carries
 from rageval_hooks.integrations.capture.passages import (
     EarlierPassages,
     mark_dropped,
     mark_seen,
     passage_key,
+    text_results,
     unique_passages,
 )
-from rageval_hooks.integrations.capture.run_facts import of_kind, outside
-from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.text_results import text_results
-from rageval_hooks.integrations.llama_index.messages import arguments_of, messages_of
+from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.turns import carries, of_kind, outside
+from rageval_hooks.integrations.capture.values import attribute_text, finite, first_string, or_else
 from rageval_hooks.integrations.llama_index.model_calls import generated_text, prompts_of_answer
-from rageval_hooks.integrations.llama_index.nodes import Made, Snapshot, node_ids, nodes_in, passages_of
-from rageval_hooks.integrations.llama_index.values import answer_of
+from rageval_hooks.integrations.llama_index.values import answer_of, arguments_of, fields_of, messages_of
+from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.turn import Passage
+
+NodeState = tuple[Any, Any, str]
+"""A node with its score and text at one moment: (node, score, text)."""
+
+Snapshot = tuple[NodeState, ...]
+"""Nodes at one moment. Rerankers and postprocessors change nodes in place."""
+
+_DEPTH = 5
+"""Values within values that are searched: a workflow's event, its field, a response, its list."""
+
+_MOST_VALUES = 2_000
+"""Values that one search looks into."""
+
+_NOTHING_INSIDE = (str, bytes, int, float, type(None))
+"""Classes of values that hold no nodes. Most values of an event are of these, so they are told apart first."""
+
+_DATA_CLASSES = frozenset({"Event", "DictLikeModel", "ToolOutput", "ToolCallResult"})
+"""Classes of LlamaIndex whose fields are data."""
+
+
+def snapshot(nodes: Any) -> Snapshot:
+    """Return the current state of nodes; other values in the list are skipped. Formats nothing."""
+    if not isinstance(nodes, (list, tuple)):
+        return ()
+    # [NodeWithScore(node=TextNode(text="…"), score=0.83), …]
+    return tuple(_state(item) for item in nodes if getattr(item, "node", None) is not None)
+
+
+def _state(scored: Any) -> NodeState:
+    return scored.node, getattr(scored, "score", None), _text_of(scored.node)
+
+
+def _text_of(node: Any) -> str:
+    text = attribute_text(node, "text")
+    if text is not None:
+        return text
+    # A Node with several resources has no attribute for its text.
+    return text_or_empty(node.get_content()) if hasattr(node, "get_content") else ""
+
+
+def node_ids(nodes: Iterable[NodeState]) -> frozenset[str]:
+    """Return the ids of nodes."""
+    return frozenset(str(getattr(node, "node_id", id(node))) for node, _, _ in nodes)
+
+
+def passages_of(nodes: Iterable[NodeState]) -> list[Passage]:
+    """Return nodes as passages, with ids, metadata and scores."""
+    found = []
+    for node, score, text in nodes:
+        node_id = first_string({"id": getattr(node, "node_id", None)}, ("id",))
+        metadata = getattr(node, "metadata", None) or {}
+        found.append(Passage(text=text, id=node_id, score=finite(score), metadata=metadata))
+    return found
+
+
+# --------------------------------------------------------------------------- nodes inside of other values
+
+
+@or_else(())
+def nodes_in(value: Any) -> Snapshot:
+    """Return the nodes inside of a value: in lists, mappings, events, responses, and results of vector stores."""
+    left = _MOST_VALUES  # an application may pass anything through its steps
+
+    def search(value: Any, depth: int) -> Iterator[NodeState]:
+        nonlocal left
+        left -= 1
+        if left < 0 or depth > _DEPTH or isinstance(value, _NOTHING_INSIDE):
+            return
+        if _is_node(value):
+            yield value, None, _text_of(value)
+        elif _is_node(getattr(value, "node", None)):
+            yield _state(value)
+        elif hasattr(value, "similarities") and isinstance(getattr(value, "nodes", None), (list, tuple)):
+            # VectorStoreQueryResult(nodes=[node, …], similarities=[0.83, …]), with fewer similarities in some stores.
+            for node, score in zip(value.nodes, chain(value.similarities or (), repeat(None)), strict=False):
+                yield node, score, _text_of(node)
+        else:
+            for part in _parts_of(value):
+                yield from search(part, depth + 1)
+
+    return tuple(search(value, 0))
+
+
+def _is_node(value: Any) -> bool:
+    # A class has the attributes of its instances.
+    if isinstance(value, type) or attribute_text(value, "node_id") is None:
+        return False
+    return hasattr(value, "get_content")
+
+
+def _parts_of(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return value
+    if hasattr(value, "source_nodes"):
+        return ()  # a response of an engine, whose retrievers are known
+    # Only data is searched, that is dataclasses, events of workflows and outputs of tools: components (engines, models,
+    # contexts) hold whole indexes.
+    names = {base.__name__ for base in type(value).__mro__}
+    is_data = hasattr(value, "__dataclass_fields__") or not names.isdisjoint(_DATA_CLASSES)
+    return fields_of(value).values() if is_data else ()
+
+
+# --------------------------------------------------------------------------- what a retriever asks its store for
+
+
+_TOP_K = ("_similarity_top_k", "similarity_top_k", "top_n", "_top_k")
+_STORES = ("_vector_store", "vector_store", "_store")
+_COLLECTIONS = ("collection_name", "index_name", "table_name", "_collection_name", "_index_name", "_table_name")
+
+
+@or_else(None)
+def top_k_of(retriever: Any) -> int | None:
+    """Return how many passages a retriever or reranker is to return; None if it has no such field."""
+    for fields in _all_fields(retriever):
+        for name in _TOP_K:
+            # Not isinstance: a boolean is an int too.
+            if type(fields.get(name)) is int:
+                found: int = fields[name]
+                return found
+    return None
+
+
+@or_else(None)
+def collection_of(retriever: Any) -> str | None:
+    """Return the collection that a retriever searches, else the class of its store; None without a store."""
+    for fields in _all_fields(retriever):
+        for name in _STORES:
+            store = fields.get(name)
+            # The class at least tells a Chroma from a test's store in memory.
+            if store is not None:
+                return _collection_name(store) or type(store).__name__
+    return None
+
+
+def _collection_name(store: Any) -> str | None:
+    return next((name for fields in _all_fields(store) if (name := first_string(fields, _COLLECTIONS))), None)
+
+
+def _all_fields(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the fields of an object, then its private ones: a pydantic object keeps these elsewhere.
+
+    Only fields: a property may ask the store's server.
+    """
+    yield getattr(value, "__dict__", None) or {}
+    yield getattr(value, "__pydantic_private__", None) or {}
+
 
 Marks = dict[tuple[str | None, str], Passage]
 """Passages by id and text, marked with how much of each was in the prompt."""
@@ -38,18 +189,13 @@ def retrievals_of(runs: Iterable[Run]) -> list[Run]:
     return outside(of_kind(runs, *_FINDERS), *_FINDERS)
 
 
-def passages_found(run: Run, made: Made | None = None) -> list[Passage]:
-    """Return what a retriever or a reranker returned.
-
-    Args:
-        run: its run.
-        made: the passages that were made of nodes already.
-    """
-    return passages_of(nodes_after(run) or (), made)
+def passages_found(run: Run) -> list[Passage]:
+    """Return what a retriever or a reranker returned."""
+    return passages_of(run.details.get("nodes_after") or ())
 
 
 def passages_in_turn(
-    runs: Sequence[Run], calls: Sequence[Run], answering: Run | None, made: Made
+    runs: Sequence[Run], calls: Sequence[Run], answering: Run | None
 ) -> tuple[tuple[Passage, ...], Marks]:
     """Return the passages of a turn, those of the answer's prompt first, and the marks of all that was retrieved.
 
@@ -57,30 +203,26 @@ def passages_in_turn(
         runs: the runs by start time.
         calls: the model calls outside of retrievers.
         answering: the call that wrote the answer.
-        made: the passages that were made of nodes already.
     """
     context_nodes, rebuilt_ids = _context_of(runs)
-    context = passages_of(context_nodes, made)
+    context = passages_of(context_nodes)
     retrievals = retrievals_of(runs)
     # An application's steps, tools and functions may call a vector store themselves, search the web, or receive
     # documents from their caller. LlamaIndex's engines pass nodes with model output around, for example the answers
     # to sub-questions, so what is inside of them does not count.
     steps = outside(of_kind(runs, *_STEPS), "query", "chat")
     values = chain.from_iterable((arguments_of(run.input), run.output) for run in steps)
-    passed = passages_of(chain.from_iterable(map(nodes_in, values)), made)
+    passed = passages_of(chain.from_iterable(map(nodes_in, values)))
     candidates = unique_passages(
-        [*context, *(passage for run in retrievals for passage in passages_found(run, made)), *passed]
+        [*context, *(passage for run in retrievals for passage in passages_found(run)), *passed]
     )
     prompt = prompts_of_answer(runs, calls, answering)
     marks = {passage_key(passage): passage for passage in mark_seen(candidates, prompt)}
     passages = [with_mark(passage, marks) for passage in unique_passages(context)]
 
     # What the outermost retrievers found, with the scores that they gave, and what did not reach the prompt.
-    repeated = repetitions(runs)
-    for run in retrievals:
-        if run.kind != "retriever" or id(run) in repeated:
-            continue
-        for found in passages_found(run, made):
+    for run in of_kind(retrievals, "retriever"):
+        for found in passages_found(run):
             marked = with_mark(found, marks)
             # A node that was cut into citations is in the prompt as these.
             is_rebuilt = found.id in rebuilt_ids and bool(marked.prompt_share)
@@ -140,17 +282,6 @@ def with_mark(passage: Passage, marks: Marks) -> Passage:
 # --------------------------------------------------------------------------- stages: retriever, reranker, synthesizer
 
 
-def nodes_before(run: Run) -> Snapshot:
-    """Return the nodes that a reranker or a synthesizer was given."""
-    return run.details.get("nodes_before") or ()
-
-
-def nodes_after(run: Run) -> Snapshot | None:
-    """Return the nodes that a retriever or a reranker returned; None if it failed."""
-    nodes: Snapshot | None = run.details.get("nodes_after")
-    return nodes
-
-
 @dataclass(frozen=True, eq=False)
 class _Stage:
     """Nodes on their way from the retriever to the prompt.
@@ -183,22 +314,14 @@ def _context_of(runs: Sequence[Run]) -> tuple[Snapshot, frozenset[str]]:
     stages: list[_Stage] = []
     given: list[_Stage] = []
     retrieved_ids: set[str] = set()
-    repeated_ids: set[str] = set()
     rebuilt_ids: set[str] = set()
-    repeated = repetitions(runs)
     for run in _in_order(runs):
-        if id(run) in repeated:
-            repeated_ids |= node_ids(nodes_after(run) or ())
-            continue
         is_synthesizer = run.kind == "synthesizer"
-        stage = _Stage(nodes_before(run) if is_synthesizer else nodes_after(run) or (), run.parent, is_synthesizer)
-        # The evaluator's own query engine has a synthesizer too.
-        if is_synthesizer and stage.ids <= repeated_ids:
-            continue
-        unused = [known for known in stages if not known.used]
         # A reranker and a synthesizer were given nodes of earlier stages, a retriever none.
-        given_ids = node_ids(nodes_before(run))
-        replaced = [known for known in unused if known.ids & given_ids]
+        before: Snapshot = run.details.get("nodes_before") or ()
+        stage = _Stage(before if is_synthesizer else run.details.get("nodes_after") or (), run.parent, is_synthesizer)
+        unused = [known for known in stages if not known.used]
+        replaced = [known for known in unused if known.ids & node_ids(before)]
         if is_synthesizer and not replaced and not stage.ids & retrieved_ids:
             # No retriever found these ids. A citation engine makes such nodes from what its retriever found: the node
             # "d1" becomes "Source 1: …" and "Source 2: …" with new ids.
@@ -210,38 +333,22 @@ def _context_of(runs: Sequence[Run]) -> tuple[Snapshot, frozenset[str]]:
         stages = [*(known for known in stages if known not in replaced), stage]
         if not is_synthesizer:
             retrieved_ids |= stage.ids
-    nodes = chain.from_iterable(stage.nodes for stage in stages or given)
+    nodes: list[NodeState] = []
+    for stage in stages or given:
+        # An evaluator that a query engine asks whether to retry makes an index of the answer's passages, and queries
+        # that: it finds the same texts under new ids.
+        known_texts = {text for _, _, text in nodes}
+        nodes += [node for node in stage.nodes if node[2] not in known_texts]
     return tuple(nodes), frozenset(rebuilt_ids)
-
-
-def repetitions(runs: Sequence[Run]) -> set[int]:
-    """Return the identities of retrievals that found the texts of earlier ones under new ids.
-
-    An evaluator works this way when a query engine asks it whether to retry: it makes an index of the answer's
-    passages and queries that with another prompt.
-    """
-    texts: set[str] = set()
-    ids: set[str] = set()
-    found = set()
-    for run in of_kind(_in_order(runs), "retriever"):
-        nodes = nodes_after(run) or ()
-        new_texts = {text for _, _, text in nodes}
-        new_ids = node_ids(nodes)
-        if nodes and new_texts <= texts and ids.isdisjoint(new_ids):
-            found.add(id(run))
-        else:
-            texts |= new_texts
-            ids |= new_ids
-    return found
 
 
 def _in_order(runs: Sequence[Run]) -> list[Run]:
     """Return retrievers, rerankers and synthesizers in the order in which they took or returned nodes."""
     timed = []
     for run in outside(runs, *_FINDERS):
-        if run.kind == "synthesizer" and nodes_before(run):
+        if run.kind == "synthesizer" and run.details.get("nodes_before"):
             timed.append((run.started_at, run))  # it uses its nodes at its start
-        elif run.kind in _FINDERS and nodes_after(run) is not None:
+        elif run.kind in _FINDERS and run.details.get("nodes_after") is not None:
             timed.append((run.ended_at or run.started_at, run))
     return [run for _, run in sorted(timed, key=itemgetter(0))]
 
@@ -271,7 +378,7 @@ class EarlierTools(EarlierPassages):
             answering: the call that wrote the answer.
             runs: the runs of the turn. Its own tools are not earlier ones.
         """
-        if answering is None or not self:
+        if answering is None:
             return []
         own = {answer_of(tool.output) for tool in of_kind(runs, "tool")}
         found: list[Passage] = []

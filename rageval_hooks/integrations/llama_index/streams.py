@@ -16,10 +16,9 @@ from llama_index_instrumentation.span import active_span_id
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.deferred import hand_over, in_event_loop
-from rageval_hooks.integrations.capture.merging import turn_of
-from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.integrations.capture.runs import Recording, Run
+from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import look_for_other_span
+from rageval_hooks.integrations.capture.turns import turn_of
 from rageval_hooks.integrations.llama_index.other_tracers import find_span
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator, streamed_in

@@ -7,13 +7,11 @@ from typing import Any
 
 from llama_index_instrumentation.span import active_span_id
 
-from rageval_hooks.integrations.capture.host_values import first_string
 from rageval_hooks.integrations.capture.passages import unique_passages
-from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.integrations.capture.run_facts import (
+from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
+from rageval_hooks.integrations.capture.turns import (
     CANCELS,
-    application_fields,
-    busy_times,
+    build_turn,
     end_of,
     of_kind,
     outcome_of_error,
@@ -22,12 +20,7 @@ from rageval_hooks.integrations.capture.run_facts import (
     seconds_to_first_token,
     step_frame,
 )
-from rageval_hooks.integrations.capture.runs import Framework, Run
-from rageval_hooks.integrations.llama_index.messages import (
-    arguments_of,
-    messages_of,
-    tool_fields,
-)
+from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.integrations.llama_index.model_calls import (
     answering_call,
     call_fields,
@@ -35,23 +28,26 @@ from rageval_hooks.integrations.llama_index.model_calls import (
     generated_text,
     model_of,
 )
-from rageval_hooks.integrations.llama_index.nodes import Made, collection_of, top_k_of
 from rageval_hooks.integrations.llama_index.passages import (
     EarlierTools,
     Marks,
+    collection_of,
     passages_found,
     passages_in_turn,
-    repetitions,
+    top_k_of,
     with_mark,
 )
 from rageval_hooks.integrations.llama_index.values import (
     Streamed,
     answer_of,
+    arguments_of,
     leaves_answer_open,
+    messages_of,
     query_of,
+    tool_fields,
     tool_input,
 )
-from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Timing, Turn, TurnStatus, Usage
+from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn, TurnStatus
 
 _CANCELS = CANCELS | {"WorkflowCancelledByUser"}  # what ``handler.cancel_run()`` raises
 _SESSION_KEYS = ("session_id", "session.id", "thread_id", "conversation_id")
@@ -84,11 +80,10 @@ def turn_from_events(
     answers = outside(calls, "retriever", "reranker")
     returned = _returned_answer(root, runs)
     answering = answering_call(root, answers, returned)
-    made: Made = {}
-    passages, marks = passages_in_turn(runs, answers, answering, made)
+    passages, marks = passages_in_turn(runs, answers, answering)
     if earlier is not None:
         passages = unique_passages((*passages, *earlier.passages_in(answering, runs)))
-    steps = _steps_of(runs, calls, ended_at, marks, every_step, made)
+    steps = _steps_of(runs, calls, ended_at, marks, every_step)
     query = query_of(arguments_of(root.input))
     if not query and calls:
         # A resumed workflow has no question in its arguments: what the user said in the first prompt.
@@ -101,34 +96,25 @@ def turn_from_events(
     status, error = _outcome(root, runs)
     # What the application set with instrument_tags: {"session_id": "42", "llamaindex.workflow_run_id": "…"}.
     tags = {key: value for key, value in root.metadata.items() if not str(key).startswith(_OWN_TAGS)}
-    return Turn(
-        id=root.text_id,
-        name=root.name,
+    return build_turn(
+        root,
+        steps,
+        attributes=attributes,
+        timing={"time_to_first_token": seconds_to_first_token(answering, root.started_at)},
         framework="llama_index",
         query=query,
         passages=passages,
         response=response,
         retrieval_queries=_rewritten_queries(runs, answers, query),
-        usage=Usage.of_steps(steps),
-        timing=Timing(
-            started_at=root.started_at,
-            ended_at=ended_at,
-            **busy_times(steps),
-            time_to_first_token=seconds_to_first_token(answering, root.started_at),
-        ),
         span=span,
-        steps=steps,
         status=status,
         complete=not response or status not in ("cancelled", "error"),
         error=error,
         prompt=() if answering is None else messages_of(answering.input),
         model=None if answering is None else model_of(answering),
-        **application_fields(
-            first_string(tags, _SESSION_KEYS),
-            first_string(tags, _USER_KEYS),
-            tags,
-            attributes,
-        ),
+        session_id=first_string(tags, _SESSION_KEYS),
+        user_id=first_string(tags, _USER_KEYS),
+        metadata=tags,
     )
 
 
@@ -137,14 +123,12 @@ def turn_from_events(
 
 def _rewritten_queries(runs: Sequence[Run], answers: Sequence[Run], query: str) -> tuple[str, ...]:
     """Return the queries of retrievers that differ from the user's question."""
-    repeated = repetitions(runs)
-    written = list(filter(None, map(generated_text, answers)))
+    written = [text.strip() for text in map(generated_text, answers)]
     queries: list[str] = []
     for run in of_kind(runs, "retriever"):
-        text = query_of(arguments_of(run.input))
-        # An evaluator's retriever receives a prompt that quotes the answer.
-        quotes_answer = any(answer in text for answer in written)
-        if id(run) not in repeated or not quotes_answer:
+        text = query_of(arguments_of(run.input)).strip()
+        # The retriever of an evaluator receives a prompt that quotes the answer.
+        if not any(" " in answer and answer in text and answer != text for answer in written):
             queries.append(text)
     return rewritten(queries, query)
 
@@ -210,7 +194,6 @@ def _steps_of(
     ended_at: int,
     marks: Marks,
     every_step: bool,
-    made: Made,
 ) -> tuple[Step, ...]:
     """Build the steps of a turn.
 
@@ -220,7 +203,6 @@ def _steps_of(
         ended_at: when the turn ended.
         marks: passages by id and text, with how much of each was in the prompt.
         every_step: keep every span, not only retrievers, rerankers, model calls and tools.
-        made: the passages that were made of nodes already.
     """
     counted = set(map(id, calls))
     # The root is the turn itself. It is a step too if it is a model call or a search of its own.
@@ -229,10 +211,8 @@ def _steps_of(
     return tuple(
         Step(
             kind=_KINDS.get(run.kind, "chain"),
-            span_id=run.details.get("span_id"),
-            span_tracer=run.details.get("span_tracer"),
             **step_frame(run, ids, ended_at, stopped=type(run.error).__name__ in _NO_ERRORS),
-            **_fields(run, runs, marks, made),
+            **_fields(run, runs, marks),
         )
         for run in kept
     )
@@ -251,7 +231,7 @@ def _is_step(run: Run, counted: Collection[int], every_step: bool) -> bool:
     return True
 
 
-def _fields(run: Run, runs: Sequence[Run], marks: Marks, made: Made) -> dict[str, Any]:
+def _fields(run: Run, runs: Sequence[Run], marks: Marks) -> dict[str, Any]:
     if run.kind == "llm":
         return call_fields(run, runs)
     if run.kind == "tool":
@@ -259,7 +239,7 @@ def _fields(run: Run, runs: Sequence[Run], marks: Marks, made: Made) -> dict[str
         return {"input": tool_input(run.input), "output": answer_of(run.output), **described}
     query = query_of(arguments_of(run.input))
     if run.kind in ("retriever", "reranker"):
-        passages = tuple(with_mark(passage, marks) for passage in passages_found(run, made))
+        passages = tuple(with_mark(passage, marks) for passage in passages_found(run))
         return {
             "input": query,
             "passages": passages,

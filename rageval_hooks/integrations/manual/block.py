@@ -8,31 +8,32 @@ from typing import Any
 from uuid import uuid4
 
 from rageval_hooks.integrations.capture import deferred
-from rageval_hooks.integrations.capture.authorship import ModelCall, contributors, prompt_text, writer_of
-from rageval_hooks.integrations.capture.host_values import last_of
-from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.passages import mark_dropped, mark_seen, unique_passages
-from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.integrations.capture.run_facts import (
-    application_fields,
+from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
+from rageval_hooks.integrations.capture.turns import (
+    ModelCall,
+    build_turn,
     busy_times,
+    contributors,
     is_retrieval,
     of_kind,
     outcome_of_error,
     outside_retrieval,
+    prompt_text,
     rewritten,
+    turn_of,
+    writer_of,
 )
-from rageval_hooks.integrations.capture.runs import Framework, Run
-from rageval_hooks.integrations.manual.open_turn import Given
+from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
-from rageval_hooks.turn import Passage, SpanReference, Step, Timing, Turn, Usage
+from rageval_hooks.turn import Passage, SpanReference, Step, Turn, Usage
 
 _recorder = shared_recorder()
 
 
-def begin(pipeline: Pipeline, given: Given) -> Block | None:
+def begin(pipeline: Pipeline, given: Turn) -> Block | None:
     """Start to record a turn; None if nothing is captured here."""
     if not pipeline.enabled or is_suppressed():
         return None
@@ -51,7 +52,7 @@ class Block:
         given: what the application says about the turn.
     """
 
-    def __init__(self, pipeline: Pipeline, given: Given) -> None:
+    def __init__(self, pipeline: Pipeline, given: Turn) -> None:
         self.id = str(uuid4())
         self.answer: str | None = None
         self.inner_answer: str | None = None
@@ -66,7 +67,7 @@ class Block:
         # Joined only now: with one more framework the recorder looks up more for each run.
         _recorder.join(FRAMEWORK)
         details = {"given": given, "passages": self._passages}
-        run = _recorder.start(pipeline, self.id, None, "block", "turn", given.question, FRAMEWORK, details=details)
+        run = _recorder.start(pipeline, self.id, None, "block", "turn", given.query, FRAMEWORK, details=details)
         if run is not None:
             deferred.prepare()
         # Inside a framework's run, that run is the turn, and what follows belongs to it as if there were no block.
@@ -143,19 +144,21 @@ def _turn_from_block(
         attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
     """
     block = runs[0]
-    given: Given = block.details["given"]
+    given: Turn = block.details["given"]
     status, error = outcome_of_error(block.error)
-    return Turn(
-        id=block.text_id,
-        query=given.question,
+    return build_turn(
+        block,
+        query=given.query,
         passages=unique_passages(tuple(block.details["passages"])),
         response=block.output or "",
         reference=given.reference,
-        timing=Timing(started_at=block.started_at, ended_at=max(block.started_at, block.ended_at or 0)),
         span=span,
         status=status,
         error=error,
-        **application_fields(given.session_id, given.user_id, given.metadata, attributes),
+        session_id=given.session_id,
+        user_id=given.user_id,
+        metadata=given.metadata,
+        attributes=attributes,
     )
 
 
@@ -174,7 +177,21 @@ def _join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
     # The last inner turn with an answer: one that called a model, because a chain that formats text has a response too.
     with_response = [one for one in inner if one.response]
     answered = last_of([one for one in with_response if of_kind(one.steps, "llm")] or with_response)
-    writer = _writer(turn.response, answered, calls)
+    # The model call that wrote the answer; None if no captured call did, for example an HTTP client did.
+    own = [] if answered is None else [call for call in calls if call in answered.steps]
+    if turn.response:
+        writer = writer_of(turn.response, calls, _text_of)
+    else:  # without a call whose text is the answer, the last one is the most likely
+        writer = writer_of("" if answered is None else answered.response, own, _text_of) or last_of(own)
+    prompt = None
+    if writer is not None:
+        texts = [
+            ModelCall(
+                prompt=prompt_text(one.messages), text=_text_of(one), started_at=one.started_at, ended_at=one.ended_at
+            )
+            for one in calls
+        ]
+        prompt = "\n".join(call.prompt for call in contributors(texts[calls.index(writer)], texts))
     # The inner turn whose model wrote the answer of the block.
     source = answered if answered is not None and writer in answered.steps else None
     captured_answer = "" if turn.response or answered is None else answered.response
@@ -193,7 +210,7 @@ def _join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
     return turn.model_copy(
         update={
             "query": turn.query or inner[0].query,
-            "passages": _passages(turn, inner, source, _prompt_of(writer, calls)),
+            "passages": _passages(turn, inner, source, prompt),
             "retrieval_queries": rewritten(searched, turn.query),
             "usage": Usage.of_steps(steps),
             "timing": None if turn.timing is None else turn.timing.model_copy(update=timing),
@@ -215,30 +232,6 @@ def _join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
 
 def _text_of(step: Step) -> str:
     return step.output or ""
-
-
-def _writer(response: str, answered: Turn | None, calls: Sequence[Step]) -> Step | None:
-    """Return the model call that wrote the answer; None if no captured call did, for example an HTTP client did."""
-    if response:
-        return writer_of(response, calls, _text_of)
-    if answered is None:
-        return None
-    own = [call for call in calls if call in answered.steps]
-    # Without a call whose text is the answer, the last one is the most likely.
-    return writer_of(answered.response, own, _text_of) or last_of(own)
-
-
-def _prompt_of(writer: Step | None, steps: Sequence[Step]) -> str | None:
-    """Return the text of the prompts that the answer was written from; None if they are not known."""
-    if writer is None:
-        return None
-    calls = [
-        ModelCall(
-            prompt=prompt_text(step.messages), text=_text_of(step), started_at=step.started_at, ended_at=step.ended_at
-        )
-        for step in steps
-    ]
-    return "\n".join(call.prompt for call in contributors(calls[steps.index(writer)], calls))
 
 
 def _passages(turn: Turn, inner: Sequence[Turn], source: Turn | None, prompt: str | None) -> tuple[Passage, ...]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.capture.passages import PassageLike, passage_of
+from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.runtime.jsonable import string_of
-from rageval_hooks.turn import Passage
+from rageval_hooks.turn import Passage, Turn
 
 if TYPE_CHECKING:
     from rageval_hooks.integrations.manual.block import Block
@@ -25,26 +24,7 @@ _logger = logging.getLogger(__name__)
 _PASSAGE_FORMS = "a text, a mapping with 'text', a Passage, a document of LangChain or a node of LlamaIndex"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Given:
-    """The application's description of a turn when it starts.
-
-    Attributes:
-        question: the user's question.
-        session_id: the conversation that the turn belongs to.
-        user_id: the user.
-        metadata: anything else.
-        reference: a known good answer.
-    """
-
-    question: str
-    session_id: str | None = None
-    user_id: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    reference: str | None = None
-
-
-_attached: tuple[Pipeline, Callable[[Pipeline, Given], Block | None]] | None = None
+_attached: tuple[Pipeline, Callable[[Pipeline, Turn], Block | None]] | None = None
 """The pipeline that receives the turns, and the function that starts to record one; None without ``instrument()``."""
 
 
@@ -58,7 +38,7 @@ class OpenTurn:
         given: what the application says about the turn.
     """
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: Turn) -> None:
         self._given = given
         self._block: Block | None = None
 
@@ -161,15 +141,14 @@ def start_turn(
         raise TypeError(f"start_turn(reference=…) must be a text, not {_kind(reference)}")
     if metadata is not None and not isinstance(metadata, Mapping):
         raise TypeError(f"start_turn(metadata=…) must be a mapping, not {_kind(metadata)}")
-    return OpenTurn(
-        Given(
-            question=question,
-            session_id=None if session_id is None else string_of(session_id),
-            user_id=None if user_id is None else string_of(user_id),
-            metadata=dict(metadata or {}),
-            reference=reference,
-        )
+    given = Turn(
+        query=question,
+        session_id=None if session_id is None else string_of(session_id),
+        user_id=None if user_id is None else string_of(user_id),
+        metadata=dict(metadata or {}),
+        reference=reference,
     )
+    return OpenTurn(given)
 
 
 # --------------------------------------------------------------------------- reading arguments

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rageval_hooks.integrations.capture.authorship import writer_of
+from rageval_hooks.integrations.capture.turns import writer_of
 
 LONG = " ".join(f"Pier {number} was opened by the mayor." for number in range(4_000))
 

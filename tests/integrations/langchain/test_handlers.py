@@ -13,10 +13,9 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 
 import rageval_hooks
-from rageval_hooks.integrations.capture.recorder import Recorder, shared_recorder
-from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.capture.recorder import Recorder, Run, shared_recorder
 from rageval_hooks.integrations.langchain import CallbackHandler
-from rageval_hooks.integrations.langchain.framework import FRAMEWORK
+from rageval_hooks.integrations.langchain.handler import FRAMEWORK
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.langchain.fakes import PROMPT, ScriptedRetriever, join, lcel, model, retriever

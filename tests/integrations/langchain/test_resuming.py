@@ -19,8 +19,7 @@ from langgraph.types import Command, interrupt
 from opentelemetry.sdk.trace import TracerProvider
 
 import rageval_hooks
-from rageval_hooks.integrations.capture.deferred import settle
-from rageval_hooks.integrations.capture.held_turns import HeldTurns, held_turns
+from rageval_hooks.integrations.capture.deferred import HeldTurns, held_turns, settle
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Turn

@@ -28,7 +28,7 @@ from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK, turn_from_events
 from rageval_hooks.turn import Step
 

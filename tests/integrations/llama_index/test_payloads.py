@@ -24,9 +24,9 @@ from llama_index.core.tools import ToolOutput
 from llama_index.core.workflow import StartEvent, StopEvent
 from pydantic import BaseModel
 
-from rageval_hooks.integrations.llama_index import messages as reading_messages
-from rageval_hooks.integrations.llama_index import nodes as reading_nodes
+from rageval_hooks.integrations.llama_index import passages as reading_nodes
 from rageval_hooks.integrations.llama_index import values
+from rageval_hooks.integrations.llama_index import values as reading_messages
 from rageval_hooks.turn import Message, Passage
 from tests.integrations.llama_index.fakes import step_of_call
 

@@ -10,7 +10,6 @@ from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.postprocessor import LLMRerank, MetadataReplacementPostProcessor, SimilarityPostprocessor
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from rageval_hooks.turn import Step, Turn
@@ -150,30 +149,6 @@ def test_one_that_asks_a_model(captured: Captured) -> None:
     assert [call.parent_id for call in of_kind(turn, "llm")] == [reranking.id, None]
     retrieved = of_kind(turn, "retriever")[0].passages
     assert [passage.in_prompt for passage in retrieved] == [True, False, False]
-
-
-class Reranking(CustomQueryEngine):
-    """A separate function that reranks, which only events report."""
-
-    retriever: Any
-    model: Any
-
-    def custom_query(self, query_str: str) -> str:
-        nodes = self.retriever.retrieve(query_str)
-        get_dispatcher().event(ReRankStartEvent(query=query_str, nodes=nodes, top_n=1, model_name="own-rank"))
-        nodes = nodes[-1:]
-        get_dispatcher().event(ReRankEndEvent(nodes=nodes))
-        return str(self.model.complete(nodes[0].text + query_str))
-
-
-def test_reranking_that_only_events_report(captured: Captured) -> None:
-    """It is a step like any other, and the prompt has its nodes."""
-    Reranking(retriever=index().as_retriever(similarity_top_k=2), model=llm()).query(QUESTION)
-
-    turn = captured.turn
-    assert [(passage.id, passage.in_prompt) for passage in turn.passages] == [("d2", True), ("d1", False)]
-    [reranking] = of_kind(turn, "reranker")
-    assert (reranking.name, reranking.input) == ("own-rank", QUESTION)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["query", "aquery"])

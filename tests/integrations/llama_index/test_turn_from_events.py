@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.llama_index import turn_from_events
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 

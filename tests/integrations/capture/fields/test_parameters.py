@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks.integrations.capture.fields import public_parameters
+from rageval_hooks.integrations.capture.values import public_parameters
 
 
 @pytest.mark.parametrize(

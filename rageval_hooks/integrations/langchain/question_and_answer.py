@@ -1,4 +1,4 @@
-"""Finding the answer in the output of the root, and the reply in a conversation.
+"""Finding the question in the input of the root, and the answer in its output.
 
 Chains return texts, messages, mappings and states of any shape. The rules go from the strongest evidence to the
 weakest: a key that names an answer, text that a model of the turn wrote, the end of a conversation, the only new text.
@@ -11,14 +11,17 @@ from itertools import islice, product
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, convert_to_messages
+from langchain_core.prompt_values import PromptValue
 
-from rageval_hooks.integrations.capture.authorship import carries, writer_of
-from rageval_hooks.integrations.capture.fields import (
+from rageval_hooks.integrations.capture.turns import carries, writer_of
+from rageval_hooks.integrations.capture.values import (
     answer_keys_in,
+    is_a,
     is_answer_object_key,
     is_beside_answer,
+    or_else,
+    question_among,
 )
-from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.langchain.payloads import (
     as_json,
     content_text,
@@ -28,13 +31,108 @@ from rageval_hooks.integrations.langchain.payloads import (
     message_text,
     role_of,
 )
-from rageval_hooks.integrations.langchain.turn_building.question import (
-    MESSAGE_KEYS,
-    as_messages,
-    last_human_text,
-    query_of,
-    strings_in,
-)
+
+_QUERY_KEYS = ("input", "question", "query", "user_input", "prompt", "text")
+"""Keys of the usual inputs, for example {"input": "…", "chat_history": […]} of a conversational chain."""
+
+_QUERY_DEPTH = 4
+"""Mappings within mappings that are searched: LangServe and agents wrap inputs, {"input": {"question": "…"}}."""
+
+MESSAGE_KEYS = ("messages", "chat_history", "history")
+"""Keys under which mappings have a conversation."""
+
+
+@or_else("")
+def query_of(value: Any, depth: int = _QUERY_DEPTH) -> str:
+    """Return the user's question in the input of the root; empty if it has no question.
+
+    Args:
+        value: the input.
+        depth: mappings and lists within others that are searched: one may contain itself.
+    """
+    if isinstance(value, str):
+        return value
+    value = value.to_messages() if isinstance(value, PromptValue) else value
+    if isinstance(value, BaseMessage):
+        return message_text(value)
+    if isinstance(value, (list, tuple)):
+        return _query_in_list(value, depth)
+    if not depth:
+        return ""
+    # Command(resume="yes", update={"question": "…"}) resumes a graph. What the person said to it is not the question.
+    if type(value).__name__ == "Command":
+        value = getattr(value, "update", None)
+    fields: Mapping[Any, Any] = fields_by_name(value)
+    for key in _QUERY_KEYS:
+        if text := query_of(fields.get(key), depth - 1):
+            return str(text)
+    return _query_under_other_key(fields)
+
+
+def _query_in_list(values: Sequence[Any], depth: int) -> str:
+    """Return the question in a conversation: what the user said last."""
+    if depth and len(values) == 1:
+        # A model that is called by itself gets a batch of one conversation: [[HumanMessage("…")]] or ["…"].
+        [only] = values
+        if isinstance(only, (str, list)):
+            return query_of(only, depth - 1)
+    return last_human_text(values)
+
+
+def _query_under_other_key(fields: Mapping[Any, Any]) -> str:
+    """Return the question in a mapping that has it under no known key: in a conversation, or next to one."""
+    conversations = {key: as_messages(fields.get(key), key) for key in MESSAGE_KEYS}
+    texts = {key: last_human_text(messages) for key, messages in conversations.items()}
+    for key, text in texts.items():
+        # A conversation under "messages" ends with the question; a history that ends with an answer lies before it.
+        if text and (key == "messages" or not _is_answered(conversations[key])):
+            return text
+
+    # For example {"topic": "When was the pier opened?", "chat_history": [question, answer]}.
+    others = {key: item for key, item in fields.items() if key not in MESSAGE_KEYS}
+    if any(strings_in(others)):
+        return question_among(others)
+    return next(filter(None, texts.values()), "")
+
+
+def strings_in(fields: Mapping[Any, Any]) -> list[str]:
+    """Return the strings of a mapping, without conversations that are given as text."""
+    return [item for key, item in fields.items() if is_a(item, str) and key not in MESSAGE_KEYS]
+
+
+def as_messages(value: Any, key: str) -> Sequence[Any]:
+    """Return the messages under a key. A string is one only under ``messages``; elsewhere it is a history as text."""
+    if is_a(value, (list, tuple)):
+        return list(value)
+    # For example {"chat_history": "Human: Hello\nAI: Hello"}.
+    is_text = key != "messages" and is_a(value, str)
+    return () if value is None or is_text else (value,)
+
+
+@or_else(False)
+def _is_answered(messages: Sequence[Any]) -> bool:
+    """Return True if a conversation ends with an answer."""
+    [last] = convert_to_messages(messages[-1:])
+    # A message with tool calls asks for something first: AIMessage(content="", tool_calls=[{"name": "search", …}]).
+    return isinstance(last, AIMessage) and not last.tool_calls
+
+
+@or_else("")
+def last_human_text(messages: Sequence[Any]) -> str:
+    """Return what the user said last."""
+    for message in reversed(messages):
+        human = _as_human(message)
+        if human is not None:
+            return message_text(human)
+    return ""
+
+
+@or_else(None)
+def _as_human(message: Any) -> HumanMessage | None:
+    # The other forms of a message: "Hello", ("user", "Hello") or {"role": "user", "content": "Hello"}.
+    converted = message if isinstance(message, BaseMessage) else convert_to_messages([message])[0]
+    return converted if isinstance(converted, HumanMessage) else None
+
 
 _DEPTH = 3
 """Mappings within mappings that are searched: {"status": "success", "data": {"answer": "…"}}."""
@@ -82,24 +180,13 @@ def _answer_in_mapping(fields: Mapping[Any, Any], given: Any, written: Sequence[
 
     text = _under_answer_key(fields, given, _is_certain_answer)
     if text is not None:
-        return _newer_reply(text, fields, given, written) or text
-    text = _answer_under_other_key(fields, given, written, streamed)
-    if text:
-        return text
-
+        # A graph with a checkpointer still has the last turn's answer, if it now took a branch that only replies.
+        is_newer = not written or writer_of(text, written, str) is not None
+        replies = () if is_newer else _replies(fields, given, written).values()
+        return _first_matching(list(replies), written[:1], carries) or text
     # An object under an answer key may be a grader's verdict. It is the answer only if nothing else is.
-    verdict = _under_answer_key(fields, given, _is_object)
-    return verdict or ""
-
-
-def _newer_reply(text: str, fields: Mapping[Any, Any], given: Any, written: Sequence[str]) -> str:
-    """Return the reply in the conversation if the text under an answer key is of an earlier turn; else nothing.
-
-    A graph with a checkpointer still has the answer of the turn before, if it now took a branch that only replies.
-    """
-    if not written or writer_of(text, written, str) is not None:
-        return ""
-    return _first_matching(list(_replies(fields, given, written).values()), written[:1], carries)
+    other = _answer_under_other_key(fields, given, written, streamed)
+    return other or _under_answer_key(fields, given, _is_object) or ""
 
 
 def _replies(fields: Mapping[Any, Any], given: Any, written: Sequence[str]) -> dict[str, str]:
@@ -176,7 +263,8 @@ def _answer_under_other_key(
     likely = [text for key, text in strings if not is_beside_answer(key)]
     beside = [text for key, text in strings if is_beside_answer(key)]
     for group in (likely, _answers_within(fields), beside):
-        if text := _first_matching(group, written, _is_same_text) or _first_matching(group, written, carries):
+        same = _first_matching(group, written, lambda text, one: text.strip() == one.strip())
+        if text := same or _first_matching(group, written, carries):
             return text
 
     # An agent's conversation: the last new message is the reply.
@@ -215,10 +303,6 @@ def _first_matching(texts: Sequence[str], written: Sequence[str], matches: Calla
         if matches(text, one):
             return text
     return ""
-
-
-def _is_same_text(text: str, written: str) -> bool:
-    return text.strip() == written.strip()
 
 
 # --------------------------------------------------------------------------- events of a stream
@@ -275,33 +359,15 @@ def _added(messages: Sequence[Any], before: Sequence[Any], query: str) -> Sequen
 
     A graph with a checkpointer has the messages of earlier turns before those of the input.
     """
-    said, told = _said(messages), _said(before)
-    begins_with_input = said[: len(told)] == told
-    if not begins_with_input and _is_cut(said, told):
-        return ()
-
-    start = len(told) if begins_with_input else 0
+    told = _said(before)
+    start = len(told) if _said(messages)[: len(told)] == told else 0
     humans = _positions(messages, HumanMessage)
     questions = {query, last_human_text(before)} - {""}
     for position in reversed(humans):
         if message_text(messages[position]) in questions:
             return messages[max(start, position + 1) :]
     # The question was rewritten: the last human message is taken for it.
-    if humans and not start:
-        return messages[humans[-1] + 1 :]
-    return messages[start:]
-
-
-def _is_cut(said: Sequence[Any], told: Sequence[Any]) -> bool:
-    """Return True if a conversation is the end of the input's, or has it as its own end: nothing was replied.
-
-    A node that trims the history returns [c, d] for [a, b, c, d]. A node that loads the history returns [a, b, c, d]
-    for [c, d].
-    """
-    if not told or said[-1:] != told[-1:]:
-        return False
-    is_shorter = len(said) <= len(told)
-    return is_shorter or said[-len(told) :] == told
+    return messages[humans[-1] + 1 :] if humans and not start else messages[start:]
 
 
 def _positions(messages: Sequence[Any], of: type) -> list[int]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
-from rageval_hooks.integrations.capture.fields import public_parameters
-from rageval_hooks.integrations.capture.host_values import attribute_text, first_of, first_string, or_else
-from rageval_hooks.integrations.capture.run_facts import seconds_to_first_token
-from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.turns import seconds_to_first_token
+from rageval_hooks.integrations.capture.values import attribute_text, first_of, first_string, or_else, public_parameters
 from rageval_hooks.integrations.langchain.payloads import as_json, as_text, message_text, role_of
-from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_none
+from rageval_hooks.turn import PromptTemplate, ToolCall
+from rageval_hooks.runtime.narrowing import items_or_empty, mapping_or_empty, text_or_none
 from rageval_hooks.text.citations import annotations_from_blocks
-from rageval_hooks.turn import Message, PromptTemplate, ToolCall, Usage
+from rageval_hooks.turn import Message, Usage
 
 # The parameters of a call by provider: {"model": "gpt-4.1"} of OpenAI, {"model_id": "…"} of Bedrock, and so on.
 _REQUESTED_MODEL_KEYS = ("model", "model_name", "model_id", "deployment_name")
@@ -123,65 +122,38 @@ def call_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
     if not output:
         # The beginning of an answer that broke off, or [{"name": "search", "args": {"query": "pier"}, "id": "call_1"}].
         output = "".join(call.tokens or ()) or (as_json(tool_calls) if tool_calls else "")
+    requested: Mapping[str, Any] = call.details.get("invocation_params") or {}
+    # What the provider of a chat model reported, for example {"model_name": "gpt-4.1", "finish_reason": "stop"}, and
+    # that of a text model: {"token_usage": {…}, "model_name": "…"}.
+    reported = getattr(_message(call.output), "response_metadata", None)
+    of_text_model = getattr(call.output, "llm_output", None)
+    # LangChain's metadata for tracers, {"ls_provider": "openai", "ls_model_name": "gpt-4.1"}, has one name for all
+    # providers. A model class that does not set it has the provider's own name in the parameters of the call.
+    request_model = first_string(call.metadata, ("ls_model_name",)) or first_string(requested, _REQUESTED_MODEL_KEYS)
+    response_id = first_string(reported, ("id", "response_id")) or first_string(of_text_model, ("id",))
+    if response_id is None:
+        # The id of the message, unless LangChain made it, for example "run--3f1c…" or "lc_run--3f1c…".
+        message_id = attribute_text(_message(call.output), "id") or "run-"
+        response_id = None if message_id.startswith(("run-", "lc_")) else message_id
     return {
         "messages": prompt_of(call),
         "template": _template_of(call, runs),
-        "tools": _tools_of(call),
-        "parameters": _parameters_of(call),
+        # Each as JSON: {"type": "function", "function": {"name": "search"}}.
+        "tools": tuple(as_json(tool) for name in _TOOL_PARAMETERS for tool in items_or_empty(requested.get(name))),
+        "parameters": public_parameters(requested, without=_TOOL_PARAMETERS),
         "tool_calls": tuple(map(_tool_call, tool_calls)),
-        "finish_reason": _finish_reason_of(call),
+        "finish_reason": first_string(reported, _FINISH_KEYS)
+        or first_string(getattr(_generation(call.output), "generation_info", None), _FINISH_KEYS),
         "output": output,
-        "model": _model_of(call),
-        "request_model": _request_model_of(call),
-        "response_id": _response_id_of(call),
+        "model": first_string(reported, ("model_name", "model", "model_id"))
+        or first_string(of_text_model, ("model_name", "model"))
+        or request_model,
+        "request_model": request_model,
+        "response_id": response_id,
         "provider": first_string(call.metadata, ("ls_provider",)),
         "usage": _usage_of(call),
         "time_to_first_token": seconds_to_first_token(call, call.started_at),
     }
-
-
-def _reported(output: Any) -> Any:
-    """Return what a chat model's provider reported, for example {"model_name": "gpt-4.1", "finish_reason": "stop"}."""
-    return getattr(_message(output), "response_metadata", None)
-
-
-def _llm_output(output: Any) -> Any:
-    """Return what a text model's provider reported, for example {"token_usage": {…}, "model_name": "…"}."""
-    return getattr(output, "llm_output", None)
-
-
-@or_else(None)
-def _model_of(run: Run) -> str | None:
-    """Return the model's name: as the provider reported it, else as it was requested."""
-    reported = first_string(_reported(run.output), ("model_name", "model", "model_id"))
-    return reported or first_string(_llm_output(run.output), ("model_name", "model")) or _request_model_of(run)
-
-
-@or_else(None)
-def _request_model_of(run: Run) -> str | None:
-    """Return the model's name as the application requested it."""
-    # LangChain's metadata for tracers, {"ls_provider": "openai", "ls_model_name": "gpt-4.1"}, has one name for all
-    # providers. A model class that does not set it has the provider's own name in the parameters of the call.
-    in_metadata = first_string(run.metadata, ("ls_model_name",))
-    return in_metadata or first_string(run.details.get("invocation_params"), _REQUESTED_MODEL_KEYS)
-
-
-@or_else(None)
-def _response_id_of(run: Run) -> str | None:
-    """Return the provider's id of a completion, for example ``chatcmpl-…``."""
-    reported = first_string(_reported(run.output), ("id", "response_id"))
-    if reported := reported or first_string(_llm_output(run.output), ("id",)):
-        return reported
-    # The id of the message, unless LangChain made it, for example "run--3f1c…" or "lc_run--3f1c…".
-    message_id = attribute_text(_message(run.output), "id")
-    return None if message_id is None or message_id.startswith(("run-", "lc_")) else message_id
-
-
-@or_else(None)
-def _finish_reason_of(run: Run) -> str | None:
-    """Return why a model stopped, for example ``stop``, ``length`` or ``tool_calls``."""
-    generation_info = getattr(_generation(run.output), "generation_info", None)
-    return first_string(_reported(run.output), _FINISH_KEYS) or first_string(generation_info, _FINISH_KEYS)
 
 
 @or_else(None)
@@ -197,7 +169,7 @@ def _usage_of(run: Run) -> Usage | None:
         counts = reported.get("input_tokens"), reported.get("output_tokens"), details.get("cache_read")
     else:
         # A text model: {"prompt_tokens": 12, "completion_tokens": 3} of OpenAI, or Anthropic's names.
-        of_provider = _llm_output(run.output) or {}
+        of_provider = run.output.llm_output or {}
         found = mapping_or_empty(of_provider.get("token_usage") or of_provider.get("usage"))
         read, written = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
         counts = first_of(found, read), first_of(found, written), None
@@ -206,19 +178,6 @@ def _usage_of(run: Run) -> Usage | None:
     if known[0] is None or known[1] is None or known[0] + known[1] == 0:
         return None
     return Usage(input_tokens=known[0], output_tokens=known[1], cache_read_tokens=known[2])
-
-
-@or_else({})
-def _parameters_of(call: Run) -> Mapping[str, Any]:
-    """Return the parameters of a call, for example {"temperature": 0.2, "max_completion_tokens": 100}."""
-    return public_parameters(call.details.get("invocation_params") or {}, without=_TOOL_PARAMETERS)
-
-
-@or_else(())
-def _tools_of(call: Run) -> Sequence[str]:
-    """Return the tools that a model could call, each as JSON: {"type": "function", "function": {"name": "search"}}."""
-    parameters = call.details.get("invocation_params") or {}
-    return tuple(map(as_json, chain.from_iterable(parameters.get(name) or () for name in _TOOL_PARAMETERS)))
 
 
 @or_else(None)

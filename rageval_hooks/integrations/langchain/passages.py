@@ -1,0 +1,488 @@
+"""The passages of a turn: the documents in the final prompt, wherever they came from, and those that were retrieved.
+
+``passages_of_turn`` collects in this order: what retrievers and tools returned, what functions and graph nodes did
+with it, documents that the model saw although nothing retrieved them, and, if there is none of all these, search
+results that are text. Passages of earlier turns come last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from langchain_core.messages import BaseMessage
+
+from rageval_hooks.integrations.capture.passages import (
+    EARLIER,
+    EarlierPassages,
+    PromptText,
+    mark_seen,
+    passage_key,
+    text_results,
+)
+from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.turns import (
+    ModelCall,
+    carries,
+    contributors,
+    end_of,
+    is_inside,
+    of_kind,
+    outside,
+    prompt_text,
+)
+from rageval_hooks.integrations.capture.values import (
+    attribute_text,
+    first_string,
+    is_a,
+    names_search,
+    names_search_results,
+    or_else,
+)
+from rageval_hooks.integrations.langchain.model_calls import generated_text, prompt_messages, prompt_of
+from rageval_hooks.integrations.langchain.payloads import (
+    DocumentReader,
+    fields_by_name,
+    is_command,
+    message_text,
+    tool_text,
+)
+from rageval_hooks.integrations.langchain.question_and_answer import query_of
+from rageval_hooks.turn import Passage, Turn
+
+_MOST_HANDED_IN = 1000
+"""Documents in inputs that are compared with the prompt."""
+
+Key: TypeAlias = tuple[str | None, str]
+"""Id and text of a passage."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnPassages:
+    """The documents that a turn retrieved, and those that the model saw.
+
+    Attributes:
+        passages: the documents of the final prompt and all that were retrieved, marked with ``in_prompt``.
+        searches: the outermost runs that retrieved something: retrievers, tools, and functions that search by
+            themselves.
+        found: the passages that each search returned, by the identity of its run.
+        queries: what was searched for, in order.
+    """
+
+    passages: tuple[Passage, ...]
+    searches: Sequence[Run]
+    found: Mapping[int, Sequence[Passage]]
+    queries: Sequence[str]
+
+
+def passages_of_turn(
+    runs: Sequence[Run], models: Sequence[Run], answering: Run | None, response: str, earlier: EarlierPassages
+) -> TurnPassages:
+    """Collect the passages of a turn.
+
+    Args:
+        runs: the records by start time, the root first.
+        models: the model calls outside of retrievers.
+        answering: the call that wrote the answer; None if no model wrote it.
+        response: the answer.
+        earlier: what tools and retrievers found in earlier turns: see :func:`remember`.
+    """
+    collecting = _Collecting(runs, models, answering, response, earlier)
+    passages, found = collecting.passages(), collecting.found
+    queries = [_query(run, id(run) in found) for run in runs]
+    # A chain that is the root has its whole turn around the search, so its duration says nothing about searching.
+    searches = [run for run in runs if id(run) in found and not (run.parent is None and run.kind == "chain")]
+    queries = [query for query in queries if query.strip()]
+    return TurnPassages(passages=tuple(passages), searches=searches, found=found, queries=queries)
+
+
+def _query(run: Run, found_documents: bool) -> str:
+    """Return what a run searched for; empty if it did not search, or if its input does not say for what."""
+    is_function = run.kind == "chain" and run.parent is not None  # the input of the root is the question
+    if run.kind == "retriever" or (found_documents and is_function):
+        return run.input if isinstance(run.input, str) else ""
+    # A tool's input may be a mapping of its arguments, for example {"query": "opening hours"}.
+    return query_of(run.input) if found_documents and run.kind == "tool" else ""
+
+
+def _end_or_start(run: Run) -> int:
+    return end_of(run, run.started_at)
+
+
+class _Collecting:
+    """Collects the passages of one turn; see :func:`passages_of_turn`.
+
+    Attributes:
+        found: the passages that each search returned, by the identity of its run.
+    """
+
+    def __init__(
+        self, runs: Sequence[Run], models: Sequence[Run], answering: Run | None, response: str, earlier: EarlierPassages
+    ) -> None:
+        self.found: dict[int, list[Passage]] = {}
+        self._runs = runs
+        self._models = models
+        self._answering = answering
+        self._response = response
+        self._earlier = earlier
+        self._thread = _thread_key(runs)
+        self._reader = DocumentReader()
+        self._calls = self._prompting_calls()
+        self._prompt = "\n".join(prompt_text(prompt_of(call)) for call in self._calls) if self._calls else None
+        self._carried_over = self._find_carried_over()
+
+    def passages(self) -> list[Passage]:
+        """Return the passages."""
+        retrieved = self._retrieved()
+        passages = list(mark_seen(retrieved.passages, self._prompt))
+        # Documents that nothing retrieved count only if the model saw them.
+        if self._response or self._calls:  # not for a prompt template that is used without a model
+            others = [*self._handed_in(), *self._in_tool_messages()]
+            seen_texts = [passage.text for passage in passages if passage.seen_by_model]
+            for passage in mark_seen(retrieved.unknown(others), self._prompt):
+                may_be_seen = passage.in_prompt is not False or passage.prompt_share
+                # A function that cuts documents passes on new ones with a part of the text.
+                if may_be_seen and not any(passage.text in text for text in seen_texts):
+                    passages.append(passage)
+        if self._prompt is not None and all(passage.from_turn for passage in passages):
+            passages += self._in_texts(self._prompt, {passage.text for passage in passages})
+        return passages
+
+    def _prompting_calls(self) -> Sequence[Run]:
+        """Return the answering call and the calls whose text reached its prompt; none if no model wrote the answer."""
+        if self._answering is None:
+            return ()
+        # A tool's text may be the answer (``return_direct``), unless a model has repeated it: then there is no prompt.
+        response = self._response
+        if response and response in [tool_text(run.output) for run in of_kind(self._runs, "tool")]:
+            written = [generated_text(run.output).strip() for run in of_kind(self._runs, "llm")]
+            if response not in written:
+                return ()
+        if len(self._models) == 1:
+            return self._models  # saves building the call, which formats its prompt
+        calls = {
+            id(run): ModelCall(
+                prompt=prompt_text(prompt_of(run)),
+                text=generated_text(run.output),
+                started_at=run.started_at,
+                ended_at=_end_or_start(run),
+            )
+            for run in self._models
+        }
+        chosen = contributors(calls[id(self._answering)], calls.values())
+        return [run for run in self._models if calls[id(run)] in chosen]
+
+    # ----------------------------------------------------------------------- retrievers, tools, functions
+
+    def _retrieved(self) -> _Collected:
+        """Return the documents that were retrieved, as the functions before the answer left them."""
+        collected = _Collected()
+        retrievers = of_kind(self._runs, "retriever")
+        with_retriever = {id(ancestor) for run in retrievers for ancestor in run.ancestors()}
+        for run in self._runs:
+            # An ensemble or a compressor is a retriever around others, and its result is what the application gets.
+            is_outermost = run.kind == "retriever" and not is_inside(run, "retriever")
+            if is_outermost or (run.kind == "tool" and id(run) not in with_retriever):
+                passages = self._reader.passages_in(run.output)
+                if not passages and run.details.get("is_search") is True:
+                    passages = list(_results_of_tool(run, named=True))
+                if passages or is_outermost:
+                    self.found[id(run)] = passages
+                    collected.add(passages)
+
+        # What happens inside a retriever is the retriever's.
+        functions = sorted(outside(of_kind(self._runs, "chain", "tool"), "retriever"), key=_end_or_start)
+        late = []
+        for run in functions:
+            # The prompt has nothing of what ended after the answering call had started.
+            is_late = self._answering is not None and _end_or_start(run) > self._answering.started_at
+            if run.parent is None or is_late:
+                late.append(run)
+            else:
+                self._follow(run, collected)
+        if not collected.passages and self._response:
+            # A function that searches and answers returns its documents with the answer.
+            any(self._follow(run, collected) for run in late)
+        return collected
+
+    def _follow(self, run: Run, collected: _Collected) -> bool:
+        """Take over what a function did with documents: it found some, chose among them, or scored and ordered them.
+
+        Returns:
+            True if it returned documents that it was not given.
+        """
+        is_new = False
+        for documents in self._reader.new_lists(run.output, run.input):
+            # The state that a graph returns has documents of earlier turns, too.
+            passages = [one for one in documents if collected.has(one) or passage_key(one) not in self._carried_over]
+            if passages and not all(map(collected.has, passages)):
+                self.found.setdefault(id(run), []).extend(passages)
+            collected.arrange(passages)
+            is_new = is_new or bool(passages)
+        return is_new
+
+    # ----------------------------------------------------------------------- documents that nothing retrieved
+
+    def _find_carried_over(self) -> set[Key]:
+        """Return the documents in the state of a graph that neither its input nor a run of this turn put there.
+
+        A checkpointer keeps the state of a conversation, and so the documents of earlier turns.
+        """
+
+        def keys_in(value: Any) -> set[Key]:
+            return set(map(passage_key, self._reader.passages_in(value)))
+
+        chains = of_kind(self._runs, "chain")
+        nodes = [run for run in chains if run.parent is not None and "langgraph_node" in run.metadata]
+        found = [(run, keys_in(run.output)) for run in self._runs if nodes and run.kind != "llm"]
+        carried: set[Key] = set()
+        for node in nodes:
+            # The input of the graph, or of a chain around it, may have had them.
+            received = keys_in(node.input).difference(carried, *(keys_in(run.input) for run in node.ancestors()))
+            for run, keys in found if received else ():
+                # A search of this turn, whenever it ran, or a run that ended before the node began.
+                has_ended_before = run.ended_at is not None and run.ended_at <= node.started_at
+                if run.kind in ("retriever", "tool") or has_ended_before:
+                    received -= keys
+            carried |= received
+        return carried
+
+    def _handed_in(self) -> Iterator[Passage]:
+        """Yield the documents in the inputs and outputs of functions, graph nodes and prompt templates."""
+        of_thread = {passage.text: passage.from_turn for passage in self._earlier.get(self._thread)}
+        documents: dict[int, Passage] = {}
+        for run in outside(of_kind(self._runs, "chain", "tool", "prompt", "parser"), "retriever"):
+            for value in (run.input, run.output):
+                documents.update((id(passage), passage) for passage in self._reader.passages_in(value))
+        for passage in list(documents.values())[:_MOST_HANDED_IN]:
+            if passage_key(passage) in self._carried_over:
+                yield passage.model_copy(update={"from_turn": of_thread.get(passage.text) or EARLIER})
+            else:
+                yield passage
+
+    def _in_tool_messages(self) -> Iterator[Passage]:
+        """Yield what tools found whose results are in a prompt, perhaps in earlier turns of the conversation."""
+        for message, is_earlier in self._foreign_tool_messages():
+            # The message has the documents as its artifact if the tool has response_format="content_and_artifact".
+            passages = self._reader.passages_in(message)
+            if is_earlier:
+                unknown = passages or _results_of_message(message)
+                known = self._earlier.get(_call_key(self._thread, message))
+                passages = list(known or (one.model_copy(update={"from_turn": EARLIER}) for one in unknown))
+            yield from passages
+
+    def _foreign_tool_messages(self) -> Iterator[tuple[Any, bool]]:
+        """Yield the tool messages in the prompts whose tools did not run in this turn, and which are of an earlier one.
+
+        An application that calls functions by itself appends their results after the question.
+        """
+        own = {attribute_text(tool.output, "tool_call_id") for tool in of_kind(self._runs, "tool")}
+        for call in self._calls:
+            messages = prompt_messages(call)
+            last_human = max((at for at, message in enumerate(messages) if message.type == "human"), default=-1)
+            for position, message in enumerate(messages):
+                if message.type == "tool" and message.tool_call_id not in own:
+                    yield message, position < last_human
+
+    # ----------------------------------------------------------------------- search results that are text
+
+    def _in_texts(self, prompt: str, taken: set[str]) -> list[Passage]:
+        """Return the search results in the prompt that tools, functions and fields of a state hold as text.
+
+        Used for a turn without documents: next to documents, other texts are more likely something else. Results of
+        tools come first. Without any, those of functions and fields that are named like search results are taken.
+
+        Args:
+            prompt: all text of the prompts behind the answer.
+            taken: texts of passages of earlier turns.
+        """
+        query, text = query_of(self._runs[0].input), PromptText(prompt)
+        written = [generated_text(run.output) for run in self._models]
+        passages: list[Passage] = []
+
+        def take(results: Iterable[Passage], run: Run | None) -> None:
+            """Add the results that are in the prompt and that no model of this turn wrote, each once."""
+            new = []
+            for result in results:
+                if result.text in taken or result.text == query or not text.contains(result.text):
+                    continue
+                if not any(carries(result.text, one) for one in written):
+                    taken.add(result.text)
+                    new.append(result.model_copy(update={"in_prompt": True, "prompt_share": 1.0}))
+            passages.extend(new)
+            if new and run is not None:
+                self.found[id(run)] = new
+
+        for run in of_kind(self._runs, "tool"):
+            if run.details.get("is_search") is not False:
+                take(_results_of_tool(run), run)
+        # Tools that the application calls without LangChain have messages, but no runs.
+        for message, is_earlier in self._foreign_tool_messages():
+            if not is_earlier:
+                take(_results_of_message(message), None)
+        if passages:
+            return passages
+
+        answered_at = self._calls[-1].started_at
+        for run in sorted(outside(of_kind(self._runs, "chain"), "retriever", "tool"), key=_end_or_start):
+            is_root = run.parent is None
+            if is_root or _end_or_start(run) <= answered_at:
+                results = _results_in_fields(run, run.input if is_root else run.output)
+                # A later function may join the results that earlier ones returned. A text with the question is a
+                # prompt.
+                joined = [one for one in (query, *(passage.text for passage in passages)) if one]
+                results = [result for result in results if not any(one in result.text for one in joined)]
+                # What the root received was handed in, not found.
+                take(results, None if is_root else run)
+        return passages
+
+
+class _Collected:
+    """The passages so far, in the order in which the last step that handled them put them."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[Key, Passage] = {}
+        self._keys_by_text: dict[str, Key] = {}
+
+    @property
+    def passages(self) -> list[Passage]:
+        """The passages in their order."""
+        return list(self._by_key.values())
+
+    def has(self, passage: Passage) -> bool:
+        """Return True if a passage, or a copy of it, is here."""
+        return self._key_of(passage) in self._by_key
+
+    def _key_of(self, passage: Passage) -> Key:
+        """Return the key of a passage. A copy without an id is the same passage if its text is the same."""
+        same_text = self._keys_by_text.get(passage.text)
+        if same_text is not None and None in (passage.id, same_text[0]):
+            return same_text
+        return passage_key(passage)
+
+    def add(self, passages: Iterable[Passage]) -> None:
+        """Add passages at the end, those that are here already excepted."""
+        for passage in passages:
+            key = self._key_of(passage)
+            self._by_key.setdefault(key, passage)
+            self._keys_by_text.setdefault(passage.text, key)
+
+    def unknown(self, passages: Iterable[Passage]) -> list[Passage]:
+        """Return those passages that are not here, each once."""
+        new = _Collected()
+        new.add(passage for passage in passages if not self.has(passage))
+        return new.passages
+
+    def arrange(self, passages: Sequence[Passage]) -> None:
+        """Put passages into the order of a list, where the first of them was. Scores of the list replace older ones.
+
+        A reranker that returns [c, a] for [a, b, c, d] makes [c, a, b, d].
+        """
+        self.add(passages)
+        moved: dict[Key, Passage] = {}
+        for passage in passages:
+            key = self._key_of(passage)
+            known = self._by_key[key]
+            if passage.score is not None and passage.score != known.score:
+                known = known.model_copy(
+                    update={"score": passage.score, "metadata": {**known.metadata, **passage.metadata}}
+                )
+            moved[key] = known
+        arranged: dict[Key, Passage] = {}
+        for key, known in self._by_key.items():
+            if key not in moved:
+                arranged[key] = known
+            elif key not in arranged:  # the first of them: all come here, and the loop skips the others
+                arranged.update(moved)
+        self._by_key = arranged
+
+
+# --------------------------------------------------------------------------- earlier turns
+
+
+def remember(earlier: EarlierPassages, runs: Sequence[Run], turn: Turn) -> None:
+    """Remember what a turn found, by the id of the thread and of the tool call.
+
+    A tool message has only text, unless the tool returns an artifact. Its id leads to the documents behind the text.
+
+    Args:
+        earlier: receives the passages.
+        runs: the records of the turn.
+        turn: the turn that was built from them.
+    """
+    thread = _thread_key(runs)
+    earlier.add(thread, turn.retrieved, turn.id)
+    found = {step.id: step.passages for step in turn.steps if step.passages}
+    for run in runs:
+        if run.text_id in found:
+            # A retriever may be inside a tool, and that tool an agent inside another tool.
+            for tool in of_kind((run, *run.ancestors()), "tool"):
+                earlier.add(_call_key(thread, tool.output), found[run.text_id], turn.id)
+
+
+def thread_of(runs: Sequence[Run]) -> str | None:
+    """Return the id of the conversation, from the first run that has it; None without one."""
+    # {"configurable": {"thread_id": "42"}}: LangGraph copies it into the metadata.
+    for run in runs:
+        for source in (run.metadata, run.details.get("configurable")):
+            if source and "thread_id" in source:
+                return first_string(source, ("thread_id",))
+    return None
+
+
+def _thread_key(runs: Sequence[Run]) -> str:
+    """Return the key of a conversation among earlier searches; empty without the id of a thread."""
+    thread = thread_of(runs)
+    return f"thread {thread}" if thread else ""
+
+
+def _call_key(thread: str, message: Any) -> str:
+    """Return the key of a tool call among earlier searches. Some models number the calls of each conversation."""
+    # ToolMessage(content="The pier was …", tool_call_id="call_1")
+    identity = attribute_text(message, "tool_call_id")
+    return f"{thread} call {identity}" if identity else ""
+
+
+# --------------------------------------------------------------------------- search results that are text
+
+
+def _results_of_tool(run: Run, named: bool = False) -> Sequence[Passage]:
+    """Return the search results in what a tool returned."""
+    about = {"tool": run.name}
+    if is_a(run.output, BaseMessage):
+        return _results_of_message(run.output, about, named)
+    # A command changes the state of a graph, or hands over to another agent.
+    is_opaque = is_command(run.output)
+    results = () if is_opaque else text_results(run.output, about, named=named)
+    if results or not (named if is_opaque else is_a(run.output, Mapping)):
+        return results
+    return text_results(tool_text(run.output), about, named=named)  # nothing can be told apart
+
+
+@or_else(())
+def _results_of_message(message: Any, about: Mapping[str, Any] | None = None, named: bool = False) -> Sequence[Passage]:
+    """Return the search results in the message of a tool."""
+    if getattr(message, "status", None) == "error":
+        return ()
+    about = about or {"tool": message.name or "tool"}
+    # The artifact has the results one by one, with their scores. The model saw the content.
+    structured = text_results(message.artifact, about) if message.artifact else ()
+    content = PromptText(message_text(message))
+    if structured and all(content.contains(passage.text) for passage in structured):
+        return structured
+    return text_results(message.content, about, named=named)
+
+
+@or_else(())
+def _results_in_fields(run: Run, value: Any) -> Sequence[Passage]:
+    """Return the search results in a text, or in the fields of a mapping or a state, by their names."""
+    if is_a(value, (str, list, tuple)):
+        return text_results(value, {"function": run.name}) if names_search(run.name) else ()
+    given = fields_by_name(run.input) if value is not run.input else {}
+    results: list[Passage] = []
+    for key, item in fields_by_name(value.update if is_command(value) else value).items():
+        # What a function was given, it has not found.
+        if names_search_results(key) and is_a(item, (str, list, tuple)) and item != given.get(key):
+            results += text_results(item, {"field": key})
+    return results

@@ -1,0 +1,356 @@
+"""From the runs under one root to a turn with its steps and its outcome: pure functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any, cast
+
+from langchain_core.messages import BaseMessage
+
+from rageval_hooks.integrations.capture.passages import EarlierPassages, passage_key
+from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.turns import (
+    CANCELS,
+    build_turn,
+    carries,
+    end_of,
+    last_without_tools,
+    of_kind,
+    outcome_of_error,
+    outside,
+    rewritten,
+    seconds_to_first_token,
+    step_frame,
+    writer_of,
+)
+from rageval_hooks.integrations.capture.values import (
+    answer_keys_in,
+    first_string,
+    is_a,
+    is_beside_answer,
+)
+from rageval_hooks.integrations.langchain.model_calls import (
+    call_fields,
+    citations_of,
+    classifies,
+    generated_text,
+    tool_calls_of,
+    written_by,
+)
+from rageval_hooks.integrations.langchain.passages import TurnPassages, passages_of_turn, remember
+from rageval_hooks.integrations.langchain.payloads import DocumentReader, as_json, as_text, fields_by_name, tool_text
+from rageval_hooks.integrations.langchain.question_and_answer import (
+    answer_of,
+    is_interrupted,
+    is_stream_event,
+    query_of,
+)
+from rageval_hooks.turn import SpanReference, Step, StepKind, Turn, TurnStatus
+
+# What a reasoning model writes before its answer, for example "<think>Which pier?</think>". Some chat templates leave
+# the opening tag in the prompt.
+_THOUGHTS = re.compile(r"\A.*</(?:think|thinking|reasoning)>\s*", re.DOTALL | re.IGNORECASE)
+
+
+def returned_answer(root: Run, models: Sequence[Run]) -> str:
+    """Return the answer in the root's output; empty if it has no answer.
+
+    Args:
+        root: the root.
+        models: the model calls by start time.
+    """
+    # The streamed pieces of each model, for example [["It opened", " in 1869."]]. Streams may end with empty pieces.
+    is_streamed = bool(root.details.get("streamed"))
+    streams = [list(filter(None, run.tokens)) for run in models if run.tokens] if is_streamed else []
+    text = str(answer_of(root.output, root.input, _written_texts(models), list(map("".join, streams))))
+    # The last event of a stream may hold its last piece: the answer is then all pieces together.
+    if is_stream_event(root.output, root.input) and any(len(one) > 1 and one[-1] == text for one in streams):
+        return ""
+    return text
+
+
+def _written_texts(models: Sequence[Run]) -> list[str]:
+    """Return the texts of the models that did not request tools, the last one first.
+
+    A text that begins with thoughts is also there without them, before the whole text: an application may have both.
+    """
+    texts: list[str] = []
+    for run in reversed(models):
+        if not tool_calls_of(run.output):
+            whole = generated_text(run.output)
+            texts += [_THOUGHTS.sub("", whole, count=1), whole]
+    return list(dict.fromkeys(filter(None, texts)))
+
+
+def response_of(
+    runs: Sequence[Run], models: Sequence[Run], answering: Run | None, returned: str, status: TurnStatus
+) -> str:
+    """Return the answer: what came out of the root, else what the answering model wrote or had streamed so far.
+
+    Args:
+        runs: the records by start time, the root first.
+        models: the model calls by start time.
+        answering: the call that wrote the answer.
+        returned: the answer in the root's output.
+        status: how the turn ended.
+    """
+    root = runs[0]
+    if status == "interrupted":
+        # The state of a waiting graph may have the answer of an earlier turn.
+        return returned if any(carries(returned, text) for text in _written_texts(models)) else ""
+    # A search tool that the application calls by itself returns passages. No model wrote anything.
+    if root.kind == "tool" and not models:
+        return ""
+    # A chain that returns an empty text has answered nothing, whatever its models wrote on the way.
+    if returned or is_a(root.output, (str, BaseMessage)):
+        return returned
+    if answering is None:
+        return ""
+    # A chain that returns what a retriever found for the model's text: the model wrote queries.
+    wrote_at = answering.ended_at
+    has_documents = is_a(root.output, list) and bool(DocumentReader().lists_in(root.output))
+    if has_documents and wrote_at is not None:
+        searched_later = any(run.started_at >= wrote_at for run in of_kind(runs, "retriever"))
+        if searched_later:
+            return ""
+    # What the model had streamed when the turn was cut off, else all that it wrote.
+    if answering.tokens and (root.output is None or answering.ended_at is None):
+        return "".join(answering.tokens)
+    return generated_text(answering.output)
+
+
+# --------------------------------------------------------------------------- how a turn ended
+
+
+# By name: LangGraph may not be installed, and its nodes' exceptions move between modules.
+_WAITING = frozenset({"GraphInterrupt", "NodeInterrupt"})
+_CONTROL_FLOW = _WAITING | {"GraphBubbleUp", "ParentCommand"}
+
+
+def is_cancelled(error: BaseException | None) -> bool:
+    """Return True if an exception is no failure: the run was cancelled, or a graph handed over control."""
+    return type(error).__name__ in CANCELS | _CONTROL_FLOW
+
+
+def is_control_flow(error: BaseException | None) -> bool:
+    """Return True for the exceptions by which LangGraph's nodes wait for a person, or hand over to another graph."""
+    return type(error).__name__ in _CONTROL_FLOW
+
+
+def is_waiting(runs: Sequence[Run]) -> bool:
+    """Return True if a turn has ended because a graph waits for a person."""
+    error = runs[0].error
+    if is_control_flow(error):
+        return True
+    # The reader of a graph's stream may stop at the interrupt, which cancels the root. A failure comes after it.
+    if error is not None and type(error).__name__ not in CANCELS:
+        return False
+    # LangGraph hides the exception that a node raises to wait.
+    if is_interrupted(runs[0].output):
+        return True
+    for run in runs:
+        if type(run.error).__name__ in _WAITING:
+            # A step that waited may have run again under the same root, and succeeded.
+            later = [one for one in runs if one.name == run.name and one.started_at >= (run.ended_at or 0)]
+            if not any(one.error is None for one in later):
+                return True
+    return False
+
+
+def _stopped_early(runs: Sequence[Run], answering: Run | None, returned: str) -> bool:
+    """Return True if a reader left a stream before its end: the root ends before the model, or without output."""
+    root = runs[0]
+    if not root.details.get("streamed"):
+        return False
+    if root.output is None or answering is None:
+        return root.output is None
+    if answering.ended_at is None or is_cancelled(answering.error):
+        return True
+    # If the garbage collector closes the stream of a parser before that of the root, the parser reads the rest of the
+    # model's text: the root then ends after the model, with the first pieces of it. A function may cut the text, too.
+    is_first_pieces = returned in accumulate(answering.tokens or ()) and _is_beginning(returned, answering)
+    return is_first_pieces and any(is_a(run.output, str) and run.output == returned for run in of_kind(runs, "parser"))
+
+
+def _is_beginning(returned: str, answering: Run) -> bool:
+    """Return True if a text is only the beginning of what a model wrote."""
+    written = generated_text(answering.output).strip()
+    returned = returned.strip()
+    return 0 < len(returned) < len(written) and written.startswith(returned)
+
+
+def is_complete(status: TurnStatus, answering: Run | None, response: str) -> bool:
+    """Return True if a response is whole: the model call that wrote it came to its end, even if the turn did not."""
+    if status not in ("cancelled", "error") or answering is None or not response:
+        return True
+    if _is_beginning(response, answering) or answering.ended_at is None or answering.error is not None:
+        return False
+    # A call that requests tools has not answered yet, whatever it says next to the request.
+    return not tool_calls_of(answering.output)
+
+
+_SESSION_KEYS = ("session_id", "thread_id", "conversation_id")
+_USER_KEYS = ("user_id",)
+IDENTITY_KEYS = (*_SESSION_KEYS, *_USER_KEYS)
+
+# Metadata that LangChain and LangGraph add, for example "ls_provider", "langgraph_node" or "checkpoint_ns".
+_OWN_METADATA = ("ls_", "lc_", "langgraph_", "checkpoint_", "__")
+
+
+def turn_from_runs(
+    runs: Sequence[Run],
+    *,
+    every_step: bool = False,
+    earlier: EarlierPassages | None = None,
+    span: SpanReference | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> Turn:
+    """Build a turn from the runs under one root.
+
+    Args:
+        runs: the records by start time, the root first.
+        every_step: keep chains, prompts and parsers as steps too, not only retrievers, model calls and tools.
+        earlier: what was found in earlier turns: see :func:`~rageval_hooks.integrations.langchain.passages.remember`.
+        span: the turn's position in its trace.
+        attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
+    """
+    root = runs[0]
+    ended_at = end_of(root, root.started_at)
+    # A model inside a retriever rewrites the query or compresses documents: it does not answer.
+    models = [run for run in outside(of_kind(runs, "llm"), "retriever") if not classifies(run)]
+    returned = returned_answer(root, models)
+    # The call that wrote the answer. If no text tells, it is the last one that requested no tools.
+    answering = writer_of(returned, models, written_by) or last_without_tools(models, tool_calls_of)
+    status, error = outcome_of_error(root.error)
+    if is_waiting(runs):
+        status, error = "interrupted", None
+    elif root.error is None and _stopped_early(runs, answering, returned):
+        status = "cancelled"
+    response = response_of(runs, models, answering, returned, status)
+    context = passages_of_turn(runs, models, answering, response, earlier or EarlierPassages())
+    # What was searched for first is the best guess if the input of the root has no question.
+    query = _query(root) or next(iter(context.queries), "")
+    steps = _steps_of(runs, ended_at, every_step, context)
+    # The ids of session and user: from the first run that has them, or from its configuration.
+    identity: dict[str, Any] = {}
+    for run in runs:
+        # chain.invoke(…, {"metadata": {"session_id": "42"}}) or {"configurable": {"thread_id": "42"}}
+        for source in (run.metadata, run.details.get("configurable") or {}):
+            known = {key: source[key] for key in IDENTITY_KEYS if source.get(key) is not None}
+            identity = {**known, **identity}
+    # The citations that the model marked. Their positions hold only for exactly its text.
+    written = next((step for step in steps if answering is not None and step.id == answering.text_id), None)
+    is_whole_text = answering is not None and generated_text(answering.output) == response
+    citations = citations_of(answering.output) if answering is not None and is_whole_text else ()
+    metadata = {key: value for key, value in root.metadata.items() if not str(key).startswith(_OWN_METADATA)}
+    # The time in which a graph waited for a person is no time of the answer.
+    first_token = seconds_to_first_token(answering, root.started_at)
+    if first_token is not None and answering is not None:
+        first_token = max(0.0, first_token - _seconds_waited(root, answering.first_token_at or 0))
+    waiting = _seconds_waited(root, ended_at) if root.details.get("waits") else None
+    return build_turn(
+        root,
+        steps,
+        attributes=attributes,
+        timing={"time_to_first_token": first_token, "waiting": waiting},
+        framework="langchain",
+        query=query,
+        passages=context.passages,
+        response=response,
+        retrieval_queries=rewritten(context.queries, query),
+        span=span,
+        status=status,
+        first_half_missing=bool(root.details.get("first_half_missing")),
+        complete=is_complete(status, answering, response),
+        error=error,
+        prompt=() if written is None else written.messages,
+        model=None if written is None else written.model,
+        session_id=first_string(identity, _SESSION_KEYS),
+        user_id=first_string(identity, _USER_KEYS),
+        metadata={**({"citations": citations} if citations else {}), **identity, **metadata},
+    )
+
+
+_earlier = EarlierPassages()
+
+
+def turn_of_conversation(runs: Sequence[Run], **options: Any) -> Turn:
+    """Build a turn with what earlier turns of this process found, and remember what it found itself."""
+    turn = turn_from_runs(runs, earlier=_earlier, **options)
+    remember(_earlier, runs, turn)
+    return turn
+
+
+def _query(root: Run) -> str:
+    """Return the user's question in the input of the root; empty if it has no question."""
+    if not root.details.get("first_half_missing"):
+        return query_of(root.input)
+    # The state of a graph that goes on. Its messages may be those of an agent inside it, so its texts come first: of
+    # several the one whose key names a question, else the first field of the state.
+    state: Mapping[Any, Any] = fields_by_name(root.input)
+    no_questions = {*answer_keys_in(state), *filter(is_beside_answer, state)}
+    texts = {key: item for key, item in state.items() if is_a(item, str) and item and key not in no_questions}
+    return query_of(texts) or next(iter(texts.values()), "") or query_of(root.input)
+
+
+def _seconds_waited(root: Run, until: int) -> float:
+    """Return how long a graph had waited for a person by a time in nanoseconds since the epoch."""
+    waits: Sequence[tuple[int, int]] = root.details.get("waits") or ()
+    return sum(end - start for start, end in waits if end <= until) / 1e9
+
+
+# --------------------------------------------------------------------------- steps
+
+
+def _steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: TurnPassages) -> list[Step]:
+    """Build the steps of a turn: retrievers, model calls and tools.
+
+    Args:
+        runs: the records by start time, the root first.
+        ended_at: when the turn ended.
+        every_step: keep chains, prompts and parsers too.
+        context: the turn's passages, marked, and which runs found them.
+    """
+    searches = set(map(id, context.searches))
+    marked = {passage_key(passage): passage for passage in context.passages}
+    kept = [
+        run
+        for run in runs
+        if run.kind in ("retriever", "llm", "tool") or id(run) in searches or (every_step and run.parent is not None)
+    ]
+    ids = set(map(id, kept))
+    steps = []
+    for run in kept:
+        # A function or a graph node that searches by itself is shown as a retriever.
+        kind = "retriever" if run.kind == "chain" and id(run) in searches else run.kind
+        fields: dict[str, Any]
+        if kind == "llm":
+            fields = call_fields(run, runs)
+        elif kind == "tool":
+            fields = {
+                # LangChain passes a string, for example "{'city': 'Rome'}", or a mapping.
+                "input": run.input if isinstance(run.input, str) else as_json(run.input),
+                "output": tool_text(run.output),
+                "description": run.details.get("description"),
+                "call_id": run.details.get("tool_call_id"),
+            }
+        else:
+            fields = {"input": as_text(run.input), "output": as_text(run.output)}
+        found = context.found.get(id(run))
+        if kind == "retriever":
+            del fields["output"]  # it is the passages
+            found = DocumentReader().passages_in(run.output) if found is None else found
+        if found is not None:
+            fields |= {
+                "input": query_of(run.input),
+                "passages": tuple(marked.get(passage_key(passage), passage) for passage in found),
+                "top_k": run.details.get("top_k"),
+                # The collection that was searched, else the class of the vector store.
+                "data_source": run.details.get("collection")
+                or first_string(run.metadata, ("ls_vector_store_provider",)),
+            }
+        frame = step_frame(run, ids, ended_at, is_cancelled(run.error))
+        steps.append(Step(kind=cast("StepKind", kind), **frame, **fields))
+    return steps
