@@ -23,25 +23,15 @@ def text_in(value: Any) -> str | None:
     content = getattr(value, "content", None)
     if isinstance(content, str):
         return content
-    return "".join(map(_block_text, content)) if isinstance(content, list) else None
-
-
-def _block_text(block: object) -> str:
+    if not isinstance(content, list):
+        return None
     # "text", or {"type": "text", "text": "…"}; other blocks are reasoning, images and tool calls.
-    if isinstance(block, str):
-        return block
-    fields = mapping_or_empty(block)
-    return text_or_empty(fields.get("text")) if fields.get("type") == "text" else ""
+    texts = [block if isinstance(block, str) else _text_of_block(mapping_or_empty(block)) for block in content]
+    return "".join(texts)
 
 
-def answer_in(value: Any, keys: Sequence[str]) -> str | None:
-    """Return the answer in the output of a chain; None without one.
-
-    Args:
-        value: a string, a message, a mapping with one of the keys, or the state of an agent with ``messages``.
-        keys: the keys of an answer, in order.
-    """
-    return text_in(_part(value, keys))
+def _text_of_block(block: Mapping[str, Any]) -> str:
+    return text_or_empty(block.get("text")) if block.get("type") == "text" else ""
 
 
 def question_in(value: Any, keys: Sequence[str]) -> str:
@@ -52,95 +42,61 @@ def question_in(value: Any, keys: Sequence[str]) -> str:
     return next((text for key in keys if (text := text_in(fields.get(key))) is not None), "")
 
 
-def _place(value: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    """Return the key under which a mapping has its answer."""
+def _place_and_part(value: Any, keys: Sequence[str]) -> tuple[str | None, Any]:
+    """Return the key under which a mapping has its answer, and the string or message with the answer."""
+    if not isinstance(value, Mapping):
+        return None, value
     for key in keys:
         if text_in(value.get(key)) is not None:
-            return key
+            return key, value[key]
     messages = value.get(_MESSAGES)
-    return _MESSAGES if isinstance(messages, list) and messages else None
+    return (_MESSAGES, messages[-1]) if isinstance(messages, list) and messages else (None, None)
 
 
-def _part(value: Any, keys: Sequence[str]) -> Any:
-    """Return the string or message with the answer: the value itself, or a part of a mapping."""
-    if not isinstance(value, Mapping):
-        return value
-    place = _place(value, keys)
-    if place is None:
-        return None
-    return value[place][-1] if place == _MESSAGES else value[place]
-
-
-def _with_part(value: Any, keys: Sequence[str], part: Any, *, bare: bool = False) -> Any:
-    """Return a copy of the output of a chain with another string or message as its answer.
+def answer_in(value: Any, keys: Sequence[str]) -> str | None:
+    """Return the answer in the output of a chain; None without one.
 
     Args:
-        value: the output, which has an answer.
+        value: a string, a message, a mapping with one of the keys, or the state of an agent with ``messages``.
         keys: the keys of an answer, in order.
-        part: the new answer.
-        bare: True for a mapping with the answer and nothing else.
     """
-    if not isinstance(value, Mapping):
-        return part
-    place = _place(value, keys)
-    changed: Any = copy(value)  # of the same class: LangChain adds up chunks of AddableDict
-    if bare:
-        changed.clear()
-    changed[place] = [*([] if bare else value[_MESSAGES][:-1]), part] if place == _MESSAGES else part
-    return changed
-
-
-def _with_text(part: Any, text: str) -> Any:
-    """Return a string or a message with another text. A message keeps its id, its usage and everything else."""
-    return text if isinstance(part, str) else part.model_copy(update={"content": text})
+    return text_in(_place_and_part(value, keys)[1])
 
 
 def with_decision(value: Any, keys: Sequence[str], decision: GuardDecision) -> Any:
     """Return the output of a chain with what the guard hands on. The value itself is not changed.
 
-    A string is a string afterwards. A message has the decision in ``response_metadata``, and a mapping has it under
-    ``rageval_guard``.
+    A string is a string afterwards. A message has the decision in ``response_metadata``, and keeps its id, its usage
+    and, if it passes, its blocks. A mapping has the decision under ``rageval_guard``.
     """
-    part = _part(value, keys)
-    # An answer that passes keeps its blocks.
-    changed = _with_text(part, decision.answer) if decision.blocked else part
-    if not isinstance(changed, str):
-        metadata = {**getattr(changed, "response_metadata", {}), DECISION_KEY: decision.summary()}
-        changed = changed.model_copy(update={"response_metadata": metadata})
-    changed = _with_part(value, keys, changed)
-    if isinstance(value, Mapping):
-        changed[DECISION_KEY] = decision.summary()
+    place, part = _place_and_part(value, keys)
+    if isinstance(part, str):
+        part = decision.answer
+    else:
+        metadata = {**getattr(part, "response_metadata", {}), DECISION_KEY: decision.summary()}
+        content = {"content": decision.answer} if decision.blocked else {}
+        part = part.model_copy(update={**content, "response_metadata": metadata})
+    if not isinstance(value, Mapping):
+        return part
+    changed: Any = copy(value)  # of the same class: LangChain adds up chunks of AddableDict
+    changed[place] = [*value[_MESSAGES][:-1], part] if place == _MESSAGES else part
+    changed[DECISION_KEY] = decision.summary()
     return changed
 
 
-# --------------------------------------------------------------------------- chunks of a stream
-
-
-def split_chunk(chunk: Any, keys: Sequence[str], at: int) -> tuple[list[Any], Any]:
-    """Split a chunk after some characters of its text.
-
-    Returns:
-        The first part, in a list, and the rest. The list is empty if nothing is before the position, or if the chunk
-        cannot be split: then the rest is the whole chunk.
-    """
-    part = _part(chunk, keys)
-    # Whole messages, unlike their chunks, cannot be added up again.
-    can_split = isinstance(part, str) or (
-        type(part).__name__.endswith("MessageChunk") and isinstance(part.content, str)
-    )
-    text = text_in(part)
-    if not at or text is None or not can_split:
-        return [], chunk
-    return [bare_chunk(chunk, keys, text[:at])], _with_part(chunk, keys, _with_text(part, text[at:]))
-
-
-def bare_chunk(chunk: Any, keys: Sequence[str], text: str) -> Any:
-    """Return a chunk of the same form with another text and nothing else but its id.
+def ending_chunk(chunk: Any, keys: Sequence[str], text: str) -> Any:
+    """Return a chunk of a stream in the form of another one, with a text and nothing else but the id.
 
     Chunks are added up: of two parts of a message, only one may have its usage and its metadata.
     """
-    part = _part(chunk, keys)
-    if isinstance(part, str):
-        return _with_part(chunk, keys, text, bare=True)
-    role = {"role": part.role} if hasattr(part, "role") else {}
-    return _with_part(chunk, keys, type(part)(content=text, id=part.id, **role), bare=True)
+    place, part = _place_and_part(chunk, keys)
+    made: Any = text
+    if not isinstance(part, str):
+        role = {"role": part.role} if hasattr(part, "role") else {}
+        made = type(part)(content=text, id=part.id, **role)
+    if not isinstance(chunk, Mapping):
+        return made
+    changed: Any = copy(chunk)
+    changed.clear()
+    changed[place] = [made] if place == _MESSAGES else made
+    return changed

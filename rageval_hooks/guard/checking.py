@@ -1,4 +1,8 @@
-"""Checks an answer on another thread, within the timeout, and decides what the user gets."""
+"""Checks an answer on another thread, within the timeout, and decides what the user gets.
+
+The guard's work is a generator of steps, so that no function is written twice for event loops. A step is something to
+wait for: :func:`drive` waits for it on this thread, and :func:`adrive` awaits it.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,18 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
 
 from opentelemetry import context as otel_context
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.guard.options import AnswerBlockedError, GuardAction, GuardDecision, GuardOptions, GuardVerdict
 from rageval_hooks.guard.span import GuardSpans
-from rageval_hooks.guard.steps import GuardStep, GuardSteps
 from rageval_hooks.integrations.capture.passages import passage_of
 from rageval_hooks.integrations.capture.recorder import Recording, shared_recorder
 from rageval_hooks.integrations.capture.turns import turn_of
@@ -31,7 +35,7 @@ from rageval_hooks.runtime.fork import ForkSafeLock, run_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import DaemonPool, local_pool
 from rageval_hooks.runtime.worker import shared_worker
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, is_about_turn, verdict_first
+from rageval_hooks.score import VERDICT, Failed, Result, Score, Skipped, is_about_turn, verdict_first
 from rageval_hooks.text.refusals import says_nothing
 from rageval_hooks.text.words import weighed_words
 from rageval_hooks.turn import Passage, Turn
@@ -54,13 +58,59 @@ _POLL_SECONDS: Final = 0.002
 _CITED: Final = re.compile(r" ?\[\^?\d{1,3}\]")
 
 
+# --------------------------------------------------------------------------- steps
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class GuardStep:
+    """Something to wait for, in the two ways in which that is possible.
+
+    Attributes:
+        call: does it, and returns the result.
+        acall: does it without blocking the event loop.
+    """
+
+    call: Callable[[], Any]
+    acall: Callable[[], Awaitable[Any]]
+
+
+GuardSteps = Generator[GuardStep, Any, T]
+"""Work that yields each step, gets its result, and returns a ``T``. A step that raises closes it."""
+
+
+def drive(steps: GuardSteps[T]) -> T:
+    """Do the work on this thread."""
+    result = None
+    with closing(steps):
+        while True:
+            try:
+                step = steps.send(result)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            result = step.call()
+
+
+async def adrive(steps: GuardSteps[T]) -> T:
+    """Do the work in an event loop."""
+    result = None
+    with closing(steps):
+        while True:
+            try:
+                step = steps.send(result)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            result = await step.acall()
+
+
 # --------------------------------------------------------------------------- what an answer is checked against
 
 
 def _captured_recording() -> Recording | None:
     """Return the recording of the turn that the calling code is in; None if no turn is being captured."""
-    # The guard is no framework, so the run around it may be of any.
-    entry = shared_recorder().surrounding(None)
+    entry = shared_recorder().surrounding(None)  # the guard is no framework, so the run around it may be of any
     return None if entry is None else entry[0]
 
 
@@ -140,8 +190,7 @@ class _Check:
 
     Attributes:
         done: callers wait for it, or await it, until the timeout.
-        verdict: the verdict, if it needs no metrics.
-        reason: why the check was not started.
+        verdict: the verdict and its reason, if it needs no metrics.
         turn: the turn that was checked; None until it is built.
         results: the results of the metrics.
         error: the exception that ended the check.
@@ -153,24 +202,20 @@ class _Check:
         self.started_at = time.time_ns()
         self.context = otel_context.get_current()
         self.started = time.perf_counter()
-        self.deadline = self.started + timeout - min(_RESERVE * timeout, _MOST_RESERVED)
-        self.done = PendingTurn(self.deadline)
-        self.verdict: GuardVerdict | None = None
-        self.reason = ""
+        self.done = PendingTurn(self.started + timeout - min(_RESERVE * timeout, _MOST_RESERVED))
+        self.verdict: tuple[GuardVerdict, str] | None = None
         self.turn: Turn | None = None
         self.results: Sequence[Result] = ()
         self.error: BaseException | None = None
         self.analysis: TurnAnalysis | None = None
-        self.working: Future[None] | None = None
-        self.judging: Future[Evaluation] | None = None
+        self.futures: list[Future[Any]] = []
         self.given_up = False
 
     def give_up(self) -> None:
         """Stop the work as far as that is possible. Its results are not used."""
         self.given_up = True
-        for future in (self.working, self.judging):
-            if future is not None:
-                future.cancel()
+        for future in self.futures:
+            future.cancel()
         if self.analysis is not None:
             # The metrics look at the deadline between two steps.
             self.analysis.deadline = float("-inf")
@@ -265,14 +310,14 @@ class Decider:
         stuck = sum(other.given_up for other in list(_running))
         # A refusal passes even where every model hangs.
         if said == self.options.fallback.strip() or says_nothing(said):
-            check.verdict = "refusal"
+            check.verdict = "refusal", ""
         # A judge can tell whether "Yes." is right. Words cannot.
         elif not self._asks_judge and len(said) <= _SHORT and not any(w.is_content for w in weighed_words(said)):
-            check.verdict = "no_claims"
+            check.verdict = "no_claims", ""
         elif stuck >= _THREADS:
-            check.reason = f"{stuck} earlier checks are still running after their timeout"
+            check.verdict = "unchecked", f"{stuck} earlier checks are still running after their timeout"
         else:
-            check.working = _pool().submit(self._run, check)
+            check.futures.append(_pool().submit(self._run, check))
             return check
         check.done.finish()
         return check
@@ -285,18 +330,20 @@ class Decider:
             turn = check.turn = check.evidence.turn(check.answer)
             # The judge is asked first, since it takes longest; local metrics run meanwhile.
             local, judged = engine.split(engine.job(turn))
+            judging = None
             if judged.metrics:
                 # The judge sees the redacted turn, local metrics the original one.
                 shown = self._spans.privacy_of(check.evidence.recording).turn(turn, for_judge=True)
                 job = judged.model_copy(update={"turn": shown})
-                check.judging = shared_worker().call(lambda: engine.evaluate(job))
+                judging = shared_worker().call(lambda: engine.evaluate(job))
+                check.futures.append(judging)
             # They wait for models that are loading, but not longer than the caller waits.
             check.analysis = engine.analyze(turn).patient()
             if not check.given_up:
                 check.results = engine.evaluate_local(local, check.analysis)[0].results
-            if check.judging is not None:
-                left = max(0.0, check.deadline - time.perf_counter())
-                check.results = verdict_first((*check.results, *check.judging.result(left).results))
+            if judging is not None:
+                left = max(0.0, check.done.deadline - time.perf_counter())
+                check.results = verdict_first((*check.results, *judging.result(left).results))
         except BaseException as error:  # also what libraries raise to exit: it must not end the thread
             check.error = error
         finally:
@@ -306,9 +353,7 @@ class Decider:
     def _verdict(self, check: _Check) -> tuple[GuardVerdict, str]:
         """Return the verdict of a check that has ended or used up its time, and the reason."""
         if check.verdict is not None:
-            return check.verdict, ""
-        if check.reason:
-            return "unchecked", check.reason
+            return check.verdict
         if not check.done.done:
             check.give_up()
             return "unchecked", f"no result within {self.options.timeout_ms:g} ms"
@@ -348,17 +393,12 @@ class Decider:
     def _action(self, verdict: GuardVerdict, may_regenerate: bool) -> GuardAction:
         # on_error="open" lets an answer through that could not be checked.
         is_closed = verdict == "unchecked" and self.options.on_error == "closed"
+        on_fail = self.options.on_fail
         if verdict != "unsupported" and not is_closed:
             return "passed"
-        match self.options.on_fail:
-            case "flag":
-                return "flagged"
-            case "raise":
-                return "raised"
-            case "regenerate" if may_regenerate and verdict == "unsupported":
-                return "regenerated"
-            case _:
-                return "replaced"
+        if on_fail == "regenerate" and may_regenerate and verdict == "unsupported":
+            return "regenerated"
+        return "flagged" if on_fail == "flag" else "raised" if on_fail == "raise" else "replaced"
 
     def _write_span(self, decision: GuardDecision, check: _Check) -> GuardSteps[None]:
         recording = check.evidence.recording

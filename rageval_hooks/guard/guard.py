@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rageval_hooks.errors import requires
 from rageval_hooks.guard.answers import answer_in, question_in, with_decision
-from rageval_hooks.guard.checking import Decider, GuardEvidence, passages_under, read_passages
+from rageval_hooks.guard.checking import (
+    Decider,
+    GuardEvidence,
+    GuardSteps,
+    adrive,
+    drive,
+    passages_under,
+    read_passages,
+)
 from rageval_hooks.guard.options import (
     ANSWER_KEYS,
     DEFAULT_FALLBACK,
@@ -21,7 +29,6 @@ from rageval_hooks.guard.options import (
     guard_thresholds,
 )
 from rageval_hooks.guard.span import GuardSpans
-from rageval_hooks.guard.steps import GuardSteps, adrive, drive
 from rageval_hooks.guard.streams import GuardedStream
 from rageval_hooks.integrations.capture.passages import PassageLike
 from rageval_hooks.integrations.capture.recorder import shared_recorder

@@ -11,9 +11,8 @@ from langchain_core.runnables.config import merge_configs
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.guard.answers import question_in, with_decision
-from rageval_hooks.guard.checking import GuardEvidence, read_passages
+from rageval_hooks.guard.checking import GuardEvidence, GuardStep, GuardSteps, adrive, drive, read_passages
 from rageval_hooks.guard.options import GuardDecision
-from rageval_hooks.guard.steps import GuardStep, GuardSteps, adrive, drive
 from rageval_hooks.guard.streams import GuardedStream
 from rageval_hooks.turn import Passage
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,7 @@ from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingR
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from rageval_hooks.guard.answers import DECISION_KEY
-from rageval_hooks.guard.checking import GuardEvidence, read_passages
-from rageval_hooks.guard.steps import GuardSteps, adrive, drive
+from rageval_hooks.guard.checking import GuardEvidence, GuardSteps, adrive, drive, read_passages
 from rageval_hooks.guard.streams import GuardedStream
 
 if TYPE_CHECKING:
@@ -46,25 +44,6 @@ class GuardedQueryEngine(BaseQueryEngine):
         """Retrieve nodes with the engine inside."""
         return self._engine.retrieve(query_bundle)
 
-    def synthesize(
-        self,
-        query_bundle: QueryBundle,
-        nodes: list[NodeWithScore],
-        additional_source_nodes: Sequence[NodeWithScore] | None = None,
-    ) -> RESPONSE_TYPE:
-        """Write an answer from nodes with the engine inside, and check it."""
-        return drive(self._guarded(query_bundle, self._engine.synthesize(query_bundle, nodes, additional_source_nodes)))
-
-    async def asynthesize(
-        self,
-        query_bundle: QueryBundle,
-        nodes: list[NodeWithScore],
-        additional_source_nodes: Sequence[NodeWithScore] | None = None,
-    ) -> RESPONSE_TYPE:
-        """Write an answer from nodes with the engine inside, and check it without blocking the event loop."""
-        response = await self._engine.asynthesize(query_bundle, nodes, additional_source_nodes)
-        return await adrive(self._guarded(query_bundle, response))
-
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         return drive(self._guarded(query_bundle, self._engine.query(query_bundle)))
 
@@ -77,21 +56,12 @@ class GuardedQueryEngine(BaseQueryEngine):
         # A stream is checked when it is read, in whatever context that is.
         stream = GuardedStream(self._guard.decider, evidence)
         if isinstance(response, AsyncStreamingResponse):
-            return replace(response, response_gen=_arun(stream, response.response_gen), response_txt=None)
+            return replace(response, response_gen=stream.arun(response.response_gen), response_txt=None)
         if isinstance(response, StreamingResponse):
-            return replace(response, response_gen=_run(stream, response.response_gen), response_txt=None)
+            return replace(response, response_gen=stream.run(response.response_gen), response_txt=None)
         # A structured response has no text.
         if not isinstance(response, Response) or response.response is None:
             return response
         decision = yield from self._guard.decider.decide(response.response, evidence)
         metadata = {**(response.metadata or {}), DECISION_KEY: decision.summary()}
         return replace(response, response=decision.answer, metadata=metadata)
-
-
-def _run(stream: GuardedStream, chunks: Iterator[str]) -> Generator[str, None, None]:
-    yield from stream.run(chunks)
-
-
-async def _arun(stream: GuardedStream, chunks: AsyncIterator[str]) -> AsyncGenerator[str, None]:
-    async for chunk in stream.arun(chunks):
-        yield chunk

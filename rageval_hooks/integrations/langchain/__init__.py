@@ -1,9 +1,8 @@
 """LangChain and LangGraph: a thin callback handler, and the pure ``turn_from_runs``.
 
-Read ``handler`` (callbacks become runs; when the root ends, its turn is submitted), then ``turn_building.turn`` (runs
-become a turn) with ``passages`` and ``answer`` next to it (which of the root's values is the answer).
-``payloads`` reads single values: states, messages and documents. ``hook`` attaches the handler to every chain of the
-process.
+Read ``handler`` (callbacks become runs; when the root ends, its turn is submitted), then ``turn_building`` (runs become
+a turn) with ``passages`` and ``question_and_answer`` next to it. ``payloads`` reads single values: states, messages and
+documents. ``hook`` attaches the handler to every chain of the process.
 """
 
 try:

@@ -278,14 +278,14 @@ def copied(value: Any, seen: dict[int, tuple[Any, Any]] | None = None, depth: in
         seen: originals and copies so far, by the identity of the original: steps pass the same objects on.
         depth: values within values that are copied.
     """
-    kind: type = type(value)
-    if kind in _ATOMS or not depth:
-        return value
     seen = {} if seen is None else seen
-    if id(value) in seen:
-        return seen[id(value)][1]
-    copy: Any = value
     try:
+        kind: type = type(value)
+        if kind in _ATOMS or not depth:
+            return value
+        if id(value) in seen:
+            return seen[id(value)][1]
+        copy: Any = value
         if isinstance(value, Mapping):
             copy = {key: copied(item, seen, depth - 1) for key, item in value.items()}
         elif isinstance(value, (list, tuple)):
@@ -298,10 +298,10 @@ def copied(value: Any, seen: dict[int, tuple[Any, Any]] | None = None, depth: in
                 fields[name] = copied(item, seen, depth - 1)
         elif is_command(value):
             copy = replace(value, update=copied(value.update, seen, depth - 1))
+        seen[id(value)] = value, copy
+        return copy
     except Exception:
         return value
-    seen[id(value)] = value, copy
-    return copy
 
 
 @lru_cache(maxsize=1000)

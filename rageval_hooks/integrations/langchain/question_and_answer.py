@@ -359,8 +359,13 @@ def _added(messages: Sequence[Any], before: Sequence[Any], query: str) -> Sequen
 
     A graph with a checkpointer has the messages of earlier turns before those of the input.
     """
-    told = _said(before)
-    start = len(told) if _said(messages)[: len(told)] == told else 0
+    said, told = _said(messages), _said(before)
+    start = len(told) if said[: len(told)] == told else 0
+    # Nothing was replied: a node that trims the history returns [c, d] for [a, b, c, d], and one that loads the history
+    # returns [a, b, c, d] for [c, d].
+    is_end = told and not start and said[-1:] == told[-1:]
+    if is_end and (len(said) <= len(told) or said[-len(told) :] == told):
+        return ()
     humans = _positions(messages, HumanMessage)
     questions = {query, last_human_text(before)} - {""}
     for position in reversed(humans):

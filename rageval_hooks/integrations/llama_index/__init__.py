@@ -1,8 +1,8 @@
 """LlamaIndex and its workflows: two handlers on its instrumentation dispatcher, and the pure ``turn_from_events``.
 
 Read ``handler`` (spans and events become runs), then ``streams`` (when a turn is over), then ``turn_building`` (runs
-become a turn) with ``passages`` (which passages) and ``model_calls`` (which call wrote the answer). ``values``,
-``messages`` and ``nodes`` read single values by attribute names.
+become a turn) with ``passages`` (which passages) and ``model_calls`` (which call wrote the answer). ``values`` reads
+single values by attribute names.
 
 The outermost span is the turn: a query, a chat message, the run of an agent or a workflow, or a decorated function of
 the application. The turn ends with that span. If the answer is streamed, it ends when the last piece is read, or when
