@@ -12,10 +12,9 @@ from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.turns import seconds_to_first_token
 from rageval_hooks.integrations.capture.values import attribute_text, first_of, first_string, or_else, public_parameters
 from rageval_hooks.integrations.langchain.payloads import as_json, as_text, message_text, role_of
-from rageval_hooks.turn import PromptTemplate, ToolCall
 from rageval_hooks.runtime.narrowing import items_or_empty, mapping_or_empty, text_or_none
 from rageval_hooks.text.citations import annotations_from_blocks
-from rageval_hooks.turn import Message, Usage
+from rageval_hooks.turn import Message, PromptTemplate, ToolCall, Usage
 
 # The parameters of a call by provider: {"model": "gpt-4.1"} of OpenAI, {"model_id": "…"} of Bedrock, and so on.
 _REQUESTED_MODEL_KEYS = ("model", "model_name", "model_id", "deployment_name")

@@ -28,7 +28,6 @@ from rageval_hooks.integrations.llama_index.values import (
     tool_call,
     tool_calls_of,
 )
-from rageval_hooks.turn import PromptTemplate
 from rageval_hooks.runtime.jsonable import string_of
 from rageval_hooks.runtime.narrowing import (
     entry_or_attribute,
@@ -38,7 +37,7 @@ from rageval_hooks.runtime.narrowing import (
     mapping_or_empty,
     text_or_none,
 )
-from rageval_hooks.turn import Usage
+from rageval_hooks.turn import PromptTemplate, Usage
 
 # --------------------------------------------------------------------------- which calls count
 

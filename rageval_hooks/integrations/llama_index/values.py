@@ -18,9 +18,9 @@ from rageval_hooks.integrations.capture.values import (
     or_else,
     question_among,
 )
-from rageval_hooks.turn import Message, ToolCall
 from rageval_hooks.runtime.jsonable import json_text, string_of
 from rageval_hooks.runtime.narrowing import entry_or_attribute, items_or_empty, mapping_or_empty, text_or_none
+from rageval_hooks.turn import Message, ToolCall
 
 # Roles of LlamaIndex's MessageRole, and the roles of model APIs.
 _ROLES = {"chatbot": "assistant", "model": "assistant", "developer": "system", "function": "tool"}

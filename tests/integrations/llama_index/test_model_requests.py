@@ -16,8 +16,7 @@ from llama_index.core.tools import QueryEngineTool
 
 from rageval_hooks.integrations.llama_index.passages import collection_of, top_k_of
 from rageval_hooks.integrations.llama_index.values import messages_of, tool_call
-from rageval_hooks.turn import ToolCall
-from rageval_hooks.turn import Turn
+from rageval_hooks.turn import ToolCall, Turn
 from tests.integrations.llama_index.fakes import ScriptedLLM, llm, nodes, step_of_call
 
 QUESTION = "When was the pier opened?"
