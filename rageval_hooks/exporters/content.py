@@ -7,12 +7,13 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, overload
 
-from rageval_hooks.exporters.semconv import REDACTED
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.turn import ErrorInfo, Message, Passage, Step, StepKind, ToolCall, Turn
 
 _logger = logging.getLogger(__name__)
+
+REDACTED = "__REDACTED__"
 
 _GENAI_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _GENAI_SHOWN = frozenset({"span_only", "span_and_event", "true", "1", "yes", "on"})

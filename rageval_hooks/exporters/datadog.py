@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.delivery import DeliveryOptions, Item, ScoreApiExporter, ScoreServer
 from rageval_hooks.exporters.delivery.exporter import as_secret, evaluated_at, reveal, variable
-from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places, resource_attributes
+from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
 from rageval_hooks.score import VERDICT, Evaluation, Failed
 from rageval_hooks.turn import SpanReference
 
@@ -115,21 +115,17 @@ class DatadogExporter(ScoreApiExporter):
         headers = {_KEY_HEADER: self._key(), _SOURCE_HEADER: "llmobs"}
         return OtlpPlace(url=f"https://otlp.{site}/v1/traces", headers=headers, page=f"https://app.{site}/llm/traces")
 
-    def applies(self) -> bool:
-        """Return True if the spans go to Datadog's LLM Observability."""
-        return self._place_of_spans() is not None
-
-    def _place_of_spans(self) -> OtlpPlace | None:
-        """Return the endpoint of Datadog's LLM Observability that gets the spans; None if they go elsewhere."""
-        # The header sends spans to LLM Observability, and no other backend reads it. Without it they are APM's only.
-        return next((place for place in otlp_places(self.provider) if place.headers.get(_SOURCE_HEADER)), None)
+    def gets(self, place: OtlpPlace) -> bool:
+        """Return True for Datadog's LLM Observability."""
+        # The header sends spans there, and no other backend reads it. Without it they are APM's only.
+        return bool(place.headers.get(_SOURCE_HEADER))
 
     def _key(self) -> str:
-        place = self._place_of_spans()
+        place = self.place_of_spans()
         return reveal(self._api_key) or ("" if place is None else place.headers.get(_KEY_HEADER, ""))
 
     def _site(self) -> str:
-        place = self._place_of_spans()
+        place = self.place_of_spans()
         of_spans = None if place is None else _SITE.search(urlsplit(place.url).hostname or "")
         return variable("DD_SITE") or (_DEFAULT_SITE if of_spans is None else of_spans[1])
 

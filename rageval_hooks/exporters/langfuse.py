@@ -20,7 +20,7 @@ from rageval_hooks.exporters.delivery import (
 )
 from rageval_hooks.exporters.delivery.exporter import as_secret, evaluated_at, iso_time, reveal, variable
 from rageval_hooks.exporters.delivery.server import basic_auth
-from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places, resource_attributes
+from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import VERDICT, Evaluation, Failed
 from rageval_hooks.turn import SpanReference
@@ -100,9 +100,14 @@ class LangfuseExporter(ScoreApiExporter):
         headers = {"authorization": self._login(), "x-langfuse-ingestion-version": "4"}
         return OtlpPlace(url=f"{address}{_OTLP_PATH}/v1/traces", headers=headers, page=safe_url(address))
 
+    def gets(self, place: OtlpPlace) -> bool:
+        """Return True for a Langfuse."""
+        # For example https://cloud.langfuse.com/api/public/otel/v1/traces: no other backend has this path.
+        return _OTLP_PATH in place.url
+
     def applies(self) -> bool:
         """Return True if the keys are set and the spans go to a Langfuse."""
-        return self._has_keys and bool(self._address_of_spans())
+        return self._has_keys and super().applies()
 
     @property
     def _has_keys(self) -> bool:
@@ -112,14 +117,10 @@ class LangfuseExporter(ScoreApiExporter):
         return basic_auth(self._public_key, reveal(self._secret_key))
 
     def _address(self) -> str:
+        place = self.place_of_spans()
+        of_spans = "" if place is None else place.url.partition(_OTLP_PATH)[0]
         named = reveal(self._base_url) or variable("LANGFUSE_BASE_URL", "LANGFUSE_HOST")
-        return (named or self._address_of_spans() or _CLOUD).strip().rstrip("/")
-
-    def _address_of_spans(self) -> str:
-        """Return the base URL of the Langfuse that gets the spans; empty if they go elsewhere."""
-        # For example https://cloud.langfuse.com/api/public/otel/v1/traces: no other backend has this path.
-        urls = [place.url for place in otlp_places(self.provider) if _OTLP_PATH in place.url]
-        return urls[0].partition(_OTLP_PATH)[0] if urls else ""
+        return (named or of_spans or _CLOUD).strip().rstrip("/")
 
 
 class LangfuseAutoExporter(LangfuseExporter):

@@ -22,7 +22,7 @@ from rageval_hooks.exporters.delivery import (
     TargetsMissingError,
 )
 from rageval_hooks.exporters.delivery.exporter import as_secret, evaluated_at, iso_time, reveal, variable
-from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
+from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.score import Evaluation, Failed
 from rageval_hooks.turn import SpanReference, Turn
 
@@ -81,7 +81,7 @@ class LangsmithExporter(ScoreApiExporter):
         """Yield the feedback of a stage."""
         in_langchain = self._langchain_run(evaluation.turn)
         # LangSmith's tracer knows LangChain only; other turns get there as spans, or not at all.
-        if self.automatic and in_langchain is None and self._place_of_spans() is None:
+        if self.automatic and in_langchain is None and self.place_of_spans() is None:
             return
         time = iso_time(evaluated_at(evaluation.turn))
         for placed in self.placed_results(evaluation, span):
@@ -108,7 +108,7 @@ class LangsmithExporter(ScoreApiExporter):
 
     def applies(self) -> bool:
         """Return True if there is a key, and LangSmith gets runs of its tracer or spans."""
-        return bool(reveal(self._api_key)) and (_langsmith_traces() or self._place_of_spans() is not None)
+        return bool(reveal(self._api_key)) and (_langsmith_traces() or super().applies())
 
     def _headers(self) -> dict[str, str]:
         headers = {"x-api-key": reveal(self._api_key)}
@@ -128,22 +128,18 @@ class LangsmithExporter(ScoreApiExporter):
         except ValueError:
             return None
 
-    def _place_of_spans(self) -> OtlpPlace | None:
-        """Return the endpoint of LangSmith that gets the spans; None if they go elsewhere."""
-        for place in otlp_places(self.provider):
-            host = urlsplit(place.url).hostname or ""
-            # For example https://eu.api.smith.langchain.com/otel; a server of the user is known by the header.
-            if host.endswith(_CLOUD_HOST) or _PROJECT_HEADER in place.headers:
-                return place
-        return None
+    def gets(self, place: OtlpPlace) -> bool:
+        """Return True for LangSmith."""
+        # For example https://eu.api.smith.langchain.com/otel; a server of the user is known by the header.
+        return (urlsplit(place.url).hostname or "").endswith(_CLOUD_HOST) or _PROJECT_HEADER in place.headers
 
     def _address(self) -> str:
-        place = self._place_of_spans()
+        place = self.place_of_spans()
         of_spans = "" if place is None else place.url.partition("/otel")[0]
         return (reveal(self._endpoint) or _variable("ENDPOINT") or of_spans or _CLOUD).strip().strip("\"'").rstrip("/")
 
     def _project_name(self) -> str:
-        place = self._place_of_spans()
+        place = self.place_of_spans()
         of_spans = "" if place is None else place.headers.get(_PROJECT_HEADER, "")
         # LangSmith's SDK reads these, and calls a project without a name "default".
         return self._project or of_spans or _variable("PROJECT") or _variable("SESSION") or "default"

@@ -10,10 +10,8 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, StatusCode, TracerProvider
 
-from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.otel.attributes import Attributes, json_string
-from rageval_hooks.exporters.otel.result_attributes import score_attributes
+from rageval_hooks.exporters.otel.attributes import Attributes, json_string, score_attributes
 from rageval_hooks.exporters.otel.spans import Spans, span_context
 from rageval_hooks.guard.options import GuardDecision, GuardOptions
 from rageval_hooks.integrations.capture.recorder import Recording
@@ -114,19 +112,19 @@ class GuardSpans:
         turn = privacy.turn(turn)
 
         attributes = Attributes()
-        attributes[semconv.SPAN_KIND] = "GUARDRAIL"
-        attributes[semconv.OPERATION_NAME] = _OPERATION
-        attributes[semconv.GUARD_VERDICT] = decision.verdict
-        attributes[semconv.GUARD_ACTION] = decision.action
-        attributes.put(semconv.GUARD_REASON, decision.reason or None)
+        attributes["openinference.span.kind"] = "GUARDRAIL"
+        attributes["gen_ai.operation.name"] = _OPERATION
+        attributes["rageval.guard.verdict"] = decision.verdict
+        attributes["rageval.guard.action"] = decision.action
+        attributes.add({"rageval.guard.reason": decision.reason or None})
         for result in results:
             attributes.update(score_attributes(result, policy))
         for name, threshold in self._thresholds.items():
-            attributes.put(semconv.GUARD_THRESHOLD.format(name=name), threshold)
-        attributes[semconv.GUARD_ON_FAIL] = self._options.on_fail
-        attributes[semconv.GUARD_ON_ERROR] = self._options.on_error
-        attributes[semconv.GUARD_TIMEOUT] = self._options.timeout_ms
-        attributes[semconv.GUARD_ATTEMPT] = decision.attempt
+            attributes.add({f"rageval.guard.threshold.{name}": threshold})
+        attributes["rageval.guard.on_fail"] = self._options.on_fail
+        attributes["rageval.guard.on_error"] = self._options.on_error
+        attributes["rageval.guard.timeout_ms"] = self._options.timeout_ms
+        attributes["rageval.guard.attempt"] = decision.attempt
         # What the guard saw, and what it handed on.
         passages = [
             {"id": passage.id, "text": policy.quote(passage.text, policy.documents)} for passage in turn.prompt_passages
@@ -136,11 +134,11 @@ class GuardSpans:
             "answer": policy.quote(privacy.text(decision.checked), policy.outputs),
             "passages": passages,
         }
-        attributes[semconv.INPUT_VALUE] = json_string(seen)
-        attributes[semconv.INPUT_MIME_TYPE] = semconv.JSON
-        attributes[semconv.OUTPUT_VALUE] = policy.quote(privacy.text(decision.answer), policy.outputs)
-        attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT
-        attributes[semconv.PASSAGES] = len(turn.passages)
+        attributes["input.value"] = json_string(seen)
+        attributes["input.mime_type"] = "application/json"
+        attributes["output.value"] = policy.quote(privacy.text(decision.answer), policy.outputs)
+        attributes["output.mime_type"] = "text/plain"
+        attributes["rageval.passages.count"] = len(turn.passages)
         return attributes
 
 

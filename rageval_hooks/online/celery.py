@@ -25,7 +25,7 @@ from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.online.dispatch import Dispatcher
 from rageval_hooks.online.job import Job
-from rageval_hooks.online.spool.store import SpoolFile
+from rageval_hooks.online.spool.store import SpoolFile, StoredJob
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.fork import delay_forks, reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
@@ -318,26 +318,26 @@ class CeleryDispatcher:
             if not claimed:
                 self._stored = 0
                 return
-            finished, unreadable = list[int](), list[int]()
+            finished, unreadable = list[StoredJob](), list[StoredJob]()
             try:
                 for stored in claimed:
                     try:
                         job = Job.model_validate_json(stored.text)
                     except ValidationError:
-                        unreadable.append(stored.id)
+                        unreadable.append(stored)
                         continue
                     self._publish(job, stored.key, stored.text)
                     self._counts["published"] += 1
-                    finished.append(stored.id)
+                    finished.append(stored)
             except Exception:
                 with delay_forks(), file.session(), file.transaction():
                     file.release_all()
                 raise
             with delay_forks(), file.session(), file.transaction():
-                for number in finished:
-                    file.finish(number)
-                for number in unreadable:
-                    file.set_aside(number)
+                for stored in finished:
+                    file.finish(stored)
+                for stored in unreadable:
+                    file.set_aside(stored)
             if unreadable:
                 _logger.warning(
                     "rageval-hooks: %d jobs of the spool cannot be read, and stay [RAGEVAL-417]", len(unreadable)

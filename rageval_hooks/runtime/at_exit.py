@@ -122,7 +122,7 @@ class ExitDrain:
         # Celery's worker processes end without any of these.
         celery = sys.modules.get("celery.signals")
         if celery is not None:
-            celery.worker_process_shutdown.connect(_drain_celery_worker, weak=False, dispatch_uid="rageval-hooks")
+            celery.worker_process_shutdown.connect(lambda **_: self.run(), weak=False, dispatch_uid="rageval-hooks")
 
     def _wait_for_loads(self) -> None:
         """Wait for models that are loading, if turns need them."""
@@ -153,15 +153,10 @@ class ExitDrain:
                 try:
                     within(partial(step, share), share + _GRACE)
                 except TimeoutError:
-                    owner = getattr(step, "__self__", None)
-                    name = type(owner).__name__ if owner is not None else getattr(step, "__qualname__", repr(step))
+                    name = getattr(step, "__qualname__", repr(step))  # such as OtelExporter.shutdown
                     _logger.warning("rageval-hooks: the exit does not wait for %s any longer [RAGEVAL-607]", name)
                 except Exception:
                     _logger.warning("rageval-hooks: a step of the shutdown at exit failed [RAGEVAL-608]", exc_info=True)
-
-
-def _drain_celery_worker(**_: object) -> None:
-    EXIT_DRAIN.run()
 
 
 def is_exiting() -> bool:

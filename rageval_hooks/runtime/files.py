@@ -19,8 +19,6 @@ _logger = logging.getLogger(__name__)
 PID = "{pid}"
 """In a path, this stands for the id of the process: several workers of a server have a file each."""
 
-_INTERVAL = 1.0
-
 
 def open_private(path: str, flags: int) -> int:
     """Open a file; a new one can only be read by its owner. For the argument ``opener`` of :func:`open`."""
@@ -38,12 +36,11 @@ class StatsFile:
         interval: seconds between two versions of the file.
     """
 
-    def __init__(self, path: str, read: Callable[[], Mapping[str, Any]], interval: float = _INTERVAL) -> None:
+    def __init__(self, path: str, read: Callable[[], Mapping[str, Any]], interval: float = 1.0) -> None:
         self._template = os.path.abspath(os.path.expanduser(path))
         self._read = read
         self._interval = interval
-        self._warned = False
-        self._stopped = False
+        self._warned = self._stopped = False
         self._lock = new_lock()
         reset_in_child(self)
         start_daemon_thread(self._run, "rageval-stats")
@@ -57,12 +54,9 @@ class StatsFile:
     def reset_after_fork(self) -> None:
         """Start the child's thread if the child has a separate file: two processes must not write the same one."""
         self._lock = new_lock()
-        if self._stopped:
-            return
-        if PID in self._template:
-            start_daemon_thread(self._run_in_child, "rageval-stats")
-        else:
-            self._stopped = True
+        self._stopped |= PID not in self._template
+        if not self._stopped:
+            start_daemon_thread(self._run, "rageval-stats")
 
     def stop(self) -> None:
         """End the thread and remove the file. A second call does nothing."""
@@ -77,33 +71,27 @@ class StatsFile:
 
     def _run(self) -> None:
         while not self._stopped:
-            self._try_to_write()
+            try:
+                self._write()
+            except Exception as error:
+                # Once: a full disk should not fill the log, too.
+                if not self._warned:
+                    self._warned = True
+                    _logger.warning(
+                        "rageval-hooks: stats_file %s cannot be written: %s [RAGEVAL-217]", self.path, error
+                    )
             sleep(self._interval)
 
-    def _run_in_child(self) -> None:
-        # The counters are reset after the fork, too, perhaps after this thread was started.
-        sleep(self._interval)
-        self._run()
-
-    def _try_to_write(self) -> None:
-        try:
-            content = json.dumps({"pid": os.getpid(), "written_at": time.time(), "stats": self._read()}, default=str)
-            with self._lock:
-                if not self._stopped:
-                    self._write(content)
-        except Exception as error:
-            # Once: a full disk should not fill the log, too.
-            if not self._warned:
-                self._warned = True
-                _logger.warning("rageval-hooks: stats_file %s cannot be written: %s [RAGEVAL-217]", self.path, error)
-
-    def _write(self, content: str) -> None:
+    def _write(self) -> None:
+        content = json.dumps({"pid": os.getpid(), "written_at": time.time(), "stats": self._read()}, default=str)
         temporary = f"{self.path}.{os.getpid()}.tmp"
-        with suppress(FileNotFoundError):
-            os.remove(temporary)
-        # O_EXCL: a link that another user has put there is not followed.
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(content)
-        # A reader sees the old file or the new one, never a part.
-        os.replace(temporary, self.path)
+        with self._lock:
+            if self._stopped:
+                return
+            with suppress(FileNotFoundError):
+                os.remove(temporary)
+            # Mode "x": a link that another user has put there is not followed.
+            with open(temporary, "x", encoding="utf-8", opener=open_private) as file:
+                file.write(content)
+            # A reader sees the old file or the new one, never a part.
+            os.replace(temporary, self.path)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from rageval_hooks.runtime.threads import Lock, current_thread_id, new_lock, sleep
+from rageval_hooks.runtime.threads import current_thread_id, new_lock, sleep
 
 _logger = logging.getLogger(__name__)
 
@@ -58,8 +58,6 @@ class ForkSafeLock:
     Attributes:
         lock: the lock of this process. ``with self.lock:`` takes a third of the time of ``with self:``.
     """
-
-    lock: Lock
 
     def __init__(self) -> None:
         self.reset_after_fork()

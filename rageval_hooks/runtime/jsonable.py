@@ -43,28 +43,33 @@ def plain_value(value: Any, depth: int = 0) -> Any:
     if kind is str:
         return clean_text(value)
     if kind is int:
-        return _number(value)
+        return value if value.bit_length() <= _MOST_BITS else string_of(value)
     if kind is float:
         return value if math.isfinite(value) else str(value)
     # Deeper values are rare, and cycles have no end.
     if depth >= _MAX_DEPTH:
         return string_of(value)
     try:
-        return _plain_object(value, depth)
+        if isinstance(value, Mapping):
+            return {_key(key): plain_value(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [plain_value(item, depth + 1) for item in value]
+        if isinstance(value, (datetime.date, datetime.time)):
+            return value.isoformat()
+        if isinstance(value, (bytes, bytearray)):
+            return bytes(value).decode("utf-8", "replace")
+        # Subclasses, such as enums with values, become the plain type. Booleans have no subclasses.
+        for plain in (int, float):
+            if isinstance(value, plain):
+                return plain_value(plain(value))
+        if isinstance(value, str):
+            return clean_text(str.__str__(value))
+        item = getattr(value, "item", None)  # NumPy scalars have it
+        if callable(item) and getattr(value, "ndim", None) == 0:
+            return plain_value(item(), _MAX_DEPTH)
     except Exception:
         return string_of(value)
-
-
-def _plain_object(value: Any, depth: int) -> Any:
-    if isinstance(value, Mapping):
-        return {_key(key): plain_value(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain_value(item, depth + 1) for item in value]
-    if isinstance(value, (datetime.date, datetime.time)):
-        return value.isoformat()
-    if isinstance(value, (bytes, bytearray)):
-        return bytes(value).decode("utf-8", "replace")
-    return _other(value)
+    return string_of(value)
 
 
 def plain_mapping(mapping: Mapping[Any, Any] | None) -> dict[str, Any]:
@@ -126,20 +131,3 @@ class Data(BaseModel):
 
 def _key(key: Any) -> str:
     return clean_text(key) if type(key) is str else string_of(key)
-
-
-def _number(number: int) -> int | str:
-    return number if number.bit_length() <= _MOST_BITS else string_of(number)
-
-
-def _other(value: Any) -> Any:
-    # Subclasses, such as enums with values, become the plain type. Booleans have no subclasses.
-    for kind in (int, float):
-        if isinstance(value, kind):
-            return plain_value(kind(value))
-    if isinstance(value, str):
-        return clean_text(str.__str__(value))
-    item = getattr(value, "item", None)  # NumPy scalars have it
-    if callable(item) and getattr(value, "ndim", None) == 0:
-        return plain_value(item(), _MAX_DEPTH)
-    return string_of(value)

@@ -26,37 +26,16 @@ def size_of(value: Any) -> int:
         size += _OBJECT_BYTES
         # Methods of the base types: a subclass may have its own for what is read here.
         kind = type(item)
-        if issubclass(kind, str):
-            size += str.__len__(item)
-        elif issubclass(kind, bytes):
-            size += bytes.__len__(item)
+        if issubclass(kind, (str, bytes)):
+            size += (str if issubclass(kind, str) else bytes).__len__(item)
         elif issubclass(kind, dict):
-            todo += dict.keys(item)
-            todo += dict.values(item)
-        elif issubclass(kind, list):
-            todo += list.__iter__(item)
-        elif issubclass(kind, tuple):
-            todo += tuple.__iter__(item)
-        else:
-            todo += _fields(item, kind)
-    return size * (len(seen) + len(todo)) // max(1, len(seen))
-
-
-def _fields(item: object, kind: type) -> list[Any]:
-    """Return the values of an object's attributes, without asking the object. Functions and classes have none."""
-    if issubclass(kind, type):
-        return []
-    names = ["__dict__"]
-    for base in kind.__mro__:
+            todo += [*dict.keys(item), *dict.values(item)]
+        elif issubclass(kind, (list, tuple)):
+            todo += (list if issubclass(kind, list) else tuple).__iter__(item)
         # A function holds its module, and with it most of the program.
-        if "__call__" in base.__dict__:
-            return []
-        names += base.__dict__.get("__slots__", ())
-    return [value for name in names if (value := _attribute(item, name)) is not None]
-
-
-def _attribute(item: object, name: str) -> Any:
-    try:
-        return object.__getattribute__(item, name)
-    except AttributeError:
-        return None
+        elif not issubclass(kind, type) and not any("__call__" in base.__dict__ for base in kind.__mro__):
+            try:
+                todo.append(object.__getattribute__(item, "__dict__"))
+            except AttributeError:
+                continue
+    return size * (len(seen) + len(todo)) // max(1, len(seen))

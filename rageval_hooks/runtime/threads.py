@@ -11,27 +11,12 @@ import asyncio
 import sys
 import threading
 import time
+from _thread import LockType
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 _POLL = 0.002
 """Seconds between two checks of what is waited for."""
-
-
-class Lock(Protocol):
-    """A mutual-exclusion lock."""
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock."""
-
-    def release(self) -> None:
-        """Give the lock back."""
-
-    def __enter__(self) -> bool:
-        """Take the lock."""
-
-    def __exit__(self, *_: object) -> None:
-        """Give the lock back."""
 
 
 def patched_by() -> Literal["gevent", "eventlet"] | None:
@@ -67,7 +52,7 @@ def start_daemon_thread(target: Callable[[], object], name: str) -> None:
         threading.Thread(target=target, name=name, daemon=True).start()
 
 
-def new_lock() -> Lock:
+def new_lock() -> LockType:
     """Return a lock. Hold it for moments only, and never switch greenlets while holding it."""
     return original("_thread", "allocate_lock")()  # type: ignore[no-any-return]
 

@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import rageval_hooks
 from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.exporters.otel import providers
 from rageval_hooks.exporters.otel.exporter import OtelExporter
-from rageval_hooks.exporters.otel.own_provider import TRACES, forget_own_provider
 from rageval_hooks.exporters.phoenix import PhoenixExporter
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.turn import SpanReference, Turn
@@ -43,11 +43,11 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], OtelExp
 
     def connect(url: str) -> OtelExporter:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-        forget_own_provider(TRACES)
+        providers._own.pop("TRACES", None)
         return OtelExporter()
 
     yield connect
-    forget_own_provider(TRACES)
+    providers._own.pop("TRACES", None)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from rageval_hooks.exporters.content import ContentPolicy, hide_result
 from rageval_hooks.exporters.delivery.queue import DeliveryQueue, DestinationAbsentError, Item
 from rageval_hooks.exporters.delivery.server import ScoreServer, require_httpx
 from rageval_hooks.exporters.main_results import ScoreSelection, quality_results
-from rageval_hooks.exporters.otlp_places import OtlpPlace
+from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
 from rageval_hooks.exporters.span_places import passage_place
 from rageval_hooks.runtime.tracing import provider_of_span
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped
@@ -52,52 +52,54 @@ class PlacedResult:
         span_id: the span that it belongs to: the turn's, or for a passage's score that of its retriever.
         id: one per turn, score, target and version of the metric, the same in every process, so that a score that is
             sent twice can be told from two scores. The judge's verdict has the id of the local one: it replaces it.
+        name: the score's name.
+        value: the number; None for results without one.
+        label: the label of a score, or of a verdict without a number.
+        annotator: CODE, LLM or HUMAN.
+        explanation: the explanation of the score, or the reason why it is missing.
+        details: the other fields as JSON-able data.
     """
 
     result: Result
     span_id: str
     id: str
+    name: str
+    value: float | None
+    label: str | None
+    annotator: str
+    explanation: str | None
+    details: dict[str, Any]
 
-    @property
-    def name(self) -> str:
-        """The score's name."""
-        return self.result.name
+    @classmethod
+    def of(cls, result: Result, span_id: str, turn_span: SpanReference) -> Self:
+        """Return a result in the form of score APIs.
 
-    @property
-    def value(self) -> float | None:
-        """The number; None for results without one."""
-        return self.result.value if isinstance(self.result, Score) else None
-
-    @property
-    def label(self) -> str | None:
-        """The label of a score, or of a verdict without a number."""
-        return None if isinstance(self.result, Failed) else self.result.label
-
-    @property
-    def annotator(self) -> str:
-        """CODE, LLM or HUMAN."""
-        return "CODE" if isinstance(self.result, Skipped) else self.result.annotator
-
-    @property
-    def explanation(self) -> str | None:
-        """The explanation of the score, or the reason why it is missing."""
-        return self.result.explanation if isinstance(self.result, Score) else self.result.reason
-
-    @property
-    def details(self) -> dict[str, Any]:
-        """The other fields as JSON-able data."""
-        result = self.result
-        details = {} if isinstance(result, Skipped) else dict(result.metadata)
-        details["annotator"] = self.annotator
+        Args:
+            result: the result.
+            span_id: the span that it belongs to.
+            turn_span: the turn's span.
+        """
+        annotator = "CODE" if isinstance(result, Skipped) else result.annotator
+        label = None if isinstance(result, Failed) else result.label
+        details = {**({} if isinstance(result, Skipped) else result.metadata), "annotator": annotator}
+        value, why, target = None, None, list[str | int | None]()
         if isinstance(result, Score):
+            value, why = result.value, result.explanation
             details.update(version=result.version, probability=result.probability)
             if result.model is not None:
                 details["model"] = result.model
             if result.target.kind != "turn":
                 details[result.target.kind] = result.target.index
-        if self.label is not None:
-            details["label"] = self.label
-        return details
+            if result.name != VERDICT:
+                target = [result.target.kind, result.target.index, result.version]
+        else:
+            why = result.reason
+        if label is not None:
+            details["label"] = label
+        key = json.dumps([turn_span.trace_id, turn_span.span_id, result.name, *target])
+        # Version 4 by its form: some APIs accept no other.
+        own_id = str(UUID(bytes=blake2b(key.encode(), digest_size=16).digest(), version=4))
+        return cls(result, span_id, own_id, result.name, value, label, annotator, why, details)
 
 
 class ScoreApiExporter(Exporter):
@@ -174,7 +176,7 @@ class ScoreApiExporter(Exporter):
             if span_id is None:
                 self.queue.count("unplaced", 1)
             else:
-                yield PlacedResult(result, span_id, _id_of(result, span))
+                yield PlacedResult.of(result, span_id, span)
 
     @abstractmethod
     def connect(self) -> ScoreServer:
@@ -197,9 +199,17 @@ class ScoreApiExporter(Exporter):
         """
         raise ConfigurationError(f"the exporter {self.name!r} does not say where {self.backend} takes spans")
 
+    def gets(self, place: OtlpPlace) -> bool:
+        """Return True if an endpoint of spans is one of this backend."""
+        return False
+
+    def place_of_spans(self) -> OtlpPlace | None:
+        """Return the endpoint of this backend that gets the spans; None if they go elsewhere."""
+        return next(filter(self.gets, otlp_places(self.provider)), None)
+
     def applies(self) -> bool:
         """Return True if the spans go to this backend. Automatic exporters ask it; it must be fast and not block."""
-        return True
+        return self.place_of_spans() is not None
 
     @property
     def provider(self) -> TracerProvider:
@@ -263,15 +273,6 @@ class ScoreApiExporter(Exporter):
                 "rageval-hooks: spans go to %s, but its scores cannot: %s [RAGEVAL-507]", self.backend, error
             )
             raise DestinationAbsentError from None
-
-
-def _id_of(result: Result, span: SpanReference) -> str:
-    target: list[str | int | None] = []
-    if isinstance(result, Score) and result.name != VERDICT:
-        target = [result.target.kind, result.target.index, result.version]
-    key = json.dumps([span.trace_id, span.span_id, result.name, *target])
-    # Version 4 by its form: some APIs accept no other.
-    return str(UUID(bytes=blake2b(key.encode(), digest_size=16).digest(), version=4))
 
 
 def evaluated_at(turn: Turn) -> int:

@@ -26,8 +26,8 @@ from rageval_hooks.errors import ExportError, RagevalError
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
-from rageval_hooks.runtime.sizes import size_of
 from rageval_hooks.runtime.suppression import quiet_context
+from rageval_hooks.runtime.worker import BoundedQueue
 
 if TYPE_CHECKING:
     from rageval_hooks.exporters.delivery.server import ScoreServer
@@ -67,8 +67,7 @@ _CLOSING_PAUSES = (0.1, 0.2, 0.3, 0.0)
 # Not the module's own functions: an application that has seeded them gets the same numbers as without us.
 _JITTER = random.SystemRandom()
 
-_COUNTERS = ("delivered", "handed_over", "rejected", "dropped", "dropped_by_size", "lost", "unplaced", "errors")
-_UNDELIVERED = ("handed_over", "rejected", "dropped", "lost")
+_COUNTERS = ("delivered", "handed_over", "rejected", "lost", "unplaced", "errors")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +160,7 @@ class DeliveryQueue:
         name: the backend's name, for log lines, the thread and metrics.
         connect: returns the destination, or raises DestinationAbsentError. Called on the queue's own thread.
         capacity: items that may wait. Beyond it the newest are dropped and counted.
-        max_bytes: their size. The items of one call are always taken by an empty queue, whatever their size.
+        max_bytes: their size. One item is always taken by an empty queue, whatever its size.
     """
 
     def __init__(
@@ -176,7 +175,11 @@ class DeliveryQueue:
         self.capacity = capacity
         self.max_bytes = max_bytes
         self._connect = connect
-        self._patience = _PATIENCE + _schedule_delay()
+        try:
+            delay = max(0.0, float(os.environ.get("OTEL_BSP_SCHEDULE_DELAY", "5000")) / 1000)
+        except ValueError:
+            delay = 5.0
+        self._patience = _PATIENCE + delay
         self.reset_after_fork()
         reset_in_child(self)
 
@@ -184,13 +187,11 @@ class DeliveryQueue:
         """Start empty. What was queued before a fork is the parent's, and so are its connections."""
         self._changed = threading.Condition()
         self._waiting: list[_Waiting] = []
-        self._queued = 0
-        self._queued_bytes = 0
+        self._bounds = BoundedQueue(self.name, self.capacity, self.max_bytes)
         self._counts: Counter[str] = Counter()
         self._thread: threading.Thread | None = None
         self._destination: ScoreServer | None = None
-        self._absent_until = -math.inf
-        self._paused_until = -math.inf
+        self._absent_until = self._paused_until = -math.inf
         self._refused_until = -math.inf  # the pause that the server asked for
         self._failures = 0
         self._flushes = 0
@@ -200,40 +201,41 @@ class DeliveryQueue:
         self._is_last_attempt = False
         self._limited_log = RateLimitedLogger(_logger)
 
-    @property
-    def pending(self) -> int:
-        """How many items wait."""
-        return self._queued
-
     # -- on the threads of callers
 
     def put(self, items: Iterable[Item]) -> None:
         """Queue items. Never waits for the network."""
         now = time.monotonic()
         due = math.ceil((now + _TICK) / _TICK) * _TICK
-        new = [_Waiting(item=item, size=size_of(item.body), queued_at=now, due=due) for item in items]
-        size = sum(entry.size for entry in new)
+        new = [_Waiting(item=item, size=len(str(item.body)), queued_at=now, due=due) for item in items]
         with self._changed:
             # Without a server nothing is kept: the queue would fill for nothing.
             if not new or now < self._absent_until:
                 return
+            bounds = self._bounds
+            bounds.max_bytes = self.max_bytes
             # The newest are dropped, since the oldest are closest to delivery.
-            too_large = self._queued > 0 and self._queued_bytes + size > self.max_bytes
-            if self._closed or too_large or self._queued + len(new) > self.capacity:
-                self._counts["dropped"] += len(new)
-                self._counts["dropped_by_size"] += len(new) if too_large else 0
-                PROCESS_TOTALS.add_dropped(self.name, len(new))
-                waiting = f"{self._queued} are waiting, {self._queued_bytes / 2**20:.1f} MiB"
+            taken = [] if self._closed else [entry for entry in new if bounds.add(entry.size)]
+            if dropped := len(new) - len(taken):
+                bounds.dropped += dropped if self._closed else 0
+                PROCESS_TOTALS.add_dropped(self.name, dropped)
+                waiting = f"{bounds.pending} are waiting, {bounds.pending_bytes / 2**20:.1f} MiB"
                 why = "it was shut down" if self._closed else waiting
                 self._limited_log.warn("dropped", "scores for %s are dropped: %s [RAGEVAL-505]", self.name, why)
+            if not taken:
                 return
-            self._queued += len(new)
-            self._queued_bytes += size
-            self._waiting += new
+            self._waiting += taken
             # From the first item on: metrics do not list the queues of backends that are not in use.
-            PROCESS_TOTALS.watch(self)
+            PROCESS_TOTALS.watch(bounds)
             if self._thread is None or not self._thread.is_alive():
-                self._thread = self._new_thread()
+                # The thread lives for long: it must not keep the spans and variables of the turn that started it.
+                context = quiet_context()
+                name = f"rageval-{self.name.lower()}"
+                self._thread = threading.Thread(target=lambda: context.run(self._run), name=name, daemon=True)
+                try:
+                    self._thread.start()
+                except RuntimeError:  # the interpreter is exiting: the items count as lost
+                    self._thread = None
             self._changed.notify_all()
 
     def count(self, name: str, amount: int) -> None:
@@ -244,8 +246,14 @@ class DeliveryQueue:
     def stats(self) -> dict[str, int]:
         """Return the counters: items, and requests for ``errors``."""
         with self._changed:
-            counts = {name: self._counts[name] for name in _COUNTERS}
-            return {"queued": self._queued, "queued_bytes": self._queued_bytes, **counts}
+            bounds = self._bounds
+            return {
+                "queued": bounds.pending,
+                "queued_bytes": bounds.pending_bytes,
+                **{name: self._counts[name] for name in _COUNTERS},
+                "dropped": bounds.dropped,
+                "dropped_by_size": bounds.dropped_by_size,
+            }
 
     def flush(self, timeout: float) -> bool:
         """Deliver what is queued, with shorter pauses between attempts.
@@ -263,7 +271,7 @@ class DeliveryQueue:
             self._paused_until = max(min(self._paused_until, now + _FLUSH_PAUSE), self._refused_until)
             self._changed.notify_all()
             try:
-                empty = self._changed.wait_for(lambda: self._queued == 0, timeout)
+                empty = self._changed.wait_for(lambda: self._bounds.pending == 0, timeout)
             finally:
                 self._flushes -= 1
             return self._nothing_undelivered() and empty
@@ -283,7 +291,7 @@ class DeliveryQueue:
         if thread is not None:
             thread.join(timeout)
         with self._changed:
-            lost, self._queued, self._queued_bytes = self._queued, 0, 0
+            lost = self._forget_queued()
             self._counts["lost"] += lost
             complete = self._nothing_undelivered()
         if lost:
@@ -294,21 +302,17 @@ class DeliveryQueue:
 
     def _nothing_undelivered(self) -> bool:
         """Return True if everything since this was asked last was delivered; under the lock."""
-        undelivered = sum(self._counts[name] for name in _UNDELIVERED)
+        fates = ("handed_over", "rejected", "lost")
+        undelivered = sum(self._counts[name] for name in fates) + self._bounds.dropped
         new, self._undelivered = undelivered - self._undelivered, undelivered
         return new == 0
 
-    def _new_thread(self) -> threading.Thread | None:
-        """Start the thread. While the interpreter exits none can be started, and the items count as lost."""
-        # The thread lives for long: it must not keep the spans and variables of the turn that started it.
-        context = quiet_context()
-        name = f"rageval-{self.name.lower()}"
-        thread = threading.Thread(target=lambda: context.run(self._run), name=name, daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
-            return None
-        return thread
+    def _forget_queued(self) -> int:
+        """Empty the queue, and return how many items it had; under the lock."""
+        amount, self._bounds.pending, self._bounds.pending_bytes = self._bounds.pending, 0, 0
+        self._waiting.clear()
+        self._changed.notify_all()
+        return amount
 
     # -- on the queue's thread
 
@@ -322,15 +326,29 @@ class DeliveryQueue:
                     self._waiting += batch
                     break
             self._deliver(batch)
-        self._finish()
+        # A server stores the spans that were sent at the end within a moment: everything is posted again, a few times.
+        for pause in _CLOSING_PAUSES:
+            self._is_last_attempt = pause == 0
+            left, self._waiting = self._waiting, []
+            failures = self._failures
+            while left and self._failures <= failures:  # if the server fails, the rest would fail too
+                batch, left = _first_batch(left)
+                self._deliver(batch)
+            self._waiting += left
+            if not self._waiting:
+                break
+            time.sleep(pause)
+        # On this thread, because HTTP clients are not always safe to close from another.
+        if self._destination is not None:
+            self._destination.close()
 
     def _take(self) -> list[_Waiting]:
         """Return the items of the next request; under the lock."""
         now = time.monotonic()
         if now < self._paused_until:
             return []
-        batch = _first_batch([entry for entry in self._waiting if entry.due <= now])
-        self._waiting = _without(self._waiting, batch)
+        batch, left = _first_batch([entry for entry in self._waiting if entry.due <= now])
+        self._waiting = left + [entry for entry in self._waiting if entry.due > now]
         return batch
 
     def _deliver(self, batch: list[_Waiting]) -> None:
@@ -342,9 +360,7 @@ class DeliveryQueue:
         except DestinationAbsentError as absence:
             with self._changed:
                 self._absent_until = time.monotonic() + absence.ask_again
-                self._waiting.clear()
-                self._queued = self._queued_bytes = 0
-                self._changed.notify_all()
+                self._forget_queued()
         except Exception as error:
             # Only our own messages are known to hold no key.
             why = error if isinstance(error, RagevalError) else type(error).__name__
@@ -457,47 +473,18 @@ class DeliveryQueue:
     def _settle(self, outcome: str, batch: list[_Waiting]) -> None:
         """Count what became of items."""
         with self._changed:
-            # After `close` an answer may still come for items that were counted as lost.
-            amount = min(self._queued, len(batch))
-            self._queued -= amount
-            self._queued_bytes = max(0, self._queued_bytes - sum(entry.size for entry in batch))
-            self._counts[outcome] += amount
-            if self._queued == 0:
+            for entry in batch:
+                # After `close` an answer may still come for items that were counted as lost.
+                if self._bounds.pending:
+                    self._bounds.remove(entry.size)
+                    self._counts[outcome] += 1
+            if self._bounds.pending == 0:
                 self._changed.notify_all()
 
-    def _finish(self) -> None:
-        """Post everything again, a few times: a server stores the spans that were sent at the end within a moment."""
-        for pause in _CLOSING_PAUSES:
-            self._is_last_attempt = pause == 0
-            left, self._waiting = self._waiting, []
-            failures = self._failures
-            while left and self._failures <= failures:  # if the server fails, the rest would fail too
-                batch = _first_batch(left)
-                left = _without(left, batch)
-                self._deliver(batch)
-            self._waiting += left
-            if not self._waiting:
-                break
-            time.sleep(pause)
-        # On this thread, because HTTP clients are not always safe to close from another.
-        if self._destination is not None:
-            self._destination.close()
 
-
-def _first_batch(entries: list[_Waiting]) -> list[_Waiting]:
-    """Return the items of one request: of the route of the oldest item, oldest first, because these expire first."""
+def _first_batch(entries: list[_Waiting]) -> tuple[list[_Waiting], list[_Waiting]]:
+    """Return the items of one request, of the route of the oldest item since these expire first; and the others."""
     ordered = sorted(entries, key=lambda entry: entry.queued_at)
-    return [entry for entry in ordered if entry.item.route == ordered[0].item.route][:_BATCH]
-
-
-def _without(entries: list[_Waiting], batch: list[_Waiting]) -> list[_Waiting]:
-    taken = set(batch)
-    return [entry for entry in entries if entry not in taken]
-
-
-def _schedule_delay() -> float:
-    """Return the delay of the batch span processor in seconds, as the SDK reads it."""
-    try:
-        return max(0.0, float(os.environ.get("OTEL_BSP_SCHEDULE_DELAY", "5000")) / 1000)
-    except ValueError:
-        return 5.0
+    batch = [entry for entry in ordered if entry.item.route == ordered[0].item.route][:_BATCH]
+    taken = set(map(id, batch))
+    return batch, [entry for entry in ordered if id(entry) not in taken]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import threading
 from base64 import b64encode
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import copy_context
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.error import HTTPError
@@ -15,6 +13,7 @@ from urllib.request import urlopen
 
 from rageval_hooks.errors import requires
 from rageval_hooks.exporters.delivery.queue import Item, PostError, RejectedError, UnavailableError
+from rageval_hooks.runtime.pool import DaemonPool
 from rageval_hooks.runtime.urls import safe_url
 
 if TYPE_CHECKING:
@@ -95,7 +94,32 @@ class ScoreServer:
             RejectedError: the server does not accept the request as a whole: the queue sends its halves.
             UnavailableError: the server cannot be reached, is overloaded, or wants another key.
         """
-        return _post_each(bodies, self.post_one, self.workers)
+        pool, tally = DaemonPool(self.workers, "rageval-post"), Counter[str]()
+        try:
+            # In a copy of this thread's context, so that the requests are not traced.
+            return [future.result() for future in [pool.submit(self._outcome, body, tally) for body in bodies]]
+        finally:
+            pool.shutdown()
+
+    def _outcome(self, body: Body, tally: Counter[str]) -> PostError | None:
+        """Send one score and return the error.
+
+        Once the server seems to be down, the rest of the batch is not tried: each request might wait for a timeout.
+        """
+        if tally["refused"] or tally["failed"] > tally["taken"] + _MOST_FAILURES:
+            return UnavailableError("cannot be reached")
+        try:
+            self.post_one(body)
+        except UnavailableError as error:
+            tally["failed"] += 1
+            tally["refused"] += error.retry_after > 0  # it wants to be left alone
+            return error
+        except PostError as error:
+            return error
+        except Exception as error:  # a fault of ours, or an answer of an unknown form
+            return RejectedError(f"cannot be posted ({type(error).__name__})")
+        tally["taken"] += 1
+        return None
 
     def post_one(self, body: Body) -> None:
         """Send one score.
@@ -166,58 +190,14 @@ class ScoreServer:
         if status in (401, 403):
             return UnavailableError(f"answers {status}: set {self.credentials} to a valid key")
         if status >= 500 or status in _BUSY:
-            return UnavailableError(f"answers {status}", _seconds(answer.headers.get("retry-after", "")))
+            # Seconds, such as "120"; a date is ignored.
+            wanted = answer.headers.get("retry-after", "")
+            return UnavailableError(f"answers {status}", float(wanted) if wanted.isdecimal() else 0.0)
         return UnavailableError(f"answers {status}: is this the address of {self.backend}?")
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
-
-
-def _post_each(bodies: Sequence[Body], post: Callable[[Body], None], workers: int) -> list[PostError | None]:
-    """Post items with one request each, several at a time, and return the error of each.
-
-    Once the server seems to be down, the remaining items get the last error without a request, each of which might
-    wait for a timeout.
-    """
-    errors: list[PostError | None] = [None] * len(bodies)
-    waiting = deque(range(len(bodies)))
-    failures: list[UnavailableError] = []
-    successes: list[int] = []
-
-    def work() -> None:
-        while True:
-            try:
-                number = waiting.popleft()
-            except IndexError:
-                return
-            if failures and (failures[-1].retry_after or len(failures) > len(successes) + _MOST_FAILURES):
-                errors[number] = failures[-1]
-                continue
-            try:
-                post(bodies[number])
-                successes.append(number)
-            except UnavailableError as error:
-                errors[number] = error
-                failures.append(error)
-            except PostError as error:
-                errors[number] = error
-            except Exception as error:  # a fault of ours, or an answer of an unknown form
-                errors[number] = RejectedError(f"cannot be posted ({type(error).__name__})")
-
-    helpers = []
-    for _ in range(min(workers, len(bodies)) - 1):
-        # With this thread's context, so that the requests are not traced.
-        helper = threading.Thread(target=copy_context().run, args=(work,), name="rageval-post", daemon=True)
-        try:
-            helper.start()
-        except RuntimeError:  # the interpreter is exiting: this thread does all of it
-            break
-        helpers.append(helper)
-    work()
-    for helper in helpers:
-        helper.join()
-    return errors
 
 
 def asks_version(url: str, *, locked: bool = False) -> bool | None:
@@ -258,11 +238,3 @@ def require_httpx(extra: str) -> ModuleType:
 def basic_auth(user: str, password: str) -> str:
     """Return the value of the header ``Authorization`` for a user name and a password."""
     return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
-
-
-def _seconds(header: str) -> float:
-    """Return the seconds of a ``Retry-After`` header, such as ``"120"``; 0 without one, and for a date."""
-    try:
-        return max(0.0, float(header))
-    except ValueError:
-        return 0.0

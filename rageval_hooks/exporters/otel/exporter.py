@@ -17,7 +17,7 @@ from rageval_hooks.exporters.console import ConsoleExporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.log_events import LogEvents
 from rageval_hooks.exporters.otel.metrics import Metrics
-from rageval_hooks.exporters.otel.signal import OtelSignal
+from rageval_hooks.exporters.otel.providers import OtelSignal
 from rageval_hooks.exporters.otel.spans import Spans, add_scores
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.score import Evaluation
@@ -91,7 +91,14 @@ class OtelExporter(Exporter):
         """Write an evaluation as every signal that has a destination."""
         # Without a place for spans, a first user sees the scores on the terminal.
         if not self._spans.export(evaluation):
-            self._fallback().export(evaluation)
+            if self._console is None:
+                self._console = ConsoleExporter(policy=self._policy)
+                _logger.warning(
+                    "rageval-hooks: no OpenTelemetry TracerProvider is set and no OTEL_EXPORTER_OTLP_ENDPOINT; "
+                    'evaluations are printed. To send traces: pip install "rageval-hooks[otlp]" and set '
+                    "OTEL_EXPORTER_OTLP_ENDPOINT, for example http://localhost:4318 [RAGEVAL-101]"
+                )
+            self._console.export(evaluation)
         for signal in self._others:
             signal.export(evaluation)
 
@@ -128,16 +135,6 @@ class OtelExporter(Exporter):
         """
         stats = dict(self._spans.stats())
         for signal in self._others:
-            prefix = signal.otlp.what.replace(" ", "_")
+            prefix = signal.what.replace(" ", "_")
             stats.update({f"{prefix}_{name}": count for name, count in signal.stats().items()})
         return stats
-
-    def _fallback(self) -> ConsoleExporter:
-        if self._console is None:
-            self._console = ConsoleExporter(policy=self._policy)
-            _logger.warning(
-                "rageval-hooks: no OpenTelemetry TracerProvider is set and no OTEL_EXPORTER_OTLP_ENDPOINT; evaluations "
-                'are printed. To send traces: pip install "rageval-hooks[otlp]" and set OTEL_EXPORTER_OTLP_ENDPOINT, '
-                "for example http://localhost:4318 [RAGEVAL-101]"
-            )
-        return self._console

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import time
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LoggerProvider, LogRecord, SeverityNumber
 from opentelemetry.trace import NonRecordingSpan, SpanContext
 
-from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.otel.attributes import Attributes, json_string
-from rageval_hooks.exporters.otel.own_provider import LOGS, OtlpSignal
-from rageval_hooks.exporters.otel.result_attributes import evaluated_response_id, label_of, result_line
-from rageval_hooks.exporters.otel.signal import SCOPE, OtelSignal
-from rageval_hooks.exporters.otel.span_attributes import is_agent
+from rageval_hooks.exporters.otel.attributes import (
+    Attributes,
+    evaluated_response_id,
+    json_string,
+    label_of,
+    result_line,
+)
+from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, CountedExporter, OtelSignal
 from rageval_hooks.exporters.otel.spans import Spans
+from rageval_hooks.exporters.otel.turn_attributes import is_agent
 from rageval_hooks.exporters.span_places import PassagePlace, passage_place
+from rageval_hooks.runtime.tracing import global_logger_provider
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, is_about_turn, metric_of
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import Turn
 from rageval_hooks.version import __version__
+
+_EVENT = "gen_ai.evaluation.result"
 
 
 class LogEvents(OtelSignal[LoggerProvider]):
@@ -35,7 +41,11 @@ class LogEvents(OtelSignal[LoggerProvider]):
         for_azure: True to add the attribute by which Azure Monitor recognises custom events.
     """
 
-    otlp: ClassVar[OtlpSignal] = LOGS
+    what: ClassVar[str] = "log events"
+    variable: ClassVar[str] = "LOGS"
+    otlp_exporter: ClassVar[tuple[str, str]] = ("_log_exporter", "OTLPLogExporter")
+    queue: ClassVar[str] = "otlp-logs"
+    capacity: ClassVar[str] = "OTEL_BLRP_MAX_QUEUE_SIZE"
 
     def __init__(
         self,
@@ -63,23 +73,27 @@ class LogEvents(OtelSignal[LoggerProvider]):
         turn_context = self._spans.context_of(turn)
         turn_span = trace.get_current_span(turn_context).get_span_context()
         for result in evaluation.results:
-            place = None
+            place, context = None, turn_context
             if isinstance(result, Score) and result.target.kind == "passage":
                 place = passage_place(turn, result.target.index, self._selection)
-            context = turn_context
             if place is not None:  # a passage's score belongs to its retriever
                 retriever = SpanContext(
                     turn_span.trace_id, int(place.span_id, 16), False, turn_span.trace_flags, turn_span.trace_state
                 )
                 context = trace.set_span_in_context(NonRecordingSpan(retriever), turn_context)
-            severity = SeverityNumber.WARN if _is_alarming(result) else SeverityNumber.INFO
+            # A verdict that a person should see, or a metric that failed. Another low score is not a warning: what is
+            # low depends on the application.
+            is_alarming = isinstance(result, Failed) or (result.name == VERDICT and result.label == "bad")
+            severity = SeverityNumber.WARN if is_alarming else SeverityNumber.INFO
+            # The body is for viewers that show no attributes, such as "groundedness=0.83 (pass)".
+            reason = "" if isinstance(result, Score) else f": {self._policy.reason(result)}"
             record = LogRecord(
-                event_name=semconv.EVALUATION_RESULT_EVENT,
+                event_name=_EVENT,
                 context=context,
                 timestamp=now,
                 severity_number=severity,
                 severity_text=severity.name,
-                body=self._summary(result),
+                body=result_line(result) + reason,
                 attributes=self._attributes(result, turn, place),
             )
             self._logger.emit(record)
@@ -87,52 +101,56 @@ class LogEvents(OtelSignal[LoggerProvider]):
 
     def _attributes(self, result: Result, turn: Turn, place: PassagePlace | None) -> Attributes:
         policy = self._policy
-        attributes = Attributes()
-        attributes[semconv.EVALUATION_NAME] = result.name
-        attributes.put(semconv.EVALUATION_SCORE_LABEL, label_of(result))
+        score = result if isinstance(result, Score) else None
+        attributes = Attributes({"gen_ai.evaluation.name": result.name})
         if isinstance(result, Score):
-            attributes[semconv.EVALUATION_SCORE_VALUE] = result.value
-            attributes.put(semconv.EVALUATION_EXPLANATION, policy.quote(result.explanation, policy.everything))
-            attributes[semconv.EVALUATOR_VERSION] = result.version
-            # With sampling, a mean over all traffic weights each score by the inverse of this.
-            attributes[semconv.PROBABILITY] = result.probability
+            explanation = policy.quote(result.explanation, policy.everything)
         else:
-            attributes[semconv.EVALUATION_EXPLANATION] = policy.reason(result)
-        if isinstance(result, Failed):
-            attributes[semconv.ERROR_TYPE] = result.error_type
-        attributes.put(semconv.RESPONSE_ID, evaluated_response_id(turn))
-        attributes[semconv.EVALUATION_TARGET] = turn.name
-        attributes[semconv.TURN_ID] = turn.id
-        # In the form of pydantic_evals: {"name": "trace", "arguments": null}.
-        model = result.model if isinstance(result, Score) else None
-        arguments = None if model is None else {"model": model}
-        attributes[semconv.EVALUATOR_SOURCE] = json_string({"name": metric_of(result), "arguments": arguments})
-        if isinstance(result, Score) and not is_about_turn(result):
-            attributes[semconv.TARGET.format(name="kind")] = result.target.kind
-            attributes.put(semconv.TARGET.format(name="index"), result.target.index)
-            attributes.put(semconv.TARGET.format(name="id"), result.target.id)
+            explanation = policy.reason(result)
+        # In the form of pydantic_evals: {"name": "trace", "arguments": null}. Logfire groups by it.
+        arguments = {"model": score.model} if score is not None and score.model is not None else None
+        attributes.add(
+            {
+                "gen_ai.evaluation.score.label": label_of(result),
+                "gen_ai.evaluation.score.value": None if score is None else score.value,
+                "gen_ai.evaluation.explanation": explanation,
+                "gen_ai.evaluation.evaluator.version": score and score.version,
+                # With sampling, a mean over all traffic weights each score by the inverse of this.
+                "rageval.sampling.probability": score and score.probability,
+                "error.type": result.error_type if isinstance(result, Failed) else None,
+                "gen_ai.response.id": evaluated_response_id(turn),
+                "gen_ai.evaluation.target": turn.name,
+                "rageval.turn.id": turn.id,
+                "gen_ai.evaluation.evaluator.source": json_string({"name": metric_of(result), "arguments": arguments}),
+                # Logfire tells evaluations of agents from others by this.
+                "gen_ai.agent.name": turn.name if is_agent(turn) else None,
+                "microsoft.custom_event.name": _EVENT if self._for_azure else None,
+            }
+        )
+        if score is not None and not is_about_turn(score):
+            target = score.target
+            attributes.add({f"rageval.target.{name}": getattr(target, name) for name in ("kind", "index", "id")})
         if place is not None:
-            attributes[semconv.TARGET.format(name="span_id")] = place.span_id
-            attributes[semconv.TARGET.format(name="document_position")] = place.position
-        # Logfire tells evaluations of agents from others by this.
-        if is_agent(turn):
-            attributes[semconv.AGENT_NAME] = turn.name
-        if self._for_azure:
-            attributes[semconv.AZURE_EVENT_NAME] = semconv.EVALUATION_RESULT_EVENT
+            attributes["rageval.target.span_id"] = place.span_id
+            attributes["rageval.target.document_position"] = place.position
         return attributes
 
-    def _summary(self, result: Result) -> str:
-        """Return a line for viewers that show no attributes, such as ``groundedness=0.83 (pass)``."""
-        line = result_line(result)
-        return line if isinstance(result, Score) else f"{line}: {self._policy.reason(result)}"
+    def _global_provider(self) -> LoggerProvider | None:
+        return global_logger_provider()
+
+    def _make_provider(self, sent: CountedExporter) -> Any:
+        # Imported here, as for metrics: each is a part of the SDK that few applications use.
+        from opentelemetry.sdk._logs import LoggerProvider, ReadWriteLogRecord
+        from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+
+        class CountedLogs(BatchLogRecordProcessor):
+            def on_emit(self, log_record: ReadWriteLogRecord) -> None:
+                if sent.accept(log_record.log_record.attributes):
+                    super().on_emit(log_record)
+
+        provider = LoggerProvider(shutdown_on_exit=False)
+        provider.add_log_record_processor(CountedLogs(cast("Any", sent), max_queue_size=sent.capacity))
+        return provider
 
     def _use(self, provider: LoggerProvider) -> None:
-        self._logger = provider.get_logger(SCOPE, __version__, semconv.SCHEMA_URL)
-
-
-def _is_alarming(result: Result) -> bool:
-    """Return True for a verdict that a person should see, and for a metric that failed.
-
-    Another low score is not a warning: what is low depends on the application.
-    """
-    return isinstance(result, Failed) or (result.name == VERDICT and result.label == "bad")
+        self._logger = provider.get_logger(SCOPE, __version__, SCHEMA_URL)

@@ -12,12 +12,11 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation
 from opentelemetry.util.types import AttributeValue
 
-from rageval_hooks.exporters import semconv
-from rageval_hooks.exporters.otel.own_provider import METRICS, OtlpSignal
-from rageval_hooks.exporters.otel.result_attributes import label_of
-from rageval_hooks.exporters.otel.signal import SCOPE, OtelSignal
+from rageval_hooks.exporters.otel.attributes import label_of
+from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, CountedExporter, OtelSignal
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
+from rageval_hooks.runtime.tracing import global_meter_provider
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, judge_details, metric_of
 from rageval_hooks.turn import Turn
 from rageval_hooks.version import __version__
@@ -59,7 +58,10 @@ class Metrics(OtelSignal[MeterProvider]):
         spans: knows the spans that are evaluated.
     """
 
-    otlp: ClassVar[OtlpSignal] = METRICS
+    what: ClassVar[str] = "metric exports"
+    variable: ClassVar[str] = "METRICS"
+    otlp_exporter: ClassVar[tuple[str, str]] = ("metric_exporter", "OTLPMetricExporter")
+    queue: ClassVar[str] = "otlp-metrics"
 
     def __init__(self, given: MeterProvider | None, spans: Spans) -> None:
         super().__init__(given)
@@ -82,7 +84,11 @@ class Metrics(OtelSignal[MeterProvider]):
         context = self._spans.context_of(turn)
         if evaluation.stage == "inline":
             kind = "rag" if turn.is_rag else "other"
-            of_turn = {semconv.TURN_STATUS: turn.status, semconv.TURN_KIND: kind, semconv.FRAMEWORK: turn.framework}
+            of_turn = {
+                "rageval.turn.status": turn.status,
+                "rageval.turn.kind": kind,
+                "rageval.framework": turn.framework,
+            }
             made.turns.add(1, self._bounded.of(of_turn), context=context)
             # Nothing ran if the turn was not RAG, or if all metrics need a judge: a zero would lower the percentiles.
             if evaluation.durations:
@@ -116,44 +122,44 @@ class Metrics(OtelSignal[MeterProvider]):
             return
         for step in calls:
             attributes = {
-                semconv.OPERATION_NAME: _OPERATIONS[step.kind],
-                semconv.PROVIDER_NAME: step.provider,
-                semconv.REQUEST_MODEL: step.request_model,
-                semconv.RESPONSE_MODEL: step.model,
+                "gen_ai.operation.name": _OPERATIONS[step.kind],
+                "gen_ai.provider.name": step.provider,
+                "gen_ai.request.model": step.request_model,
+                "gen_ai.response.model": step.model,
             }
-            error = {semconv.ERROR_TYPE: None if step.error is None else step.error.type}
+            error = {"error.type": None if step.error is None else step.error.type}
             seconds = (step.ended_at - step.started_at) / 1e9
             instruments.call_duration.record(seconds, self._bounded.of({**attributes, **error}), context=context)
             # The conventions want no estimates.
             if step.usage is not None and not step.usage.estimated:
                 for kind, amount in (("input", step.usage.input_tokens), ("output", step.usage.output_tokens)):
-                    counted = self._bounded.of({**attributes, semconv.TOKEN_TYPE: kind})
+                    counted = self._bounded.of({**attributes, "gen_ai.token.type": kind})
                     instruments.call_tokens.record(amount, counted, context=context)
 
     def _record_result(self, instruments: Instruments, result: Result, turn: Turn, context: Context) -> None:
         if result.name == VERDICT and not isinstance(result, Failed):
             # With a judge, a turn has two verdicts: one series for each.
             annotator = result.annotator if isinstance(result, Score) else "CODE"
-            verdict = {semconv.VERDICT: label_of(result), semconv.ANNOTATOR: annotator}
+            verdict = {"rageval.verdict": label_of(result), "rageval.annotator": annotator}
             instruments.verdicts.add(1, self._bounded.of(verdict), context=context)
         if isinstance(result, Score):
             attributes = {
-                semconv.SCORE_NAME: result.name,
-                semconv.SCORE_LABEL: result.label,
-                semconv.SCORE_MODEL: result.model,
-                semconv.TARGET_KIND: result.target.kind,
+                "rageval.score.name": result.name,
+                "rageval.score.label": result.label,
+                "rageval.score.model": result.model,
+                "rageval.target.kind": result.target.kind,
                 # The model that was evaluated, so that a dashboard can compare two of them.
-                semconv.RESPONSE_MODEL: turn.model,
+                "gen_ai.response.model": turn.model,
             }
             histogram = instruments.scores.get(result.unit, instruments.scores[""])
             histogram.record(result.value, self._bounded.of(attributes), context=context)
         elif isinstance(result, Failed):
-            named = {semconv.SCORE_NAME: result.name, semconv.ERROR_TYPE: result.error_type}
+            named = {"rageval.score.name": result.name, "error.type": result.error_type}
             instruments.failed.add(1, self._bounded.of(named), context=context)
         else:
             # A reason without its details: "the queue is full: 2048 turns wait" becomes "the queue is full".
             reason = _NUMBER.sub("N", result.reason.split(":", 1)[0].strip())
-            named = {semconv.SCORE_NAME: result.name, semconv.REASON: reason}
+            named = {"rageval.score.name": result.name, "rageval.reason": reason}
             instruments.skipped.add(1, self._bounded.of(named), context=context)
 
     def _record_judge(self, instruments: Instruments, metric: str, result: Result, context: Context) -> None:
@@ -162,17 +168,30 @@ class Metrics(OtelSignal[MeterProvider]):
         if details.get("cached"):
             return
         # The model's name comes from a server, so the number of its values is bounded like that of all attributes.
-        attributes = {semconv.METRIC: metric, semconv.JUDGE_MODEL: details.get("model")}
+        attributes = {"rageval.metric": metric, "rageval.judge.model": details.get("model")}
         outcome = "failed" if isinstance(result, Failed) else "answered"
-        called = self._bounded.of({**attributes, semconv.JUDGE_RESULT: outcome})
+        called = self._bounded.of({**attributes, "rageval.judge.result": outcome})
         instruments.judge_calls.add(details.get("attempts", 1), called, context=context)
         for token_type in ("input", "output"):
             amount = details.get(f"{token_type}_tokens")
             if amount is not None:
-                counted = self._bounded.of({**attributes, semconv.TOKEN_TYPE: token_type})
+                counted = self._bounded.of({**attributes, "gen_ai.token.type": token_type})
                 instruments.judge_tokens.add(amount, counted, context=context)
         if details.get("cost") is not None:
             instruments.judge_cost.add(details["cost"], self._bounded.of(attributes), context=context)
+
+    def _global_provider(self) -> MeterProvider | None:
+        return global_meter_provider()
+
+    def _make_provider(self, sent: CountedExporter) -> Any:
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+        # A reader takes these two from its exporter.
+        reading: Any = sent
+        reading._preferred_temporality = sent.exporter._preferred_temporality
+        reading._preferred_aggregation = sent.exporter._preferred_aggregation
+        return MeterProvider([PeriodicExportingMetricReader(reading)], shutdown_on_exit=False)
 
     def _use(self, provider: MeterProvider) -> None:
         self._instruments = instruments_of(provider)
@@ -228,65 +247,60 @@ class Instruments:
     """
 
     def __init__(self, meter: Meter) -> None:
-        self._meter = meter
+        def histogram(name: str, unit: str, description: str, buckets: Iterable[float]) -> Histogram:
+            boundaries = [float(bound) for bound in buckets]
+            return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=boundaries)
+
         about = "Scores of evaluations"
         # By the scores' unit. Seconds, tokens and dollars need other buckets than shares, counts and grades.
         self.scores = {
-            "": self._histogram(semconv.METRIC_SCORE, "1", about, _SCORE_BUCKETS),
-            "s": self._histogram(semconv.METRIC_SCORE_SECONDS, "s", about, _SECONDS_BUCKETS),
-            "tokens": self._histogram(semconv.METRIC_SCORE_TOKENS, "{token}", about, _TOKENS_BUCKETS),
-            "USD": self._histogram(semconv.METRIC_SCORE_COST, "USD", about, _USD_BUCKETS),
+            "": histogram("rageval.score", "1", about, _SCORE_BUCKETS),
+            "s": histogram("rageval.score.duration", "s", about, _SECONDS_BUCKETS),
+            "tokens": histogram("rageval.score.tokens", "{token}", about, _TOKENS_BUCKETS),
+            "USD": histogram("rageval.score.cost", "USD", about, _USD_BUCKETS),
         }
-        self.verdicts = meter.create_counter(semconv.METRIC_VERDICTS, "{turn}", "Turns by verdict")
-        self.turns = meter.create_counter(semconv.METRIC_TURNS, "{turn}", "Captured turns")
-        self.skipped = meter.create_counter(semconv.METRIC_SKIPPED, "{score}", "Scores that could not be computed")
-        self.failed = meter.create_counter(semconv.METRIC_FAILED, "{score}", "Scores whose metric failed")
-        self.inline_duration = self._histogram(
-            semconv.METRIC_INLINE_DURATION, "s", "Time that the local metrics of a turn took inline", _INLINE_BUCKETS
-        )
-        self.judge_calls = meter.create_counter(semconv.METRIC_JUDGE_CALLS, "{call}", "Requests to the judge")
-        self.judge_tokens = meter.create_counter(semconv.METRIC_JUDGE_TOKENS, "{token}", "Tokens of the judge")
-        self.judge_cost = meter.create_counter(semconv.METRIC_JUDGE_COST, "USD", "Cost of the judge")
-        self.call_duration = self._histogram(
-            semconv.METRIC_CALL_DURATION, "s", "GenAI operation duration", _CALL_SECONDS_BUCKETS
-        )
-        self.call_tokens = self._histogram(
-            semconv.METRIC_CALL_TOKENS, "{token}", "Number of input and output tokens used", _CALL_TOKENS_BUCKETS
-        )
+        about = "Time that the local metrics of a turn took inline"
+        self.inline_duration = histogram("rageval.inline.duration", "s", about, _INLINE_BUCKETS)
+        about = "GenAI operation duration"
+        self.call_duration = histogram("gen_ai.client.operation.duration", "s", about, _CALL_SECONDS_BUCKETS)
+        about = "Number of input and output tokens used"
+        self.call_tokens = histogram("gen_ai.client.token.usage", "{token}", about, _CALL_TOKENS_BUCKETS)
+        self.verdicts = meter.create_counter("rageval.verdicts", "{turn}", "Turns by verdict")
+        self.turns = meter.create_counter("rageval.turns", "{turn}", "Captured turns")
+        self.skipped = meter.create_counter("rageval.scores.skipped", "{score}", "Scores that could not be computed")
+        self.failed = meter.create_counter("rageval.scores.failed", "{score}", "Scores whose metric failed")
+        self.judge_calls = meter.create_counter("rageval.judge.calls", "{call}", "Requests to the judge")
+        self.judge_tokens = meter.create_counter("rageval.judge.tokens", "{token}", "Tokens of the judge")
+        self.judge_cost = meter.create_counter("rageval.judge.cost", "USD", "Cost of the judge")
         # These are read when the provider collects: they cost the application's calls nothing.
         counter, gauge = meter.create_observable_counter, meter.create_observable_gauge
-        counter(semconv.METRIC_SAMPLED_OUT, [_sampled_out], "{turn}", "Turns not captured")
-        counter(semconv.METRIC_ERRORS, [_errors], "{error}", "Errors of rageval-hooks itself")
-        counter(semconv.METRIC_DROPPED, [_dropped], "{item}", "Work that a full queue refused")
-        gauge(semconv.METRIC_QUEUE_DEPTH, [_depths], "{item}", "Items that wait in a queue")
-        gauge(semconv.METRIC_QUEUE_CAPACITY, [_capacities], "{item}", "Items that may wait")
-
-    def _histogram(self, name: str, unit: str, description: str, buckets: Iterable[float]) -> Histogram:
-        boundaries = [float(bound) for bound in buckets]
-        return self._meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=boundaries)
+        counter("rageval.turns.sampled_out", [_sampled_out], "{turn}", "Turns not captured")
+        counter("rageval.errors", [_errors], "{error}", "Errors of rageval-hooks itself")
+        counter("rageval.dropped", [_dropped], "{item}", "Work that a full queue refused")
+        gauge("rageval.queue.depth", [_depths], "{item}", "Items that wait in a queue")
+        gauge("rageval.queue.capacity", [_capacities], "{item}", "Items that may wait")
 
 
 def _sampled_out(_: CallbackOptions) -> Iterable[Observation]:
-    yield Observation(PROCESS_TOTALS["sampled_out"], {semconv.REASON: "sample_rate"})
-    yield Observation(PROCESS_TOTALS["unsampled_traces"], {semconv.REASON: "unsampled_trace"})
+    yield Observation(PROCESS_TOTALS["sampled_out"], {"rageval.reason": "sample_rate"})
+    yield Observation(PROCESS_TOTALS["unsampled_traces"], {"rageval.reason": "unsampled_trace"})
 
 
 def _errors(_: CallbackOptions) -> Iterable[Observation]:
-    yield Observation(PROCESS_TOTALS["export_errors"], {semconv.ERROR_TYPE: "export"})
-    yield Observation(PROCESS_TOTALS["callback_errors"], {semconv.ERROR_TYPE: "callback"})
-    yield Observation(PROCESS_TOTALS["internal_errors"], {semconv.ERROR_TYPE: "internal"})
+    for kind in ("export", "callback", "internal"):
+        yield Observation(PROCESS_TOTALS[f"{kind}_errors"], {"error.type": kind})
 
 
 def _dropped(_: CallbackOptions) -> Iterable[Observation]:
-    return [Observation(amount, {semconv.QUEUE: queue}) for queue, amount in PROCESS_TOTALS.dropped().items()]
+    return [Observation(amount, {"rageval.queue": queue}) for queue, amount in PROCESS_TOTALS.dropped().items()]
 
 
 def _depths(_: CallbackOptions) -> Iterable[Observation]:
-    return [Observation(state.pending, {semconv.QUEUE: queue}) for queue, state in PROCESS_TOTALS.queues().items()]
+    return [Observation(state.pending, {"rageval.queue": queue}) for queue, state in PROCESS_TOTALS.queues().items()]
 
 
 def _capacities(_: CallbackOptions) -> Iterable[Observation]:
-    return [Observation(state.capacity, {semconv.QUEUE: queue}) for queue, state in PROCESS_TOTALS.queues().items()]
+    return [Observation(state.capacity, {"rageval.queue": queue}) for queue, state in PROCESS_TOTALS.queues().items()]
 
 
 _made: list[tuple[weakref.ref[Any], Instruments]] = []
@@ -303,6 +317,6 @@ def instruments_of(provider: MeterProvider) -> Instruments:
     for made_for, made in _made:
         if made_for() is provider:
             return made
-    made = Instruments(provider.get_meter(SCOPE, __version__, semconv.SCHEMA_URL))
+    made = Instruments(provider.get_meter(SCOPE, __version__, SCHEMA_URL))
     _made.append((weakref.ref(provider), made))
     return made

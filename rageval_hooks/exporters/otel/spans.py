@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
-from collections import OrderedDict
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 
 from opentelemetry import baggage, trace
 from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits
+from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
@@ -24,22 +28,22 @@ from opentelemetry.trace import (
     TraceState,
 )
 
-from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.otel.attributes import Attributes, Value
-from rageval_hooks.exporters.otel.own_provider import TRACES, OtlpSignal
-from rageval_hooks.exporters.otel.result_attributes import (
+from rageval_hooks.exporters.otel.attributes import (
+    Attributes,
+    Value,
     add_main_scores,
     evaluation_attributes,
     has_news,
     only_metric,
 )
-from rageval_hooks.exporters.otel.signal import SCOPE, OtelSignal
-from rageval_hooks.exporters.otel.span_attributes import step_attributes, step_name, turn_attributes
+from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, CountedExporter, OtelSignal
+from rageval_hooks.exporters.otel.turn_attributes import step_attributes, step_name, turn_attributes
 from rageval_hooks.exporters.otlp_places import otlp_places
+from rageval_hooks.exporters.phoenix import phoenix_collector, phoenix_resource
 from rageval_hooks.exporters.span_places import has_span, passage_place
 from rageval_hooks.runtime.time_limit import remaining
-from rageval_hooks.runtime.tracing import most_attributes, provider_of_span, start_span
+from rageval_hooks.runtime.tracing import global_tracer_provider, most_attributes, provider_of_span, start_span
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn
@@ -55,8 +59,9 @@ _FOREIGN_MARGIN = 0.1
 """Another tracer's span may end a little before the turn that we saw. If its end is not known, evaluations below it
 keep this share of the turn's time away from the end."""
 
-_BRAINTRUST_HOST = "braintrust.dev"
-_BRAINTRUST_HEADER = "x-bt-parent"
+_ATTRIBUTE_LIMITS = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT")
+# A retriever span with 100 passages has some 400 attributes; the SDK's default of 128 would lose most of them.
+_MOST_ATTRIBUTES = 4096
 
 
 class Spans(OtelSignal[TracerProvider]):
@@ -68,13 +73,16 @@ class Spans(OtelSignal[TracerProvider]):
         selection: which steps become spans.
     """
 
-    otlp: ClassVar[OtlpSignal] = TRACES
+    what: ClassVar[str] = "spans"
+    variable: ClassVar[str] = "TRACES"
+    otlp_exporter: ClassVar[tuple[str, str]] = ("trace_exporter", "OTLPSpanExporter")
+    queue: ClassVar[str] = "otlp-spans"
+    capacity: ClassVar[str] = "OTEL_BSP_MAX_QUEUE_SIZE"
 
     def __init__(self, given: TracerProvider | None, policy: ContentPolicy, selection: SpanSelection) -> None:
         super().__init__(given)
         self._policy = policy
         self._selection = selection
-        self._tracer: Tracer | None = None
         # Providers of other tracers, whose spans carry turns; by them, our writers.
         self._others: weakref.WeakKeyDictionary[TracerProvider, SpanWriter] = weakref.WeakKeyDictionary()
         self._writer: SpanWriter | None = None
@@ -96,7 +104,7 @@ class Spans(OtelSignal[TracerProvider]):
 
     def tracer(self) -> Tracer | None:
         """Return our tracer of the provider that turns are written to; None if there is no provider."""
-        return self._tracer if self.connected() else None
+        return self._writer.tracer if self.connected() and self._writer is not None else None
 
     def context_of(self, turn: Turn) -> Context:
         """Return a context whose current span is the turn's; empty for a turn without a place in a trace.
@@ -130,22 +138,33 @@ class Spans(OtelSignal[TracerProvider]):
         return writer
 
     def _writer_of(self, provider: TracerProvider) -> SpanWriter:
-        tracer = provider.get_tracer(SCOPE, __version__, semconv.SCHEMA_URL)
-        return SpanWriter(tracer, self._policy, self._selection, for_braintrust=_goes_to_braintrust(provider))
+        tracer = provider.get_tracer(SCOPE, __version__, SCHEMA_URL)
+        # For example https://api-eu.braintrust.dev/otel; any host with the header of Braintrust's projects.
+        for_braintrust = any(
+            (urlsplit(place.url).hostname or "").endswith("braintrust.dev") or "x-bt-parent" in place.headers
+            for place in otlp_places(provider)
+        )
+        return SpanWriter(tracer, self._policy, self._selection, for_braintrust=for_braintrust)
+
+    def _global_provider(self) -> TracerProvider | None:
+        return global_tracer_provider()
+
+    def _make_provider(self, sent: CountedExporter) -> Any:
+        class CountedSpans(BatchSpanProcessor):
+            def on_end(self, span: ReadableSpan) -> None:
+                # Our own limit, because the SDK's queue drops its oldest spans and does not say so.
+                if span.context is not None and span.context.trace_flags.sampled and sent.accept(span.attributes):
+                    super().on_end(span)
+
+        limited = any(name in os.environ for name in _ATTRIBUTE_LIMITS)
+        limits = SpanLimits() if limited else SpanLimits(max_span_attributes=_MOST_ATTRIBUTES)
+        resource = Resource.create(phoenix_resource() if phoenix_collector() is not None else {})
+        provider = SdkTracerProvider(span_limits=limits, resource=resource, shutdown_on_exit=False)
+        provider.add_span_processor(CountedSpans(cast("Any", sent), max_queue_size=sent.capacity))
+        return provider
 
     def _use(self, provider: TracerProvider) -> None:
         self._writer = self._writer_of(provider)
-        self._tracer = self._writer.tracer
-
-
-def _goes_to_braintrust(provider: object) -> bool:
-    """Return True if a provider's spans go to Braintrust: to its host, or to any with the header of its projects."""
-    for place in otlp_places(provider):
-        # For example https://api-eu.braintrust.dev/otel.
-        host = urlsplit(place.url).hostname or ""
-        if host.endswith(_BRAINTRUST_HOST) or _BRAINTRUST_HEADER in place.headers:
-            return True
-    return False
 
 
 class SpanWriter:
@@ -165,7 +184,7 @@ class SpanWriter:
         self._policy = policy
         self._selection = selection
         self._for_braintrust = for_braintrust
-        self._written: OrderedDict[str, SpanContext] = OrderedDict()
+        self._written: dict[str, SpanContext] = {}
 
     def write_turn(self, turn: Turn, evaluation: Evaluation) -> None:
         """Write the span of a turn and those of its steps."""
@@ -252,14 +271,14 @@ class SpanWriter:
         # Each span once, in the order of the scores.
         for span_id in dict.fromkeys(place.span_id for place in places if place is not None):
             context = SpanContext(judged.trace_id, int(span_id, 16), False, judged.trace_flags, judged.trace_state)
-            links.append(Link(context, {semconv.LINK_TARGET: "passages"}))
+            links.append(Link(context, {"rageval.link.target": "passages"}))
         return links
 
     def _record_error(self, span: Span, error: ErrorInfo, at: int | None) -> None:
         # A message may quote any text.
         message = self._policy.quote(error.message, self._policy.everything)
-        event: dict[str, Value] = {semconv.EXCEPTION_TYPE: error.type, semconv.EXCEPTION_MESSAGE: message}
-        span.add_event(semconv.EXCEPTION_EVENT, event, timestamp=at)
+        event: dict[str, Value] = {"exception.type": error.type, "exception.message": message}
+        span.add_event("exception", event, timestamp=at)
         span.set_status(Status(StatusCode.ERROR, f"{error.type}: {message}"))
 
     def _remember(self, turn: Turn, context: SpanContext) -> None:
@@ -270,8 +289,8 @@ class SpanWriter:
         if same and context.trace_flags.sampled:
             return
         self._written[turn.id] = context
-        while len(self._written) > _REMEMBERED:
-            self._written.popitem(last=False)
+        if len(self._written) > _REMEMBERED:
+            del self._written[next(iter(self._written))]
 
 
 def add_scores(evaluation: Evaluation, policy: ContentPolicy) -> None:

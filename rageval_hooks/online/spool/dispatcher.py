@@ -1,8 +1,8 @@
 """The durable dispatcher: jobs wait in a file, survive the process, and are evaluated once.
 
-A job is stored first. The spool's thread claims as many jobs as there is room for; they are evaluated on the background
-thread. Each result is stored before it is handed to the exporters, and the job is removed once the exporters have
-delivered its results.
+A job is stored first. The spool's thread, the only one that uses the file, claims as many jobs as there is room for;
+they are evaluated on the background thread. Each result is stored before it is handed to the exporters, and the job is
+removed once the exporters have delivered its results.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
+import sqlite3
 import time
 import weakref
-from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from queue import Empty
+from typing import Any, Protocol, TypeVar
 
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.online.counters import Counters
@@ -26,20 +27,20 @@ from rageval_hooks.online.dispatch import ThreadDispatcher, cancel_tasks
 from rageval_hooks.online.engine import PASSING_FAILURES, Engine
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.spool.store import Outcome, SpoolFile, StoredJob
-from rageval_hooks.online.spool.thread import SpoolThread
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
-from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
+from rageval_hooks.runtime.fork import ForkSafeLock, delay_forks, is_fork_waiting, reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import local_pool
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.suppression import suppress
-from rageval_hooks.runtime.threads import wait_until
+from rageval_hooks.runtime.threads import SimpleQueue, start_daemon_thread, wait_until
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import BoundedQueue, Worker
 from rageval_hooks.score import Evaluation, Failed, Skipped, metric_of
 from rageval_hooks.settings import Settings
 
 _logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _CONCURRENT = 32
 """Jobs of a process that are evaluated at the same time. The judge has its own limit."""
@@ -53,12 +54,27 @@ _MOST_TAKEOVERS = 10
 _MOST_DELIVERIES = 40
 """Attempts to deliver results. From the sixth on they are five minutes apart: about three hours together."""
 
+_BATCH = 256
+"""Requests of one transaction, at most."""
+
+# All in seconds.
 _POLL = 0.05
+_LINGER = 0.02
+"""The file stays open so long after a batch: work comes in bursts, and opening costs a millisecond."""
+
+_LONGEST_SESSION = 1.0
+"""Then the file is closed and opened again: it may have been moved away meanwhile."""
+
+_REST_SECONDS = 10.0
+"""After a failure, the file is not used for so long: each attempt costs up to two seconds."""
+
 _COUNT_SECONDS = 1.0
-"""Seconds between two counts of what is in the file."""
+"""Between two counts of what is in the file."""
 
 _FLUSH_SECONDS = 10.0
-"""Seconds that the exporters get to deliver results."""
+"""The exporters get so long to deliver results."""
+
+_LONGEST_PAUSE = 300.0
 
 _EVALUATION_SHARE = 0.7
 """Share of a shutdown's time for the jobs that are being evaluated; the rest is for the file."""
@@ -80,6 +96,7 @@ _COUNTS = (
     "undelivered",
     "given_up",
     "unreadable",
+    "errors",
 )
 
 
@@ -90,28 +107,22 @@ class Deliver(Protocol):
         """Deliver an evaluation; ``is_repeated`` is True if this process has delivered it before."""
 
 
-class _Exported(NamedTuple):
-    """A job whose results were handed to the exporters.
-
-    Attributes:
-        id: the job.
-        waits: True if more results will come: the rest of the job waits for the judge.
-    """
-
-    id: int
-    waits: bool
+_Request = tuple[Callable[[SpoolFile], Any], Future[Any]]
+"""Something to do with the file, inside of a transaction; gets the result once it is on the disk, or the error."""
 
 
 class _Attempt:
-    """The outcome of an attempt to evaluate a job.
+    """An attempt to evaluate a job.
 
     Attributes:
+        stored: the job.
         is_lost: True if another process has taken the job over.
         waits: True if metrics remain that wait for the judge.
         has_exported: True if results were handed to the exporters.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stored: StoredJob) -> None:
+        self.stored = stored
         self.is_lost = self.waits = self.has_exported = False
 
 
@@ -122,8 +133,6 @@ class _Pause:
         shortest: seconds of the first pause.
     """
 
-    _LONGEST = 300.0
-
     def __init__(self, shortest: float) -> None:
         self._shortest = shortest
         self._seconds = self._until = 0.0
@@ -133,16 +142,11 @@ class _Pause:
         """Seconds until the pause ends; 0 without a pause."""
         return remaining(self._until)
 
-    @property
-    def is_trial(self) -> bool:
-        """True after a pause, until it is known whether it works again."""
-        return self._seconds > 0 and not self.left
-
     def begin(self) -> bool:
         """Note a failure. Returns True if a pause begins; False if one was running."""
         if self.left:
             return False
-        self._seconds = min(max(self._shortest, self._seconds * 2), self._LONGEST)
+        self._seconds = min(max(self._shortest, self._seconds * 2), _LONGEST_PAUSE)
         self._until = time.monotonic() + self._seconds
         return True
 
@@ -198,9 +202,9 @@ class SpoolDispatcher:
         self._memory = ThreadDispatcher(engine, worker, deliver, drop, self.capacity, self._max_bytes, counters)
         self._log = RateLimitedLogger(_logger)
         self._lock = ForkSafeLock()
-        path = Path(settings.spool_path).expanduser()
-        make_file = partial(SpoolFile, path, int(settings.spool_max_mb * 2**20), settings.spool_lease)
-        self._thread = SpoolThread(make_file, weakref.ref(self))
+        size = int(settings.spool_max_mb * 2**20)
+        self._make_file = partial(SpoolFile, Path(settings.spool_path).expanduser(), size, settings.spool_lease)
+        self._file = self._make_file()
         self._closed = False
         self.reset_after_fork()
         reset_in_child(self)
@@ -208,40 +212,46 @@ class SpoolDispatcher:
         _open_dispatchers.add(self)
         EXIT_DRAIN.add(_stop_claiming, "capture")
         EXIT_DRAIN.add(_drain, "evaluate", _has_jobs)
-        weakref.finalize(self, self._thread.stop).atexit = False
 
     def reset_after_fork(self) -> None:
-        """Forget what the parent has in memory: the parent finishes it."""
+        """Forget what the parent has in memory: the parent finishes it. The child's thread starts when it is needed."""
+        # Forks wait until the file is closed. If one did not wait long enough, SQLite's memory is wrong in this child.
+        self._unusable = self._file.is_open
+        self._file = self._make_file()
         self._counts: Counter[str] = Counter()
-        self._buffered_bytes = 0
-        self._known: OrderedDict[str, tuple[Job, TurnAnalysis]] = OrderedDict()
+        self._buffer = BoundedQueue("spool", self.capacity, self._max_bytes)
+        self._known: dict[str, tuple[Job, TurnAnalysis]] = {}
         self._in_flight: dict[int, int] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._judge_pause = _Pause(5.0)
         self._takes_jobs = not self._closed
         self._in_file = (0, 0, 0)
         self._counted_at = 0.0
-        self._counted_changes = -1
-        # Of the delivery.
-        self._exported: list[_Exported] = []
-        self._undelivered: list[_Exported] = []
-        self._being_delivered: list[_Exported] = []
+        self._is_counted = False
+        self._hurries_until = 0.0
+        # Jobs whose results were handed to the exporters.
+        self._exported: list[_Attempt] = []
+        self._confirming: asyncio.Task[None] | None = None
         self._delivery_pause = _Pause(10.0)
-        self._flushed_at = -math.inf
-        self._hurries_until = -math.inf
+        # Of the spool's thread.
+        self._requests = SimpleQueue()
+        self._changes: list[Callable[[SpoolFile], None]] = []
+        self._problems: set[str] = set()
+        self._rests_until = 0.0
+        self._error: Exception = OSError("this process was forked while the file was in use")
+        self._started = self._stopped = False
 
     @property
     def pending(self) -> int:
         """Jobs in memory: not stored yet, or being evaluated."""
-        return self._counts["buffered"] + len(self._in_flight)
+        return self._buffer.pending + len(self._in_flight)
 
     # -- on the threads of callers
 
     def start(self) -> None:
         """Look for jobs that earlier processes have left."""
         EXIT_DRAIN.register()
-        self._thread.start()
-        self._thread.wake()
+        self._post(SpoolFile.forget_pauses)
 
     def submit(self, job: Job, *, analysis: TurnAnalysis | None = None, in_memory: bool = False) -> bool:
         """Queue a job for the file, or for memory. Returns False, and counts, if too much waits."""
@@ -251,40 +261,31 @@ class SpoolDispatcher:
         key, text = job.key, job.model_dump_json()
         size = len(text)
         with self._lock:
-            if (
-                self._closed
-                or self._counts["buffered"] >= self.capacity
-                or self._buffered_bytes + size > self._max_bytes
-            ):
-                has_room = False
-            else:
-                has_room = True
-                self._counts.update(accepted=1, buffered=1)
-                self._buffered_bytes += size
-                if analysis is not None:
-                    self._known[key] = job, analysis
-                    if len(self._known) > _REMEMBERED:
-                        self._known.popitem(last=False)
+            has_room = not self._closed and self._buffer.add(size)
+            if has_room and analysis is not None:
+                self._known[key] = job, analysis
+                if len(self._known) > _REMEMBERED:
+                    del self._known[next(iter(self._known))]
         if not has_room:
             self._count_drop("queue_full")
             return False
 
-        def stored(outcome: Future[Outcome]) -> None:
-            error = outcome.exception()
+        def stored(future: Future[Outcome]) -> None:
+            error = future.exception()
+            outcome = "in_memory" if error else future.result()
             with self._lock:
-                self._buffered_bytes -= size
-                self._counts.update({"buffered": -1, "in_memory" if error else outcome.result(): 1})
-            if error is not None:
+                self._buffer.remove(size)
+                self._counts[outcome] += 1
+            if outcome == "in_memory":
                 self._known.pop(key, None)
                 if not self._memory.submit(job, analysis=analysis):
                     self._refuse(job, "memory_full", "the spool cannot be used, and too many turns wait in memory")
-            elif outcome.result() == "refused":
+            elif outcome == "refused":
                 reason = f"the spool is full: {self._max_mb:g} MB"
-                path = self._thread.file.path
-                self._log.warn("full", "%s (%s); newer turns are not judged [RAGEVAL-403]", reason, path)
+                self._log.warn("full", "%s (%s); newer turns are not judged [RAGEVAL-403]", reason, self._file.path)
                 self._refuse(job, "spool_full", reason)
 
-        self._thread.post(lambda file: file.add(key, text)).add_done_callback(stored)
+        self._post(lambda file: file.add(key, text)).add_done_callback(stored)
         return True
 
     def flush(self, timeout: float) -> bool:
@@ -306,7 +307,7 @@ class SpoolDispatcher:
                     return is_done and self._worker.flush(remaining(end))
                 time.sleep(_POLL)
         finally:
-            self._hurries_until = -math.inf
+            self._hurries_until = 0.0
         return False
 
     def shutdown(self, timeout: float) -> bool:
@@ -322,12 +323,10 @@ class SpoolDispatcher:
         self._closed = True
         # Their jobs stay in the file.
         cancel_tasks(self._worker, self._running, remaining(end) / 2)
-        while remaining(end) and self._is_busy:
-            self._thread.wake()
-            time.sleep(_POLL)
-        is_stored = not self._counts["buffered"]
-        wait_until(self._thread.post(SpoolFile.release_all).done, max(_POLL, remaining(end)))
-        self._thread.stop()
+        wait_until(lambda: not self._is_busy, remaining(end))
+        is_stored = not self._buffer.pending
+        self._stopped = True
+        wait_until(self._post(SpoolFile.release_all).done, max(_POLL, remaining(end)))
         _open_dispatchers.discard(self)
         return self._memory.shutdown(remaining(end)) and is_stored
 
@@ -336,7 +335,7 @@ class SpoolDispatcher:
         memory = self._memory.stats()
         return {
             "pending": self.pending + memory["pending"],
-            "accepted": self._counts["accepted"],
+            "accepted": self._buffer.accepted,
             "dropped": self._counts["dropped"],
             "failed": self._queue.failed + memory["failed"],
         }
@@ -349,24 +348,19 @@ class SpoolDispatcher:
         total, waiting, size = self._in_file
         with self._lock:
             counts = {name: self._counts[name] for name in _COUNTS}
-        return {
-            **counts,
-            "evaluating": len(self._in_flight),
-            "in_file": total,
-            "waiting_for_judge": waiting,
-            "file_bytes": size,
-            "errors": self._thread.errors,
-        }
+            counts |= {"accepted": self._buffer.accepted, "buffered": self._buffer.pending}
+        evaluating = len(self._in_flight)
+        return {**counts, "evaluating": evaluating, "in_file": total, "waiting_for_judge": waiting, "file_bytes": size}
 
     @property
     def _is_busy(self) -> bool:
         """True if something is not in the file yet that soon will be."""
-        unconfirmed = self._exported or self._undelivered or self._being_delivered
-        return self.pending > 0 or bool(unconfirmed and not self._delivery_pause.left)
+        unconfirmed = (self._exported or self._confirming) and not self._delivery_pause.left
+        return self.pending > 0 or bool(unconfirmed) or bool(self._changes and not remaining(self._rests_until))
 
     def _is_done(self, timeout: float) -> bool | None:
         """Return whether the own jobs are done; None if it is too early to say."""
-        count = self._thread.post(lambda file: file.count(own=True))
+        count = self._post(lambda file: file.count(own=True))
         is_answered = wait_until(count.done, timeout) and count.exception() is None
         # A file that cannot be used has none of them.
         total, waiting = count.result() if is_answered else (0, 0)
@@ -377,12 +371,13 @@ class SpoolDispatcher:
         stays = self._delivery_pause.left > 0 or (total == waiting and not self._can_judge)
         return False if stays else None
 
-    def _add(self, **amounts: int) -> None:
+    def _count(self, name: str) -> None:
         with self._lock:
-            self._counts.update(amounts)
+            self._counts[name] += 1
 
     def _count_drop(self, cause: str) -> None:
-        self._add(dropped=1, **{f"dropped_{cause}": 1})
+        self._count("dropped")
+        self._count(f"dropped_{cause}")
         PROCESS_TOTALS.add_dropped("spool")
 
     def _refuse(self, job: Job, cause: str, reason: str) -> None:
@@ -390,131 +385,131 @@ class SpoolDispatcher:
         # Exporters are used on the background thread only.
         self._worker.submit(self._refusals, partial(self._drop, job, reason), job.turn.size)
 
+    # -- what other threads ask of the spool's thread
+
+    def _post(self, apply: Callable[[SpoolFile], T]) -> Future[T]:
+        """Do something with the file, in a transaction. While the interpreter exits, it is done here.
+
+        Returns:
+            The result once it is on the disk, or the reason why it is not.
+        """
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()  # a task that is cancelled while it waits must not cancel it
+        self._requests.put((apply, future))
+        with self._lock:
+            is_started, self._started = self._started, True
+        if not is_started:
+            try:
+                start_daemon_thread(partial(_serve_forever, weakref.ref(self), self._requests), "rageval-spool")
+            except RuntimeError:
+                self._started = False
+                self._serve(_receive(self._requests, 0))
+        return future
+
+    def _change(self, apply: Callable[[SpoolFile], None]) -> None:
+        """Change a job in the file, later if the file cannot be used now: otherwise it would stay ours for ever."""
+        self._changes.append(apply)
+        self._requests.put(None)
+
+    def _give_back(self, stored: StoredJob, *, waiting: bool) -> None:
+        self._change(lambda file: file.release(stored, waiting=waiting))
+        self._in_flight.pop(stored.id, None)
+
+    def _set_aside(self, stored: StoredJob, error: Exception) -> None:
+        self._count("unreadable")
+        # Without the message: it may quote the turn.
+        self._log.warn(
+            "unreadable",
+            "the job %d of the spool cannot be read, and is set aside: %s [RAGEVAL-406]",
+            stored.id,
+            type(error).__name__,
+        )
+        self._change(lambda file: file.set_aside(stored))
+        self._in_flight.pop(stored.id, None)
+
     # -- on the spool's thread
 
-    def claim(self, file: SpoolFile) -> list[StoredJob]:
-        """Claim as many jobs as there is room for."""
-        now = time.monotonic()
-        if now - self._counted_at >= _COUNT_SECONDS:
-            self._counted_at, self._counted_changes = now, self._changes
-            self._in_file = (*file.count(), file.used_bytes())
-        free = _CONCURRENT - len(self._in_flight)
-        # A copy, because jobs end on the background thread meanwhile.
-        free_bytes = self._max_bytes - sum(list(self._in_flight.values()))
-        if not self._takes_jobs or free <= 0 or free_bytes <= 0:
-            return []
-        jobs = file.claim(free, waiting=False, max_bytes=free_bytes)
-        if self._can_judge:
-            # After a pause, one job finds out whether the judge works again.
-            free = 1 if self._judge_pause.is_trial else free - len(jobs)
-            free_bytes -= sum(len(job.text) for job in jobs)
-            jobs += file.claim(max(0, free), waiting=True, max_bytes=free_bytes)
-        numbers, file.unreadable = file.unreadable, []
-        for number in numbers:
-            self._note_set_aside(number, "the file is damaged")
-        return jobs
+    def _serve(self, requests: list[_Request]) -> float:
+        """Do what is asked and claim jobs, as long as there is something to do.
 
-    def take(self, jobs: list[StoredJob]) -> None:
-        """Start to evaluate jobs."""
-        for job in jobs:
+        Returns:
+            The seconds after which there may be something to do without a request.
+        """
+        error = self._error if self._unusable or remaining(self._rests_until) else None
+        end = time.monotonic() + _LONGEST_SESSION
+        if error is None:
+            try:
+                with delay_forks(), self._file.session():
+                    while True:
+                        has_claimed = self._transact(requests)
+                        requests = []
+                        if is_fork_waiting() or not remaining(end):
+                            break
+                        requests = _receive(self._requests, _LINGER)
+                        if not (requests or has_claimed or self._changes):
+                            break
+            except (sqlite3.Error, OSError) as failure:
+                error = failure
+                self._note(error)
+        if error is not None:
+            for _, future in requests:
+                future.set_exception(error)
+        # A full disk can still be read, so only writing shows that the file works again.
+        if error is None and self._problems and self._file.has_written:
+            self._problems.clear()
+            _logger.warning("rageval-hooks: the spool %s works again [RAGEVAL-402]", self._file.path)
+        pause = min(self._lease / 3, _REST_SECONDS, *filter(None, [self._judge_pause.left, self._delivery_pause.left]))
+        return pause if self._is_counted else min(pause, _COUNT_SECONDS)
+
+    def _transact(self, requests: list[_Request]) -> bool:
+        """Do what is asked and claim jobs, in one transaction. Returns True if jobs were claimed."""
+        changes = list(self._changes)
+        with self._file.transaction():
+            for change in changes:
+                change(self._file)
+            results = [apply(self._file) for apply, _ in requests]
+            self._file.renew()
+            claimed = self._claim(self._file) if self._takes_jobs else []
+        del self._changes[: len(changes)]
+        for (_, future), result in zip(requests, results, strict=True):
+            future.set_result(result)
+        for job in claimed:
             self._in_flight[job.id] = len(job.text)
             if not self._worker.submit(self._queue, partial(self._evaluate, job)):
                 self._give_back(job, waiting=False)
+        return bool(claimed)
 
-    def pause(self) -> float:
-        """Start to deliver what is due; return the seconds until the next look."""
-        due = self._delivery_due_in()
-        if due <= 0:
-            self._start_delivery()
-            due = self._delivery_due_in()
-        pauses = [self._lease / 3, due]
-        if self._judge_pause.left:
-            pauses.append(self._judge_pause.left)
-        if self._counted_changes != self._changes:
-            pauses.append(_COUNT_SECONDS)
-        return max(_POLL, min(pauses))
+    def _claim(self, file: SpoolFile) -> list[StoredJob]:
+        """Claim as many jobs as there is room for."""
+        now = time.monotonic()
+        self._is_counted = now - self._counted_at >= _COUNT_SECONDS
+        if self._is_counted:
+            self._counted_at = now
+            self._in_file = (*file.count(), file.used_bytes())
+        jobs: list[StoredJob] = []
+        # Without a judge, or while it cannot be reached, jobs that wait for it stay in the file.
+        for waiting in (False, True) if self._can_judge else (False,):
+            # A copy, because jobs end on the background thread meanwhile.
+            sizes = [*list(self._in_flight.values()), *(len(job.text) for job in jobs)]
+            if len(sizes) < _CONCURRENT and sum(sizes) < self._max_bytes:
+                free_bytes = self._max_bytes - sum(sizes)
+                jobs += file.claim(_CONCURRENT - len(sizes), waiting=waiting, max_bytes=free_bytes)
+        return jobs
 
-    @property
-    def _changes(self) -> int:
-        """Changes of the file by this process."""
-        return self._counts["stored"] + self._counts["finished"]
-
-    def _note_set_aside(self, number: int, why: str) -> None:
-        self._add(unreadable=1)
-        self._log.warn(
-            "unreadable", "the job %d of the spool cannot be read, and is set aside: %s [RAGEVAL-406]", number, why
-        )
-
-    def _give_back(self, stored: StoredJob, *, waiting: bool) -> None:
-        self._in_flight.pop(stored.id, None)
-        # Kept until it worked: a job that is not given back would stay ours, and would not be claimed again.
-        self._thread.post(lambda file: file.release(stored.id, waiting=waiting), is_kept=True)
-
-    # -- delivery: a job is removed once the exporters have delivered its results
-
-    def _delivery_due_in(self) -> float:
-        """Return the seconds until the exporters are to be flushed; infinite if nothing waits for it."""
-        if self._being_delivered or not (self._exported or self._undelivered):
-            return math.inf
-        # While a caller waits, results are delivered one by one.
-        if remaining(self._hurries_until) or self._delivery_pause.left:
-            return self._delivery_pause.left
-        return max(0.0, self._flushed_at + self._flush_interval - time.monotonic())
-
-    def _start_delivery(self) -> None:
-        if self._undelivered:
-            failed, self._undelivered = self._undelivered, []
-            self._settle(failed, is_delivered=False)
-        with self._lock:
-            self._being_delivered, self._exported = self._exported, []
-        self._flushed_at = time.monotonic()
-        if not self._being_delivered:
-            return
-        try:
-            self._worker.call(self._deliver_exported)
-        except RuntimeError:  # the interpreter is exiting; the next process delivers them again
-            self._being_delivered = []
-
-    async def _deliver_exported(self) -> None:
-        """Flush the exporters outside of the event loop, and settle the jobs that are handed over."""
-        is_delivered, jobs = False, self._being_delivered
-        try:
-            is_delivered = await self._worker.in_thread(partial(self._flush, _FLUSH_SECONDS))
-        finally:
-            # In this order: who sees that nothing is pending must find the jobs removed.
-            if is_delivered:
-                self._delivery_pause.end()
-                self._settle(jobs, is_delivered=True)
-            else:
-                # Given back after the pause: claimed at once, they would be handed over again at once.
-                self._delivery_pause.begin()
-                self._undelivered = jobs
-            self._being_delivered = []
-            self._thread.wake()
-
-    def _settle(self, jobs: Sequence[_Exported], *, is_delivered: bool) -> None:
-        """Remove jobs whose results are delivered; keep the others for another delivery."""
-
-        def change(file: SpoolFile) -> None:
-            for job in jobs:
-                if not is_delivered:
-                    file.release(job.id, waiting=job.waits, undelivered=True)
-                elif job.waits:
-                    file.note_delivery(job.id)
-                    file.release(job.id, waiting=True)
-                else:
-                    file.finish(job.id)
-
-        def settled(outcome: Future[None]) -> None:
-            if outcome.exception() is None:
-                self._add(finished=sum(not job.waits for job in jobs) if is_delivered else 0)
-                return
-            # The file cannot be changed now.
-            self._delivery_pause.begin()
-            with self._lock:
-                self._exported.extend(jobs)
-
-        self._thread.post(change).add_done_callback(settled)
+    def _note(self, error: Exception) -> None:
+        """Count a failure of the file, and log each kind once, until the file works again."""
+        self._count("errors")
+        self._error = error
+        self._rests_until = time.monotonic() + _REST_SECONDS
+        if str(error) not in self._problems:
+            self._problems.add(str(error))
+            _logger.warning(
+                "rageval-hooks: the spool %s cannot be used (%s): jobs are evaluated from memory and end with the "
+                "process. Give it space and permissions; move a damaged file away, with its -wal and -shm files; or "
+                "set another spool_path [RAGEVAL-401]",
+                self._file.path,
+                error,
+            )
 
     # -- evaluation, on the background thread
 
@@ -531,62 +526,57 @@ class SpoolDispatcher:
         if task is not None:
             self._running.add(task)
             task.add_done_callback(self._running.discard)
-        attempt = _Attempt()
+        attempt = _Attempt(stored)
         try:
-            await self._try(stored, attempt)
+            await self._try(attempt)
         except asyncio.CancelledError:
             self._give_back(stored, waiting=False)
             return
         except Exception as error:
-            # Without the message: it may quote the turn.
-            self._note_set_aside(stored.id, type(error).__name__)
-            self._in_flight.pop(stored.id, None)
-            self._thread.post(lambda file: file.set_aside(stored.id), is_kept=True)
+            self._set_aside(stored, error)
             return
         if attempt.is_lost or not attempt.has_exported:
             self._give_back(stored, waiting=attempt.waits)
             return
-        with self._lock:
-            self._exported.append(_Exported(stored.id, attempt.waits))
+        self._exported.append(attempt)
         self._in_flight.pop(stored.id, None)
-        self._thread.wake()
+        if self._confirming is None:
+            self._confirming = asyncio.get_running_loop().create_task(self._confirm())
+        self._requests.put(None)  # there is room for another job
 
-    async def _try(self, stored: StoredJob, attempt: _Attempt) -> None:
+    async def _try(self, attempt: _Attempt) -> None:
         """Deliver the results that a job has, and compute those that it has not.
 
         Raises:
-            ValueError: the job cannot be read: another version of this package wrote it.
+            ValueError: the job cannot be read: it is damaged, or another version of this package wrote it.
         """
+        stored = attempt.stored
         # An own job has its live trace context, and what this process has computed already.
-        known = self._known.pop(stored.key, None)
-        job, analysis = known or (Job.model_validate_json(stored.text), None)
+        job, analysis = self._known.pop(stored.key, None) or (Job.model_validate_json(stored.text), None)
         if stored.takeovers:
-            self._add(taken_over=1)
-        done = await self._deliver_stored(job, stored, attempt)
-        rest = job.only(set(job.names) - done)
-        if not rest.metrics:
-            return
-        if stored.takeovers >= _MOST_TAKEOVERS:
-            self._add(given_up=1)
+            self._count("taken_over")
+        rest = job.only(set(job.names) - await self._deliver_stored(job, attempt))
+        if rest.metrics and stored.takeovers >= _MOST_TAKEOVERS:
+            self._count("given_up")
             reason = f"given up: {stored.takeovers} processes ended while they evaluated this turn"
-            await self._keep(stored, attempt, self._engine.skip(rest, reason).model_copy(update={"id": rest.key}))
+            await self._keep(attempt, self._engine.skip(rest, reason).model_copy(update={"id": rest.key}))
             return
         local, judged = self._engine.split(rest)
         if judged.metrics and not self._can_judge:
             attempt.waits = True
             rest = local
         if rest.metrics:
-            keep = partial(self._keep, stored, attempt)
+            keep = partial(self._keep, attempt)
             await self._engine.evaluate(
                 rest, analysis=analysis, executor=local_pool(), on_part=keep, stage="background"
             )  # fmt: skip
 
-    async def _deliver_stored(self, job: Job, stored: StoredJob, attempt: _Attempt) -> set[str]:
+    async def _deliver_stored(self, job: Job, attempt: _Attempt) -> set[str]:
         """Deliver results of earlier attempts that are not delivered yet. Returns the names of their metrics."""
-        names: set[str] = set()
+        stored, names = attempt.stored, set[str]()
         is_given_up = stored.deliveries >= _MOST_DELIVERIES
         if is_given_up:
-            self._add(undelivered=1)
+            self._count("undelivered")
             self._log.warn(
                 "undelivered", "scores of the spool could not be delivered for hours and are given up [RAGEVAL-405]"
             )
@@ -595,39 +585,98 @@ class SpoolDispatcher:
             evaluation = Evaluation.model_validate({**json.loads(text), "turn": job.turn})
             names.update(map(metric_of, evaluation.results))
             if not is_delivered and not is_given_up:
-                self._add(redelivered=1)
+                self._count("redelivered")
                 attempt.has_exported = True
                 await self._deliver(evaluation, stored.deliveries > 0)
         return names
 
-    async def _keep(self, stored: StoredJob, attempt: _Attempt, part: Evaluation) -> None:
+    async def _keep(self, attempt: _Attempt, part: Evaluation) -> None:
         """Store a part of the results, then deliver it."""
         if any(isinstance(result, Failed) and result.error_type in PASSING_FAILURES for result in part.results):
             attempt.waits = True
             if self._judge_pause.begin():
-                path = self._thread.file.path
+                path = self._file.path
                 self._log.warn("judge", "the judge cannot be asked now: turns wait in %s [RAGEVAL-404]", path)
             return
         if any(not isinstance(result, Skipped) and result.annotator == "LLM" for result in part.results):
             self._judge_pause.end()
         text = part.model_dump_json(exclude={"turn"})
+        kept = self._post(lambda file: file.keep(attempt.stored, part.id or "", text))
         try:
-            is_kept = await asyncio.wrap_future(
-                self._thread.post(lambda file: file.keep(stored.id, part.id or "", text))
-            )  # fmt: skip
+            is_kept = await asyncio.wrap_future(kept)
         except Exception:
             # Results that cannot be stored are delivered all the same: only after a crash are they computed again.
             is_kept = True
         if not is_kept:
-            self._add(lost_leases=1)
+            self._count("lost_leases")
             attempt.is_lost = True
             return
         attempt.has_exported = True
         await self._deliver(part)
 
+    async def _confirm(self) -> None:
+        """Find out what the exporters have delivered, for many jobs at once, and remove these jobs."""
+        try:
+            while self._exported and not self._stopped:
+                next_flush = time.monotonic() + self._flush_interval
+                # While a caller waits, results are delivered at once.
+                while self._delivery_pause.left or (remaining(next_flush) and not remaining(self._hurries_until)):
+                    if self._stopped:
+                        return
+                    await asyncio.sleep(_POLL)
+                attempts, self._exported = self._exported, []
+                is_delivered = await self._worker.in_thread(partial(self._flush, _FLUSH_SECONDS))
+                if is_delivered:
+                    self._delivery_pause.end()
+                else:
+                    self._delivery_pause.begin()
+                # In this order: who sees that nothing is pending must find the jobs removed.
+                self._change(partial(self._settle, attempts, is_delivered))
+        finally:
+            self._confirming = None
+
+    def _settle(self, attempts: list[_Attempt], is_delivered: bool, file: SpoolFile) -> None:
+        """Remove jobs whose results are delivered; keep the others for another delivery, after a pause."""
+        for attempt in attempts:
+            if not is_delivered:
+                file.release(attempt.stored, waiting=attempt.waits, retry_after=self._delivery_pause.left)
+            elif attempt.waits:
+                file.note_delivery(attempt.stored)
+                file.release(attempt.stored, waiting=True)
+            else:
+                file.finish(attempt.stored)
+                self._count("finished")
+
+
+# -- the spool's thread: it must not keep its dispatcher alive while it waits
+
+
+def _serve_forever(dispatcher: weakref.ref[SpoolDispatcher], queue: Any) -> None:
+    pause = 0.0
+    while True:
+        requests = _receive(queue, pause)
+        owner = dispatcher()
+        if owner is None or (owner._stopped and not requests):
+            return
+        pause = owner._serve(requests)
+        del owner, requests
+
+
+def _receive(queue: Any, pause: float) -> list[_Request]:
+    """Return what is queued; wait for the first request."""
+    found: list[_Request] = []
+    try:
+        item = queue.get(timeout=pause) if pause > 0 else queue.get_nowait()
+        while len(found) < _BATCH:
+            if item is not None:
+                found.append(item)
+            item = queue.get_nowait()
+    except Empty:
+        pass
+    return found
+
 
 # -- at exit
-
 
 _open_dispatchers: weakref.WeakSet[SpoolDispatcher] = weakref.WeakSet()
 

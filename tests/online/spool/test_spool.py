@@ -226,7 +226,7 @@ def test_a_spool_that_works_again_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the pause in which the file is left alone."""
-    monkeypatch.setattr("rageval_hooks.online.spool.thread._REST_SECONDS", 0.1)
+    monkeypatch.setattr("rageval_hooks.online.spool.dispatcher._REST_SECONDS", 0.1)
     path, exporter = tmp_path / "folder" / "spool.db", InMemoryExporter()
     _not_writable(path)
     pipeline = make_pipeline(path, lambda _: {"value": 0.5}, exporter)
@@ -283,7 +283,7 @@ def test_scores_go_into_the_same_trace_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_deleted_while_jobs_are_evaluated(tmp_path: Path) -> None:
-    """Their results are delivered, and do not mix with those of the jobs in the next file."""
+    """Their results are dropped and counted, and do not mix with those of the jobs in the next file."""
     gate = threading.Event()
 
     async def wait(call: Any) -> dict[str, float]:
@@ -307,8 +307,8 @@ def test_a_file_that_is_deleted_while_jobs_are_evaluated(tmp_path: Path) -> None
     pipeline.shutdown(10)
 
     scores = {evaluation.turn.query: evaluation["graded"] for evaluation in late(exporter)}
-    assert scores == {f"question {n}": n / 10 for n in range(4)}
-    assert stats["lost_leases"] == 0
+    assert scores == {f"question {n}": n / 10 for n in range(1, 4)}
+    assert stats["lost_leases"] == 1
 
 
 def test_processes_with_different_leases(tmp_path: Path) -> None:
@@ -356,11 +356,11 @@ def _of_another_version(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("break_file", "kind"),
-    [(_not_writable, "not writable"), (_damaged, "damaged"), (_of_another_version, "other version")],
+    ("break_file", "problem"),
+    [(_not_writable, "File exists"), (_damaged, "not a database"), (_of_another_version, "has version 99")],
 )
 def test_a_file_that_cannot_be_used(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, break_file: Callable[[Path], None], kind: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, break_file: Callable[[Path], None], problem: str
 ) -> None:
     """Turns are judged from memory. One log line says what to do."""
     path = tmp_path / "folder" / "spool.db"
@@ -377,8 +377,8 @@ def test_a_file_that_cannot_be_used(
     assert stats["spool"]["in_memory"] == 5
     assert stats["spool"]["errors"] >= 1
     [line] = [message for message in caplog.messages if "the spool" in message]
-    assert f"is {kind}" in line
-    assert "To repair: " in line
+    assert problem in line
+    assert "set another spool_path" in line
 
 
 def test_a_full_spool_refuses_new_turns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -440,4 +440,4 @@ def test_a_disk_that_is_full_for_a_while(tmp_path: Path, caplog: pytest.LogCaptu
     assert (full["in_memory"], full["stored"]) == (1, 0)
     lines = [message for message in caplog.messages if "the spool" in message]
     assert len(lines) == 1
-    assert "is failing (disk I/O error)" in lines[0]
+    assert "cannot be used (disk I/O error)" in lines[0]

@@ -1,0 +1,385 @@
+"""The attributes of the spans of turns, steps and model calls, in OpenInference's names and those of GenAI."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic_core import from_json
+
+from rageval_hooks.exporters.content import ContentPolicy, shown_parameters
+from rageval_hooks.exporters.otel.attributes import Attributes, add_main_scores, json_string
+from rageval_hooks.score import Result
+from rageval_hooks.turn import Message, Step, StepKind, ToolCall, Turn
+
+_TEXT, _JSON = "text/plain", "application/json"
+
+
+def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy) -> Attributes:
+    """Return the attributes of a turn's span.
+
+    Args:
+        turn: the turn.
+        results: its inline results; the span of the evaluation has all of them, this one the main ones.
+        policy: what may be shown.
+    """
+    agent, timing, usage = is_agent(turn), turn.timing, turn.usage
+    attributes = Attributes()
+    attributes.add(
+        {
+            "openinference.span.kind": "AGENT" if agent else "CHAIN",
+            "gen_ai.operation.name": "invoke_agent" if agent else "invoke_workflow",
+            "gen_ai.agent.name": turn.name,
+            "rageval.turn.status": turn.status,
+            "error.type": turn.error and turn.error.type,
+            "input.value": policy.quote(turn.query, policy.inputs),
+            "input.mime_type": _TEXT,
+            "output.value": policy.quote(turn.response, policy.outputs),
+            "output.mime_type": _TEXT,
+        }
+    )
+    add_main_scores(attributes, results, policy)
+    earlier = len(turn.passages) - len(turn.retrieved)
+    seen = Counter(passage.in_prompt for passage in turn.passages)
+    attributes.add(
+        {
+            "rageval.turn.id": turn.id,
+            "rageval.framework": turn.framework,
+            "session.id": turn.session_id,
+            "gen_ai.conversation.id": turn.session_id,
+            "user.id": turn.user_id,
+            "rageval.passages.count": len(turn.retrieved) if turn.has_retrieval else None,
+            "rageval.passages.of_earlier_turns": earlier or None,
+            # None stands for passages of which no prompt is known. A count of 0 would say that the model saw none.
+            "rageval.passages.in_prompt": seen[True] if seen.keys() - {None} else None,
+        }
+    )
+    if timing is not None:
+        parts = ("retrieval", "generation", "time_to_first_token", "waiting")
+        attributes.add({f"rageval.timing.{part}": getattr(timing, part) for part in parts})
+    if usage is not None:
+        # Under our own names: a backend adds up the tokens of the model calls below, and must not count them twice.
+        attributes["rageval.tokens.input"] = usage.input_tokens
+        attributes["rageval.tokens.output"] = usage.output_tokens
+        attributes["rageval.usage.source"] = usage.source
+    # The conversation as a reader of the trace sees it: the user's question, not the prompt made of it.
+    if policy.shows_prompts:
+        question = [Message(role="user", content=turn.query)] if turn.query else []
+        _add_input_messages(attributes, [*(message for message in turn.prompt if message.role == "system"), *question])
+    if policy.shows_completions and turn.response:
+        _add_output_message(attributes, turn.response, (), "stop" if turn.status == "ok" else "error")
+    if turn.retrieval_queries and policy.inputs:
+        attributes["rageval.retrieval.queries"] = json_string(turn.retrieval_queries)
+    if turn.metadata:
+        attributes["metadata"] = policy.quote(json_string(turn.metadata), policy.everything)
+    return attributes
+
+
+def is_agent(turn: Turn) -> bool:
+    """Return True for an agent's turn: it calls tools. A plain chain calls its retriever and its model itself."""
+    return not {"agent", "tool"}.isdisjoint(step.kind for step in turn.steps)
+
+
+# --------------------------------------------------------------------------- steps
+
+_OPERATIONS: dict[StepKind, str] = {
+    "retriever": "retrieval",
+    "reranker": "rerank",  # not in the conventions, which have no operation for it
+    "embedding": "embeddings",
+    "llm": "chat",
+    "tool": "execute_tool",
+    "agent": "invoke_agent",
+}
+
+
+def step_name(step: Step) -> str:
+    """Return the span's name: the operation, and the model or the component."""
+    operation = _OPERATIONS.get(step.kind)
+    if operation is None:
+        return step.name
+    return f"{operation} {step.model or step.name}" if step.kind == "llm" else f"{operation} {step.name}"
+
+
+def step_attributes(step: Step, turn: Turn, policy: ContentPolicy) -> Attributes:
+    """Return the attributes of the span of one step."""
+    attributes = Attributes()
+    attributes.add(
+        {
+            "openinference.span.kind": "CHAIN" if step.kind == "parser" else step.kind.upper(),
+            "gen_ai.operation.name": _OPERATIONS.get(step.kind),
+            "error.type": step.error and step.error.type,
+            "rageval.incomplete": None if step.complete else True,
+            "session.id": turn.session_id,
+        }
+    )
+    if step.kind == "llm":
+        _add_model_call(attributes, step, policy)
+    else:
+        for name, text, shown in zip(("input", "output"), (step.input, step.output), policy.shows(step), strict=True):
+            if text is not None:
+                attributes[f"{name}.value"] = policy.quote(text, shown)
+                attributes[f"{name}.mime_type"] = _JSON if shown and _is_json(text) else _TEXT
+    if step.kind == "tool":
+        _add_tool(attributes, step, policy)
+    elif step.kind in ("retriever", "reranker"):
+        _add_search(attributes, step, policy)
+    # Each kind has its own names: backends draw a reranker's documents next to those that went in.
+    prefix = "reranker.output_documents" if step.kind == "reranker" else "retrieval.documents"
+    for index, passage in enumerate(step.passages):
+        metadata = dict(passage.metadata)
+        if passage.in_prompt is not None:
+            metadata["rageval.document.in_prompt"] = passage.in_prompt
+            metadata["rageval.document.prompt_share"] = passage.prompt_share
+        document = f"{prefix}.{index}.document"
+        attributes.add(
+            {
+                f"{document}.content": policy.quote(passage.text, policy.documents),
+                f"{document}.id": passage.id,
+                f"{document}.score": passage.score,
+                f"{document}.metadata": json_string(metadata) if metadata and policy.documents else None,
+            }
+        )
+    return attributes
+
+
+def _add_tool(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    input_shown, output_shown = policy.shows(step)
+    description = step.description if policy.tools else None
+    attributes.add(
+        {
+            "tool.name": step.name,
+            "gen_ai.tool.name": step.name,
+            "gen_ai.tool.call.id": step.call_id,
+            "tool.description": description,
+            "gen_ai.tool.description": description,
+            "tool.parameters": step.tool_schema if policy.tools else None,
+            "gen_ai.tool.call.arguments": step.input if input_shown else None,
+            "gen_ai.tool.call.result": step.output if output_shown else None,
+        }
+    )
+
+
+def _add_search(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    # The documents as one JSON value: MLflow and Langfuse show a span's output and not its list of documents.
+    if policy.documents and step.output is None and step.error is None:
+        found = [
+            {"page_content": passage.text, "id": passage.id, "metadata": passage.metadata} for passage in step.passages
+        ]
+        attributes["output.value"] = json_string(found)
+        attributes["output.mime_type"] = _JSON
+    if step.kind == "reranker":
+        attributes.add({"reranker.query": policy.quote(step.input, policy.inputs)})
+        return
+    # Ids and scores quote no text, so they are shown even where content is hidden.
+    documents = [{"id": passage.id, "score": passage.score} for passage in step.passages]
+    attributes.add(
+        {
+            "gen_ai.retrieval.query.text": step.input if policy.inputs else None,
+            "gen_ai.retrieval.documents": json_string(documents),
+            "gen_ai.retrieval.top_k": step.top_k,
+            "gen_ai.data_source.id": step.data_source,
+        }
+    )
+
+
+# --------------------------------------------------------------------------- model calls
+
+# The conventions' names for parameters, by the names that providers and frameworks use.
+_REQUEST_PARAMETERS = {
+    **{name: name for name in ("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "seed")},
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), "max_tokens"),
+    "n": "choice.count",
+}
+
+# OpenInference's names of products, by LangChain's and LlamaIndex's names of providers.
+_SYSTEMS = {
+    **dict.fromkeys(("openai", "azure", "azure_openai"), "openai"),
+    **dict.fromkeys(("mistral", "mistralai"), "mistralai"),
+    **dict.fromkeys(("google_vertexai", "vertex"), "vertexai"),
+    "anthropic": "anthropic",
+    "cohere": "cohere",
+}
+
+
+def _add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    """Add what a model call has, the most important first."""
+    usage = step.usage
+    attributes.add(
+        {
+            "llm.model_name": step.model,
+            "gen_ai.request.model": step.request_model,
+            "gen_ai.response.model": step.model,
+            "gen_ai.response.id": step.response_id,
+            "llm.provider": step.provider,
+            "llm.system": _SYSTEMS.get(step.provider or ""),
+            "gen_ai.provider.name": step.provider,
+        }
+    )
+    if usage is not None:
+        attributes.add(
+            {
+                "llm.token_count.prompt": usage.input_tokens,
+                "llm.token_count.completion": usage.output_tokens,
+                "llm.token_count.total": usage.total_tokens,
+                "gen_ai.usage.input_tokens": usage.input_tokens,
+                "gen_ai.usage.output_tokens": usage.output_tokens,
+                "llm.token_count.prompt_details.cache_read": usage.cache_read_tokens,
+                "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
+                "rageval.usage.source": usage.source,
+            }
+        )
+    attributes.add(
+        {
+            "gen_ai.response.time_to_first_chunk": step.time_to_first_token,
+            "llm.finish_reason": step.finish_reason,
+        }
+    )
+    input_shown, output_shown = policy.shows(step)
+    if step.output is not None:
+        text = _text_beside(step.output, step.tool_calls)
+        # The conventions want a reason, which some providers do not say.
+        reason = step.finish_reason or ("stop" if step.complete and step.error is None else "error")
+        answer = Message(role="assistant", content=step.output, tool_calls=step.tool_calls)
+        # MLflow and Langfuse draw a conversation where the values have the form of OpenAI's API, for example
+        # {"choices": [{"index": 0, "message": {"role": "assistant", "content": "In 2019."}, "finish_reason": "stop"}]}.
+        choice = {"index": 0, "message": _chat_message(answer), "finish_reason": reason}
+        attributes["output.value"] = policy.quote(json_string({"choices": [choice]}), output_shown)
+        attributes["output.mime_type"] = _JSON if output_shown else _TEXT
+        _add_message(attributes, "llm.output_messages.0.message", answer, policy, shown=policy.output_messages)
+        if output_shown:
+            _add_output_message(attributes, text, step.tool_calls, reason)
+    parameters = shown_parameters(step.parameters, policy)
+    for name, value in parameters.items():
+        # The conventions name numbers only; the other parameters are in the JSON below.
+        if name in _REQUEST_PARAMETERS and isinstance(value, (int, float)):
+            attributes[f"gen_ai.request.{_REQUEST_PARAMETERS[name]}"] = value
+    if parameters and policy.parameters:
+        attributes["llm.invocation_parameters"] = json_string(parameters)
+    if step.template is not None and policy.shows_prompts:
+        attributes["llm.prompt_template.template"] = step.template.text
+        attributes["llm.prompt_template.variables"] = json_string(step.template.variables)
+    # A long conversation may exceed the provider's limit of attributes, so what is one attribute comes before it.
+    if step.messages:
+        request = {"messages": [_chat_message(message) for message in step.messages]}
+        attributes["input.value"] = policy.quote(json_string(request), input_shown)
+        attributes["input.mime_type"] = _JSON if input_shown else _TEXT
+        if input_shown:
+            _add_input_messages(attributes, step.messages)
+        for index, message in enumerate(step.messages):
+            name = f"llm.input_messages.{index}.message"
+            _add_message(attributes, name, message, policy, shown=policy.input_messages)
+    if policy.tools:
+        _add_tool_definitions(attributes, step.tools)
+
+
+def _add_message(attributes: Attributes, name: str, message: Message, policy: ContentPolicy, *, shown: bool) -> None:
+    """Add a message, the way OpenInference numbers the items of lists."""
+    text = _text_beside(message.content, message.tool_calls)
+    attributes.add(
+        {
+            f"{name}.role": message.role,
+            # A message of tool calls alone has no content.
+            f"{name}.content": policy.quote(text, shown) if text or not message.tool_calls else None,
+            f"{name}.tool_call_id": message.tool_call_id,
+            f"{name}.name": message.name,
+        }
+    )
+    for number, call in enumerate(message.tool_calls):
+        tool_call = f"{name}.tool_calls.{number}.tool_call"
+        attributes.add(
+            {
+                f"{tool_call}.function.name": call.name,
+                f"{tool_call}.function.arguments": policy.quote(call.arguments, shown),
+                f"{tool_call}.id": call.id,
+            }
+        )
+
+
+def _add_tool_definitions(attributes: Attributes, tools: Sequence[str]) -> None:
+    """Set the tools that the model could call, for example ``[{"type": "function", "name": "search", …}]``."""
+    definitions = []
+    for tool in tools:
+        schema = _parsed(tool)
+        # OpenAI's form has the definition inside: {"type": "function", "function": {"name": "search", …}}.
+        definition = schema.get("function", schema) if isinstance(schema, dict) else {"name": tool}
+        definitions.append({"type": "function", **definition})
+    if definitions:
+        attributes["gen_ai.tool.definitions"] = json_string(definitions)
+    for index, tool in enumerate(tools):
+        attributes[f"llm.tools.{index}.tool.json_schema"] = tool
+
+
+# --------------------------------------------------------------------------- messages: GenAI's form, and OpenAI's
+
+
+def _add_input_messages(attributes: Attributes, messages: Iterable[Message]) -> None:
+    """Set the prompt: system messages as instructions, the others as input.
+
+    Example:
+        ``[{"role": "user", "parts": [{"type": "text", "content": "When was the pier opened?"}]}]``
+    """
+    instructions, inputs = list[dict[str, Any]](), list[dict[str, Any]]()
+    for message in messages:
+        # The conventions keep instructions apart from the conversation.
+        if message.role in ("system", "developer"):
+            instructions += _parts(message.content, ())
+        elif message.tool_call_id is not None:
+            part = {"type": "tool_call_response", "id": message.tool_call_id, "response": message.content}
+            inputs.append({"role": message.role, "parts": [part]})
+        else:
+            text = _text_beside(message.content, message.tool_calls)
+            inputs.append({"role": message.role, "parts": _parts(text, message.tool_calls)})
+    if inputs:
+        attributes["gen_ai.input.messages"] = json_string(inputs)
+    if instructions:
+        attributes["gen_ai.system_instructions"] = json_string(instructions)
+
+
+def _add_output_message(attributes: Attributes, text: str, calls: Sequence[ToolCall], reason: str) -> None:
+    """Set what the model answered, and why it stopped."""
+    parts = _parts(text, calls) if text or calls else []
+    message = {"role": "assistant", "parts": parts, "finish_reason": reason}
+    attributes["gen_ai.output.messages"] = json_string([message])
+
+
+def _parts(text: str, calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
+    """Return the parts of a message: its text, and the tool calls that the model asked for."""
+    parts: list[dict[str, Any]] = [{"type": "text", "content": text}] if text or not calls else []
+    return parts + [
+        {"type": "tool_call", "id": call.id, "name": call.name, "arguments": _parsed(call.arguments)} for call in calls
+    ]
+
+
+def _chat_message(message: Message) -> dict[str, Any]:
+    """Return a message in the form of OpenAI's API."""
+    text = _text_beside(message.content, message.tool_calls)
+    chat: dict[str, Any] = {"role": message.role, "content": text if text or not message.tool_calls else None}
+    if message.tool_calls:
+        chat["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        chat["tool_call_id"] = message.tool_call_id
+    if message.name is not None:
+        chat["name"] = message.name
+    return chat
+
+
+def _text_beside(text: str, calls: Sequence[ToolCall]) -> str:
+    """Return the text of a message with tool calls; empty if the text is only the calls as JSON."""
+    return "" if calls and _is_json(text) else text
+
+
+def _parsed(text: str) -> Any:
+    """Return the value of a JSON text; a text that is not JSON is returned unchanged."""
+    try:
+        return from_json(text)
+    except ValueError:
+        return text
+
+
+def _is_json(text: str) -> bool:
+    """Return True if a text is a JSON object or array, and not one that begins with a citation such as ``[1]``."""
+    return text[:1] in ("{", "[") and text[-1:] in ("}", "]") and _parsed(text) is not text
