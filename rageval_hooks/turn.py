@@ -458,6 +458,8 @@ class Turn(Data):
         Returns:
             The outermost such step, the first of several; None if no step found it.
         """
+        if index >= len(self.passages):  # a metric of the user may give a score a position that does not exist
+            return None
         wanted = self.passages[index]
         for step in self.steps:
             for position, passage in enumerate(step.passages):

@@ -13,7 +13,7 @@ from rageval_hooks.runtime.fork import delay_forks
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, is_about_turn
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import format_value
-from rageval_hooks.turn import ErrorInfo, Passage, Step, Timing, Turn, Usage
+from rageval_hooks.turn import Passage, Step, Turn, Usage
 
 if TYPE_CHECKING:
     from typing import Self
@@ -54,8 +54,14 @@ class ConsoleExporter(Exporter):
 
     def export(self, evaluation: Evaluation) -> None:
         """Print the turn's tree with its local scores, or a table of late ones."""
-        results = [result for result in evaluation.results if not _lacks_model(result)]
-        news = self._newly_missing(evaluation.results)
+        missing = [found for found in evaluation.results if isinstance(found, Skipped) and found.missing_model]
+        results = [result for result in evaluation.results if result not in missing]
+        # Once: the same rows in every table would hide the scores; traces have the reason for each turn.
+        news: dict[str, list[Skipped]] = {}
+        for result in missing:
+            if result.missing_model is not None and result.missing_model not in self._reported_models:
+                news.setdefault(result.missing_model, []).append(result)
+        self._reported_models |= news.keys()
         shown: list[RenderableType] = []
         if evaluation.stage == "inline":
             shown.append(turn_tree(evaluation.turn, self._policy, evaluation.results))
@@ -65,27 +71,15 @@ class ConsoleExporter(Exporter):
             shown.append(f"later scores of: {self._policy.quote(evaluation.turn.query, self._policy.inputs)}")
         if results:
             shown.append(score_table(results, self._policy))
-        shown += [_text(line) for line in news]
+        for found in news.values():
+            names = ", ".join(result.name for result in found)
+            shown.append(_text(f"not computed: {names} ({found[-1].reason})"))
         # A new console each time: an application may replace sys.stderr, and in a forked child the lock of a console
         # that printed in the parent at the moment of the fork is never released. Nor is that of the stream.
         console = make_console(self._stream or sys.stderr)
         with delay_forks():
             for part in shown:
                 console.print(part)
-
-    def _newly_missing(self, results: Iterable[Result]) -> list[str]:
-        """Return a line for each model that is missing and was not reported before."""
-        names: dict[str, list[str]] = {}
-        reasons: dict[str, str] = {}
-        for result in results:
-            if not isinstance(result, Skipped) or result.missing_model is None:
-                continue
-            if result.missing_model not in self._reported_models:
-                names.setdefault(result.missing_model, []).append(result.name)
-                reasons[result.missing_model] = result.reason
-        # The same rows in every table would hide the scores; traces have the reason for each turn.
-        self._reported_models |= names.keys()
-        return [f"not computed: {', '.join(names[model])} ({reasons[model]})" for model in names]
 
 
 def make_console(stream: TextIO) -> Console:
@@ -116,11 +110,13 @@ def turn_tree(turn: Turn, policy: ContentPolicy, results: Iterable[Result] = ())
     nodes: dict[str | None, Tree] = {}
     for step in turn.steps:
         # Steps come by start time, so a step's parent is there before it; without one, it goes below the turn.
-        node = nodes.get(step.parent_id, tree).add(_text("  ".join(_step_facts(step))))
-        nodes[step.id] = node
-        _add_step_details(node, step, policy)
+        node = nodes[step.id] = nodes.get(step.parent_id, tree).add(_text("  ".join(_step_facts(step))))
+        for passage in step.passages:
+            node.add(_passage_line(passage, policy))
+        if step.error is not None:
+            node.add(_line(step.error.type, policy.quote(step.error.message, policy.everything)))
     if turn.error is not None:
-        tree.add(_error_line(turn.error, policy))
+        tree.add(_line(turn.error.type, policy.quote(turn.error.message, policy.everything)))
     else:
         tree.add(_line("answer", policy.quote(turn.response, policy.outputs)))
     return tree
@@ -137,22 +133,13 @@ def _verdict(results: Iterable[Result], policy: ContentPolicy) -> Text | None:
     return None
 
 
-def _add_step_details(node: Tree, step: Step, policy: ContentPolicy) -> None:
-    for passage in step.passages:
-        node.add(_passage_line(passage, policy))
-    if step.error is not None:
-        node.add(_error_line(step.error, policy))
-
-
-def _error_line(error: ErrorInfo, policy: ContentPolicy) -> RenderableType:
-    return _line(error.type, policy.quote(error.message, policy.everything))
-
-
 def _turn_facts(turn: Turn, results: Iterable[Result]) -> Iterable[str]:
     if turn.status != "ok":
         yield turn.status
     if turn.timing is not None:
-        yield from _times(turn.timing)
+        yield _seconds(turn.timing.total)
+        if turn.timing.time_to_first_token is not None:
+            yield f"first token {_seconds(turn.timing.time_to_first_token)}"
     if turn.usage is not None:
         yield _tokens(turn.usage)
     # A cost that was skipped or failed has no value.
@@ -161,12 +148,6 @@ def _turn_facts(turn: Turn, results: Iterable[Result]) -> Iterable[str]:
             yield f"{result.value:.6f} USD"
     if turn.span is not None:
         yield f"trace {turn.span.trace_id}"
-
-
-def _times(timing: Timing) -> Iterable[str]:
-    yield _seconds(timing.total)
-    if timing.time_to_first_token is not None:
-        yield f"first token {_seconds(timing.time_to_first_token)}"
 
 
 def _step_facts(step: Step) -> Iterable[str]:
@@ -183,16 +164,13 @@ def _step_facts(step: Step) -> Iterable[str]:
 def _passage_line(passage: Passage, policy: ContentPolicy) -> RenderableType:
     score = "" if passage.score is None else f"{passage.score:.3f} "
     name = f"[{passage.id}]" if passage.id else "passage"
-    text = policy.quote(passage.text, policy.documents)
-    return _line(f"{score}{name}{_prompt_note(passage)}", text)
-
-
-def _prompt_note(passage: Passage) -> str:
-    share = passage.prompt_share
+    share, note = passage.prompt_share, ""
     if share is not None and 0 < share < 1:
-        return f" ({share:.0%} of it in the prompt)"
+        note = f" ({share:.0%} of it in the prompt)"
     # None means that no prompt is known, which says nothing about the passage.
-    return " (not in the prompt)" if passage.in_prompt is False else ""
+    elif passage.in_prompt is False:
+        note = " (not in the prompt)"
+    return _line(f"{score}{name}{note}", policy.quote(passage.text, policy.documents))
 
 
 def _line(head: str, text: str | None) -> RenderableType:
@@ -210,10 +188,6 @@ def _text(text: str, style: str = "") -> Text:
     return Text(_CONTROL.sub("", text), style=style)
 
 
-def _lacks_model(result: Result) -> bool:
-    return isinstance(result, Skipped) and result.missing_model is not None
-
-
 def score_table(results: Sequence[Result], policy: ContentPolicy) -> Table:
     """Return the results about the whole turn as a table: value, label, and why."""
     from rich.table import Table
@@ -228,18 +202,14 @@ def score_table(results: Sequence[Result], policy: ContentPolicy) -> Table:
     for result in filter(is_about_turn, results):
         if result.name == VERDICT and not isinstance(result, Failed):
             continue
-        value, label, why = _row(result, policy)
+        if isinstance(result, Score):
+            value, label = format_value(result.value), result.label or ""
+            why = policy.quote(result.explanation, policy.everything) or ""
+        else:
+            # A dash, not a number: a reader would take 0 for a bad score.
+            value, label, why = "-", result.status, policy.reason(result)
         table.add_row(_text(result.name), value, _text(label), _text(why))
     return table
-
-
-def _row(result: Result, policy: ContentPolicy) -> tuple[str, str, str]:
-    """Return value, label and reason of a result."""
-    # A dash, not a number: a reader would take 0 for a bad score.
-    if not isinstance(result, Score):
-        return "-", result.status, policy.reason(result)
-    why = policy.quote(result.explanation, policy.everything)
-    return format_value(result.value), result.label or "", why or ""
 
 
 def _seconds(value: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
-from rageval_hooks.turn import ErrorInfo, Message, Passage, Step, StepKind, ToolCall, Turn
+from rageval_hooks.turn import ErrorInfo, Message, Passage, Step, StepKind, ToolCall
 
 _logger = logging.getLogger(__name__)
 
@@ -154,12 +154,8 @@ def hide(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
     """
     if policy == ContentPolicy():
         return evaluation
-    results = tuple(hide_result(result, policy) for result in evaluation.results)
-    return evaluation.model_copy(update={"turn": _turn(evaluation.turn, policy), "results": results})
-
-
-def _turn(turn: Turn, policy: ContentPolicy) -> Turn:
-    return turn.model_copy(
+    turn = evaluation.turn
+    shown = turn.model_copy(
         update={
             "query": policy.quote(turn.query, policy.inputs),
             "passages": _passages(turn.passages, policy),
@@ -172,6 +168,8 @@ def _turn(turn: Turn, policy: ContentPolicy) -> Turn:
             "metadata": {},
         }
     )
+    results = tuple(hide_result(result, policy) for result in evaluation.results)
+    return evaluation.model_copy(update={"turn": shown, "results": results})
 
 
 def _step(step: Step, policy: ContentPolicy) -> Step:
@@ -192,11 +190,12 @@ def _step(step: Step, policy: ContentPolicy) -> Step:
 
 
 def _messages(messages: Iterable[Message], policy: ContentPolicy) -> tuple[Message, ...]:
+    shown = policy.input_messages
     return tuple(
         message.model_copy(
             update={
-                "content": policy.quote(message.content, policy.input_messages),
-                "tool_calls": _tool_calls(message.tool_calls, policy, policy.input_messages),
+                "content": policy.quote(message.content, shown),
+                "tool_calls": _tool_calls(message.tool_calls, policy, shown),
             }
         )
         for message in messages
@@ -215,12 +214,10 @@ def shown_parameters(parameters: Mapping[str, Any], policy: ContentPolicy) -> Ma
 
 
 def _passages(passages: Iterable[Passage], policy: ContentPolicy) -> tuple[Passage, ...]:
+    if policy.documents:
+        return tuple(passages)
     # Metadata may contain a title or the text itself.
-    hidden: dict[str, Any] = {} if policy.documents else {"metadata": {}}
-    return tuple(
-        passage.model_copy(update={"text": policy.quote(passage.text, policy.documents), **hidden})
-        for passage in passages
-    )
+    return tuple(passage.model_copy(update={"text": REDACTED, "metadata": {}}) for passage in passages)
 
 
 def _error(error: ErrorInfo | None, policy: ContentPolicy) -> ErrorInfo | None:

@@ -60,11 +60,15 @@ class JsonlExporter(Exporter):
 
     def export(self, evaluation: Evaluation) -> None:
         """Append a line."""
-        line = hide(evaluation, self._policy).model_dump_json().encode() + b"\n"
+        left = memoryview(hide(evaluation, self._policy).model_dump_json().encode() + b"\n")
         # Opened for each line, so that log rotation and forks do no harm.
         try:
             with self._open() as file, _locked(file):
-                _write(file, line if _ends_a_line(file) else b"\n" + line)
+                # The disk may have been full in the middle of a line.
+                if file.seek(0, os.SEEK_END) and not _ends_a_line(file):
+                    file.write(b"\n")
+                while left:
+                    left = left[file.write(left) or 0 :]
         except OSError as error:
             self._lost += 1
             self._reason = error.strerror or str(error)
@@ -113,14 +117,5 @@ def _locked(file: FileIO) -> Iterator[None]:
 
 
 def _ends_a_line(file: FileIO) -> bool:
-    """Return True if the file is empty or ends with a whole line; the disk may have been full in the middle of one."""
-    if not file.seek(0, os.SEEK_END):
-        return True
     file.seek(-1, os.SEEK_END)
     return file.read(1) == b"\n"
-
-
-def _write(file: FileIO, line: bytes) -> None:
-    left = memoryview(line)
-    while left:
-        left = left[file.write(left) or 0 :]

@@ -40,10 +40,7 @@ def passage_place(turn: Turn, index: int | None, spans: SpanSelection) -> Passag
         index: position of the passage in the turn.
         spans: which steps of a turn become spans. Spans of other tracers are found all the same.
     """
-    # A metric of the user may give a score a position that the turn does not have.
-    if index is None or index >= len(turn.passages):
-        return None
-    located = turn.locate_passage(index)
+    located = None if index is None else turn.locate_passage(index)
     if located is None:
         return None
     step, position = located

@@ -14,7 +14,7 @@ from rageval_hooks.exporters.base import AUTOMATIC, Exporter, automatic_exporter
 from rageval_hooks.judges.base import Judge, resolve_judge
 from rageval_hooks.metrics.base import REGISTRY, AnyMetric, Metric, ScoreDefinition
 from rageval_hooks.online.delivery import shared_exporters
-from rageval_hooks.online.thresholds import Thresholds
+from rageval_hooks.online.engine import Thresholds
 from rageval_hooks.settings import EVERY, Settings
 
 _BUDGET_FILE = "rageval-budget.db"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress as suppress_errors
+from contextvars import Context
 from copy import copy
 from enum import IntEnum
+from functools import partial
 from operator import itemgetter
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -22,19 +25,19 @@ from rageval_hooks.errors import (
     OverBudgetError,
 )
 from rageval_hooks.judges.base import Judge
-from rageval_hooks.metrics.base import Metric
+from rageval_hooks.metrics.base import Metric, ScoreDefinition
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.running import compute, compute_judged
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models, Role
 from rageval_hooks.online.job import Job, MetricSpec, create_metric, describe_metric
-from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.privacy import PrivacyPolicy
-from rageval_hooks.runtime.pool import DaemonPool, Priority, Steps, run_steps
+from rageval_hooks.runtime.fork import run_in_child
+from rageval_hooks.runtime.pool import DaemonPool, Priority, Steps, local_pool, run_steps
 from rageval_hooks.runtime.suppression import suppress, suppressed
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, Stage, metric_of, verdict_first
-from rageval_hooks.settings import LEXICAL, ModelSettings
-from rageval_hooks.turn import Turn
+from rageval_hooks.settings import EVERY, LEXICAL, ModelSettings
+from rageval_hooks.turn import Passage, Turn
 
 _PAIR_MODELS: Final[frozenset[Role]] = frozenset(("cross_encoder", "hhem", "grounding"))
 """Models that read two texts together. Their metrics are always late on a request path, except in the lexical tier."""
@@ -54,6 +57,37 @@ PASSING_FAILURES: Final = frozenset({"unavailable", "rate_limited", "budget_unav
 
 OnPart = Callable[[Evaluation], Awaitable[None]]
 """Receives results as they arrive: once for the local metrics that wait for the same models, once per judge metric."""
+
+
+class Thresholds:
+    """Give scores their labels.
+
+    Args:
+        given: threshold by score name, None for no label; :data:`rageval_hooks.settings.EVERY` means every score that
+            is not named. A score without an entry gets the threshold that was measured for it, if there is one.
+    """
+
+    def __init__(self, given: Mapping[str, float | None] | None = None) -> None:
+        self._given = given or {}
+
+    def label(self, score: Score, metric: Metric) -> Score:
+        """Return a score with its label; unchanged if the score has no threshold.
+
+        Args:
+            score: the score.
+            metric: the metric that computed it and defines it.
+        """
+        definition = metric.definitions.get(score.name)
+        # A metric may return a score without a definition; nothing is known about its range then.
+        if definition is None:
+            return score
+        threshold = self._threshold(score, definition)
+        return score if threshold is None else definition.label(score, threshold)
+
+    def _threshold(self, score: Score, definition: ScoreDefinition) -> float | None:
+        if score.name in self._given:
+            return self._given[score.name]
+        return None if EVERY in self._given else definition.default_threshold(score)
 
 
 class Engine:
@@ -143,7 +177,7 @@ class Engine:
         analysis.patient(wait=stage != "background")
         local, judged = self.split(job)
         one_at_a_time = asyncio.Lock()  # an analysis is used by one thread at a time
-        on_part = on_part and _OneVerdict(on_part)
+        on_part = on_part and _one_verdict(on_part)
         work: list[Coroutine[None, None, Evaluation]] = [
             self._run_local(part, roles, analysis, one_at_a_time, stage, executor, on_part)
             for roles, part in self._by_models(local)
@@ -262,10 +296,8 @@ class Engine:
         return [(roles, job.only(names[roles])) for roles in sorted(names, key=len)]
 
     def _models_of(self, spec: MetricSpec) -> frozenset[Role]:
-        try:
-            return self.models.needed(self._metric(spec).models)
-        except ConfigurationError:
-            return frozenset()
+        metric = self._found(spec)
+        return frozenset() if metric is None else self.models.needed(metric.models)
 
     def _compute_all(
         self,
@@ -291,32 +323,28 @@ class Engine:
 
     def split(self, job: Job) -> tuple[Job, Job]:
         """Return the job's local metrics and its judge metrics. Metrics that cannot be created count as local."""
-        judged = {spec.name for spec in job.metrics if self._asks_judge(spec)}
+        judged = {spec.name for spec in job.metrics if (metric := self._found(spec)) and metric.asks_judge}
         return job.only(set(job.names) - judged), job.only(judged)
 
     # -- one metric
 
     def _cost(self, spec: MetricSpec) -> _Cost:
         """Return how expensive a metric is, to run it in that order."""
-        try:
-            metric = self._metric(spec)
-        except ConfigurationError:
+        metric = self._found(spec)
+        if metric is None:
             return _Cost.FREE
         # Asked for each turn. The engine keeps its metrics, so that an id is that of one metric.
         cost = self._costs.get(id(metric))
         if cost is None:
-            cost = self._costs[id(metric)] = self._cost_of(metric)
+            # Without the models that rules replace.
+            needed = self.models.needed(metric.models)
+            models = {role for role in needed if getattr(self.models.settings, role) != LEXICAL}
+            cost = _Cost.RULES if "passages" in metric.requires else _Cost.FREE
+            # Nothing of a pair can be prepared before the answer exists, and it takes longer than all other metrics.
+            if models:
+                cost = _Cost.PAIR_MODEL if _PAIR_MODELS & models else _Cost.MODEL
+            self._costs[id(metric)] = cost
         return cost
-
-    def _cost_of(self, metric: Metric) -> _Cost:
-        # Without the models that rules replace.
-        models = {role for role in self.models.needed(metric.models) if getattr(self.models.settings, role) != LEXICAL}
-        # Nothing of a pair can be prepared before the answer exists, and it takes longer than all other metrics.
-        if _PAIR_MODELS & models:
-            return _Cost.PAIR_MODEL
-        if models:
-            return _Cost.MODEL
-        return _Cost.RULES if "passages" in metric.requires else _Cost.FREE
 
     def _compute(self, spec: MetricSpec, analysis: TurnAnalysis) -> Sequence[Result] | None:
         """Compute one local metric; None if it has to wait."""
@@ -388,18 +416,22 @@ class Engine:
             found: Sequence[Result] = [metric.skip("no judge is configured in this process")]
         else:
             found = [case.with_notice(result) for result in await compute_judged(metric, case)]
-        results = [_without_budget(self._finish(result, spec, metric)) for result in found]
+        results = [self._finish(result, spec, metric) for result in found]
+        for place, result in enumerate(results):
+            # Nothing failed if a shared budget is used up.
+            if isinstance(result, Failed) and result.error_type == BudgetUsedUpError.kind:
+                results[place] = Skipped(name=result.name, reason=result.message, metric=result.metric)
         part = self._evaluation(turn, results, stage, started, {spec.name: self.clock() - started})
         part = part.model_copy(update={"id": Job(turn=turn, metrics=(spec,)).key})
         if on_part is not None:
             await on_part(part)
         return part
 
-    def _asks_judge(self, spec: MetricSpec) -> bool:
-        try:
-            return self._metric(spec).asks_judge
-        except ConfigurationError:
-            return False
+    def _found(self, spec: MetricSpec) -> Metric | None:
+        """Return the metric that a spec describes; None if this process cannot create it."""
+        with suppress_errors(ConfigurationError):
+            return self._metric(spec)
+        return None
 
     def _metric(self, spec: MetricSpec) -> Metric:
         """Return the metric that a spec describes: this process's own, or a new one.
@@ -445,24 +477,126 @@ class _OwnMetric(NamedTuple):
     spec: MetricSpec
 
 
-class _OneVerdict:
-    """Hands results on, but no local verdict after the judge's, which it would replace: a grounding model is slow."""
+def _one_verdict(on_part: OnPart) -> OnPart:
+    """Hand results on, but no local verdict after the judge's, which it would replace: a grounding model is slow."""
+    is_judged = False
 
-    def __init__(self, on_part: OnPart) -> None:
-        self._on_part = on_part
-        self._is_judged = False
-
-    async def __call__(self, part: Evaluation) -> None:
+    async def hand_on(part: Evaluation) -> None:
+        nonlocal is_judged
         verdict = next((result for result in part.results if result.name == VERDICT), None)
         if verdict is not None and verdict.metric != VERDICT:
-            self._is_judged = True
-        elif verdict is not None and self._is_judged:
+            is_judged = True
+        elif verdict is not None and is_judged:
             part = part.model_copy(update={"results": tuple(other for other in part.results if other is not verdict)})
-        await self._on_part(part)
+        await on_part(part)
+
+    return hand_on
 
 
-def _without_budget(result: Result) -> Result:
-    """Return a result as skipped if a shared budget is used up: nothing failed."""
-    if isinstance(result, Failed) and result.error_type == BudgetUsedUpError.kind:
-        return Skipped(name=result.name, reason=result.message, metric=result.metric)
-    return result
+# --------------------------------------------------------------------------- preparation: while the model writes
+
+_MAX_OPEN = 32
+"""Preparations of this process that may wait or run. Beyond it turns are not prepared, which costs them time only."""
+
+_Step = Callable[[TurnAnalysis], object]
+
+_open: set[Preparation] = set()
+"""The preparations of turns in progress."""
+
+run_in_child(_open.clear)
+
+
+class Preparation:
+    """The analysis of a turn's passages, in progress or done: only the answer is left at the end.
+
+    Args:
+        analysis: an analysis of the query and the passages, without an answer.
+        first: steps that take some milliseconds, and passes of a model over short texts.
+        embeds: True if every passage is embedded.
+        last: steps that need the embedded passages.
+    """
+
+    def __init__(self, analysis: TurnAnalysis, first: Sequence[_Step], embeds: bool, last: Sequence[_Step]) -> None:
+        self.analysis = analysis
+        self._first, self._last = first, last
+        self._to_embed = deque(analysis.turn.passages if embeds else ())
+        _open.add(self)
+        # The second thread helps with the passages: each takes a pass of its own.
+        for steps in (self._all(), self._embed()) if embeds else (self._all(),):
+            local_pool().run(steps, Priority.PREPARE, Context())
+
+    def cancel(self) -> None:
+        """Stop at the next step: the turn has ended, and its own evaluation takes over."""
+        self.analysis.deadline = float("-inf")
+        self._to_embed.clear()
+        _open.discard(self)
+
+    def _all(self) -> Steps[None]:
+        try:
+            for step in self._first:
+                self._do(step)
+                yield Priority.PREPARE
+            yield from self._embed()
+            for step in self._last:
+                self._do(step)
+                yield Priority.PREPARE
+        finally:
+            _open.discard(self)
+
+    def _embed(self) -> Steps[None]:
+        """Embed the passages that are left. Several threads may do this."""
+        with suppress_errors(IndexError):  # another thread took the last one
+            while True:
+                passage = self._to_embed.popleft()
+                self._do(partial(TurnAnalysis.embed_passage, passage=passage))
+                yield Priority.PREPARE
+
+    def _do(self, step: _Step) -> None:
+        # The metric that needs what cannot be computed will say why it is skipped.
+        with suppress_errors(InputTooLargeError, ModelUnavailableError, OverBudgetError):
+            self.analysis.pause()
+            step(self.analysis)
+
+
+class Preparer:
+    """Starts preparations for the turns of one pipeline.
+
+    Args:
+        metrics: the metrics that run; their models decide what is prepared.
+        models: the local models.
+    """
+
+    def __init__(self, metrics: Iterable[Metric], models: Models) -> None:
+        self._models = models
+        self._first, self._last = list[_Step](), list[_Step]()
+        self._embeds = False
+        local = [metric for metric in metrics if not metric.asks_judge]
+        if not any("passages" in metric.requires for metric in local):
+            return
+        roles = models.needed(role for metric in local for role in metric.models)
+        has_concepts, has_embeddings = "nlp" in roles, "embedder" in roles
+        self._first += [lambda analysis: analysis.passage_indexes, lambda analysis: analysis.prompt_statements]
+        if has_concepts:
+            self._first.append(lambda analysis: analysis.concepts)
+        if has_embeddings:
+            self._embeds = models.settings.embedder != LEXICAL
+            self._first.append(lambda analysis: analysis.embed(analysis.turn.query))
+            self._last += [lambda analysis: analysis.passage_embeddings, lambda analysis: analysis.context_embedding]
+        if has_concepts and has_embeddings:
+            self._first.append(lambda analysis: analysis.embed_all(analysis.concepts))
+
+    def start(self, query: str, texts: Iterable[str]) -> Preparation | None:
+        """Analyse passages in the background. Returns None if there is nothing to prepare, or too much is waiting.
+
+        Args:
+            query: the retriever's query, which usually is the user's question.
+            texts: the passages' texts.
+        """
+        # Preparation saves time but is never needed, so it is the first thing to give up under load.
+        if not self._first or len(_open) >= _MAX_OPEN:
+            return None
+        passages = tuple(Passage(text=text) for text in texts)
+        if not passages:
+            return None
+        analysis = TurnAnalysis(Turn(query=query, passages=passages), self._models)
+        return Preparation(analysis, self._first, self._embeds, self._last)

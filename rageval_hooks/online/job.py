@@ -83,20 +83,12 @@ def _turn_identity(turn: Turn) -> str:
     # The span identifies a captured turn everywhere; a turn made by hand may have neither span nor id.
     if turn.span is not None:
         return f"{turn.span.trace_id}/{turn.span.span_id}/{turn.id}"
-    return turn.id or _digest_of_all(turn)
+    return turn.id or _digest(turn.model_dump_json())
 
 
 def _identity_of(metric: MetricSpec) -> tuple[str, ...]:
     # Sorted: the order in which options were given must not change the key.
     return metric.name, metric.version, json.dumps(metric.options, sort_keys=True)
-
-
-def _digest_of_all(turn: Turn) -> str:
-    # Texts one by one: writing 10 MB as JSON in one call holds the interpreter's lock for 25 ms.
-    texts = (turn.query, turn.response, *(passage.text for passage in turn.passages))
-    rest = turn.model_dump_json(exclude={"query": True, "response": True, "passages": {"__all__": {"text"}}})
-    # With the lengths no text can be taken for two, whatever characters it has.
-    return _digest(rest, *map(str, map(len, texts)), *texts)
 
 
 def _digest(*parts: str) -> str:

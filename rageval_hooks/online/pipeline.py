@@ -31,18 +31,14 @@ from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.online.build import budgeted_judge, resolve_exporters, resolve_metrics, resolve_thresholds
 from rageval_hooks.online.celery import CeleryDispatcher
-from rageval_hooks.online.counters import Counters
+from rageval_hooks.online.counters import Counters, MissingPassages
 from rageval_hooks.online.delivery import Delivery, shared_exporters
 from rageval_hooks.online.dispatch import Dispatcher, ThreadDispatcher
-from rageval_hooks.online.engine import PASSING_FAILURES, Engine
+from rageval_hooks.online.engine import PASSING_FAILURES, Engine, Preparer, Thresholds
 from rageval_hooks.online.job import Job
-from rageval_hooks.online.missing_passages import MissingPassages
 from rageval_hooks.online.pending import DONE, PendingTurn
-from rageval_hooks.online.prepare import Preparer
-from rageval_hooks.online.sampling import MetricSampler
 from rageval_hooks.online.spool import SpoolDispatcher
-from rageval_hooks.online.thresholds import Thresholds
-from rageval_hooks.online.turn_context import TurnContext, TurnSelector
+from rageval_hooks.online.turn_context import MetricSampler, TurnContext, TurnSelector
 from rageval_hooks.privacy import PrivacyPolicy, Redact
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_exiting, is_multiprocessing_child
 from rageval_hooks.runtime.fork import reset_in_child, run_in_child

@@ -233,7 +233,7 @@ class TestSampling:
 
     def test_the_decision_follows_from_the_trace_id(self) -> None:
         """In every process the same."""
-        from rageval_hooks.online.sampling import TraceSampler, trace_fraction
+        from rageval_hooks.online.turn_context import TraceSampler, trace_fraction
 
         evaluations, _ = judged(FakeJudge(lambda call: LABELS), turns=100, judge_sample_rate=0.3)
         expected = {
@@ -247,7 +247,7 @@ class TestSampling:
 
     def test_a_salt_decides_too(self) -> None:
         """A client that knows the sampling can choose trace ids that are kept; with a secret salt it cannot."""
-        from rageval_hooks.online.sampling import TraceSampler
+        from rageval_hooks.online.turn_context import TraceSampler
         from rageval_hooks.settings import Settings
 
         plain = TraceSampler(0.01)

@@ -12,7 +12,7 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 
 import rageval_hooks
-from rageval_hooks.online import missing_passages
+from rageval_hooks.online import counters as missing_passages
 from tests.integrations.langchain import fakes
 
 QUESTION = "When was the pier opened?"

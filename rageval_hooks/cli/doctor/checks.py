@@ -35,7 +35,7 @@ from rageval_hooks.models import Models
 from rageval_hooks.models.sources import hub_is_offline
 from rageval_hooks.online.build import resolve_thresholds, within_budget
 from rageval_hooks.online.job import Job, MetricSpec
-from rageval_hooks.online.sampling import MetricSampler
+from rageval_hooks.online.turn_context import MetricSampler
 from rageval_hooks.settings import ModelSettings, Settings, unknown_variables
 from rageval_hooks.version import __version__
 

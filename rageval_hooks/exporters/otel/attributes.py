@@ -108,8 +108,8 @@ def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy, *, for_
             "gen_ai.response.id": evaluated_response_id(evaluation.turn),
             "error.type": evaluation.failed[0].error_type if evaluation.failed and not scores else None,
             "rageval.metric": metric,
-            "rageval.annotator": one_score and one_score.annotator,
-            "rageval.version": one_score and one_score.version,
+            "rageval.annotator": None if one_score is None else one_score.annotator,
+            "rageval.version": None if one_score is None else one_score.version,
         }
     )
     if for_braintrust:

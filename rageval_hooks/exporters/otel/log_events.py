@@ -114,9 +114,9 @@ class LogEvents(OtelSignal[LoggerProvider]):
                 "gen_ai.evaluation.score.label": label_of(result),
                 "gen_ai.evaluation.score.value": None if score is None else score.value,
                 "gen_ai.evaluation.explanation": explanation,
-                "gen_ai.evaluation.evaluator.version": score and score.version,
+                "gen_ai.evaluation.evaluator.version": None if score is None else score.version,
                 # With sampling, a mean over all traffic weights each score by the inverse of this.
-                "rageval.sampling.probability": score and score.probability,
+                "rageval.sampling.probability": None if score is None else score.probability,
                 "error.type": result.error_type if isinstance(result, Failed) else None,
                 "gen_ai.response.id": evaluated_response_id(turn),
                 "gen_ai.evaluation.target": turn.name,

@@ -32,7 +32,7 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
             "gen_ai.operation.name": "invoke_agent" if agent else "invoke_workflow",
             "gen_ai.agent.name": turn.name,
             "rageval.turn.status": turn.status,
-            "error.type": turn.error and turn.error.type,
+            "error.type": None if turn.error is None else turn.error.type,
             "input.value": policy.quote(turn.query, policy.inputs),
             "input.mime_type": _TEXT,
             "output.value": policy.quote(turn.response, policy.outputs),
@@ -108,7 +108,7 @@ def step_attributes(step: Step, turn: Turn, policy: ContentPolicy) -> Attributes
         {
             "openinference.span.kind": "CHAIN" if step.kind == "parser" else step.kind.upper(),
             "gen_ai.operation.name": _OPERATIONS.get(step.kind),
-            "error.type": step.error and step.error.type,
+            "error.type": None if step.error is None else step.error.type,
             "rageval.incomplete": None if step.complete else True,
             "session.id": turn.session_id,
         }

@@ -9,10 +9,9 @@ from rageval_hooks.metrics.base import Metric
 from rageval_hooks.models import Models
 from rageval_hooks.offline.answerability import UNANSWERABLE
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.online.engine import Engine
+from rageval_hooks.online.engine import Engine, Thresholds
 from rageval_hooks.online.job import MetricSpec, create_metric, describe_metric
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Result, Score, Skipped, verdict_first
 from rageval_hooks.settings import ModelSettings

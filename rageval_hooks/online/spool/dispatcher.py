@@ -617,13 +617,15 @@ class SpoolDispatcher:
     async def _confirm(self) -> None:
         """Find out what the exporters have delivered, for many jobs at once, and remove these jobs."""
         try:
-            while self._exported and not self._stopped:
+            while self._exported:
                 next_flush = time.monotonic() + self._flush_interval
                 # While a caller waits, results are delivered at once.
-                while self._delivery_pause.left or (remaining(next_flush) and not remaining(self._hurries_until)):
-                    if self._stopped:
-                        return
+                while not self._stopped and (
+                    self._delivery_pause.left or (remaining(next_flush) and not remaining(self._hurries_until))
+                ):
                     await asyncio.sleep(_POLL)
+                if self._stopped:
+                    return
                 attempts, self._exported = self._exported, []
                 is_delivered = await self._worker.in_thread(partial(self._flush, _FLUSH_SECONDS))
                 if is_delivered:
