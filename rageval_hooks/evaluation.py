@@ -110,6 +110,10 @@ def score_dataset(
     from rageval_hooks.offline.scoring import required_fields
 
     options: dict[str, Any] = {"judge": judge, "judge_options": judge_options, "thresholds": thresholds}
+    if type(data).__module__.startswith("ray.data"):
+        return _score_ray_dataset(
+            data, workers, metrics=metrics, models=models, mapping=mapping, concurrency=concurrency, **options
+        )
     with _pipeline(metrics=metrics, models=models, **options) as pipeline:
         return score_rows(
             data,
@@ -123,6 +127,24 @@ def score_dataset(
             max_cost=max_cost,
             progress=progress,
         )
+
+
+def _score_ray_dataset(data: Any, workers: int | None, **options: Any) -> Any:
+    import ray
+
+    from rageval_hooks.offline.batches import ScoreBatches
+
+    ScoreBatches(**options)  # a wrong option is an error here, not in an actor
+    # Half of the CPUs stay for what comes before and after.
+    actors = workers or max(1, int(ray.cluster_resources().get("CPU", 2)) // 2)
+    return data.map_batches(
+        ScoreBatches,
+        fn_constructor_kwargs=options,
+        batch_format="pandas",
+        batch_size=500,
+        num_cpus=1,
+        compute=ray.data.ActorPoolStrategy(size=actors),
+    )
 
 
 async def ascore_dataset(data: object, **options: Any) -> pandas.DataFrame:

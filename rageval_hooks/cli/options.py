@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+
+class Engine(StrEnum):
+    """Where the work is done."""
+
+    local = "local"
+    ray = "ray"
+
+
+EngineName = Annotated[
+    Engine, typer.Option("--engine", help="local: this machine. ray: a Ray cluster, that of RAY_ADDRESS or a new one.")
+]
 Metrics = Annotated[
     str | None, typer.Option("--metrics", metavar="NAMES", help="Only these scores, such as groundedness,cost.")
 ]

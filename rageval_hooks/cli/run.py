@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rageval_hooks.cli.options import BadRowsFile, ColumnNames, DryRun, Encoding, Restart
+from rageval_hooks.cli.options import BadRowsFile, ColumnNames, DryRun, Encoding, Engine, EngineName, Restart
 from rageval_hooks.cli.output import resumable
 from rageval_hooks.errors import ConfigurationError
 
@@ -63,6 +63,7 @@ def run(
         str | None,
         typer.Option("--max-errors", metavar="N|P%", help="How many questions may fail with exit status 0: none."),
     ] = None,
+    engine: EngineName = Engine.local,
     mapping: ColumnNames = None,
     encoding: Encoding = None,
     errors: BadRowsFile = None,
@@ -77,7 +78,7 @@ def run(
     Exit status: 0 when all questions were answered, but for --max-errors; 1 when more failed; 2 when nothing could be
     done.
     """
-    from rageval_hooks.offline.apps import adapt, count_waiting, keep_answers, load, records_of, summarize
+    from rageval_hooks.offline.apps import adapt, keep_answers, load, records_of, summarize, waiting_in
     from rageval_hooks.offline.jobs.journal import Journal, file_hash, journal_path
     from rageval_hooks.offline.jobs.max_errors import MaxErrors
     from rageval_hooks.offline.jobs.outputs import BadRows, check_apart, done_path, errors_path, mark_finished
@@ -114,8 +115,10 @@ def run(
             _check_repeat(records, questions, repeat, output)
         else:
             _check_nothing_is_lost(records, {(q.id, privacy.text(q.question)) for q in questions}, repeat, output)
-        target = load(app, request, follow_redirects=follow_redirects)
-        if not inspect.isawaitable(target):
+        named: dict[str, Any] = {"name": app, "request": request, "follow_redirects": follow_redirects}
+        # With Ray, only the actors import the application.
+        target = load(**named) if engine is Engine.local else None
+        if engine is Engine.local and not inspect.isawaitable(target):
             adapt(target, input_key)  # errors are reported before anything is written
         is_finished = earlier is not None and not earlier.changed and not retry_failed
         if (dry_run or is_finished) and inspect.iscoroutine(target):
@@ -126,7 +129,7 @@ def run(
             done = sum((number, q.id) in answered for q in questions for number in range(1, repeat + 1))
             if not restart and journal_path(there).exists():
                 with Journal(journal_path(there), work) as journal:
-                    done += total - count_waiting(questions, repeat, journal)
+                    done += total - len(waiting_in(questions, repeat, journal))
             typer.echo(f"{counted(total - done, 'call')} of the application, {counted(done, 'answer')} kept")
             typer.echo("dry run: nothing was asked, and nothing was written")
             return
@@ -138,9 +141,8 @@ def run(
                 if len(journal):
                     typer.echo(f"going on from {journal_path(output)}", err=True)
                 keep_answers(kept, questions, repeat, journal, privacy)
-                summary = asyncio.run(
-                    _ask(target, app, input_key, questions, journal, repeat, concurrency, timeout, privacy)
-                )
+                how = (input_key, questions, journal, repeat, concurrency, timeout, privacy)
+                summary = _ask_on_ray(named, *how) if engine is Engine.ray else asyncio.run(_ask(target, app, *how))
                 write_records(there, records_of(questions, repeat, journal))
                 journal.remove()
             mark_finished([there], {**work, "repeat": repeat})
@@ -252,6 +254,28 @@ async def _ask(
             privacy=privacy,
             advance=advance,
         )
+
+
+def _ask_on_ray(
+    app: Mapping[str, Any],
+    input_key: str | None,
+    questions: Sequence[GoldenQuestion],
+    journal: Journal,
+    repeat: int,
+    concurrency: int,
+    timeout: float,
+    privacy: PrivacyPolicy,
+) -> RunSummary:
+    from rageval_hooks.offline.apps import keep_record, records_of, summarize, waiting_in
+    from rageval_hooks.offline.jobs.running import progress_bar
+    from rageval_hooks.offline.ray_engine import ask_on_ray
+
+    waiting = waiting_in(questions, repeat, journal)
+    with progress_bar("run", len(waiting)) as advance:
+        for (question, number), record in ask_on_ray(waiting, app, input_key, concurrency=concurrency, timeout=timeout):
+            keep_record(question, number, record, journal, privacy)
+            advance(1)
+    return summarize(records_of(questions, repeat, journal), len(questions) * repeat - len(waiting))
 
 
 def run_app(

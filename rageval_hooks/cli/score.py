@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,8 @@ from rageval_hooks.cli.options import (
     ColumnNames,
     DryRun,
     Encoding,
+    Engine,
+    EngineName,
     JudgeName,
     JudgeOptionTexts,
     MaxCalls,
@@ -31,6 +33,7 @@ from rageval_hooks.errors import ConfigurationError
 if TYPE_CHECKING:
     from rageval_hooks.offline.records.record import Record
     from rageval_hooks.offline.scoring import Scored
+    from rageval_hooks.online.pipeline import Pipeline
 
 
 class Columns(StrEnum):
@@ -56,9 +59,22 @@ class DetailLevel(StrEnum):
 
 
 def score(
-    file: Annotated[Path, typer.Argument(help="Turns (JSONL, JSON, CSV, Parquet) or traces (OTLP-JSON, Phoenix).")],
-    output: Annotated[
-        list[Path], typer.Option("--output", "-o", help="The file for the scores: .jsonl or .csv. Repeatable.")
+    inputs: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="Turns (JSONL, JSON, CSV, Parquet) or traces (OTLP-JSON, Phoenix). With --engine ray also a folder, a "
+            "glob or a URL.",
+        ),
+    ],
+    outputs: Annotated[
+        list[str],
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="The file for the scores: .jsonl or .csv. Repeatable. With --engine ray a folder or a URL.",
+        ),
     ],
     metrics: Annotated[
         str | None,
@@ -106,9 +122,13 @@ def score(
     workers: Annotated[
         int | None,
         typer.Option(
-            "--workers", min=1, help="Processes for local metrics. Default: one per core for 500 rows or more, else 1."
+            "--workers",
+            min=1,
+            help="Processes for local metrics. Default: one per core for 500 rows or more, else 1. With --engine ray "
+            "actors; default: one per CPU.",
         ),
     ] = None,
+    engine: EngineName = Engine.local,
     details: Annotated[
         DetailLevel,
         typer.Option("--details", help="Scores that keep their explanation and evidence: none, failed or all."),
@@ -130,49 +150,68 @@ def score(
     from rageval_hooks.offline.records.reading import count_rows
     from rageval_hooks.offline.scoring import build_pipeline, estimate, required_fields, score_file
 
+    file, output = Path(inputs), list(map(Path, outputs))
     with resumable(output[0]):
         # Errors in options are reported before the rows are counted, which takes a moment for a large file.
-        pipeline = build_pipeline(
-            metrics,
-            models,
-            judge,
-            judge_options,
-            threshold or [],
-            concurrency,
-            k_values=k_values,
-            trace_formulas=None if formulas is None else formulas.value,
-            cost_rate=cost_rate,
-        )
+        options: dict[str, Any] = {
+            "metrics": metrics,
+            "models": models,
+            "judge": judge,
+            "judge_options": judge_options,
+            "thresholds": threshold or [],
+            "concurrency": concurrency,
+            "k_values": k_values,
+            "trace_formulas": None if formulas is None else formulas.value,
+            "cost_rate": cost_rate,
+        }
+        pipeline = build_pipeline(**options)
         if bertscore is not None and columns is not Columns.open_rag_eval:
             raise ConfigurationError("--bertscore needs --columns open-rag-eval; `report` has it for other outputs")
-        encoder = load_encoder(bertscore, bertscore_layer, bertscore_language, bertscore_rescale)
         required = required_fields(pipeline, named=metrics is not None)
-        if dry_run:
+        if engine is Engine.ray:
+            _check_for_ray(
+                outputs,
+                {
+                    "--bertscore": bertscore,
+                    "--columns": None if columns is Columns.native else columns,
+                    "--context": context,
+                    "--dry-run": dry_run or None,
+                    "--errors": errors,
+                    "--max-calls": max_calls,
+                    "--max-cost": max_cost,
+                },
+            )
+            scored = _score_on_ray(
+                inputs, outputs[0], pipeline, options, details, required, mapping, encoding, workers, restart
+            )
+        elif dry_run:
             typer.echo(estimate(_records(file, context, required, mapping, encoding), pipeline))
             typer.echo("dry run: nothing was asked, and nothing was written")
             raise typer.Exit(0)
-        with progress_bar("scoring", count_rows(file)) as advance, rare_collection():
-            scored = score_file(
-                file,
-                output,
-                pipeline,
-                errors=errors,
-                columns=columns.value,
-                closeness=None if encoder is None else encoder.pairs,
-                concurrency=concurrency,
-                workers=workers,
-                details=details.value,
-                max_calls=max_calls,
-                max_cost=max_cost,
-                required=required,
-                restart=restart,
-                context=context,
-                mapping=ColumnMap.parse(mapping or ()),
-                encoding=encoding,
-                note=lambda text: typer.echo(f"rageval-hooks: {text}", err=True),
-                advance=advance,
-            )
-    for line in _summary(file, output, scored):
+        else:
+            encoder = load_encoder(bertscore, bertscore_layer, bertscore_language, bertscore_rescale)
+            with progress_bar("scoring", count_rows(file)) as advance, rare_collection():
+                scored = score_file(
+                    file,
+                    output,
+                    pipeline,
+                    errors=errors,
+                    columns=columns.value,
+                    closeness=None if encoder is None else encoder.pairs,
+                    concurrency=concurrency,
+                    workers=workers,
+                    details=details.value,
+                    max_calls=max_calls,
+                    max_cost=max_cost,
+                    required=required,
+                    restart=restart,
+                    context=context,
+                    mapping=ColumnMap.parse(mapping or ()),
+                    encoding=encoding,
+                    note=lambda text: typer.echo(f"rageval-hooks: {text}", err=True),
+                    advance=advance,
+                )
+    for line in _summary(inputs, outputs, scored):
         typer.echo(line)
     missing = _without_column(scored) if columns is Columns.open_rag_eval else []
     if missing:
@@ -183,6 +222,50 @@ def score(
     elif scored.broken:
         typer.echo(f"rageval-hooks: {scored.broken}. The other scores are written", err=True)
     raise typer.Exit(_status(scored))
+
+
+def _check_for_ray(outputs: Sequence[str], given: Mapping[str, object]) -> None:
+    """Check that no option is given that ``--engine ray`` does not have.
+
+    Raises:
+        ConfigurationError: one is.
+    """
+    if wrong := [name for name, value in given.items() if value is not None]:
+        more = ". judge_budget limits all actors together" if {"--max-calls", "--max-cost"} & set(wrong) else ""
+        raise ConfigurationError(f"--engine ray does not have {', '.join(wrong)}{more}")
+    if len(outputs) > 1 or Path(outputs[0]).suffix in (".jsonl", ".csv"):
+        raise ConfigurationError(f"with --engine ray the output is one folder, such as scores/, not {outputs[-1]}")
+
+
+def _score_on_ray(
+    inputs: str,
+    output: str,
+    pipeline: Pipeline,
+    options: Mapping[str, Any],
+    details: DetailLevel,
+    required: tuple[str, ...],
+    mapping: list[str] | None,
+    encoding: str | None,
+    workers: int | None,
+    restart: bool,
+) -> Scored:
+    from rageval_hooks.offline.jobs.running import progress_bar
+    from rageval_hooks.offline.ray_engine import RayScoring, score_on_ray
+    from rageval_hooks.offline.records.columns import ColumnMap
+
+    scoring = RayScoring(
+        options=options,
+        details=details.value,
+        required=required,
+        mapping=ColumnMap.parse(mapping or ()),
+        encoding=encoding,
+    )
+    try:
+        with progress_bar("scoring", None) as advance:
+            return score_on_ray(inputs, output, pipeline, scoring, workers=workers, restart=restart, advance=advance)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted. The scores so far are in {output}: run the same command again to resume", err=True)
+        raise typer.Exit(130) from None
 
 
 def _records(
@@ -215,7 +298,7 @@ def _without_column(scored: Scored) -> list[str]:
     return sorted(name for name in scored.counts.names if not has_place(name))
 
 
-def _summary(file: Path, outputs: list[Path], scored: Scored) -> list[str]:
+def _summary(file: str, outputs: list[str], scored: Scored) -> list[str]:
     from rageval_hooks.text.wording import counted
 
     lines = [scored.counts.verdict_line()] if scored.counts.verdicts else []

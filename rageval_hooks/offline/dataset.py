@@ -183,13 +183,13 @@ def read_dataset(data: object, required: Sequence[str], mapping: Mapping[str, st
             dataset.add(item if isinstance(item, Record) else f"line {line}: {item.reason}")
         return dataset
     rows: list[Any]
-    if isinstance(data, _pandas().DataFrame):
+    if isinstance(data, import_pandas().DataFrame):
         dataset.frame = data
     elif hasattr(data, "__arrow_c_stream__"):
         with requires("pyarrow", "offline", "tables of other libraries"):
             import pyarrow
         # Without the types of Arrow, whole numbers with missing values would become floats, and dates objects.
-        dataset.frame = pyarrow.table(data).to_pandas(types_mapper=_pandas().ArrowDtype)
+        dataset.frame = pyarrow.table(data).to_pandas(types_mapper=import_pandas().ArrowDtype)
     if dataset.frame is not None:
         # Lists come out of Parquet as NumPy arrays.
         rows = [
@@ -255,7 +255,7 @@ def _record(row: object, number: int, required: Sequence[str], columns: ColumnMa
         return shorten(explain(error), _SHOWN)
 
 
-def _pandas() -> Any:
+def import_pandas() -> Any:
     """Return pandas.
 
     Raises:
@@ -276,7 +276,7 @@ def _scored_frame(dataset: Dataset) -> pandas.DataFrame:
     what was skipped or failed in some of the rows. What was skipped in every row for one reason is in
     ``frame.attrs["skipped"]`` instead. Rows that could not be used have a reason in ``error``.
     """
-    pandas = _pandas()
+    pandas = import_pandas()
     records = dataset.records
     columns, skipped = _score_columns(records)
     if dataset.problems:
@@ -295,7 +295,7 @@ def _scored_frame(dataset: Dataset) -> pandas.DataFrame:
 @cache
 def _frame_class() -> Any:
     """Return the class of scored frames; pandas is imported only when it is needed."""
-    pandas = _pandas()
+    pandas = import_pandas()
 
     class ScoredFrame(pandas.DataFrame):  # type: ignore[misc, name-defined]
         """A data frame with the evaluations of its rows.

@@ -4,11 +4,12 @@ from rageval_hooks.offline.apps.loading import App, adapt, load
 from rageval_hooks.offline.apps.running import (
     RunSummary,
     ask_once,
-    count_waiting,
     keep_answers,
+    keep_record,
     records_of,
     run_questions,
     summarize,
+    waiting_in,
 )
 
 __all__ = [
@@ -16,10 +17,11 @@ __all__ = [
     "RunSummary",
     "adapt",
     "ask_once",
-    "count_waiting",
     "keep_answers",
+    "keep_record",
     "load",
     "records_of",
     "run_questions",
     "summarize",
+    "waiting_in",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -51,21 +51,49 @@ async def run_questions(
         privacy: what the journal may hold; the application is asked the original questions.
         advance: called when a question is done.
     """
-    wanted = list(_askings(questions, repeat))
-    resumed = len(wanted) - count_waiting(questions, repeat, journal)
+    waiting = waiting_in(questions, repeat, journal)
+    resumed = len(questions) * repeat - len(waiting)
+    advance(resumed)
+
+    def keep(question: GoldenQuestion, run: int, record: Record) -> None:
+        keep_record(question, run, record, journal, privacy)
+        advance(1)
+
+    await ask_all(waiting, app, keep, concurrency=concurrency, timeout=timeout)
+    return summarize(records_of(questions, repeat, journal), resumed)
+
+
+async def ask_all(
+    askings: Sequence[Asking],
+    app: App,
+    keep: Callable[[GoldenQuestion, int, Record], None],
+    *,
+    concurrency: int,
+    timeout: float,
+) -> None:
+    """Ask an application some questions.
+
+    Args:
+        askings: the questions, and the numbers of their repetitions.
+        app: the application.
+        keep: called with each question, its repetition and its record, as soon as there is one.
+        concurrency: questions at a time.
+        timeout: seconds for each question.
+    """
     # Workers share this iterator: each question is taken once.
-    waiting = iter(wanted)
+    rest = iter(askings)
 
     async def take(capture: Capture) -> None:
-        for question, run in waiting:
-            if _key(question, run) not in journal:
-                record = await _ask_one(question, run, app, capture, timeout)
-                journal.append(_key(question, run), record.redacted(privacy).model_dump(mode="json"))
-            advance(1)
+        for question, run in rest:
+            keep(question, run, await _ask_one(question, run, app, capture, timeout))
 
     with Capture().attached() as capture:
-        await work_together(partial(take, capture), min(concurrency, len(wanted)))
-    return summarize(records_of(questions, repeat, journal), resumed)
+        await work_together(partial(take, capture), min(concurrency, len(askings)))
+
+
+def keep_record(question: GoldenQuestion, run: int, record: Record, journal: Journal, privacy: PrivacyPolicy) -> None:
+    """Put a record into the journal, redacted."""
+    journal.append(_key(question, run), record.redacted(privacy).model_dump(mode="json"))
 
 
 async def _ask_one(question: GoldenQuestion, run: int, app: App, capture: Capture, timeout: float) -> Record:
@@ -98,9 +126,10 @@ def ask_once(target: Any, question: GoldenQuestion, *, input_key: str | None = N
         return thread.submit(asyncio.run, work()).result()
 
 
-def count_waiting(questions: Sequence[GoldenQuestion], repeat: int, journal: Journal) -> int:
-    """Return how many questions are still to be asked, each repetition counted."""
-    return sum(_key(question, run) not in journal for question, run in _askings(questions, repeat))
+def waiting_in(questions: Sequence[GoldenQuestion], repeat: int, journal: Journal) -> list[Asking]:
+    """Return the questions that are still to be asked, each repetition on its own."""
+    askings = ((question, run) for run in range(1, repeat + 1) for question in questions)
+    return [(question, run) for question, run in askings if _key(question, run) not in journal]
 
 
 def records_of(questions: Sequence[GoldenQuestion], repeat: int, journal: Journal) -> Iterator[Record]:
@@ -147,12 +176,6 @@ def keep_answers(
             # Ranks are computed again: they depend on the whole run.
             fresh = record.model_copy(update={"results": (), "rank": None, "missed": False})
             journal.append(key, fresh.model_dump(mode="json"))
-
-
-def _askings(questions: Sequence[GoldenQuestion], repeat: int) -> Iterator[Asking]:
-    for run in range(1, repeat + 1):
-        for question in questions:
-            yield question, run
 
 
 def _key(question: GoldenQuestion, run: int) -> str:

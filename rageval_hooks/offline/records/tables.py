@@ -52,7 +52,7 @@ def our_table(records: Records) -> Table:
     for record in records():
         optional.update(name for name, value in _about(record).items() if value is not None)
         for result in filter(is_about_turn, record.results):
-            suffixes.setdefault(result.name, set()).update(_cells(result))
+            suffixes.setdefault(result.name, set()).update(cells(result))
     header = [*_FIXED, *(name for name in _OPTIONAL if name in optional)]
     for name, found in suffixes.items():
         if not _is_known_score(name) and _LABEL not in found:
@@ -79,11 +79,11 @@ def _row(record: Record) -> dict[str, Any]:
     row = {"id": record.id, "run": record.run, "query": record.turn.query, "response": record.turn.response}
     row |= _about(record)
     for result in filter(is_about_turn, record.results):
-        row |= {result.name + suffix: value for suffix, value in _cells(result).items()}
+        row |= {result.name + suffix: value for suffix, value in cells(result).items()}
     return row
 
 
-def _cells(result: Result) -> Mapping[str, Any]:
+def cells(result: Result) -> Mapping[str, Any]:
     """Return the cells of a result, by the suffix of their column."""
     if isinstance(result, Failed):
         return {_REASON: f"{_FAILED}{result.error_type}: {result.message}"}

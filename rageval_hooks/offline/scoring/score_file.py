@@ -67,7 +67,7 @@ class Scored:
     finished: bool = False
     bad: int = 0
     first_bad: BadRow | None = None
-    errors: Path | None = None
+    errors: Path | str | None = None
     spent: Spent = field(default_factory=Spent)
     budget: str | None = None
     left_out: int = 0
@@ -135,7 +135,7 @@ def score_file(
     privacy = pipeline.privacy
     bad_rows = BadRows(errors or errors_path(outputs[0]), always=errors is not None, privacy=privacy)
     check_apart(inputs, outputs, bad_rows.path)
-    settings = {**_settings(pipeline, inputs), "details": details}
+    settings = {**settings_of(pipeline, inputs), "details": details}
     work = {**settings, "columns": columns}
 
     def read() -> Iterator[tuple[int, Item]]:
@@ -268,7 +268,7 @@ def _no_rows(path: Path, errors: BadRows) -> TurnError:
     )
 
 
-def _settings(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]:
+def settings_of(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]:
     """Return what decides on the results, by the names that a user knows."""
     settings = pipeline.settings
     # Retries and time-outs do not change a score: they may change between runs.

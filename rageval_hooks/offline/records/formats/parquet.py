@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from rageval_hooks.errors import TurnError, requires
@@ -35,5 +36,8 @@ class Parquet(FileFormat):
             number = 0
             for batch in table.iter_batches(batch_size=128):
                 for data in batch.to_pylist():
+                    # `score --engine ray` writes the record next to the columns of its scores.
+                    if isinstance(record := data.get("rageval_record"), str):
+                        data = json.loads(record)
                     number += 1
                     yield Row(number, data, number)
