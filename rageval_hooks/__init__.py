@@ -7,6 +7,7 @@
 See :func:`instrument` for the settings, and the README for the rest.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.errors import (
@@ -39,6 +40,7 @@ from rageval_hooks.version import __version__
 
 if TYPE_CHECKING:
     from rageval_hooks.guard import AnswerBlockedError, GroundingGuard, GuardDecision
+    from rageval_hooks.offline.batches import ScoreBatches
 
 __all__ = [
     "AnswerBlockedError",
@@ -63,6 +65,7 @@ __all__ = [
     "RagevalError",
     "Result",
     "Score",
+    "ScoreBatches",
     "ScoreDefinition",
     "Skipped",
     "SpanReference",
@@ -83,13 +86,17 @@ __all__ = [
     "start_turn",
 ]
 
-_GUARD = frozenset({"AnswerBlockedError", "GroundingGuard", "GuardDecision"})
+_LATE = {
+    # Where LangChain is installed, the guard imports it.
+    "AnswerBlockedError": "rageval_hooks.guard",
+    "GroundingGuard": "rageval_hooks.guard",
+    "GuardDecision": "rageval_hooks.guard",
+    "ScoreBatches": "rageval_hooks.offline.batches",
+}
+"""Names that are imported when they are first used."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import the guard when it is first used: where LangChain is installed, it imports that."""
-    if name not in _GUARD:
+    if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rageval_hooks import guard
-
-    return getattr(guard, name)
+    return getattr(import_module(_LATE[name]), name)

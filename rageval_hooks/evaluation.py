@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.integrations.conversation import Context, turns_from_conversation
 from rageval_hooks.score import Evaluation
 from rageval_hooks.turn import Turn
@@ -86,7 +87,9 @@ def score_dataset(
 
     Args:
         data: a pandas data frame; a table with an Arrow stream, such as one of Polars; a list of dicts, turns or
-            evaluations; or the path of a file that ``rageval-hooks score`` reads.
+            evaluations; or the path of a file that ``rageval-hooks score`` reads. For a dataset of Ray, the result is
+            another one, with the columns of :class:`rageval_hooks.ScoreBatches`; ``workers`` is the number of actors,
+            ``max_calls`` and ``max_cost`` are errors, and ``bad_rows`` is ``keep``.
         metrics: see :func:`rageval_hooks.instrument`.
         models: see :func:`rageval_hooks.instrument`.
         judge: see :func:`rageval_hooks.instrument`.
@@ -111,6 +114,8 @@ def score_dataset(
 
     options: dict[str, Any] = {"judge": judge, "judge_options": judge_options, "thresholds": thresholds}
     if type(data).__module__.startswith("ray.data"):
+        if max_calls is not None or max_cost is not None:
+            raise ConfigurationError("max_calls and max_cost do not hold for actors of Ray: use judge_budget")
         return _score_ray_dataset(
             data, workers, metrics=metrics, models=models, mapping=mapping, concurrency=concurrency, **options
         )

@@ -436,7 +436,7 @@ async def _awaited(target: Any) -> Any:
 def _start(workers: int | None) -> int:
     """Connect to the cluster, or start one on this machine. Returns how many actors it has room for."""
     if not ray.is_initialized():
-        logging.getLogger("ray.data").setLevel(logging.WARNING)
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
         ray.init(include_dashboard=False, logging_level=logging.ERROR)
     room = max(1, int(ray.cluster_resources().get("CPU", 1)))
     return room if workers is None else min(room, workers)
