@@ -247,7 +247,7 @@ def _score_parts(
         _PartScorer,
         fn_constructor_args=(files, scoring),
         num_cpus=1,
-        compute=ray.data.ActorPoolStrategy(size=actors),
+        compute=_pool(actors),
     )
     wholes: dict[int, _Done] = {}
     missing: dict[int, int] = {}
@@ -386,7 +386,7 @@ def ask_on_ray(
         fn_constructor_args=(app, input_key, concurrency, timeout),
         batch_size=None,
         num_cpus=1,
-        compute=ray.data.ActorPoolStrategy(size=min(actors, data.num_blocks())),
+        compute=_pool(min(actors, data.num_blocks())),
     )
     for row in answers.iter_rows():
         yield askings[row["number"]], Record.model_validate_json(row["record"])
@@ -440,6 +440,12 @@ def _start(workers: int | None) -> int:
         ray.init(include_dashboard=False, logging_level=logging.ERROR)
     room = max(1, int(ray.cluster_resources().get("CPU", 1)))
     return room if workers is None else min(room, workers)
+
+
+def _pool(actors: int) -> Any:
+    """Return a pool that begins with so many actors."""
+    # With `size`, Ray warns about every input with fewer parts than actors.
+    return ray.data.ActorPoolStrategy(min_size=1, max_size=actors, initial_size=actors)
 
 
 def _prepare(data: Any, memory: int) -> None:
