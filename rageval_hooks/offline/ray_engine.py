@@ -194,6 +194,8 @@ def _files(inputs: str, output: str, work: Mapping[str, Any]) -> list[_File]:
     else:
         root = path if source.isdir(path) else path.rpartition("/")[0]
         found = source.find(path)
+    if type(source) is type(target) and (root == there or there in found):
+        raise ConfigurationError(f"the output {output} is the folder of the input: name another one")
     names = {name: name.removeprefix(root).lstrip("/") for name in sorted(found)}
     # Markers and hidden files are no input, and neither are scores in a folder next to them.
     names = {
@@ -203,8 +205,6 @@ def _files(inputs: str, output: str, work: Mapping[str, Any]) -> list[_File]:
     }
     if not names:
         raise ConfigurationError(f"there is no file {inputs}")
-    if type(source) is type(target) and (root == there or there in names):
-        raise ConfigurationError(f"the output {output} is the folder of the input: name another one")
 
     def signature(name: str) -> str:
         about = source.info(name)

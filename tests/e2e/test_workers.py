@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.judges.server import JudgeServer, answer, error
+from tests.judges.server import Gate, JudgeServer, answer, error, held
 from tests.online.test_judge_stage import LABELS
 
 pytest.importorskip("celery", reason='no Celery: pip install "rageval-hooks[celery]"')
@@ -324,6 +324,91 @@ def test_a_message_of_a_later_version_is_kept(team: Team) -> None:
     assert "a message of format 99: this worker reads 1; update it" in shown
     assert "another version of rageval-hooks wrote this job" in shown
     assert team.judge.requests == []
+
+
+OLD_JOB = (
+    '{"turn":{"query":"old 0","passages":[{"text":"The pier was opened in 2018."}],"response":"It was opened in 2018.",'
+    '"span":{"trace_id":"0123456789abcdef0123456789abcdef","span_id":"0123456789abcdef"}},'
+    '"metrics":[{"name":"trace","version":"9","reference":"trace","options":{},"probability":1.0}]}'
+)
+"""A job of format 1, as version 0.1.0 writes it. Later versions still have to read it."""
+
+
+def test_a_job_that_comes_twice_gives_one_set_of_scores(team: Team) -> None:
+    """Two workers evaluate the same job, which an older version wrote, at the same time: with the same ids."""
+    from rageval_hooks.online.celery import TASK, celery_app
+    from rageval_hooks.settings import Settings
+
+    gate = Gate()
+    team.judge.otherwise(held(answer(LABELS), gate))
+    app = celery_app(Settings.build(broker=team.broker))
+    for _ in range(2):
+        team.start_worker()
+        app.send_task(TASK, kwargs={"format": 1, "job": OLD_JOB})
+    app.close()
+    wait_until(lambda: len(team.judge.requests) == 2)
+    gate.set()
+    wait_until(lambda: len(team.judged()) == 2)
+
+    assert team.questions() == {"old 0": 2}
+    one, other = team.judged()
+    assert one["id"] == other["id"]
+    assert {path.name for path in team.directory.glob("worker?.jsonl")} == {"worker0.jsonl", "worker1.jsonl"}
+
+
+def test_scores_that_cannot_be_exported_are_kept(team: Team) -> None:
+    """The job is kept with its scores, so that the judge is not asked again."""
+    missing = team.directory / "missing"
+    worker = team.start_worker(RAGEVAL_JSONL_PATH=str(missing / "scores.jsonl"))
+    missing.write_text("a file where the folder should be")
+    team.ask(2)
+    wait_until(lambda: "2 jobs failed" in team.jobs().stdout)
+    assert "could not be delivered" in team.jobs().stdout
+    assert len(team.judge.requests) == 2
+
+    worker.terminate()
+    assert worker.wait(30) == 0
+    team.start_worker()
+    team.jobs("--resend")
+    wait_until(lambda: team.questions() == expected(2))
+    assert len(team.judge.requests) == 2
+
+
+@pytest.mark.parametrize("offset", ["+1h", "-1h"])
+def test_the_clock_of_a_worker_may_be_wrong(team: Team, offset: str) -> None:
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+    if library is None:
+        pytest.skip("no libfaketime: apt-get install faketime")
+    team.start_worker(LD_PRELOAD=str(library), FAKETIME=offset, FAKETIME_DONT_FAKE_MONOTONIC="1")
+    team.ask(5)
+    wait_until(lambda: len(team.judged()) >= 5)
+
+    assert team.questions() == expected(5)
+    assert len({line["id"] for line in team.judged()}) == 5
+    assert team.jobs().stdout == "0 jobs wait for a worker\n0 jobs failed\n"
+
+
+@pytest.mark.parametrize("name", list(BROKERS))
+def test_a_broker_that_restarts_loses_nothing(tmp_path: Path, name: str) -> None:
+    """Jobs wait at the broker while it restarts; the worker connects again."""
+    port, gate = free_port(), Gate()
+    with JudgeServer() as judge:
+        judge.otherwise(held(answer(LABELS), gate))
+        team = Team(tmp_path, f"{name}://127.0.0.1:{port}//".removesuffix("/"), judge)
+        try:
+            with BROKERS[name](tmp_path, port):
+                team.start_worker()
+                team.ask(10, "early")
+                wait_until(lambda: len(judge.requests) >= 1)
+            with BROKERS[name](tmp_path, port):
+                gate.set()
+                team.ask(10, "late")
+                wait_until(lambda: set(team.questions()) == set(expected(10, "early") + expected(10, "late")), 90)
+                team.stop()
+        finally:
+            team.stop()
+        # The job that was being judged may come again, with the same id.
+        assert len({line["id"] for line in team.judged()}) == 20
 
 
 def test_doctor_sends_a_job_through_broker_and_worker(team: Team) -> None:
