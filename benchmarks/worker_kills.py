@@ -3,8 +3,8 @@
     python benchmarks/worker_kills.py phoenix [--jobs 500] [--kills 50]   # ten minutes; needs rabbitmq-server
     python benchmarks/worker_kills.py mlflow
 
-An application publishes the jobs, a real RabbitMQ keeps them, and two workers judge them, with a judge that takes half a
-second. One worker at a time is killed after up to eight seconds, often before it is ready. The last two finish the
+An application publishes the jobs, a real RabbitMQ keeps them, and two workers judge them, with a judge that takes half
+a second. One worker at a time is killed after up to eight seconds, often before it is ready. The last two finish the
 rest. Then the database of the server is read: each turn must have each score of its judge metric once. Exits with 1
 otherwise.
 """
@@ -29,8 +29,8 @@ from _environments import ROOT
 
 sys.path.insert(0, str(ROOT))
 
-from rageval_hooks.demo.phoenix import serve_phoenix
 from tests.e2e.mlflow_server import mlflow_command, serve_mlflow
+from tests.e2e.phoenix_server import serve_phoenix
 from tests.e2e.test_workers import Team, free_port, rabbitmq
 from tests.judges.server import Gate, JudgeServer, Reply, answer, held
 from tests.online.test_judge_stage import LABELS
