@@ -6,32 +6,29 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
-from typing import Any, ClassVar, TypeVar
-
-from pydantic import BaseModel
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, ClassVar
 
 from rageval_hooks.budgets.stores import (
     BudgetStore,
     BudgetUnavailableError,
     Counted,
     Limit,
+    RedisBudget,
     Refusal,
+    SQLiteBudget,
     Unit,
-    open_store,
     parse_limits,
 )
-from rageval_hooks.errors import ConfigurationError, JudgeError
-from rageval_hooks.judges.base import Admission, AnyMessage, GateClosedError, Judge, Judgement, RequestGate
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.judges.base import Admission, GateClosedError, Judge, RequestGate
 from rageval_hooks.judges.concurrency import PerLoop
-from rageval_hooks.judges.remote import RemoteJudge
+from rageval_hooks.judges.remote import GatedJudge
 from rageval_hooks.runtime.fork import ForkSafeLock
 
 _logger = logging.getLogger(__name__)
-T = TypeVar("T", bound=BaseModel)
-R = TypeVar("R")
 
 _REST_SECONDS = 5.0
 """After a refusal or an error, the store is not asked for so long."""
@@ -83,8 +80,8 @@ class _SharedBudget(RequestGate):
         }
         self._running: PerLoop[_Running] = PerLoop(_Running)
         self._lock = ForkSafeLock()
-        self._closed_until = 0.0
         self._closed: GateClosedError | None = None
+        self._closed_until = 0.0
         self._logged: tuple[str, float] = ("", 0.0)
         self._counts: Counter[str] = Counter()
         self._used: dict[str, float] = {}
@@ -116,15 +113,18 @@ class _SharedBudget(RequestGate):
             if knows_sizes := self._knows_sizes():
                 await alone.aclose()  # those that waited for the first answer go on together
             estimate = self._estimate(_MARGIN if knows_sizes else 1.0)
-            counted = await self._count_in_advance(estimate)
+            counted = await self._add(estimate)
             if isinstance(counted, Refusal) and knows_sizes and counted.limit.unit != "calls":
                 # Several large requests might not fit, but one may, once what the others used is counted.
                 await alone.enter_async_context(running.alone)
                 await running.idle.wait()
                 estimate = self._estimate(1.0)
-                counted = await self._count_in_advance(estimate)
+                counted = await self._add(estimate)
             if isinstance(counted, Refusal):
-                raise self._refused(counted)
+                limit, seconds = counted
+                reason = f"the judge's budget of {limit} is used up"
+                self._log(limit.name, f"{reason}: judging stops for {_duration(seconds)}; local scores go on", seconds)
+                raise self._close(BudgetUsedUpError(reason), min(_REST_SECONDS, seconds))
             admission = Admission()
             running.count += 1
             running.idle.clear()
@@ -135,7 +135,7 @@ class _SharedBudget(RequestGate):
                 changes: dict[Unit, float] = {unit: used[unit] - estimate[unit] for unit in estimate}
                 try:
                     # Shielded: a call that is cancelled has cost something, too.
-                    await asyncio.shield(self._in_thread(partial(self._correct, counted, changes)))
+                    await asyncio.shield(self._correct(changes, counted.periods))
                 finally:
                     running.count -= 1
                     if not running.count:
@@ -164,56 +164,40 @@ class _SharedBudget(RequestGate):
         if cost is None:
             if any(limit.unit == "usd" for limit in self._limits):
                 reason = f"the price of {self._model} is not known, so its budget in USD cannot be kept"
-                self._close(BudgetUsedUpError(reason), float("inf"))
+                self._closed, self._closed_until = BudgetUsedUpError(reason), float("inf")
             cost = estimate["usd"]
-        return {"calls": 1.0, "tokens": tokens, "usd": cost}
+        return {"calls": float(admission.sent), "tokens": tokens, "usd": cost}
 
-    async def _count_in_advance(self, estimate: Mapping[Unit, float]) -> Counted | Refusal:
+    async def _correct(self, changes: Mapping[Unit, float], counted_in: tuple[int, ...]) -> None:
+        # If the store fails now, what was counted in advance stays counted.
+        with suppress(BudgetUnavailableError):
+            await self._add(changes, counted_in)
+
+    async def _add(self, changes: Mapping[Unit, float], counted_in: tuple[int, ...] | None = None) -> Counted | Refusal:
+        """Count in the store, or correct what was counted; on a thread: neither its lock nor the network may block."""
         # While the budget is used up, the store is not asked for each request.
-        if not self.is_open and self._closed is not None:
-            self._note_refusal(self._closed)
+        if counted_in is None and not self.is_open and self._closed is not None:
             # Another one each time: an error that is raised again would collect tracebacks.
-            raise type(self._closed)(self._closed.message)
+            raise self._count_refusal(type(self._closed)(self._closed.message))
+        loop = asyncio.get_running_loop()
         try:
-            outcome = await self._in_thread(lambda: self._store.add(self._limits, estimate))
+            outcome = await loop.run_in_executor(None, self._store.add, self._limits, changes, counted_in)
         except BudgetUnavailableError as error:
-            self._close(error, _REST_SECONDS)
             self._log("unavailable", f"{error.message}: the judge is not asked", _REST_SECONDS * 12)
-            self._note_refusal(error)
-            raise
-        self._note(outcome)
-        return outcome
-
-    def _refused(self, refusal: Refusal) -> BudgetUsedUpError:
-        """Return why no request is sent for a while."""
-        reason = f"the judge's budget of {refusal.limit} is used up"
-        error = BudgetUsedUpError(reason)
-        self._close(error, min(_REST_SECONDS, refusal.resets_in))
-        stop = f"{reason}: judging stops for {_duration(refusal.resets_in)}; local scores go on"
-        self._log(refusal.limit.name, stop, refusal.resets_in)
-        self._note_refusal(error)
-        return error
-
-    def _correct(self, counted: Counted, changes: Mapping[Unit, float]) -> None:
-        """Count what a request has used; on a thread."""
-        try:
-            self._note(self._store.add(self._limits, changes, counted.periods))
-        except BudgetUnavailableError as error:
-            # What was counted in advance stays counted.
-            self._close(error, _REST_SECONDS)
-            self._note_refusal(error)
-
-    def _note(self, outcome: Counted | Refusal) -> None:
+            raise self._close(error, _REST_SECONDS) from None
         if isinstance(outcome, Counted):
             used = zip(self._limits, outcome.used, strict=True)
             self._used = {limit.name: round(amount, 9) for limit, amount in used}
+        return outcome
 
-    def _close(self, error: GateClosedError, seconds: float) -> None:
+    def _close(self, error: GateClosedError, seconds: float) -> GateClosedError:
         self._closed, self._closed_until = error, time.monotonic() + seconds
+        return self._count_refusal(error)
 
-    def _note_refusal(self, error: GateClosedError) -> None:
+    def _count_refusal(self, error: GateClosedError) -> GateClosedError:
         with self._lock:
             self._counts["unavailable" if isinstance(error, BudgetUnavailableError) else "refused"] += 1
+        return error
 
     def _log(self, kind: str, message: str, seconds: float) -> None:
         """Write a line once for each kind and period."""
@@ -222,16 +206,9 @@ class _SharedBudget(RequestGate):
             self._logged = (kind, time.monotonic() + seconds)
             _logger.warning("rageval-hooks: %s [RAGEVAL-304]", message)
 
-    async def _in_thread(self, call: Callable[[], R]) -> R:
-        # Neither a lock of the file nor the network may stop the event loop.
-        return await asyncio.get_running_loop().run_in_executor(None, call)
 
-
-class SharedBudgetJudge(Judge):
+class SharedBudgetJudge(GatedJudge):
     """Asks another judge as long as a shared budget lasts.
-
-    The judges of this package count each request, retries and corrections included. Answers from their caches cost
-    nothing. Another judge is counted by its answers, and may exceed the budget by its own retries.
 
     Args:
         judge: the judge.
@@ -239,47 +216,8 @@ class SharedBudgetJudge(Judge):
     """
 
     def __init__(self, judge: Judge, budget: _SharedBudget) -> None:
-        self.judge = judge
+        super().__init__(judge, budget)
         self.budget = budget
-        self.name = getattr(judge, "name", type(judge).__name__)
-        self.model = getattr(judge, "model", "?")
-        self.max_prompt_tokens = judge.max_prompt_tokens
-
-    async def complete(
-        self, messages: Iterable[AnyMessage], schema: type[T], *, parameters: Mapping[str, Any] | None = None
-    ) -> Judgement[T]:
-        """Ask one question; see :meth:`Judge.complete`.
-
-        Raises:
-            BudgetUsedUpError: the budget is used up.
-            BudgetUnavailableError: the counts cannot be read.
-        """
-        # A subclass with its own `complete` may not know the gate.
-        if isinstance(self.judge, RemoteJudge) and type(self.judge).complete is RemoteJudge.complete:
-            return await self.judge.complete(messages, schema, parameters=parameters, gate=self.budget)
-        async with self.budget.request() as admission:
-            admission.sent = True
-            try:
-                judgement = await self.judge.complete(messages, schema, parameters=parameters)
-            except JudgeError as error:
-                admission.cost = error.details.get("cost", 0.0)
-                admission.tokens = sum(error.details.get(f"{kind}_tokens") or 0 for kind in ("input", "output"))
-                raise
-            admission.cost = judgement.cost
-            admission.tokens = None if judgement.usage is None else judgement.usage.total_tokens
-            return judgement
-
-    async def aclose(self) -> None:
-        """Close the connections of the running event loop."""
-        await self.judge.aclose()
-
-    def close(self, timeout: float = 5.0) -> None:
-        """Close the connections of event loops on other threads."""
-        self.judge.close(timeout)
-
-    def stats(self) -> dict[str, Any]:
-        """Return the counts of the judge itself."""
-        return self.judge.stats()
 
 
 def with_budget(judge: Judge, limits: Mapping[str, float], store: str) -> SharedBudgetJudge:
@@ -301,7 +239,10 @@ def with_budget(judge: Judge, limits: Mapping[str, float], store: str) -> Shared
             'price_per_1k (USD for 1,000 tokens), install the price list (pip install "rageval-hooks[prices]"), or '
             "limit calls or tokens. A judge of your own needs an attribute has_known_price = True"
         )
-    return SharedBudgetJudge(judge, _SharedBudget(parsed, open_store(store), str(judge)))
+    # "rediss" is Redis with TLS, "unix" a socket of Redis.
+    is_redis = store.startswith(("redis://", "rediss://", "unix://"))
+    counts = RedisBudget(store) if is_redis else SQLiteBudget(Path(store).expanduser())
+    return SharedBudgetJudge(judge, _SharedBudget(parsed, counts, str(judge)))
 
 
 def _duration(seconds: float) -> str:

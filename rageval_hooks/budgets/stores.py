@@ -9,7 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError, requires
@@ -135,31 +135,11 @@ class Counted(NamedTuple):
     used: tuple[float, ...]
 
 
-class BudgetStore(Protocol):
-    """Counts what is used in the periods of limits, for several processes. Safe to use from any thread.
-
-    A period has a number: the time since the epoch divided by its length. If the clock goes back, what was counted
-    stays counted.
-    """
-
-    def add(
-        self, limits: Sequence[Limit], changes: Mapping[Unit, float], counted_in: Sequence[int] | None = None
-    ) -> Counted | Refusal:
-        """Count a request in advance, or correct what was counted in advance.
-
-        Args:
-            limits: the limits.
-            changes: how much of each unit is added. An amount of 0 fits unless the limit is used up.
-            counted_in: for a correction: the periods in which the request was counted. A correction always fits. If
-                a period is over, only an increase is counted.
-
-        Raises:
-            BudgetUnavailableError: the counts cannot be changed now.
-        """
-
-
 class SQLiteBudget:
-    """Counts in a file that only its owner can read; see :class:`BudgetStore`.
+    """Counts what is used in the periods of limits, in a file that only its owner can read.
+
+    Processes that use the same file share the budget. Safe to use from any thread. A period has a number: the time
+    since the epoch divided by its length. If the clock goes back, what was counted stays counted.
 
     Args:
         path: the file; created with its directory.
@@ -177,51 +157,52 @@ class SQLiteBudget:
     def add(
         self, limits: Sequence[Limit], changes: Mapping[Unit, float], counted_in: Sequence[int] | None = None
     ) -> Counted | Refusal:
-        """Count a request in advance if it fits into all limits, or correct its count."""
+        """Count a request in advance, or correct what was counted in advance.
+
+        Args:
+            limits: the limits.
+            changes: how much of each unit is added. An amount of 0 fits unless the limit is used up.
+            counted_in: for a correction: the periods in which the request was counted. A correction always fits. If
+                a period is over, only an increase is counted.
+
+        Raises:
+            BudgetUnavailableError: the counts cannot be changed now.
+        """
 
         def count(database: sqlite3.Connection) -> Counted | Refusal:
-            outcome = self._count(database, limits, changes, counted_in)
+            now = self._clock()
+            rows: list[tuple[str, int, float]] = []
+            for index, limit in enumerate(limits):
+                window = int(now // limit.seconds)
+                row = database.execute("SELECT period, used FROM usage WHERE name = ?", (limit.name,)).fetchone()
+                period, used = row or (-1, 0.0)
+                # The next period means that the clock went back across its beginning: it goes on with its counts. A
+                # later one means that the clock was wrong: what was counted then counts for this period.
+                if period < window:
+                    period, used = window, 0.0
+                elif period > window + 1:
+                    period = window
+                    database.execute("UPDATE usage SET period = ? WHERE name = ?", (period, limit.name))
+                change = changes[limit.unit]
+                if counted_in is None:
+                    if used >= limit.amount or used + change > limit.amount:
+                        database.execute("COMMIT")
+                        return Refusal(limit, limit.seconds - now % limit.seconds)
+                elif counted_in[index] != period:
+                    change = max(0.0, change)
+                rows.append((limit.name, period, max(0.0, used + change)))
+            database.executemany("INSERT OR REPLACE INTO usage VALUES (?, ?, ?)", rows)
             database.execute("COMMIT")
-            return outcome
+            return Counted(tuple(period for _, period, _ in rows), tuple(used for _, _, used in rows))
 
         try:
             return use_file(self._path, count, "BEGIN IMMEDIATE", _SCHEMA)
         except (sqlite3.Error, OSError) as error:
             raise BudgetUnavailableError(f"the judge's budget in {self._path} cannot be used: {error}") from None
 
-    def _count(
-        self,
-        database: sqlite3.Connection,
-        limits: Sequence[Limit],
-        changes: Mapping[Unit, float],
-        counted_in: Sequence[int] | None,
-    ) -> Counted | Refusal:
-        now = self._clock()
-        rows: list[tuple[str, int, float]] = []
-        for index, limit in enumerate(limits):
-            window = int(now // limit.seconds)
-            row = database.execute("SELECT period, used FROM usage WHERE name = ?", (limit.name,)).fetchone()
-            period, used = row or (-1, 0.0)
-            if period < window:
-                period, used = window, 0.0
-            # The next period means that the clock went back across its beginning: it goes on with its counts. A later
-            # one means that the clock was wrong: what was counted then counts for this period.
-            elif period > window + 1:
-                period = window
-                database.execute("UPDATE usage SET period = ? WHERE name = ?", (period, limit.name))
-            change = changes[limit.unit]
-            if counted_in is None:
-                if used >= limit.amount or used + change > limit.amount:
-                    return Refusal(limit, limit.seconds - now % limit.seconds)
-            elif counted_in[index] != period:
-                change = max(0.0, change)
-            rows.append((limit.name, period, max(0.0, used + change)))
-        database.executemany("INSERT OR REPLACE INTO usage VALUES (?, ?, ?)", rows)
-        return Counted(tuple(period for _, period, _ in rows), tuple(used for _, _, used in rows))
-
 
 class RedisBudget:
-    """Counts in one hash of a Redis database; see :class:`BudgetStore`.
+    """Counts in one hash of a Redis database, by the clock of its server.
 
     Processes that use the same database share the budget.
 
@@ -261,7 +242,7 @@ class RedisBudget:
     def add(
         self, limits: Sequence[Limit], changes: Mapping[Unit, float], counted_in: Sequence[int] | None = None
     ) -> Counted | Refusal:
-        """Count a request in advance if it fits into all limits, or correct its count."""
+        """Count a request in advance, or correct its count; see :meth:`SQLiteBudget.add`."""
         periods: Sequence[int | str] = [""] * len(limits) if counted_in is None else counted_in
         values: list[str | int | float] = []
         for limit, period in zip(limits, periods, strict=True):
@@ -277,14 +258,5 @@ class RedisBudget:
         return Counted(tuple(int(float(text)) for text in answer[1::2]), tuple(map(float, answer[2::2])))
 
 
-def open_store(store: str) -> BudgetStore:
-    """Return the store for a path or a URL.
-
-    Raises:
-        MissingDependencyError: the store is in Redis, and the package redis is not installed.
-        ConfigurationError: the URL is wrong.
-    """
-    # "rediss" is Redis with TLS, "unix" a socket of Redis.
-    if store.startswith(("redis://", "rediss://", "unix://")):
-        return RedisBudget(store)
-    return SQLiteBudget(Path(store).expanduser())
+BudgetStore = SQLiteBudget | RedisBudget
+"""Where processes count together."""

@@ -217,12 +217,13 @@ class Admission:
     """One admitted request.
 
     Attributes:
-        sent: True if it was sent.
+        sent: how many requests were sent: 1, or 0 if it was not sent. A judge that this package did not make may have
+            sent several.
         cost: USD; 0 if there was no answer, None if the answer's price is unknown.
         tokens: input and output tokens; 0 if there was no answer, None if the answer does not report them.
     """
 
-    sent: bool = False
+    sent: int = 0
     cost: float | None = 0.0
     tokens: float | None = 0.0
 

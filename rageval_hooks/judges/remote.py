@@ -517,7 +517,7 @@ class RemoteJudge(Judge):
             if call.deadline is None:
                 call.deadline = self._clock.monotonic() + self.policy.total_timeout
             call.attempts += 1
-            admission.sent = True
+            admission.sent = 1
             try:
                 outcome = await self._attempt(call, request)
             except BaseException:  # cancelled
@@ -609,6 +609,62 @@ class RemoteJudge(Judge):
         )
         with self._lock:
             self._cost += call.known_cost
+
+
+class GatedJudge(Judge):
+    """Asks another judge as long as a gate admits requests.
+
+    A judge of this package asks the gate for each request, retries and corrections included; answers from its cache
+    cost nothing. Another judge is counted by its answers, and may exceed a budget by its own retries.
+
+    Args:
+        judge: the judge.
+        gate: admits or refuses requests.
+    """
+
+    def __init__(self, judge: Judge, gate: RequestGate) -> None:
+        self.judge = judge
+        self.gate = gate
+        self.name = getattr(judge, "name", type(judge).__name__)
+        self.model = getattr(judge, "model", "?")
+        self.max_prompt_tokens = judge.max_prompt_tokens
+
+    async def complete(
+        self, messages: Iterable[AnyMessage], schema: type[T], *, parameters: Mapping[str, Any] | None = None
+    ) -> Judgement[T]:
+        """Ask one question; see :meth:`Judge.complete`.
+
+        Raises:
+            GateClosedError: no request is admitted.
+        """
+        # A subclass with its own `complete` may not know the gate.
+        if isinstance(self.judge, RemoteJudge) and type(self.judge).complete is RemoteJudge.complete:
+            return await self.judge.complete(messages, schema, parameters=parameters, gate=self.gate)
+        async with self.gate.request() as admission:
+            admission.sent = 1
+            try:
+                judgement = await self.judge.complete(messages, schema, parameters=parameters)
+            except JudgeError as error:
+                facts = error.details
+                admission.sent = facts.get("attempts", 1)
+                admission.cost = facts.get("cost", None if facts.get("replies") else 0.0)
+                admission.tokens = (facts.get("input_tokens") or 0) + (facts.get("output_tokens") or 0)
+                raise
+            admission.sent, admission.cost = judgement.attempts, judgement.cost
+            admission.tokens = None if judgement.usage is None else judgement.usage.total_tokens
+            return judgement
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        await self.judge.aclose()
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Close the connections of event loops on other threads."""
+        self.judge.close(timeout)
+
+    def stats(self) -> dict[str, Any]:
+        """Return the counts of the judge itself."""
+        return self.judge.stats()
 
 
 def _tokens(messages: Iterable[Message]) -> float:

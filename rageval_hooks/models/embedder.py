@@ -23,37 +23,31 @@ if TYPE_CHECKING:
 
 
 Forward = Callable[["dict[str, IntArray]"], "tuple[FloatArray, FloatArray]"]
-"""Takes token ids, mask and types, each of shape (texts, tokens); returns the vectors of the tokens, of shape
-(texts, tokens, d), and those of the texts, of shape (texts, d)."""
+"""Takes token ids, mask and types of a text, each of shape (1, tokens); returns the vectors of its tokens, of shape
+(1, tokens, d), and that of the text, of shape (1, d)."""
 
 _LONGEST_WINDOW: Final = 512
-
-_GPU_BATCH: Final = 32
 
 
 class Embedder:
     """Embeds texts. A text that is longer than the model reads is embedded in several windows.
 
-    On the CPU each window is one forward pass. Batches gain little there (benchmarks/RESULTS.md, "Backends"), and in
-    int8 a text's vectors would depend on the texts that happen to be in its batch.
+    Each window is one forward pass. On the CPU batches gain little (benchmarks/RESULTS.md, "Backends"), and in int8 a
+    text's vectors would depend on the texts that happen to be in its batch.
 
     Args:
         name: the model's name, which is recorded with its scores.
         tokenizer: the model's, without padding and truncation.
         window_tokens: the most tokens that the model reads, special tokens included.
         forward: one forward pass.
-        batch: the most windows in one pass.
     """
 
-    def __init__(
-        self, name: str, tokenizer: Tokenizer, window_tokens: int, forward: Forward, *, batch: int = 1
-    ) -> None:
+    def __init__(self, name: str, tokenizer: Tokenizer, window_tokens: int, forward: Forward) -> None:
         self.name = name
         self.window_tokens = window_tokens
         self._tokenizer = tokenizer
         tokenizer.enable_truncation(window_tokens)
         self._forward = forward
-        self._batch = batch
 
     def embed(self, text: str, pause: Callable[[], None] = lambda: None) -> Embedding:
         """Embed a text.
@@ -62,23 +56,16 @@ class Embedder:
             text: the text.
             pause: called before each pass; what it raises stops the work.
         """
-        return self.embed_all([text], pause)[0]
-
-    def embed_all(self, texts: Sequence[str], pause: Callable[[], None] = lambda: None) -> list[Embedding]:
-        """Embed several texts; see :meth:`embed`. On a GPU, windows of similar length share a pass."""
-        windows = [(number, base, part) for number, text in enumerate(texts) for base, part in self._windows(text)]
-        by_length = sorted(range(len(windows)), key=lambda place: len(windows[place][2].ids))
-        found: dict[int, tuple[FloatArray, TokenVectors]] = {}
-        for start in range(0, len(windows), self._batch):
-            places = by_length[start : start + self._batch]
+        windows = []
+        for base, part in self._windows(text):
             pause()
             with running_pass():
-                done = self._pass([windows[place][1:] for place in places])
-            found.update(zip(places, done, strict=True))
-        of_text: list[list[tuple[FloatArray, TokenVectors]]] = [[] for _ in texts]
-        for place, (number, _, _) in enumerate(windows):
-            of_text[number].append(found[place])
-        return [Embedding.of(parts) for parts in of_text]
+                windows.append(self._pass(base, part))
+        return Embedding.of(windows)
+
+    def embed_all(self, texts: Sequence[str], pause: Callable[[], None] = lambda: None) -> list[Embedding]:
+        """Embed several texts; see :meth:`embed`."""
+        return [self.embed(text, pause) for text in texts]
 
     def fits(self, text: str) -> bool:
         """Return True if a text fits one window. The text is tokenized; there is no forward pass."""
@@ -115,23 +102,15 @@ class Embedder:
         # Special tokens are not in the text: their place is empty.
         return [(base, part) for base, part in windows if any(end > start for start, end in part.offsets)]
 
-    def _pass(self, windows: Sequence[tuple[int, Encoding]]) -> list[tuple[FloatArray, TokenVectors]]:
+    def _pass(self, base: int, part: Encoding) -> tuple[FloatArray, TokenVectors]:
         import numpy as np
 
-        length = max(len(part.ids) for _, part in windows)
-        ids, mask, types = (np.zeros((len(windows), length), np.int64) for _ in range(3))
-        for row, (_, part) in enumerate(windows):
-            size = len(part.ids)
-            ids[row, :size], mask[row, :size], types[row, :size] = part.ids, 1, part.type_ids
-        tokens, vectors = self._forward({"input_ids": ids, "attention_mask": mask, "token_type_ids": types})
-        found = []
-        for row, (base, part) in enumerate(windows):
-            places = np.asarray(part.offsets, np.int64)
-            real = places[:, 1] > places[:, 0]
-            starts, ends = (places[real] + base).T
-            own = unit(tokens[row, : len(part.ids)][real])
-            found.append((unit(vectors[row]), TokenVectors(starts, ends, own)))
-        return found
+        inputs = {"input_ids": part.ids, "attention_mask": part.attention_mask, "token_type_ids": part.type_ids}
+        tokens, vectors = self._forward({name: np.asarray([values], np.int64) for name, values in inputs.items()})
+        places = np.asarray(part.offsets, np.int64)
+        real = places[:, 1] > places[:, 0]
+        starts, ends = (places[real] + base).T
+        return unit(vectors[0]), TokenVectors(starts, ends, unit(tokens[0][real]))
 
 
 def load_embedder(settings: ModelSettings) -> Embedder:
@@ -157,10 +136,7 @@ def load_embedder(settings: ModelSettings) -> Embedder:
 def _forward_by_onnx(graph: Graph, pooling: str) -> Forward:
     def forward(inputs: dict[str, IntArray]) -> tuple[FloatArray, FloatArray]:
         tokens = graph.run(inputs)
-        if pooling == "cls":
-            return tokens, tokens[:, 0]
-        mask = inputs["attention_mask"][:, :, None]
-        return tokens, (tokens * mask).sum(axis=1) / mask.sum(axis=1)
+        return tokens, tokens[:, 0] if pooling == "cls" else tokens.mean(axis=1, dtype="float64")
 
     return forward
 
@@ -205,6 +181,5 @@ def _load_by_torch(folder: Path, settings: ModelSettings) -> Embedder:
             found = model(given)
             return found["token_embeddings"].float().cpu().numpy(), found["sentence_embedding"].float().cpu().numpy()
 
-    batch = 1 if settings.device == "cpu" else _GPU_BATCH
     window = min(int(model.max_seq_length or _LONGEST_WINDOW), _LONGEST_WINDOW)
-    return Embedder(name, load_tokenizer("embedder", folder, name), window, forward, batch=batch)
+    return Embedder(name, load_tokenizer("embedder", folder, name), window, forward)

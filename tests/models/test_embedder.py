@@ -236,15 +236,6 @@ def test_several_texts_have_the_vectors_that_each_has_alone(embedder: Embedder) 
         assert np.array_equal(embedding.windows, embedder.embed(text).windows)
 
 
-def test_a_batch_gives_the_vectors_that_each_text_has_alone(embedder: Embedder) -> None:
-    """On a GPU, texts of several lengths share a pass: the padding changes nothing."""
-    batched = Embedder("mine", embedder._tokenizer, embedder.window_tokens, embedder._forward, batch=4)
-
-    for one, other in zip(batched.embed_all([*TEXTS, LONG]), embedder.embed_all([*TEXTS, LONG]), strict=True):
-        np.testing.assert_allclose(one.windows, other.windows, atol=1e-6)
-        np.testing.assert_allclose(one.tokens.vectors, other.tokens.vectors, atol=1e-5)
-
-
 def test_a_model_without_a_fast_tokenizer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Token positions need one; without transformers, which reads the older formats, the reason says so."""
     folder = tiny_models.build_encoder(tmp_path / "encoder")

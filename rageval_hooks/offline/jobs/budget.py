@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, ClassVar, TypeVar
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, ClassVar
 
-from pydantic import BaseModel
-
-from rageval_hooks.errors import ConfigurationError, JudgeError
-from rageval_hooks.judges.base import REGISTRY, Admission, AnyMessage, GateClosedError, Judge, Judgement, RequestGate
-from rageval_hooks.judges.remote import RemoteJudge
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.judges.base import REGISTRY, Admission, GateClosedError, Judge, RequestGate
+from rageval_hooks.judges.remote import GatedJudge, RemoteJudge
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Failed, Result, Skipped
-
-T = TypeVar("T", bound=BaseModel)
 
 
 def with_concurrency(judge: str, options: Mapping[str, Any], concurrency: int) -> dict[str, Any]:
@@ -129,12 +125,8 @@ class Budget:
             self._unpriced = model
 
 
-class BudgetedJudge(Judge):
+class BudgetedJudge(GatedJudge):
     """Asks another judge as long as the budget lasts.
-
-    The judges of this package count each request, retries and repairs included, and begin it only if it fits. Answers
-    from their caches cost nothing. Another judge reports how many requests a question took only after its answer, so
-    that it may exceed the budget by these.
 
     Args:
         judge: the judge.
@@ -152,51 +144,8 @@ class BudgetedJudge(Judge):
                 'option price_per_1k (USD for 1,000 tokens), such as --judge-options "price_per_1k=0.002", install the '
                 'price list (pip install "rageval-hooks[prices]"), or use --max-calls'
             )
-        self.judge = judge
+        super().__init__(judge, _BudgetGate(budget, str(judge)))
         self.budget = budget
-        self.name = getattr(judge, "name", type(judge).__name__)
-        self.model = getattr(judge, "model", "?")
-        self.max_prompt_tokens = judge.max_prompt_tokens
-        self._gate = _BudgetGate(budget, str(self))
-
-    async def complete(
-        self, messages: Iterable[AnyMessage], schema: type[T], *, parameters: Mapping[str, Any] | None = None
-    ) -> Judgement[T]:
-        """Ask one question; see :meth:`Judge.complete`.
-
-        Raises:
-            BudgetSpentError: the budget is used up.
-        """
-        # A subclass with its own `complete` may not know the gate, and is counted by its answers.
-        if isinstance(self.judge, RemoteJudge) and type(self.judge).complete is RemoteJudge.complete:
-            return await self.judge.complete(messages, schema, parameters=parameters, gate=self._gate)
-        async with self._gate.alone():
-            self.budget.enter()
-            calls: int = 1
-            cost: float | None = 0.0
-            try:
-                judgement = await self.judge.complete(messages, schema, parameters=parameters)
-                # Retries are requests too.
-                calls, cost = judgement.attempts, judgement.cost
-                return judgement
-            except JudgeError as error:
-                calls = int(error.details.get("attempts", 0))
-                cost = error.details.get("cost", None if error.details.get("replies", calls) else 0.0)
-                raise
-            finally:
-                self.budget.leave(calls, cost, str(self))
-
-    async def aclose(self) -> None:
-        """Close the connections of the running event loop."""
-        await self.judge.aclose()
-
-    def close(self, timeout: float = 5.0) -> None:
-        """Close the connections of event loops on other threads."""
-        self.judge.close(timeout)
-
-    def stats(self) -> dict[str, Any]:
-        """Return the counts of the judge itself."""
-        return self.judge.stats()
 
 
 class _BudgetGate(RequestGate):
@@ -221,20 +170,15 @@ class _BudgetGate(RequestGate):
     @asynccontextmanager
     async def request(self) -> AsyncIterator[Admission]:
         """Admit a request, and count it if it was sent."""
-        async with self.alone():
+        async with AsyncExitStack() as alone:
+            # Until the first is answered, one request at a time: only then is it known what a request costs.
+            if self._first is not None and not self._budget.spent.calls:
+                await alone.enter_async_context(self._first)
+                if self._budget.spent.calls:
+                    await alone.aclose()
             self._budget.enter()
             admission = Admission()
             try:
                 yield admission
             finally:
-                self._budget.leave(int(admission.sent), admission.cost, self._model)
-
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """Admit one request at a time until the first is answered: only then is it known what a request costs."""
-        if self._first is not None and not self._budget.spent.calls:
-            async with self._first:
-                if not self._budget.spent.calls:
-                    yield
-                    return
-        yield
+                self._budget.leave(admission.sent, admission.cost, self._model)

@@ -151,9 +151,9 @@ class TestAnotherJudge:
     """One that does not know of budgets is asked while a question more fits in."""
 
     def test_failures_without_a_price(self) -> None:
-        """Are of an unknown price if it says that requests were made."""
+        """Are of an unknown price if it says that there were replies."""
         budget = Budget(max_cost=0.01)
-        judge = BudgetedJudge(FakeJudge(lambda _: JudgeUnavailableError("down", attempts=2)), budget)
+        judge = BudgetedJudge(FakeJudge(lambda _: JudgeUnavailableError("down", attempts=2, replies=1)), budget)
 
         assert ask(judge, 3) == ["unavailable", "budget", "budget"]
         assert budget.spent.calls == 2
