@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.models.classifier import load_logits
 from rageval_hooks.models.grounding import GroundingModel, PairModel, TokenModel, probabilities
-from rageval_hooks.models.hhem import load_hhem
 from rageval_hooks.models.onnx import onnx_is_wanted
 from rageval_hooks.models.sources import find_model, read_json, reading
 from rageval_hooks.models.tokenizing import load_tokenizer, position_limit
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding
 
 
-Family = Literal["tokens", "pair", "hhem"]
+Family = Literal["tokens", "pair"]
 _VERSION: Final = "1"
 """Changes when a model is asked in another way and its scores change: the template, the windows, the aggregation."""
 
@@ -41,7 +40,6 @@ _MOST_TOKENS: Final = 4096
 
 # The last part of a class name in `architectures`, such as "ModernBertForTokenClassification".
 _FAMILIES: Final[dict[str, Family]] = {
-    "HHEMv2ForSequenceClassification": "hhem",
     "ForTokenClassification": "tokens",
     "ForSequenceClassification": "pair",
 }
@@ -102,8 +100,6 @@ def load_grounding(settings: ModelSettings) -> GroundingModel:
         if snapshot := _SNAPSHOT.search(os.path.realpath(folder)):
             details["revision"] = snapshot.group(1)
         version = f"{template}-{_VERSION}"
-        if family == "hhem":
-            return _load_hhem(settings, version, details)
         index = _index(config, name, family, template)
         logits, details["backend"] = load_logits("grounding", name, folder, settings, family)
         tokenizer = load_tokenizer("grounding", folder, name)
@@ -150,6 +146,8 @@ def _unavailable(reason: str) -> ModelUnavailableError:
 
 def _family(config: Mapping[str, Any], name: str) -> Family:
     classes = [str(item) for item in config.get("architectures") or ()]
+    if "HHEMv2ForSequenceClassification" in classes:
+        raise _unavailable(f"{name} wants a prompt of its own: name the metric 'hhem', which asks it")
     for ending, family in _FAMILIES.items():
         if any(item.endswith(ending) for item in classes):
             return family
@@ -165,16 +163,13 @@ def _template(config: Mapping[str, Any], name: str, family: Family, given: str) 
     Raises:
         ModelUnavailableError: the family cannot use it.
     """
-    # These two families have one template each, which no other family can use.
-    only = {"tokens": "lettucedetect", "hhem": "hhem"}
-    if given != "auto":
-        template = given
-    elif family in only:
-        template = only[family]
-    else:
-        names = f"{name} {config.get('_name_or_path', '')}".lower()
-        template = next((known for known in ("minicheck", "factcg") if known in names), "pair")
-    if template != only.get(family, template) or (family not in only and template in only.values()):
+    names = f"{name} {config.get('_name_or_path', '')}".lower()
+    template = given
+    if given == "auto":
+        by_name = next((known for known in ("minicheck", "factcg") if known in names), "pair")
+        template = "lettucedetect" if family == "tokens" else by_name
+    # Token classification has one template, which no other family can use.
+    if (template == "lettucedetect") != (family == "tokens"):
         raise _unavailable(f"{name}: grounding_template={template!r} does not fit its architecture: omit it")
     return template
 
@@ -190,14 +185,12 @@ def _index(config: Mapping[str, Any], name: str, family: Family, template: str) 
     labels = {int(key): re.sub("[- ]", "_", str(label).strip().lower()) for key, label in given.items()}
     wanted = _UNSUPPORTED if family == "tokens" else _SUPPORTED
     by_label = {label: index for index, label in labels.items()}
-    for label in wanted:
-        if label in by_label:
-            return by_label[label]
+    known = [by_label[label] for label in wanted if label in by_label]
     if family == "tokens" and len(labels) == 2:
         # Of two outputs, the other one of *supported*.
-        for label in _SUPPORTED:
-            if label in by_label:
-                return 1 - by_label[label]
+        known += [1 - by_label[label] for label in _SUPPORTED if label in by_label]
+    if known:
+        return known[0]
     # LettuceDetect, MiniCheck and FactCG do not name their two labels: 1 is *unsupported* and *supported*.
     are_unnamed = len(labels) == 2 and all(label in (f"label_{index}", str(index)) for index, label in labels.items())
     if template != "pair" and are_unnamed:
@@ -213,23 +206,3 @@ def _end_token(folder: Path) -> str:
     config = read_json(folder / "tokenizer_config.json") or {}
     token = config.get("eos_token") or config.get("sep_token") or ""
     return str(token.get("content", "")) if isinstance(token, Mapping) else str(token)
-
-
-def _load_hhem(settings: ModelSettings, version: str, details: dict[str, str]) -> PairModel:
-    """Load HHEM, which has a prompt of its own."""
-    model = load_hhem(settings.model_copy(update={"hhem": settings.grounding}))
-
-    def support(source: str, claim: str) -> tuple[float, int]:
-        tokens = sum(len(model.tokenizer.encode(text).ids) for text in (source, claim))
-        return model.support(source, claim), tokens
-
-    return PairModel(
-        name=settings.grounding,
-        version=version,
-        details=details,
-        tokenizer=model.tokenizer,
-        limit=2048,
-        support=support,
-        window=1024,
-        overhead=64,  # of its prompt
-    )

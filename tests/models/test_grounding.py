@@ -101,16 +101,6 @@ def test_a_pair_has_the_probability_that_transformers_computes(
     assert abs(expected[0] - expected[1]) > 1e-4
 
 
-def test_hhem_can_take_the_slot(models: Path) -> None:
-    """With its own prompt; its code is not run."""
-    folder = tiny_models.build_hhem(models / "hhem")
-
-    model = load(folder)
-
-    assert 0 < model.read(grounding_input(PASSAGES)).sentences[0].support < 1
-    assert model.version == "hhem-1"
-
-
 @pytest.mark.parametrize(
     ("labels", "unsupported"), [(None, 1), (["SUPPORTED", "HALLUCINATED"], 1), (["unsupported", "supported"], 0)]
 )
@@ -214,6 +204,7 @@ def edited(folder: Path, target: Path, **changes: Any) -> Path:
         ({"architectures": ["BertModel"]}, "has the architecture BertModel. A grounding model classifies tokens or"),
         ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, "labels label_0, label_1, of which none is known to mean"),
         ({"id2label": {"0": "LABEL_0"}}, "write id2label in its config.json, with 'entailment'"),
+        ({"architectures": ["HHEMv2ForSequenceClassification"]}, "name the metric 'hhem'"),
         ({"architectures": ["T5ForConditionalGeneration"]}, "has the architecture T5ForConditionalGeneration"),
         ({"model_type": "EuroBertX"}, "needs code from its repository, and such code is never run"),
         ({"architectures": ["BertForTokenClassification"]}, "labels contradiction, entailment, neutral"),
