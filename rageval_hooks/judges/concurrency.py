@@ -1,17 +1,15 @@
-"""Objects that belong to one event loop, and threads for blocking calls. Both work in a forked child."""
+"""Objects that belong to one event loop, such as connections. They work in a forked child."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import wait
 from contextlib import suppress
 from typing import Generic, TypeVar
 
 from rageval_hooks.runtime.fork import ForkSafeLock, delay_forks
-from rageval_hooks.runtime.pool import DaemonPool
 
 T = TypeVar("T")
 
@@ -98,24 +96,3 @@ class PerLoop(Generic[T]):
 
 async def _end(keeper: AsyncGenerator[None, None]) -> None:
     await keeper.aclose()
-
-
-class ModelThreads:
-    """Daemon threads for the blocking calls of one judge.
-
-    A model's own asynchronous methods are no alternative: their connections belong to the event loop that used them
-    first, often the application's, and all models of a process share them. On a second loop they break. The threads
-    start at once, because none can be started while the interpreter exits, and the last turns are judged then.
-
-    Args:
-        size: the number of concurrent calls.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._pool = DaemonPool(size, "rageval-judge")
-        self._pool.start()
-        weakref.finalize(self, self._pool.shutdown).atexit = False
-
-    async def run(self, call: Callable[[], T]) -> T:
-        """Make a call in the caller's context. A cancelled call continues on its thread; its result is dropped."""
-        return await asyncio.wrap_future(self._pool.submit(call))

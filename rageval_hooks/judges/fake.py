@@ -74,9 +74,7 @@ class FakeJudge(Judge):
         self.name = "fake"
         self.model = model
         self.calls: list[FakeCall] = []
-        self._script = script
-        # An iterator: each answer of a list is given once.
-        self._queue = None if callable(script) or isinstance(script, Mapping) else iter(script)
+        self._script = script if callable(script) else _in_turn(script)
         self._usage = usage
         self._cost = cost
         self.has_known_price = cost is not None
@@ -99,17 +97,19 @@ class FakeJudge(Judge):
         with self._lock:
             self.calls.append(call)
             number = len(self.calls)
-            answer = self._next(call)
+            answer = self._script(call)
         # Outside of the lock: a function of a test may wait for another call.
         if inspect.isawaitable(answer):
             answer = await answer
-        spent = usage_details(self._usage, self._cost)
+        if answer is None:
+            answer = JudgeAnswerError(f"the script has no answer for {schema.__name__} (call {number})")
         try:
             value = _parse(answer, schema)
         except JudgeError as error:
             with self._lock:
                 self._failures[error.kind] += 1
             # A real judge charges for an unusable answer too.
+            spent = usage_details(self._usage, self._cost)
             error.details.update({name: fact for name, fact in spent.items() if fact is not None})
             raise
         return Judgement(
@@ -120,16 +120,13 @@ class FakeJudge(Judge):
         """Return the number of calls, and of failures by kind."""
         return {"judge": str(self), "calls": len(self.calls), "failed": dict(self._failures)}
 
-    def _next(self, call: FakeCall) -> Any:
-        if callable(self._script):
-            return self._script(call)
-        if isinstance(self._script, Mapping):
-            found = self._script.get(call.schema)
-        else:
-            found = next(self._queue, None) if self._queue is not None else None
-        if found is None:
-            return JudgeAnswerError(f"the script has no answer for {call.schema.__name__} (call {len(self.calls)})")
-        return found
+
+def _in_turn(script: Iterable[ScriptedAnswer] | Mapping[type[BaseModel], ScriptedAnswer]) -> Callable[[FakeCall], Any]:
+    """Return a function for answers by schema, or for answers in order, each of which is given once."""
+    if isinstance(script, Mapping):
+        return lambda call: script.get(call.schema)
+    queue = iter(script)
+    return lambda _: next(queue, None)
 
 
 def _parse(answer: Any, schema: type[T]) -> T:

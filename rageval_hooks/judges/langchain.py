@@ -6,18 +6,16 @@ import inspect
 import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel
 
 from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.judges.answers import full_schema, schema_name, strict_schema
 from rageval_hooks.judges.base import Mode
-from rageval_hooks.judges.concurrency import ModelThreads
-from rageval_hooks.judges.prices import price_usd
-from rageval_hooks.judges.remote import AnyCache, JudgeReply, JudgeRequest, RemoteJudge
+from rageval_hooks.judges.framework import FrameworkJudge
+from rageval_hooks.judges.remote import AnyCache, JudgeReply, JudgeRequest
 from rageval_hooks.runtime.narrowing import first_text, mapping_or_empty, text_or_none
-from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ _URLS = ("openai_api_base", "base_url", "api_base", "endpoint_url")
 _REASONS = ("finish_reason", "stop_reason", "done_reason")
 
 
-class LangChainJudge(RemoteJudge):
+class LangChainJudge(FrameworkJudge):
     """A LangChain chat model with the parameters that its owner set. Parameters of single questions are ignored.
 
     The schema of the answer is enforced by the model's ``with_structured_output``, or by the prompt if the model has
@@ -54,8 +52,6 @@ class LangChainJudge(RemoteJudge):
         MissingDependencyError: the package ``langchain-core`` is not installed.
     """
 
-    modes: ClassVar[tuple[Mode, ...]] = ("structured", "text")
-
     def __init__(
         self,
         model: Runnable[Any, Any],
@@ -70,47 +66,22 @@ class LangChainJudge(RemoteJudge):
             from langchain_core.runnables import Runnable
         if not isinstance(model, Runnable):
             raise ConfigurationError(f"model must be a LangChain chat model, not {type(model).__qualname__}")
-        self.name = "langchain"
-        name = first_text(getattr(model, name, None) for name in _NAMES) or type(model).__name__
-        super().__init__(name, options, structured=structured, cache=cache, clock=clock)
-        self._is_chat = isinstance(model, BaseChatModel)
         if getattr(model, "callbacks", None) and isinstance(model, BaseModel):
             # The application's callbacks must not see the judge's calls.
             model = model.model_copy(update={"callbacks": None})
-        self._model = model
-        self._threads = ModelThreads(self.policy.max_concurrency)
-        url = first_text(getattr(model, name, None) for name in _URLS)
-        self._url = safe_url(url) if url else None
-        self._provider = None
+        name = first_text(getattr(model, name, None) for name in _NAMES) or type(model).__name__
+        super().__init__("langchain", model, name, _URLS, structured, cache, clock, options)
+        self._is_chat = isinstance(model, BaseChatModel)
         with suppress(Exception):  # a private method, which other versions may not have
             self._provider = text_or_none(model._get_ls_params().get("ls_provider"))  # type: ignore[attr-defined]
-
-    @property
-    def where(self) -> str:
-        """The model, and its server if known."""
-        return f"{self.model} at {self._url}" if self._url else self.model
 
     @property
     def identity(self) -> Mapping[str, Any]:
         """The model's class, name, address and parameters."""
         secrets = set(self.secrets)
         parameters = mapping_or_empty(getattr(self._model, "_identifying_params", None))
-        return {
-            "api": "langchain",
-            "class": f"{type(self._model).__module__}.{type(self._model).__qualname__}",
-            "model": self.model,
-            "base_url": self._url,
-            "parameters": {name: value for name, value in parameters.items() if str(value) not in secrets},
-        }
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """The secret fields of the model."""
-        return tuple(value.get_secret_value() for value in vars(self._model).values() if isinstance(value, SecretStr))
-
-    def cost(self, usage: Usage, model: str) -> float | None:
-        """Return the price at the model's provider."""
-        return price_usd(usage, model, provider=self._provider, url=self._url)
+        shown = {name: value for name, value in parameters.items() if str(value) not in secrets}
+        return {**super().identity, "parameters": shown}
 
     async def send(self, request: JudgeRequest) -> JudgeReply:
         """Send one request without callbacks and without LangSmith."""
@@ -124,7 +95,7 @@ class LangChainJudge(RemoteJudge):
                 return runnable.invoke(messages, config)
 
         try:
-            output = await self._threads.run(call)
+            output = await self.in_thread(call)
         except (TypeError, AttributeError, Warning) as error:  # of a model that cannot be bound to a schema
             if is_structured:
                 raise NotImplementedError(f"structured output fails: {type(error).__name__}") from None
@@ -136,7 +107,7 @@ class LangChainJudge(RemoteJudge):
 
         if not self._is_chat:
             raise NotImplementedError("only chat models have structured output")
-        method = self._model.with_structured_output  # type: ignore[attr-defined]
+        method = self._model.with_structured_output
         strict = strict_schema(schema)
         form = {"title": schema_name(schema), "description": "The answer.", **(strict or full_schema(schema))}
         options: dict[str, Any] = {"include_raw": True}

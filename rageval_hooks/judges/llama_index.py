@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, Field, RootModel, SecretStr, create_model
+from pydantic import BaseModel, Field, RootModel, create_model
 
 from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.judges.answers import NONCE_DESCRIPTION, nonce_name
 from rageval_hooks.judges.base import Mode
-from rageval_hooks.judges.concurrency import ModelThreads
+from rageval_hooks.judges.framework import FrameworkJudge
 from rageval_hooks.judges.openai import usage_from
-from rageval_hooks.judges.prices import price_usd
-from rageval_hooks.judges.remote import AnyCache, JudgeReply, JudgeRequest, RemoteJudge
+from rageval_hooks.judges.remote import AnyCache, JudgeReply, JudgeRequest
 from rageval_hooks.runtime.narrowing import entry_or_attribute, first_text, items_or_empty, text_or_none
-from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.turn import Usage
 
 if TYPE_CHECKING:
     from llama_index.core.base.llms.types import ChatResponse
@@ -32,7 +29,7 @@ _URLS = ("api_base", "base_url")
 _SECRET = ("key", "token", "secret", "password")
 
 
-class LlamaIndexJudge(RemoteJudge):
+class LlamaIndexJudge(FrameworkJudge):
     """A LlamaIndex LLM with the parameters that its owner set. Parameters of single questions are ignored.
 
     The answer is requested as the arguments of a tool call if the LLM supports tools, otherwise by the prompt.
@@ -52,8 +49,6 @@ class LlamaIndexJudge(RemoteJudge):
         MissingDependencyError: the package ``llama-index-core`` is not installed.
     """
 
-    modes: ClassVar[tuple[Mode, ...]] = ("structured", "text")
-
     def __init__(
         self,
         llm: LLM,
@@ -67,53 +62,29 @@ class LlamaIndexJudge(RemoteJudge):
             from llama_index.core.llms import LLM
         if not isinstance(llm, LLM):
             raise ConfigurationError(f"llm must be a LlamaIndex LLM, not {type(llm).__qualname__}")
-        self.name = "llama_index"
         model = llm.metadata.model_name or type(llm).__name__
-        super().__init__(model, options, structured=structured, cache=cache, clock=clock)
-        self._llm = llm
-        self._threads = ModelThreads(self.policy.max_concurrency)
-        url = first_text(getattr(llm, name, None) for name in _URLS)
-        self._url = safe_url(url) if url else None
-
-    @property
-    def where(self) -> str:
-        """The model, and its server if known."""
-        return f"{self.model} at {self._url}" if self._url else self.model
+        super().__init__("llama_index", llm, model, _URLS, structured, cache, clock, options)
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """The LLM's class and its fields, without secrets."""
+        """The LLM's class, name, address and fields, without secrets."""
         secrets = set(self.secrets)
-        return {
-            "api": "llama_index",
-            "class": f"{type(self._llm).__module__}.{type(self._llm).__qualname__}",
-            "model": self.model,
-            "base_url": self._url,
-            # The address above has no credentials, which these fields may have.
-            "fields": {
-                name: value
-                for name, value in vars(self._llm).items()
-                if isinstance(value, str | int | float | dict)
-                and str(value) not in secrets
-                and name not in _URLS
-                and "header" not in name
-            },
+        # The address has no credentials there, which these fields may have.
+        fields = {
+            name: value
+            for name, value in vars(self._model).items()
+            if isinstance(value, str | int | float | dict) and name not in _URLS and "header" not in name
         }
+        shown = {name: value for name, value in fields.items() if str(value) not in secrets}
+        return {**super().identity, "fields": shown}
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """The secret fields of the LLM."""
-        found = []
-        for name, value in vars(self._llm).items():
-            if isinstance(value, SecretStr):
-                found.append(value.get_secret_value())
-            elif isinstance(value, str) and name.endswith(_SECRET):
-                found.append(value)
-        return tuple(filter(None, found))
-
-    def cost(self, usage: Usage, model: str) -> float | None:
-        """Return the price at the provider behind the URL."""
-        return price_usd(usage, model, url=self._url)
+        plain = (
+            value for name, value in vars(self._model).items() if isinstance(value, str) and name.endswith(_SECRET)
+        )
+        return (*super().secrets, *filter(None, plain))
 
     async def send(self, request: JudgeRequest) -> JudgeReply:
         """Send one request."""
@@ -122,15 +93,15 @@ class LlamaIndexJudge(RemoteJudge):
         from llama_index.core.program.function_program import get_function_tool
 
         messages = [ChatMessage(role=message.role, content=message.content) for message in request.messages]
-        llm = self._llm
+        llm = self._model
         if request.mode == "text":
-            response = await self._threads.run(partial(llm.chat, messages))
+            response = await self.in_thread(partial(llm.chat, messages))
             return _reply(response, response.message.content or "")
         if not isinstance(llm, FunctionCallingLLM) or not llm.metadata.is_function_calling_model:
             raise NotImplementedError("the LLM does not call tools")
         tool = get_function_tool(_with_nonce(request.schema))
         call = partial(llm.chat_with_tools, [tool], chat_history=messages, tool_required=True)
-        response = await self._threads.run(call)
+        response = await self.in_thread(call)
         try:
             calls = llm.get_tool_calls_from_response(response, error_on_no_tool_call=False)
         except ValueError:  # the arguments are not JSON

@@ -174,8 +174,8 @@ class _BudgetGate(RequestGate):
             # Until the first is answered, one request at a time: only then is it known what a request costs.
             if self._first is not None and not self._budget.spent.calls:
                 await alone.enter_async_context(self._first)
-                if self._budget.spent.calls:
-                    await alone.aclose()
+            if self._budget.spent.calls:
+                await alone.aclose()
             self._budget.enter()
             admission = Admission()
             try:
