@@ -12,12 +12,12 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeAlias, TypeVar, get_args
 
 from opentelemetry import context as otel_context
 
@@ -64,18 +64,8 @@ _CITED: Final = re.compile(r" ?\[\^?\d{1,3}\]")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class GuardStep:
-    """Something to wait for, in the two ways in which that is possible.
-
-    Attributes:
-        call: does it, and returns the result.
-        acall: does it without blocking the event loop.
-    """
-
-    call: Callable[[], Any]
-    acall: Callable[[], Awaitable[Any]]
-
+GuardStep: TypeAlias = PendingTurn | Callable[[], Any]
+"""Something to wait for: work on another thread, or a call, which returns an awaitable if the driver is ``adrive``."""
 
 GuardSteps = Generator[GuardStep, Any, T]
 """Work that yields each step, gets its result, and returns a ``T``. A step that raises closes it."""
@@ -90,11 +80,11 @@ def drive(steps: GuardSteps[T]) -> T:
                 step = steps.send(result)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
-            result = step.call()
+            result = step.wait() if isinstance(step, PendingTurn) else step()
 
 
 async def adrive(steps: GuardSteps[T]) -> T:
-    """Do the work in an event loop."""
+    """Do the work in an event loop, asyncio's or trio's."""
     result = None
     with closing(steps):
         while True:
@@ -102,7 +92,22 @@ async def adrive(steps: GuardSteps[T]) -> T:
                 step = steps.send(result)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
-            result = await step.acall()
+            result = await (_arrival(step) if isinstance(step, PendingTurn) else step())
+
+
+async def _arrival(pending: PendingTurn) -> None:
+    """Wait until some work on another thread is done, or until its deadline."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        trio = sys.modules.get("trio")
+        if trio is None:
+            message = "a guard works in event loops of asyncio and trio: use check() here"
+            raise ConfigurationError(message) from None
+        while not pending.done and time.perf_counter() < pending.deadline:
+            await trio.sleep(_POLL_SECONDS)
+        return
+    await pending
 
 
 # --------------------------------------------------------------------------- what an answer is checked against
@@ -280,7 +285,7 @@ class Decider:
         check = self._begin(answer, evidence)
         try:
             # Ends at the timeout too; the verdict then is "unchecked".
-            yield _until(check.done)
+            yield check.done
         except GeneratorExit:  # the caller was cancelled
             check.give_up()
             raise
@@ -412,7 +417,7 @@ class Decider:
         # Redacting long texts would block an event loop.
         written = PendingTurn(time.perf_counter() + self.options.timeout)
         local_pool().submit(write).add_done_callback(lambda _: written.finish())
-        yield _until(written)
+        yield written
 
     def _report(self, decision: GuardDecision) -> None:
         with self._counting:
@@ -432,25 +437,6 @@ class Decider:
         except Exception as error:
             kind = type(error).__name__
             _limited_log.warn("on_decision", "on_decision of a guard raised %s [RAGEVAL-702]", kind, error=error)
-
-
-def _until(pending: PendingTurn) -> GuardStep:
-    """Return a step that ends when some work on another thread is done, or at its deadline."""
-
-    async def arrived() -> None:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            trio = sys.modules.get("trio")
-            if trio is None:
-                message = "a guard works in event loops of asyncio and trio: use check() here"
-                raise ConfigurationError(message) from None
-            while not pending.done and time.perf_counter() < pending.deadline:
-                await trio.sleep(_POLL_SECONDS)
-            return
-        await pending
-
-    return GuardStep(pending.wait, arrived)
 
 
 def _why_missing(name: str, results: Sequence[Result]) -> str:

@@ -7,16 +7,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from rageval_hooks.errors import requires
+from rageval_hooks.guard import checking
 from rageval_hooks.guard.answers import answer_in, question_in, with_decision
-from rageval_hooks.guard.checking import (
-    Decider,
-    GuardEvidence,
-    GuardSteps,
-    adrive,
-    drive,
-    passages_under,
-    read_passages,
-)
 from rageval_hooks.guard.options import (
     ANSWER_KEYS,
     DEFAULT_FALLBACK,
@@ -165,7 +157,7 @@ class GroundingGuard(_Base):
         given = {name: threshold for name, threshold in self.thresholds.items() if threshold is not None}
         engine = Engine(self.metrics, self._models, asked, thresholds=Thresholds(given))
         spans = GuardSpans(self.options, self.thresholds, settings, tracer_provider, capture_content, redact)
-        self.decider = Decider(self.options, engine, self.thresholds, spans)
+        self.decider = checking.Decider(self.options, engine, self.thresholds, spans)
         # The passages of a turn that is sampled out are needed all the same.
         shared_recorder().guards.add(self)
         self._models.load(self._roles)
@@ -215,14 +207,14 @@ class GroundingGuard(_Base):
             TypeError: the answer is not a text, or something is not a passage.
         """
         self.options.without_regenerate("check()")
-        return drive(self.decider.decide(answer, _named_evidence(answer, passages, question)))
+        return checking.drive(self.decider.decide(answer, _named_evidence(answer, passages, question)))
 
     async def acheck(
         self, answer: str, passages: Iterable[PassageLike] | PassageLike | None = None, *, question: str = ""
     ) -> GuardDecision:
         """Check an answer without blocking the event loop, asyncio's or trio's; see :meth:`check`."""
         self.options.without_regenerate("acheck()")
-        return await adrive(self.decider.decide(answer, _named_evidence(answer, passages, question)))
+        return await checking.adrive(self.decider.decide(answer, _named_evidence(answer, passages, question)))
 
     # -- around an application
 
@@ -284,12 +276,12 @@ class GroundingGuard(_Base):
             ConfigurationError: ``on_fail`` is "regenerate".
         """
         self.options.without_regenerate(_BEHIND)
-        return self._call_with_config(lambda value: drive(self._guarded(value)), input, config)
+        return self._call_with_config(lambda value: checking.drive(self._guarded(value)), input, config)
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Check the output of a chain without blocking the event loop; see :meth:`invoke`."""
         self.options.without_regenerate(_BEHIND)
-        return await self._acall_with_config(lambda value: adrive(self._guarded(value)), input, config)
+        return await self._acall_with_config(lambda value: checking.adrive(self._guarded(value)), input, config)
 
     def transform(self, input: Iterator[Any], config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[Any]:
         """Check a stream: each sentence is held back until it is checked."""
@@ -304,7 +296,7 @@ class GroundingGuard(_Base):
         async for chunk in self._atransform_stream_with_config(input, GuardedStream(self.decider).arun, config):
             yield chunk
 
-    def _guarded(self, value: Any) -> GuardSteps[Any]:
+    def _guarded(self, value: Any) -> checking.GuardSteps[Any]:
         answer = self.answer_of(value)
         if answer is None:
             return value
@@ -326,24 +318,24 @@ class GroundingGuard(_Base):
             )
         return answer
 
-    def evidence_in(self, value: Any, question: str = "") -> GuardEvidence:
+    def evidence_in(self, value: Any, question: str = "") -> checking.GuardEvidence:
         """Return the evidence in the output of a chain, in addition to the turn that is being captured."""
         if not isinstance(value, Mapping):
-            return GuardEvidence(question=question)
-        return GuardEvidence(
+            return checking.GuardEvidence(question=question)
+        return checking.GuardEvidence(
             question=question or question_in(value, self.options.question_keys),
-            passages=tuple(passages_under(value, self.options.passage_keys)),
+            passages=tuple(checking.passages_under(value, self.options.passage_keys)),
         )
 
 
-def _named_evidence(answer: object, passages: Any, question: str) -> GuardEvidence:
+def _named_evidence(answer: object, passages: Any, question: str) -> checking.GuardEvidence:
     """Return the evidence that a caller of the plain functions names."""
     if not isinstance(answer, str):
         raise TypeError(f"a guard checks the text of an answer, not a value of type {type(answer).__name__}")
     if passages is None:
-        return GuardEvidence(question=question)
-    found = read_passages(passages)
+        return checking.GuardEvidence(question=question)
+    found = checking.read_passages(passages)
     # An empty list is a search without results, and anything else without passages is a mistake.
     if not found and (not isinstance(passages, (str, Iterable)) or isinstance(passages, (Mapping, bytes))):
         raise TypeError(f"a guard takes texts, documents or nodes as passages, not {type(passages).__name__}")
-    return GuardEvidence(question=question, passages=tuple(found), named_only=True)
+    return checking.GuardEvidence(question=question, passages=tuple(found), named_only=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -11,7 +12,7 @@ from langchain_core.runnables.config import merge_configs
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.guard.answers import question_in, with_decision
-from rageval_hooks.guard.checking import GuardEvidence, GuardStep, GuardSteps, adrive, drive, read_passages
+from rageval_hooks.guard.checking import GuardEvidence, GuardSteps, adrive, drive, read_passages
 from rageval_hooks.guard.options import GuardDecision
 from rageval_hooks.guard.streams import GuardedStream
 from rageval_hooks.turn import Passage
@@ -47,7 +48,7 @@ class GuardedChain(Runnable[Any, Any]):
         """Run the chain, check its answer, and return what the user gets."""
 
         def run(value: Any, config: RunnableConfig) -> Any:
-            return drive(self._guarded(value, config))
+            return drive(self._guarded(value, config, self._chain.invoke))
 
         return self._call_with_config(run, input, config)  # type: ignore[arg-type]
 
@@ -55,7 +56,7 @@ class GuardedChain(Runnable[Any, Any]):
         """Run the chain and check its answer without blocking the event loop."""
 
         async def run(value: Any, config: RunnableConfig) -> Any:
-            return await adrive(self._guarded(value, config))
+            return await adrive(self._guarded(value, config, self._chain.ainvoke))
 
         return await self._acall_with_config(run, input, config)  # type: ignore[arg-type]
 
@@ -86,14 +87,10 @@ class GuardedChain(Runnable[Any, Any]):
         async for chunk in self._atransform_stream_with_config(only(), run, config):  # type: ignore[arg-type]
             yield chunk
 
-    def _guarded(self, value: Any, config: RunnableConfig) -> GuardSteps[Any]:
+    def _guarded(self, value: Any, config: RunnableConfig, call: Callable[..., Any]) -> GuardSteps[Any]:
         attempt = _Attempt(self._guard, value, self._feedback_key)
         while True:
-            given, watched = attempt.input, attempt.watched(config)
-            output = yield GuardStep(
-                lambda given=given, watched=watched: self._chain.invoke(given, watched),  # type: ignore[misc]
-                lambda given=given, watched=watched: self._chain.ainvoke(given, watched),  # type: ignore[misc]
-            )
+            output = yield partial(call, attempt.input, attempt.watched(config))
             answer = self._guard.answer_of(output)
             if answer is None:
                 return output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -13,7 +14,6 @@ from langchain_core.runnables.config import var_child_runnable_config
 from rageval_hooks.guard.answers import text_in, with_decision
 from rageval_hooks.guard.checking import (
     GuardEvidence,
-    GuardStep,
     GuardSteps,
     adrive,
     drive,
@@ -63,7 +63,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
             with self._tokens_held():
                 return handler(request)
 
-        return drive(self._guarded(request, lambda asked: GuardStep(lambda: call(asked), _not_here)))
+        return drive(self._guarded(request, call))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
@@ -74,15 +74,15 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
             with self._tokens_held():
                 return await handler(request)
 
-        return await adrive(self._guarded(request, lambda asked: GuardStep(_not_here, lambda: call(asked))))
+        return await adrive(self._guarded(request, call))
 
     def _guarded(
-        self, request: ModelRequest[Any], call: Callable[[ModelRequest[Any]], GuardStep]
+        self, request: ModelRequest[Any], call: Callable[[ModelRequest[Any]], Any]
     ) -> GuardSteps[ModelResponse[Any]]:
         attempt = 1
         # A counted loop inside one model call: the graph sees one answer, and its recursion limit is not used up.
         while True:
-            response: ModelResponse[Any] = yield call(request)
+            response: ModelResponse[Any] = yield partial(call, request)
             message = _final_answer(response)
             if message is None:
                 return response
@@ -129,10 +129,6 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
             if isinstance(message, ToolMessage):
                 passages += read_passages(message.artifact) or read_passages(text_in(message))
         return GuardEvidence(question=question or "", passages=tuple(passages))
-
-
-def _not_here() -> Any:
-    raise AssertionError("a step is driven in one way only")
 
 
 def _final_answer(response: ModelResponse[Any]) -> AIMessage | None:

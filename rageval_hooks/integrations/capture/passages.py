@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from xml.sax.saxutils import escape
 
 from rageval_hooks.integrations.capture.values import attribute_text, finite, first_string, is_a, or_else
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.turn import Passage
 
@@ -74,10 +75,10 @@ def passage_of(value: object) -> Passage | None:
         item, score = value
         passage = passage_of(item) if is_a(score, (int, float)) else None
         return None if passage is None else passage.model_copy(update={"score": finite(score)})
-    return _from_object(value)
+    return passage_of_object(value)
 
 
-def _from_object(value: Any) -> Passage | None:
+def passage_of_object(value: Any) -> Passage | None:
     """Return a document of LangChain, a node of LlamaIndex, or ``NodeWithScore(node=…, score=0.83)`` as a passage."""
     node = getattr(value, "node", value)
     text = attribute_text(node, "page_content")
@@ -97,7 +98,8 @@ def _from_object(value: Any) -> Passage | None:
 
 
 def _score_in(mapping: Mapping[Any, Any]) -> float | None:
-    return next((finite(mapping[key]) for key in SCORE_KEYS if is_a(mapping.get(key), (int, float))), None)
+    numbers = (finite(mapping.get(key)) for key in SCORE_KEYS)
+    return next((number for number in numbers if number is not None), None)
 
 
 # --------------------------------------------------------------------------- which passages the model saw
@@ -124,14 +126,11 @@ class PromptText:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._flat: str | None = None
 
-    @property
+    @cached_property
     def flat(self) -> str:
         """The text with single spaces."""
-        if self._flat is None:
-            self._flat = _flatten(self.text)
-        return self._flat
+        return _flatten(self.text)
 
     def contains(self, text: str) -> bool:
         """Return True if the whole text is in the prompt."""

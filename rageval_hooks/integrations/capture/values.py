@@ -74,15 +74,8 @@ def last_of(items: Sequence[T]) -> T | None:
 def first_string(mapping: Mapping[Any, Any] | None, keys: Iterable[str]) -> str | None:
     """Return the first non-empty value under some keys, as a string; None without such a value or a mapping."""
     # Frameworks leave optional mappings (metadata, parameters of a call) unset or empty.
-    for key in keys if mapping else ():
-        value = (mapping or {}).get(key)
-        try:
-            found = "" if value is None else str(value)
-        except Exception:
-            continue
-        if found:
-            return found
-    return None
+    values = ((mapping or {}).get(key) for key in keys)
+    return next((text for value in values if value is not None and (text := str(value))), None)
 
 
 _USUAL = ("answer", "output", "result", "response", "output_text", "text", "generation", "content")

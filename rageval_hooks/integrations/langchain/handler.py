@@ -38,22 +38,13 @@ from rageval_hooks.turn import Turn
 _recorder = shared_recorder()
 
 
-def key_of(run_id: Hashable | None) -> Hashable | None:
-    """Return the key of a run in the recorder's table. Integers are looked up several times as fast as UUIDs."""
-    return getattr(run_id, "int", run_id)
-
-
-def _text_id(key: Hashable) -> str:
-    return str(UUID(int=key)) if isinstance(key, int) else str(key)
-
-
 # --------------------------------------------------------------------------- the run that the calling code is in
 
 
 def surrounding_run() -> Hashable | None:
     """Return the key of the run that the calling code is in, according to LangChain's own context variable."""
     config = var_child_runnable_config.get()
-    return None if config is None else key_of(getattr(config.get("callbacks"), "parent_run_id", None))
+    return None if config is None else getattr(config.get("callbacks"), "parent_run_id", None)
 
 
 class _Slot:
@@ -127,7 +118,7 @@ def identity_of_call() -> dict[str, Any] | None:
     return {key: configurable[key] for key in IDENTITY_KEYS if key in configurable} or None
 
 
-FRAMEWORK = Framework("langchain", turn_of_conversation, _ambient_run, text_id=_text_id, texts_of=_texts_of)
+FRAMEWORK = Framework("langchain", turn_of_conversation, _ambient_run, texts_of=_texts_of)
 _recorder.join(FRAMEWORK)
 
 
@@ -237,7 +228,7 @@ class TurnHandler(BaseCallbackHandler):
         if pipeline is None:
             return
         try:
-            key, parent_run_id, metadata = key_of(run_id), event.get("parent_run_id"), event.get("metadata")
+            parent_run_id, metadata = event.get("parent_run_id"), event.get("metadata")
             about_root: dict[str, Any] = {}
             if parent_run_id is None:
                 # LangChain says so for the root of chain.stream(…), whose input is only known at its end.
@@ -249,7 +240,7 @@ class TurnHandler(BaseCallbackHandler):
                 about_root["context"] = context_of_root(run_id)
             run = _recorder.start(
                 pipeline,
-                key,
+                run_id,
                 _parent_key(parent_run_id),
                 kind,
                 name or kind,
@@ -259,8 +250,8 @@ class TurnHandler(BaseCallbackHandler):
                 details={name: event[name] for name in _DETAILS.intersection(event)},
                 **about_root,
             )
-            if parent_run_id is None and _recorder.knows(key):
-                note_sampling(metadata, sampled_out=_recorder.get(key) is None)
+            if parent_run_id is None and _recorder.knows(run_id):
+                note_sampling(metadata, sampled_out=_recorder.get(run_id) is None)
             if run is not None:
                 run.metadata = metadata or {}
                 if identity := identity_of_call():
@@ -283,7 +274,7 @@ class TurnHandler(BaseCallbackHandler):
     def on_retriever_start(self, serialized: Any, query: str, *, run_id: UUID, **event: Any) -> None:
         """Record that a retriever has started."""
         self._start(run_id, "retriever", event.get("name"), query, event)
-        enter_retriever(key_of(run_id))
+        enter_retriever(run_id)
 
     @_callback
     def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **event: Any) -> None:
@@ -310,7 +301,7 @@ class TurnHandler(BaseCallbackHandler):
     @_callback
     def on_llm_new_token(self, token: Any, *, run_id: UUID, **event: Any) -> None:
         """Record a streamed piece of a model's text."""
-        _recorder.token(key_of(run_id), token if type(token) is str else content_text(token))
+        _recorder.token(run_id, token if type(token) is str else content_text(token))
 
     @_callback
     def on_stream_event(self, event: Any, *, run_id: UUID, **kwargs: Any) -> None:
@@ -320,7 +311,7 @@ class TurnHandler(BaseCallbackHandler):
             # Pieces of tool calls and of reasoning have no text.
             text = delta.get("text") if isinstance(delta, Mapping) else None
             if isinstance(text, str):
-                _recorder.token(key_of(run_id), text)
+                _recorder.token(run_id, text)
 
     # --------------------------------------------------------------------------- ends
 
@@ -383,7 +374,7 @@ def _parent_key(parent_run_id: UUID | None) -> Hashable | None:
     LangChain reports no parent, or one that is unknown here, if the call was made with separate callbacks. It is
     still part of the run that it was made in.
     """
-    parent = key_of(parent_run_id)
+    parent: Hashable | None = parent_run_id
     is_known = _recorder.knows(parent)
 
     # A retriever may call a model. LangChain's context does not contain retrievers, so it names the run around it.
@@ -400,7 +391,7 @@ def _parent_key(parent_run_id: UUID | None) -> Hashable | None:
 def _note_streamed_input(run_id: UUID, inputs: Any) -> None:
     if inputs is None:
         return
-    run = _recorder.get(key_of(run_id))
+    run = _recorder.get(run_id)
     if run is not None:
         run.input = inputs
 
@@ -412,10 +403,9 @@ def _add_missed_model(run_id: UUID, parent_run_id: UUID | None) -> None:
     are any. LangSmith's tracer and LangGraph's message streams have that mark; this handler does not. The prompt is
     then unknown.
     """
-    key, parent = key_of(run_id), key_of(parent_run_id)
-    recording = _recorder.recording(parent)
-    if recording is not None and not _recorder.knows(key):
-        _recorder.start(recording.owner, key, parent, "llm", "llm", None, FRAMEWORK)
+    recording = _recorder.recording(parent_run_id)
+    if recording is not None and not _recorder.knows(run_id):
+        _recorder.start(recording.owner, run_id, parent_run_id, "llm", "llm", None, FRAMEWORK)
 
 
 # --------------------------------------------------------------------------- the end of a turn
@@ -427,11 +417,10 @@ def _end(run_id: UUID, output: Any, error: BaseException | None) -> PendingTurn 
     Returns:
         What an async caller waits for, within the budget for inline scores; None if there is nothing to wait for.
     """
-    key = key_of(run_id)
-    run = _recorder.get(key)
+    run = _recorder.get(run_id)
     if run is not None:
         note_other_span(run)
-    recording = _recorder.end(key, output, error)
+    recording = _recorder.end(run_id, output, error)
     if recording is None:
         return None
     # LangGraph's ``update_state`` runs branches, but answers nothing.

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
 
+from rageval_hooks.integrations.capture import turns
 from rageval_hooks.integrations.capture.passages import (
     EARLIER,
     EarlierPassages,
@@ -22,16 +23,6 @@ from rageval_hooks.integrations.capture.passages import (
     text_results,
 )
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.capture.turns import (
-    ModelCall,
-    carries,
-    contributors,
-    end_of,
-    is_inside,
-    of_kind,
-    outside,
-    prompt_text,
-)
 from rageval_hooks.integrations.capture.values import (
     attribute_text,
     first_string,
@@ -40,14 +31,8 @@ from rageval_hooks.integrations.capture.values import (
     names_search_results,
     or_else,
 )
+from rageval_hooks.integrations.langchain import payloads
 from rageval_hooks.integrations.langchain.model_calls import generated_text, prompt_messages, prompt_of
-from rageval_hooks.integrations.langchain.payloads import (
-    DocumentReader,
-    fields_by_name,
-    is_command,
-    message_text,
-    tool_text,
-)
 from rageval_hooks.integrations.langchain.question_and_answer import query_of
 from rageval_hooks.turn import Passage, Turn
 
@@ -107,7 +92,7 @@ def _query(run: Run, found_documents: bool) -> str:
 
 
 def _end_or_start(run: Run) -> int:
-    return end_of(run, run.started_at)
+    return turns.end_of(run, run.started_at)
 
 
 class _Collecting:
@@ -127,9 +112,9 @@ class _Collecting:
         self._response = response
         self._earlier = earlier
         self._thread = _thread_key(runs)
-        self._reader = DocumentReader()
+        self._reader = payloads.DocumentReader()
         self._calls = self._prompting_calls()
-        self._prompt = "\n".join(prompt_text(prompt_of(call)) for call in self._calls) if self._calls else None
+        self._prompt = "\n".join(turns.prompt_text(prompt_of(call)) for call in self._calls) if self._calls else None
         self._carried_over = self._find_carried_over()
 
     def passages(self) -> list[Passage]:
@@ -155,22 +140,22 @@ class _Collecting:
             return ()
         # A tool's text may be the answer (``return_direct``), unless a model has repeated it: then there is no prompt.
         response = self._response
-        if response and response in [tool_text(run.output) for run in of_kind(self._runs, "tool")]:
-            written = [generated_text(run.output).strip() for run in of_kind(self._runs, "llm")]
+        if response and response in [payloads.tool_text(run.output) for run in turns.of_kind(self._runs, "tool")]:
+            written = [generated_text(run.output).strip() for run in turns.of_kind(self._runs, "llm")]
             if response not in written:
                 return ()
         if len(self._models) == 1:
             return self._models  # saves building the call, which formats its prompt
         calls = {
-            id(run): ModelCall(
-                prompt=prompt_text(prompt_of(run)),
+            id(run): turns.ModelCall(
+                prompt=turns.prompt_text(prompt_of(run)),
                 text=generated_text(run.output),
                 started_at=run.started_at,
                 ended_at=_end_or_start(run),
             )
             for run in self._models
         }
-        chosen = contributors(calls[id(self._answering)], calls.values())
+        chosen = turns.contributors(calls[id(self._answering)], calls.values())
         return [run for run in self._models if calls[id(run)] in chosen]
 
     # ----------------------------------------------------------------------- retrievers, tools, functions
@@ -178,11 +163,11 @@ class _Collecting:
     def _retrieved(self) -> _Collected:
         """Return the documents that were retrieved, as the functions before the answer left them."""
         collected = _Collected()
-        retrievers = of_kind(self._runs, "retriever")
+        retrievers = turns.of_kind(self._runs, "retriever")
         with_retriever = {id(ancestor) for run in retrievers for ancestor in run.ancestors()}
         for run in self._runs:
             # An ensemble or a compressor is a retriever around others, and its result is what the application gets.
-            is_outermost = run.kind == "retriever" and not is_inside(run, "retriever")
+            is_outermost = run.kind == "retriever" and not turns.is_inside(run, "retriever")
             if is_outermost or (run.kind == "tool" and id(run) not in with_retriever):
                 passages = self._reader.passages_in(run.output)
                 if not passages and run.details.get("is_search") is True:
@@ -192,7 +177,7 @@ class _Collecting:
                     collected.add(passages)
 
         # What happens inside a retriever is the retriever's.
-        functions = sorted(outside(of_kind(self._runs, "chain", "tool"), "retriever"), key=_end_or_start)
+        functions = sorted(turns.outside(turns.of_kind(self._runs, "chain", "tool"), "retriever"), key=_end_or_start)
         late = []
         for run in functions:
             # The prompt has nothing of what ended after the answering call had started.
@@ -233,7 +218,7 @@ class _Collecting:
         def keys_in(value: Any) -> set[Key]:
             return set(map(passage_key, self._reader.passages_in(value)))
 
-        chains = of_kind(self._runs, "chain")
+        chains = turns.of_kind(self._runs, "chain")
         nodes = [run for run in chains if run.parent is not None and "langgraph_node" in run.metadata]
         found = [(run, keys_in(run.output)) for run in self._runs if nodes and run.kind != "llm"]
         carried: set[Key] = set()
@@ -252,7 +237,7 @@ class _Collecting:
         """Yield the documents in the inputs and outputs of functions, graph nodes and prompt templates."""
         of_thread = {passage.text: passage.from_turn for passage in self._earlier.get(self._thread)}
         documents: dict[int, Passage] = {}
-        for run in outside(of_kind(self._runs, "chain", "tool", "prompt", "parser"), "retriever"):
+        for run in turns.outside(turns.of_kind(self._runs, "chain", "tool", "prompt", "parser"), "retriever"):
             for value in (run.input, run.output):
                 documents.update((id(passage), passage) for passage in self._reader.passages_in(value))
         for passage in list(documents.values())[:_MOST_HANDED_IN]:
@@ -277,7 +262,7 @@ class _Collecting:
 
         An application that calls functions by itself appends their results after the question.
         """
-        own = {attribute_text(tool.output, "tool_call_id") for tool in of_kind(self._runs, "tool")}
+        own = {attribute_text(tool.output, "tool_call_id") for tool in turns.of_kind(self._runs, "tool")}
         for call in self._calls:
             messages = prompt_messages(call)
             last_human = max((at for at, message in enumerate(messages) if message.type == "human"), default=-1)
@@ -307,14 +292,14 @@ class _Collecting:
             for result in results:
                 if result.text in taken or result.text == query or not text.contains(result.text):
                     continue
-                if not any(carries(result.text, one) for one in written):
+                if not any(turns.carries(result.text, one) for one in written):
                     taken.add(result.text)
                     new.append(result.model_copy(update={"in_prompt": True, "prompt_share": 1.0}))
             passages.extend(new)
             if new and run is not None:
                 self.found[id(run)] = new
 
-        for run in of_kind(self._runs, "tool"):
+        for run in turns.of_kind(self._runs, "tool"):
             if run.details.get("is_search") is not False:
                 take(_results_of_tool(run), run)
         # Tools that the application calls without LangChain have messages, but no runs.
@@ -325,7 +310,7 @@ class _Collecting:
             return passages
 
         answered_at = self._calls[-1].started_at
-        for run in sorted(outside(of_kind(self._runs, "chain"), "retriever", "tool"), key=_end_or_start):
+        for run in sorted(turns.outside(turns.of_kind(self._runs, "chain"), "retriever", "tool"), key=_end_or_start):
             is_root = run.parent is None
             if is_root or _end_or_start(run) <= answered_at:
                 results = _results_in_fields(run, run.input if is_root else run.output)
@@ -417,7 +402,7 @@ def remember(earlier: EarlierPassages, runs: Sequence[Run], turn: Turn) -> None:
     for run in runs:
         if run.text_id in found:
             # A retriever may be inside a tool, and that tool an agent inside another tool.
-            for tool in of_kind((run, *run.ancestors()), "tool"):
+            for tool in turns.of_kind((run, *run.ancestors()), "tool"):
                 earlier.add(_call_key(thread, tool.output), found[run.text_id], turn.id)
 
 
@@ -453,11 +438,11 @@ def _results_of_tool(run: Run, named: bool = False) -> Sequence[Passage]:
     if is_a(run.output, BaseMessage):
         return _results_of_message(run.output, about, named)
     # A command changes the state of a graph, or hands over to another agent.
-    is_opaque = is_command(run.output)
+    is_opaque = payloads.is_command(run.output)
     results = () if is_opaque else text_results(run.output, about, named=named)
     if results or not (named if is_opaque else is_a(run.output, Mapping)):
         return results
-    return text_results(tool_text(run.output), about, named=named)  # nothing can be told apart
+    return text_results(payloads.tool_text(run.output), about, named=named)  # nothing can be told apart
 
 
 @or_else(())
@@ -468,7 +453,7 @@ def _results_of_message(message: Any, about: Mapping[str, Any] | None = None, na
     about = about or {"tool": message.name or "tool"}
     # The artifact has the results one by one, with their scores. The model saw the content.
     structured = text_results(message.artifact, about) if message.artifact else ()
-    content = PromptText(message_text(message))
+    content = PromptText(payloads.message_text(message))
     if structured and all(content.contains(passage.text) for passage in structured):
         return structured
     return text_results(message.content, about, named=named)
@@ -479,9 +464,9 @@ def _results_in_fields(run: Run, value: Any) -> Sequence[Passage]:
     """Return the search results in a text, or in the fields of a mapping or a state, by their names."""
     if is_a(value, (str, list, tuple)):
         return text_results(value, {"function": run.name}) if names_search(run.name) else ()
-    given = fields_by_name(run.input) if value is not run.input else {}
+    given = payloads.fields_by_name(run.input) if value is not run.input else {}
     results: list[Passage] = []
-    for key, item in fields_by_name(value.update if is_command(value) else value).items():
+    for key, item in payloads.fields_by_name(value.update if payloads.is_command(value) else value).items():
         # What a function was given, it has not found.
         if names_search_results(key) and is_a(item, (str, list, tuple)) and item != given.get(key):
             results += text_results(item, {"field": key})

@@ -16,9 +16,9 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable
 from pydantic import BaseModel
 
-from rageval_hooks.integrations.capture.passages import SCORE_KEYS, passage_key
+from rageval_hooks.integrations.capture.passages import passage_key, passage_of_object
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.capture.values import finite, first_of, first_string, is_a, or_else
+from rageval_hooks.integrations.capture.values import finite, is_a, or_else
 from rageval_hooks.runtime.jsonable import json_text
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
 from rageval_hooks.turn import Passage
@@ -225,22 +225,16 @@ class DocumentReader:
                 return self._passage(second, first)
         return None
 
-    def _passage(self, document: Any, score: Any) -> Passage:
-        """Return a document as a passage. Its score is next to it, in a field of a subclass, or in its metadata."""
-        metadata = document.metadata or {}
-        # pydantic takes microseconds to say that a document of LangChain's own class has no such field.
-        if score is None and type(document) is not Document:
-            score = getattr(document, "score", None)
-        number = finite(first_of(metadata, SCORE_KEYS) if score is None else score)
+    def _passage(self, document: Any, score: Any) -> Passage | None:
+        """Return a document as a passage. A score next to it comes before those in its fields and its metadata."""
+        number = finite(score)
         known = self._passages.get((id(document), number))
         if known is None:
-            passage = Passage(
-                text=document.page_content,
-                # Some stores put the id into the metadata only, for example MongoDB under "_id".
-                id=document.id or first_string(metadata, ("id", "_id")),
-                score=number,
-                metadata=metadata,
-            )
+            passage = passage_of_object(document)
+            if passage is None:
+                return None
+            if number is not None:
+                passage = passage.model_copy(update={"score": number})
             known = self._passages[id(document), number] = (document, passage)
         return known[1]
 

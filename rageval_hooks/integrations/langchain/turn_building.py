@@ -9,36 +9,16 @@ from typing import Any, cast
 
 from langchain_core.messages import BaseMessage
 
+from rageval_hooks.integrations.capture import turns
 from rageval_hooks.integrations.capture.passages import EarlierPassages, passage_key
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.capture.turns import (
-    CANCELS,
-    build_turn,
-    carries,
-    end_of,
-    last_without_tools,
-    of_kind,
-    outcome_of_error,
-    outside,
-    rewritten,
-    seconds_to_first_token,
-    step_frame,
-    writer_of,
-)
 from rageval_hooks.integrations.capture.values import (
     answer_keys_in,
     first_string,
     is_a,
     is_beside_answer,
 )
-from rageval_hooks.integrations.langchain.model_calls import (
-    call_fields,
-    citations_of,
-    classifies,
-    generated_text,
-    tool_calls_of,
-    written_by,
-)
+from rageval_hooks.integrations.langchain import model_calls
 from rageval_hooks.integrations.langchain.passages import TurnPassages, passages_of_turn, remember
 from rageval_hooks.integrations.langchain.payloads import DocumentReader, as_json, as_text, fields_by_name, tool_text
 from rageval_hooks.integrations.langchain.question_and_answer import (
@@ -78,8 +58,8 @@ def _written_texts(models: Sequence[Run]) -> list[str]:
     """
     texts: list[str] = []
     for run in reversed(models):
-        if not tool_calls_of(run.output):
-            whole = generated_text(run.output)
+        if not model_calls.tool_calls_of(run.output):
+            whole = model_calls.generated_text(run.output)
             texts += [_THOUGHTS.sub("", whole, count=1), whole]
     return list(dict.fromkeys(filter(None, texts)))
 
@@ -99,7 +79,7 @@ def response_of(
     root = runs[0]
     if status == "interrupted":
         # The state of a waiting graph may have the answer of an earlier turn.
-        return returned if any(carries(returned, text) for text in _written_texts(models)) else ""
+        return returned if any(turns.carries(returned, text) for text in _written_texts(models)) else ""
     # A search tool that the application calls by itself returns passages. No model wrote anything.
     if root.kind == "tool" and not models:
         return ""
@@ -112,13 +92,13 @@ def response_of(
     wrote_at = answering.ended_at
     has_documents = is_a(root.output, list) and bool(DocumentReader().lists_in(root.output))
     if has_documents and wrote_at is not None:
-        searched_later = any(run.started_at >= wrote_at for run in of_kind(runs, "retriever"))
+        searched_later = any(run.started_at >= wrote_at for run in turns.of_kind(runs, "retriever"))
         if searched_later:
             return ""
     # What the model had streamed when the turn was cut off, else all that it wrote.
     if answering.tokens and (root.output is None or answering.ended_at is None):
         return "".join(answering.tokens)
-    return generated_text(answering.output)
+    return model_calls.generated_text(answering.output)
 
 
 # --------------------------------------------------------------------------- how a turn ended
@@ -131,7 +111,7 @@ _CONTROL_FLOW = _WAITING | {"GraphBubbleUp", "ParentCommand"}
 
 def is_cancelled(error: BaseException | None) -> bool:
     """Return True if an exception is no failure: the run was cancelled, or a graph handed over control."""
-    return type(error).__name__ in CANCELS | _CONTROL_FLOW
+    return type(error).__name__ in turns.CANCELS | _CONTROL_FLOW
 
 
 def is_control_flow(error: BaseException | None) -> bool:
@@ -145,7 +125,7 @@ def is_waiting(runs: Sequence[Run]) -> bool:
     if is_control_flow(error):
         return True
     # The reader of a graph's stream may stop at the interrupt, which cancels the root. A failure comes after it.
-    if error is not None and type(error).__name__ not in CANCELS:
+    if error is not None and type(error).__name__ not in turns.CANCELS:
         return False
     # LangGraph hides the exception that a node raises to wait.
     if is_interrupted(runs[0].output):
@@ -171,12 +151,13 @@ def _stopped_early(runs: Sequence[Run], answering: Run | None, returned: str) ->
     # If the garbage collector closes the stream of a parser before that of the root, the parser reads the rest of the
     # model's text: the root then ends after the model, with the first pieces of it. A function may cut the text, too.
     is_first_pieces = returned in accumulate(answering.tokens or ()) and _is_beginning(returned, answering)
-    return is_first_pieces and any(is_a(run.output, str) and run.output == returned for run in of_kind(runs, "parser"))
+    parsed = [run.output for run in turns.of_kind(runs, "parser") if is_a(run.output, str)]
+    return is_first_pieces and returned in parsed
 
 
 def _is_beginning(returned: str, answering: Run) -> bool:
     """Return True if a text is only the beginning of what a model wrote."""
-    written = generated_text(answering.output).strip()
+    written = model_calls.generated_text(answering.output).strip()
     returned = returned.strip()
     return 0 < len(returned) < len(written) and written.startswith(returned)
 
@@ -188,7 +169,7 @@ def is_complete(status: TurnStatus, answering: Run | None, response: str) -> boo
     if _is_beginning(response, answering) or answering.ended_at is None or answering.error is not None:
         return False
     # A call that requests tools has not answered yet, whatever it says next to the request.
-    return not tool_calls_of(answering.output)
+    return not model_calls.tool_calls_of(answering.output)
 
 
 _SESSION_KEYS = ("session_id", "thread_id", "conversation_id")
@@ -217,13 +198,14 @@ def turn_from_runs(
         attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
     """
     root = runs[0]
-    ended_at = end_of(root, root.started_at)
+    ended_at = turns.end_of(root, root.started_at)
     # A model inside a retriever rewrites the query or compresses documents: it does not answer.
-    models = [run for run in outside(of_kind(runs, "llm"), "retriever") if not classifies(run)]
+    models = [run for run in turns.outside(turns.of_kind(runs, "llm"), "retriever") if not model_calls.classifies(run)]
     returned = returned_answer(root, models)
     # The call that wrote the answer. If no text tells, it is the last one that requested no tools.
-    answering = writer_of(returned, models, written_by) or last_without_tools(models, tool_calls_of)
-    status, error = outcome_of_error(root.error)
+    writer = turns.writer_of(returned, models, model_calls.written_by)
+    answering = writer or turns.last_without_tools(models, model_calls.tool_calls_of)
+    status, error = turns.outcome_of_error(root.error)
     if is_waiting(runs):
         status, error = "interrupted", None
     elif root.error is None and _stopped_early(runs, answering, returned):
@@ -242,15 +224,15 @@ def turn_from_runs(
             identity = {**known, **identity}
     # The citations that the model marked. Their positions hold only for exactly its text.
     written = next((step for step in steps if answering is not None and step.id == answering.text_id), None)
-    is_whole_text = answering is not None and generated_text(answering.output) == response
-    citations = citations_of(answering.output) if answering is not None and is_whole_text else ()
+    is_whole_text = answering is not None and model_calls.generated_text(answering.output) == response
+    citations = model_calls.citations_of(answering.output) if answering is not None and is_whole_text else ()
     metadata = {key: value for key, value in root.metadata.items() if not str(key).startswith(_OWN_METADATA)}
     # The time in which a graph waited for a person is no time of the answer.
-    first_token = seconds_to_first_token(answering, root.started_at)
+    first_token = turns.seconds_to_first_token(answering, root.started_at)
     if first_token is not None and answering is not None:
         first_token = max(0.0, first_token - _seconds_waited(root, answering.first_token_at or 0))
     waiting = _seconds_waited(root, ended_at) if root.details.get("waits") else None
-    return build_turn(
+    return turns.build_turn(
         root,
         steps,
         attributes=attributes,
@@ -259,7 +241,7 @@ def turn_from_runs(
         query=query,
         passages=context.passages,
         response=response,
-        retrieval_queries=rewritten(context.queries, query),
+        retrieval_queries=turns.rewritten(context.queries, query),
         span=span,
         status=status,
         first_half_missing=bool(root.details.get("first_half_missing")),
@@ -327,7 +309,7 @@ def _steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Tur
         kind = "retriever" if run.kind == "chain" and id(run) in searches else run.kind
         fields: dict[str, Any]
         if kind == "llm":
-            fields = call_fields(run, runs)
+            fields = model_calls.call_fields(run, runs)
         elif kind == "tool":
             fields = {
                 # LangChain passes a string, for example "{'city': 'Rome'}", or a mapping.
@@ -351,6 +333,6 @@ def _steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Tur
                 "data_source": run.details.get("collection")
                 or first_string(run.metadata, ("ls_vector_store_provider",)),
             }
-        frame = step_frame(run, ids, ended_at, is_cancelled(run.error))
+        frame = turns.step_frame(run, ids, ended_at, is_cancelled(run.error))
         steps.append(Step(kind=cast("StepKind", kind), **frame, **fields))
     return steps

@@ -22,18 +22,9 @@ from rageval_hooks.integrations.capture.deferred import hand_over
 from rageval_hooks.integrations.capture.passages import is_search_tool
 from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
 from rageval_hooks.integrations.capture.wrapped_methods import VectorStoreSearches
+from rageval_hooks.integrations.llama_index import streams
 from rageval_hooks.integrations.llama_index.other_tracers import context_of_root, note_other_span
 from rageval_hooks.integrations.llama_index.passages import nodes_in, snapshot
-from rageval_hooks.integrations.llama_index.streams import (
-    Follower,
-    end,
-    end_root_span,
-    finish_stream,
-    log_failure,
-    root_of,
-    wait_for,
-    when_dropped,
-)
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 from rageval_hooks.integrations.llama_index.values import (
     Streamed,
@@ -92,8 +83,8 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
             else:
                 _end(run, result)
         except Exception as error:
-            log_failure(id_, error)
-            end(id_, result)
+            streams.log_failure(id_, error)
+            streams.end(id_, result)
 
     def span_drop(
         self, id_: str, bound_args: Any, instance: Any = None, err: BaseException | None = None, **kwargs: Any
@@ -168,9 +159,9 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
         run.metadata = dict(active_instrument_tags.get())
     note_other_span(run)
     if kind == "writer":
-        root = root_of(run)
+        root = streams.root_of(run)
         if root is not None:
-            wait_for(root, _writer_key(run))
+            streams.wait_for(root, _writer_key(run))
 
 
 def _end(run: Run, result: Any) -> None:
@@ -188,20 +179,20 @@ def _end(run: Run, result: Any) -> None:
             if not is_generator(response):
                 _follow(run, response)
     if run.parent is None:
-        end_root_span(run, result)
+        streams.end_root_span(run, result)
         return
-    end(run.id, Streamed(id(streamed[0])) if streamed else result)
+    streams.end(run.id, Streamed(id(streamed[0])) if streamed else result)
     if run.kind == "writer":
-        finish_stream(run, _writer_key(run), None)
+        streams.finish_stream(run, _writer_key(run), None)
 
 
 def _drop(span_id: str, error: BaseException | None) -> None:
     run = _recorder.get(span_id)
     if run is not None:
         note_other_span(run)
-    end(span_id, None, error)
+    streams.end(span_id, None, error)
     if run is not None and run.kind == "writer":
-        finish_stream(run, _writer_key(run), error)
+        streams.finish_stream(run, _writer_key(run), error)
 
 
 def _safely(run_id: Hashable, function: Callable[..., object], *args: Any) -> None:
@@ -209,7 +200,7 @@ def _safely(run_id: Hashable, function: Callable[..., object], *args: Any) -> No
     try:
         function(*args)
     except Exception as error:
-        log_failure(run_id, error)
+        streams.log_failure(run_id, error)
 
 
 def _end_unsampled(span_id: str, result: Any) -> None:
@@ -217,11 +208,11 @@ def _end_unsampled(span_id: str, result: Any) -> None:
 
     Its streamed answer is read later, perhaps in another context. What the model calls then must not become a turn.
     """
-    end(span_id, None)
+    streams.end(span_id, None)
     for response in streamed_in(result):
         stream = getattr(response, "response_gen", None)
-        if stream is not None and not Follower.follows(stream):
-            response.response_gen = Follower(span_id).follow(stream)
+        if stream is not None and not streams.Follower.follows(stream):
+            response.response_gen = streams.Follower(span_id).follow(stream)
             _recorder.ended.add([span_id])  # the span goes on, as far as the recorder is concerned
 
 
@@ -235,20 +226,20 @@ def _writer_key(run: Run) -> tuple[str, int]:
 
 def _follow(run: Run, response: Any) -> None:
     """Follow a streamed answer to its end, wherever it is read."""
-    if Follower.follows(response.response_gen):
+    if streams.Follower.follows(response.response_gen):
         return
     key = ("answer", object())
-    root = root_of(run)
+    root = streams.root_of(run)
     if root is not None:
-        wait_for(root, key)
+        streams.wait_for(root, key)
     recording = _recorder.recording(run.id)
     runs = [] if recording is None else recording.runs
     # The synthesizer that made the response, or the run that returned it.
     made = (other for other in runs if other.kind == "synthesizer" and other.output == Streamed(id(response)))
-    follower = Follower(
+    follower = streams.Follower(
         next(made, run).text_id,
         on_text=lambda text: _recorder.token(run.id, text_or_empty(text)),
-        on_end=partial(_safely, run.id, finish_stream, run, key),
+        on_end=partial(_safely, run.id, streams.finish_stream, run, key),
     )
     response.response_gen = follower.follow(response.response_gen)
 
@@ -308,11 +299,11 @@ def detach() -> None:
 
 def _keep_model_open(run: Run, stream: Any) -> None:
     """Keep a model call open whose span has ended with a stream. Its last event ends it, or the loss of the stream."""
-    root = root_of(run)
+    root = streams.root_of(run)
     if root is not None and root is not run:
-        wait_for(root, ("llm", run.id))
+        streams.wait_for(root, ("llm", run.id))
     # A finalizer calls: see streams.Follower.
-    when_dropped(stream, partial(hand_over, _break_off, run.id, GeneratorExit()))
+    streams.when_dropped(stream, partial(hand_over, _break_off, run.id, GeneratorExit()))
 
 
 # --------------------------------------------------------------------------- model calls
@@ -362,9 +353,9 @@ def _end_model(run_id: Hashable, response: Any, error: BaseException | None) -> 
     call = _recorder.get(run_id)
     if call is None or call.ended_at is not None:
         return
-    end(run_id, response, error)
+    streams.end(run_id, response, error)
     if call.parent is not None:
-        finish_stream(call, ("llm", call.id), error)
+        streams.finish_stream(call, ("llm", call.id), error)
 
 
 def _workflow_is_cancelled(run: Run, _event: Any) -> None:

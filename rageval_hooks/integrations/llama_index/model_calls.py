@@ -6,28 +6,10 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
+from rageval_hooks.integrations.capture import turns
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.capture.turns import (
-    end_of,
-    is_inside,
-    last_without_tools,
-    of_kind,
-    outside,
-    prompt_text,
-    seconds_to_first_token,
-    writer_of,
-)
 from rageval_hooks.integrations.capture.values import first_string, or_else, public_parameters
-from rageval_hooks.integrations.llama_index.values import (
-    answer_of,
-    arguments_of,
-    as_json,
-    messages_of,
-    method_of,
-    provider_of,
-    tool_call,
-    tool_calls_of,
-)
+from rageval_hooks.integrations.llama_index import values
 from rageval_hooks.runtime.jsonable import string_of
 from rageval_hooks.runtime.narrowing import (
     entry_or_attribute,
@@ -44,7 +26,7 @@ from rageval_hooks.turn import PromptTemplate, Usage
 
 def counted_calls(runs: Sequence[Run]) -> list[Run]:
     """Return each model call once. In many classes ``achat`` calls ``chat``, which calls ``complete``."""
-    outermost = outside(of_kind(runs, "llm"), "llm")
+    outermost = turns.outside(turns.of_kind(runs, "llm"), "llm")
     inner = {id(call) for outer, call in product(outermost, outermost) if _delegates(outer, call)}
     return [call for call in outermost if id(call) not in inner]
 
@@ -57,9 +39,9 @@ def _delegates(outer: Run, inner: Run) -> bool:
     if outer.details.get("instance") is not inner.details.get("instance"):
         return False
     # For example "astream_chat" around "stream_chat", or "astream_complete" around "stream_complete".
-    if not method_of(outer.id).startswith("astream_") or not method_of(inner.id).startswith("stream_"):
+    if not values.method_of(outer.id).startswith("astream_") or not values.method_of(inner.id).startswith("stream_"):
         return False
-    return outer.started_at <= inner.started_at <= end_of(outer, inner.started_at)
+    return outer.started_at <= inner.started_at <= turns.end_of(outer, inner.started_at)
 
 
 # --------------------------------------------------------------------------- the call that wrote the answer
@@ -73,18 +55,18 @@ def answering_call(root: Run, calls: Sequence[Run], response: str) -> Run | None
         calls: the model calls by start time.
         response: the root's answer; empty if its output has no answer.
     """
-    writer = writer_of(response, calls, generated_text)
+    writer = turns.writer_of(response, calls, generated_text)
     if writer is not None:
         return writer
     if root.kind in ("query", "chat"):
         # These engines may have a model judge the answer afterwards.
         calls = list(filter(_is_writing, calls)) or calls
-    return last_without_tools(calls, tool_calls_of)
+    return turns.last_without_tools(calls, values.tool_calls_of)
 
 
 def _is_writing(call: Run) -> bool:
     """Return True for a call of a synthesizer or of a streamed chat."""
-    return is_inside(call, "synthesizer", "writer")
+    return turns.is_inside(call, "synthesizer", "writer")
 
 
 def prompts_of_answer(runs: Sequence[Run], calls: Sequence[Run], answering: Run | None) -> str | None:
@@ -99,12 +81,12 @@ def prompts_of_answer(runs: Sequence[Run], calls: Sequence[Run], answering: Run 
         answering: the call that wrote the answer.
     """
     chosen = [call for call in calls if call is answering or _is_writing(call)]
-    for agent in of_kind(runs[1:], "agent", "chat", "workflow"):
+    for agent in turns.of_kind(runs[1:], "agent", "chat", "workflow"):
         inside_agent = [call for call in calls if agent in call.ancestors()]
-        final = answering_call(agent, inside_agent, answer_of(agent.output))
+        final = answering_call(agent, inside_agent, values.answer_of(agent.output))
         if final is not None:
             chosen.append(final)
-    prompts = [prompt_text(messages_of(call.input)) for call in chosen]
+    prompts = [turns.prompt_text(values.messages_of(call.input)) for call in chosen]
     return "\n".join(prompts) if prompts else None
 
 
@@ -113,14 +95,14 @@ def prompts_of_answer(runs: Sequence[Run], calls: Sequence[Run], answering: Run 
 
 def generated_text(call: Run) -> str:
     """Return the text that a model wrote or has streamed so far, else its tool calls, else its refusal."""
-    text: str = answer_of(call.output)
+    text: str = values.answer_of(call.output)
     if text:
         return text
     if call.tokens:
         return "".join(call.tokens)
-    tool_calls = tool_calls_of(call.output)
+    tool_calls = values.tool_calls_of(call.output)
     if tool_calls:
-        return as_json(tool_calls)
+        return values.as_json(tool_calls)
     # OpenAI has a separate field for the words in which a model refused.
     choice = next(iter(items_or_empty(_of_provider(call.output, "choices"))), None)
     places = (entry_or_attribute(choice, "message"), getattr(call.output, "additional_kwargs", None))
@@ -168,21 +150,21 @@ def call_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
     described = mapping_or_empty(call.details.get("model"))
     atoms = {name: value for name, value in described.items() if isinstance(value, _ATOMS)}
     return {
-        "messages": messages_of(call.input),
+        "messages": values.messages_of(call.input),
         "template": _template_of(call),
         # Each as JSON: {"type": "function", "function": {"name": "search"}}.
-        "tools": tuple(map(as_json, items_or_empty(options.get("tools")))),
+        "tools": tuple(map(values.as_json, items_or_empty(options.get("tools")))),
         "parameters": public_parameters({**atoms, **options}, without=_NO_PARAMETERS),
-        "tool_calls": tuple(map(tool_call, tool_calls_of(call.output))),
+        "tool_calls": tuple(map(values.tool_call, values.tool_calls_of(call.output))),
         "finish_reason": _finish_reason_of(call.output),
         "output": generated_text(call),
         "model": model_of(call),
         "request_model": _requested_model(call),
         # For example "chatcmpl-…".
         "response_id": text_or_none(_of_provider(call.output, *_RESPONSE_ID_KEYS)),
-        "provider": provider_of(call.details.get("instance")),
+        "provider": values.provider_of(call.details.get("instance")),
         "usage": _tokens_used(call, runs),
-        "time_to_first_token": seconds_to_first_token(call, call.started_at),
+        "time_to_first_token": turns.seconds_to_first_token(call, call.started_at),
     }
 
 
@@ -210,7 +192,7 @@ def _template_in(bound: Any, model: Any) -> PromptTemplate | None:
         bound: the arguments of ``LLM.predict(prompt, **prompt_args)`` or one of its relatives.
         model: the model. A template may be different for chat models.
     """
-    arguments = arguments_of(bound)
+    arguments = values.arguments_of(bound)
     prompt = arguments.get("prompt")
     if prompt is None or not hasattr(prompt, "get_template"):
         return None

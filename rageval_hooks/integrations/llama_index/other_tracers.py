@@ -18,24 +18,6 @@ from rageval_hooks.integrations.capture.recorder import Recording, Run
 _logger = logging.getLogger(__name__)
 
 
-def _span_kept(module: str, kept: Any) -> Span | None:
-    """Return the span in what another tracer's handler keeps for an open span of LlamaIndex.
-
-    Private names, tested with openinference-instrumentation-llama-index 4.3, opentelemetry-instrumentation-llamaindex
-    0.62 and opentelemetry-instrumentation-genai-llama-index 1.3b0. In a version without them, the scores go on spans
-    of our own.
-    """
-    span: Span | None = None
-    if module.startswith("openinference.instrumentation.llama_index."):
-        span = kept._otel_span
-    elif module.startswith("opentelemetry.instrumentation.llamaindex."):
-        span = kept.otel_span
-    elif module.startswith("opentelemetry.instrumentation.genai.llama_index."):
-        # An invocation without its own span refers to the application's current span.
-        span = kept._invocation.span if getattr(kept._invocation, "_start_span", True) else None
-    return span
-
-
 def note_other_span(run: Run) -> None:
     """Note the span that another tracer has made for a run in progress, if there is one by now."""
     trace_context.note_other_span(run, find_span)
@@ -56,15 +38,30 @@ def find_span(run: Run, _: Recording) -> Span | None:
 
 
 def _open_span(span_id: str) -> Span | None:
-    """Return the span of another tracer for a run of LlamaIndex; None if it has not made one."""
+    """Return what another tracer's handler keeps for an open span of LlamaIndex.
+
+    Private names, tested with openinference-instrumentation-llama-index 4.3, opentelemetry-instrumentation-llamaindex
+    0.62 and opentelemetry-instrumentation-genai-llama-index 1.3b0. In a version without them, the scores go on spans
+    of our own.
+    """
     for handler in get_dispatcher().span_handlers:
+        module = f"{type(handler).__module__}."
         try:
             # OpenLLMetry moves spans whose answer is being streamed.
-            for table in (handler.open_spans, getattr(handler, "waiting_for_streaming_spans", {})):
-                kept = table.get(span_id)
-                span = None if kept is None else _span_kept(f"{type(handler).__module__}.", kept)
-                if span is not None:
-                    return span
+            tables = (handler.open_spans, getattr(handler, "waiting_for_streaming_spans", {}))
+            kept: Any = next((table[span_id] for table in tables if span_id in table), None)
+            span: Span | None = None
+            if kept is None:
+                continue
+            if module.startswith("openinference.instrumentation.llama_index."):
+                span = kept._otel_span
+            elif module.startswith("opentelemetry.instrumentation.llamaindex."):
+                span = kept.otel_span
+            elif module.startswith("opentelemetry.instrumentation.genai.llama_index."):
+                # An invocation without its own span refers to the application's current span.
+                span = kept._invocation.span if getattr(kept._invocation, "_start_span", True) else None
+            if span is not None:
+                return span
         except Exception:  # another version of that tracer, which keeps its spans elsewhere
             _logger.debug("rageval-hooks: %r could not be read", handler, exc_info=True)
     return None

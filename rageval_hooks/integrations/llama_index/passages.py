@@ -24,7 +24,7 @@ from rageval_hooks.integrations.capture.turns import carries, of_kind, outside
 from rageval_hooks.integrations.capture.values import attribute_text, finite, first_string, or_else
 from rageval_hooks.integrations.llama_index.model_calls import generated_text, prompts_of_answer
 from rageval_hooks.integrations.llama_index.values import answer_of, arguments_of, fields_of, messages_of
-from rageval_hooks.runtime.narrowing import text_or_empty
+from rageval_hooks.runtime.narrowing import is_integer, text_or_empty
 from rageval_hooks.turn import Passage
 
 NodeState = tuple[Any, Any, str]
@@ -139,40 +139,24 @@ _COLLECTIONS = ("collection_name", "index_name", "table_name", "_collection_name
 
 
 @or_else(None)
+def _field(value: Any, names: Iterable[str]) -> Any:
+    """Return the first field that an object has and that is set; None without one."""
+    # A pydantic object keeps its private fields elsewhere. Only fields: a property may ask the store's server.
+    fields = {**(getattr(value, "__pydantic_private__", None) or {}), **(getattr(value, "__dict__", None) or {})}
+    return next((fields[name] for name in names if fields.get(name) is not None), None)
+
+
 def top_k_of(retriever: Any) -> int | None:
     """Return how many passages a retriever or reranker is to return; None if it has no such field."""
-    for fields in _all_fields(retriever):
-        for name in _TOP_K:
-            # Not isinstance: a boolean is an int too.
-            if type(fields.get(name)) is int:
-                found: int = fields[name]
-                return found
-    return None
+    found = _field(retriever, _TOP_K)
+    return found if is_integer(found) else None
 
 
-@or_else(None)
 def collection_of(retriever: Any) -> str | None:
     """Return the collection that a retriever searches, else the class of its store; None without a store."""
-    for fields in _all_fields(retriever):
-        for name in _STORES:
-            store = fields.get(name)
-            # The class at least tells a Chroma from a test's store in memory.
-            if store is not None:
-                return _collection_name(store) or type(store).__name__
-    return None
-
-
-def _collection_name(store: Any) -> str | None:
-    return next((name for fields in _all_fields(store) if (name := first_string(fields, _COLLECTIONS))), None)
-
-
-def _all_fields(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield the fields of an object, then its private ones: a pydantic object keeps these elsewhere.
-
-    Only fields: a property may ask the store's server.
-    """
-    yield getattr(value, "__dict__", None) or {}
-    yield getattr(value, "__pydantic_private__", None) or {}
+    store = _field(retriever, _STORES)
+    # The class at least tells a Chroma from a test's store in memory.
+    return None if store is None else first_string({"": _field(store, _COLLECTIONS)}, ("",)) or type(store).__name__
 
 
 Marks = dict[tuple[str | None, str], Passage]

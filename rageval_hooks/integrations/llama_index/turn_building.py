@@ -7,27 +7,11 @@ from typing import Any
 
 from llama_index_instrumentation.span import active_span_id
 
+from rageval_hooks.integrations.capture import turns
 from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
-from rageval_hooks.integrations.capture.turns import (
-    CANCELS,
-    build_turn,
-    end_of,
-    of_kind,
-    outcome_of_error,
-    outside,
-    rewritten,
-    seconds_to_first_token,
-    step_frame,
-)
 from rageval_hooks.integrations.capture.values import first_string
-from rageval_hooks.integrations.llama_index.model_calls import (
-    answering_call,
-    call_fields,
-    counted_calls,
-    generated_text,
-    model_of,
-)
+from rageval_hooks.integrations.llama_index import model_calls, values
 from rageval_hooks.integrations.llama_index.passages import (
     EarlierTools,
     Marks,
@@ -37,19 +21,9 @@ from rageval_hooks.integrations.llama_index.passages import (
     top_k_of,
     with_mark,
 )
-from rageval_hooks.integrations.llama_index.values import (
-    Streamed,
-    answer_of,
-    arguments_of,
-    leaves_answer_open,
-    messages_of,
-    query_of,
-    tool_fields,
-    tool_input,
-)
 from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn, TurnStatus
 
-_CANCELS = CANCELS | {"WorkflowCancelledByUser"}  # what ``handler.cancel_run()`` raises
+_CANCELS = turns.CANCELS | {"WorkflowCancelledByUser"}  # what ``handler.cancel_run()`` raises
 _SESSION_KEYS = ("session_id", "session.id", "thread_id", "conversation_id")
 _USER_KEYS = ("user_id", "user.id")
 _OWN_TAGS = "llamaindex."
@@ -74,33 +48,33 @@ def turn_from_events(
         attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
     """
     root = runs[0]
-    ended_at = end_of(root, root.started_at)
-    calls = counted_calls(runs)
+    ended_at = turns.end_of(root, root.started_at)
+    calls = model_calls.counted_calls(runs)
     # A model that a retriever calls rewrites the query or grades documents. It does not write answers.
-    answers = outside(calls, "retriever", "reranker")
+    answers = turns.outside(calls, "retriever", "reranker")
     returned = _returned_answer(root, runs)
-    answering = answering_call(root, answers, returned)
+    answering = model_calls.answering_call(root, answers, returned)
     passages, marks = passages_in_turn(runs, answers, answering)
     if earlier is not None:
         passages = unique_passages((*passages, *earlier.passages_in(answering, runs)))
     steps = _steps_of(runs, calls, ended_at, marks, every_step)
-    query = query_of(arguments_of(root.input))
+    query = values.query_of(values.arguments_of(root.input))
     if not query and calls:
         # A resumed workflow has no question in its arguments: what the user said in the first prompt.
-        said = [message.content for message in messages_of(calls[0].input) if message.role == "user"]
+        said = [message.content for message in values.messages_of(calls[0].input) if message.role == "user"]
         query = said[-1] if said else ""
     response = returned
     # Without an answer in its output: the model's text, unless the output is something else, such as a list of nodes.
-    if not response and answering is not None and root.kind != "retriever" and leaves_answer_open(root.output):
-        response = generated_text(answering)
+    if not response and answering is not None and root.kind != "retriever" and values.leaves_answer_open(root.output):
+        response = model_calls.generated_text(answering)
     status, error = _outcome(root, runs)
     # What the application set with instrument_tags: {"session_id": "42", "llamaindex.workflow_run_id": "…"}.
     tags = {key: value for key, value in root.metadata.items() if not str(key).startswith(_OWN_TAGS)}
-    return build_turn(
+    return turns.build_turn(
         root,
         steps,
         attributes=attributes,
-        timing={"time_to_first_token": seconds_to_first_token(answering, root.started_at)},
+        timing={"time_to_first_token": turns.seconds_to_first_token(answering, root.started_at)},
         framework="llama_index",
         query=query,
         passages=passages,
@@ -110,8 +84,8 @@ def turn_from_events(
         status=status,
         complete=not response or status not in ("cancelled", "error"),
         error=error,
-        prompt=() if answering is None else messages_of(answering.input),
-        model=None if answering is None else model_of(answering),
+        prompt=() if answering is None else values.messages_of(answering.input),
+        model=None if answering is None else model_calls.model_of(answering),
         session_id=first_string(tags, _SESSION_KEYS),
         user_id=first_string(tags, _USER_KEYS),
         metadata=tags,
@@ -123,14 +97,14 @@ def turn_from_events(
 
 def _rewritten_queries(runs: Sequence[Run], answers: Sequence[Run], query: str) -> tuple[str, ...]:
     """Return the queries of retrievers that differ from the user's question."""
-    written = [text.strip() for text in map(generated_text, answers)]
+    written = [text.strip() for text in map(model_calls.generated_text, answers)]
     queries: list[str] = []
-    for run in of_kind(runs, "retriever"):
-        text = query_of(arguments_of(run.input)).strip()
+    for run in turns.of_kind(runs, "retriever"):
+        text = values.query_of(values.arguments_of(run.input)).strip()
         # The retriever of an evaluator receives a prompt that quotes the answer.
         if not any(" " in answer and answer in text and answer != text for answer in written):
             queries.append(text)
-    return rewritten(queries, query)
+    return turns.rewritten(queries, query)
 
 
 # --------------------------------------------------------------------------- answers
@@ -138,12 +112,12 @@ def _rewritten_queries(runs: Sequence[Run], answers: Sequence[Run], query: str) 
 
 def _returned_answer(root: Run, runs: Sequence[Run]) -> str:
     """Return the answer that the root returned or streamed to the caller."""
-    text: str = answer_of(root.output)
-    if text or type(root.output) is not Streamed:
+    text: str = values.answer_of(root.output)
+    if text or type(root.output) is not values.Streamed:
         return text
     # The pieces are on the run that followed the stream: the root, or a synthesizer inside of it.
     for run in reversed(runs):
-        is_same_stream = type(run.output) is Streamed and run.output == root.output
+        is_same_stream = type(run.output) is values.Streamed and run.output == root.output
         if is_same_stream and run.tokens:
             return "".join(run.tokens)
     return ""
@@ -154,7 +128,7 @@ def _returned_answer(root: Run, runs: Sequence[Run]) -> str:
 
 def _outcome(root: Run, runs: Iterable[Run]) -> tuple[TurnStatus, ErrorInfo | None]:
     """Return how a turn ended, and its error."""
-    status, error = outcome_of_error(root.error, _CANCELS)
+    status, error = turns.outcome_of_error(root.error, _CANCELS)
     if root.details.get("cancelled"):
         status, error = "cancelled", None
     if status == "cancelled" and any(map(_waits_for_a_human, runs)):
@@ -165,9 +139,7 @@ def _outcome(root: Run, runs: Iterable[Run]) -> tuple[TurnStatus, ErrorInfo | No
 def _waits_for_a_human(run: Run) -> bool:
     """Return True if a workflow's step was waiting for a human's response when it ended."""
     # ctx.wait_for_event raises WaitingForEvent; a step may also return InputRequiredEvent(prefix="Is this correct?").
-    error_bases = type(run.error).__mro__
-    output_bases = type(run.output).__mro__
-    names = {base.__name__ for base in (*error_bases, *output_bases)}
+    names = {base.__name__ for base in (*type(run.error).__mro__, *type(run.output).__mro__)}
     return not names.isdisjoint({"WaitingForEvent", "InputRequiredEvent"})
 
 
@@ -189,11 +161,7 @@ _NO_ERRORS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt", 
 
 
 def _steps_of(
-    runs: Sequence[Run],
-    calls: Sequence[Run],
-    ended_at: int,
-    marks: Marks,
-    every_step: bool,
+    runs: Sequence[Run], calls: Sequence[Run], ended_at: int, marks: Marks, every_step: bool
 ) -> tuple[Step, ...]:
     """Build the steps of a turn.
 
@@ -211,7 +179,7 @@ def _steps_of(
     return tuple(
         Step(
             kind=_KINDS.get(run.kind, "chain"),
-            **step_frame(run, ids, ended_at, stopped=type(run.error).__name__ in _NO_ERRORS),
+            **turns.step_frame(run, ids, ended_at, stopped=type(run.error).__name__ in _NO_ERRORS),
             **_fields(run, runs, marks),
         )
         for run in kept
@@ -224,7 +192,7 @@ def _is_step(run: Run, counted: Collection[int], every_step: bool) -> bool:
     if run.kind not in _ALWAYS:
         return every_step
     # Another method of the same component may be around it: a tool's "call" inside "__call__", or an adapter.
-    for outer in of_kind(run.ancestors(), run.kind):
+    for outer in turns.of_kind(run.ancestors(), run.kind):
         is_same_tool = run.kind == "tool" and outer.name == run.name
         if is_same_tool or outer.details.get("instance") is run.details.get("instance"):
             return False
@@ -233,11 +201,11 @@ def _is_step(run: Run, counted: Collection[int], every_step: bool) -> bool:
 
 def _fields(run: Run, runs: Sequence[Run], marks: Marks) -> dict[str, Any]:
     if run.kind == "llm":
-        return call_fields(run, runs)
+        return model_calls.call_fields(run, runs)
     if run.kind == "tool":
-        described = tool_fields(run.details.get("instance"))
-        return {"input": tool_input(run.input), "output": answer_of(run.output), **described}
-    query = query_of(arguments_of(run.input))
+        described = values.tool_fields(run.details.get("instance"))
+        return {"input": values.tool_input(run.input), "output": values.answer_of(run.output), **described}
+    query = values.query_of(values.arguments_of(run.input))
     if run.kind in ("retriever", "reranker"):
         passages = tuple(with_mark(passage, marks) for passage in passages_found(run))
         return {
@@ -246,7 +214,7 @@ def _fields(run: Run, runs: Sequence[Run], marks: Marks) -> dict[str, Any]:
             "top_k": top_k_of(run.details.get("instance")),
             "data_source": collection_of(run.details.get("instance")),
         }
-    return {"input": query or None, "output": answer_of(run.output) or None}
+    return {"input": query or None, "output": values.answer_of(run.output) or None}
 
 
 # --------------------------------------------------------------------------- for the recorder

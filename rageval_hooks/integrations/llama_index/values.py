@@ -80,23 +80,16 @@ def messages_of(prompt: Any) -> tuple[Message, ...]:
 
 
 def _prompt_message(message: Any) -> Message:
-    text = message_text(message)
-    calls = _tool_calls_in(message)
-    if not text and calls:
-        text = as_json(calls)
+    text, calls = message_text(message), _tool_calls_in(message)
+    # Options of a message, such as the id of the call that it answers: {"tool_call_id": "call_1"}.
+    options = mapping_or_empty(getattr(message, "additional_kwargs", None))
     return Message(
         role=role_of(message),
-        content=text,
+        content=as_json(calls) if calls and not text else text,
         tool_calls=tuple(map(tool_call, calls)),
-        tool_call_id=_text_option(message, "tool_call_id"),
-        name=_text_option(message, "name"),
+        tool_call_id=text_or_none(options.get("tool_call_id")),
+        name=text_or_none(options.get("name")),
     )
-
-
-@or_else(None)
-def _text_option(message: Any, name: str) -> str | None:
-    """Return an option of a message, such as the id of the call that it answers: {"tool_call_id": "call_1"}."""
-    return text_or_none(message.additional_kwargs.get(name))
 
 
 def tool_call(call: Any) -> ToolCall:
@@ -267,13 +260,10 @@ def name_of(span_id: str, instance: Any) -> str:
         # The qualified name of a nested function: "outer.<locals>.inner".
         return span_id[:-_UUID_LENGTH].rpartition("<locals>.")[2] or span_id
     component: type = type(instance)
-    own = _own_name(instance) if _kind_of_class(component) == "tool" else None
+    own = None
+    if _kind_of_class(component) == "tool":
+        own = attribute_text(getattr(instance, "metadata", None), "name")
     return own or component.__name__
-
-
-@or_else(None)
-def _own_name(tool: Any) -> str | None:
-    return text_or_none(tool.metadata.name)
 
 
 def provider_of(instance: Any) -> str | None:
@@ -349,14 +339,9 @@ def _query_in_list(values: Sequence[Any], depth: int) -> str:
 def _query_in_fields(value: Any, depth: int) -> str:
     fields = fields_of(value)
     found = text_under(fields, _QUERY_KEYS, partial(query_of, depth=depth + 1))
-    if found:
-        return found
     # The arguments of the root and the fields of an event may have any name.
-    is_root = depth == 0
-    has_own_names = found is None and is_mapping(value)
-    if not (is_root or has_own_names):
-        return ""
-    return question_among(fields)
+    may_have_own_names = depth == 0 or (found is None and is_mapping(value))
+    return found or (question_among(fields) if may_have_own_names else "")
 
 
 def tool_input(bound: Any) -> str:

@@ -7,23 +7,9 @@ from contextvars import ContextVar
 from typing import Any
 from uuid import uuid4
 
-from rageval_hooks.integrations.capture import deferred
+from rageval_hooks.integrations.capture import deferred, turns
 from rageval_hooks.integrations.capture.passages import mark_dropped, mark_seen, unique_passages
 from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
-from rageval_hooks.integrations.capture.turns import (
-    ModelCall,
-    build_turn,
-    busy_times,
-    contributors,
-    is_retrieval,
-    of_kind,
-    outcome_of_error,
-    outside_retrieval,
-    prompt_text,
-    rewritten,
-    turn_of,
-    writer_of,
-)
 from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
@@ -108,8 +94,8 @@ class Block:
             recording = _recorder.end(self.id, answer, error)
             if recording is None:  # sampled out, part of another turn, or forgotten
                 return None
-            turn = turn_of(recording)
-            if outcome_of_error(error)[0] == "cancelled":  # the caller does not wait for scores
+            turn = turns.turn_of(recording)
+            if turns.outcome_of_error(error)[0] == "cancelled":  # the caller does not wait for scores
                 recording.owner.submit(turn, recording.selection)
                 return None
             return deferred.submit(recording.owner, turn, recording.selection)
@@ -145,8 +131,8 @@ def _turn_from_block(
     """
     block = runs[0]
     given: Turn = block.details["given"]
-    status, error = outcome_of_error(block.error)
-    return build_turn(
+    status, error = turns.outcome_of_error(block.error)
+    return turns.build_turn(
         block,
         query=given.query,
         passages=unique_passages(tuple(block.details["passages"])),
@@ -173,25 +159,28 @@ def _join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
         return turn
     # The turns may have run at the same time.
     steps = sorted((step for one in inner for step in one.steps), key=lambda step: step.started_at)
-    calls = of_kind(outside_retrieval(steps), "llm")
+    calls = turns.of_kind(turns.outside_retrieval(steps), "llm")
     # The last inner turn with an answer: one that called a model, because a chain that formats text has a response too.
     with_response = [one for one in inner if one.response]
-    answered = last_of([one for one in with_response if of_kind(one.steps, "llm")] or with_response)
+    answered = last_of([one for one in with_response if turns.of_kind(one.steps, "llm")] or with_response)
     # The model call that wrote the answer; None if no captured call did, for example an HTTP client did.
     own = [] if answered is None else [call for call in calls if call in answered.steps]
     if turn.response:
-        writer = writer_of(turn.response, calls, _text_of)
+        writer = turns.writer_of(turn.response, calls, _text_of)
     else:  # without a call whose text is the answer, the last one is the most likely
-        writer = writer_of("" if answered is None else answered.response, own, _text_of) or last_of(own)
+        writer = turns.writer_of("" if answered is None else answered.response, own, _text_of) or last_of(own)
     prompt = None
     if writer is not None:
         texts = [
-            ModelCall(
-                prompt=prompt_text(one.messages), text=_text_of(one), started_at=one.started_at, ended_at=one.ended_at
+            turns.ModelCall(
+                prompt=turns.prompt_text(call.messages),
+                text=_text_of(call),
+                started_at=call.started_at,
+                ended_at=call.ended_at,
             )
-            for one in calls
+            for call in calls
         ]
-        prompt = "\n".join(call.prompt for call in contributors(texts[calls.index(writer)], texts))
+        prompt = "\n".join(call.prompt for call in turns.contributors(texts[calls.index(writer)], texts))
     # The inner turn whose model wrote the answer of the block.
     source = answered if answered is not None and writer in answered.steps else None
     captured_answer = "" if turn.response or answered is None else answered.response
@@ -201,17 +190,17 @@ def _join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
     # What was searched for: a retriever that is called directly is an inner turn whose question is the query.
     searched: list[str] = []
     for one in inner:
-        searched += [one.query] if any(map(is_retrieval, one.steps)) else []
+        searched += [one.query] if any(map(turns.is_retrieval, one.steps)) else []
         searched += one.retrieval_queries
     first_token = None
     if turn.timing is not None and writer is not None and writer.time_to_first_token is not None:
         first_token = (writer.started_at - turn.timing.started_at) / 1e9 + writer.time_to_first_token
-    timing = {**busy_times(steps), "time_to_first_token": first_token}
+    timing = {**turns.busy_times(steps), "time_to_first_token": first_token}
     return turn.model_copy(
         update={
             "query": turn.query or inner[0].query,
             "passages": _passages(turn, inner, source, prompt),
-            "retrieval_queries": rewritten(searched, turn.query),
+            "retrieval_queries": turns.rewritten(searched, turn.query),
             "usage": Usage.of_steps(steps),
             "timing": None if turn.timing is None else turn.timing.model_copy(update=timing),
             "steps": tuple(steps),
