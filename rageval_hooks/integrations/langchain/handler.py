@@ -42,34 +42,25 @@ _recorder = shared_recorder()
 
 
 def surrounding_run() -> Hashable | None:
-    """Return the key of the run that the calling code is in, according to LangChain's own context variable."""
+    """Return the id of the run that the calling code is in, according to LangChain's own context variable."""
     config = var_child_runnable_config.get()
     return None if config is None else getattr(config.get("callbacks"), "parent_run_id", None)
 
 
-class _Slot:
-    """Holds the key of the retriever that was started last in a context.
+_slot: ContextVar[list[Hashable] | None] = ContextVar("rageval_hooks_langchain_retriever", default=None)
+"""A list with the id of the retriever that was started last in a context.
 
-    Async managers call callbacks in tasks of their own, where setting a context variable has no effect on the caller.
-    But the caller's context and its copies share this object.
-    """
-
-    __slots__ = ("retriever",)
-
-    def __init__(self, retriever: Hashable | None) -> None:
-        self.retriever = retriever
-
-
-_slot: ContextVar[_Slot | None] = ContextVar("rageval_hooks_langchain_retriever", default=None)
+LangChain's own context variable does not contain retrievers. Async managers call callbacks in tasks of their own, where
+setting a context variable has no effect on the caller. But the caller's context and its copies share this list.
+"""
 
 
 class _SlotHook:
     """Takes the place of a context variable: langchain-core calls ``get`` whenever it configures a callback manager."""
 
     def get(self) -> None:
-        """Give the context a slot of its own: concurrent tasks do not see each other's retrievers. Adds no handler."""
-        previous = _slot.get()
-        _slot.set(_Slot(None if previous is None else previous.retriever))
+        """Give the context a list of its own: concurrent tasks do not see each other's retrievers. Adds no handler."""
+        _slot.set(list(_slot.get() or ()))
 
 
 @cache
@@ -78,23 +69,11 @@ def give_slots() -> None:
     register_configure_hook(cast("ContextVar[Any]", _SlotHook()), inheritable=False)
 
 
-def enter_retriever(key: Hashable | None) -> None:
-    """Note that a retriever has started in this context. LangChain's own context variable does not contain it."""
-    slot = _slot.get()
-    if slot is not None:
-        slot.retriever = key
-
-
 def running_retriever() -> Run | None:
     """Return the innermost retriever of this context that has not ended."""
     slot = _slot.get()
-    if slot is None or slot.retriever is None:
-        return None
-    latest = _recorder.get(slot.retriever)
-    # The retriever's turn may have ended.
-    if latest is None:
-        return None
-    for run in (latest, *latest.ancestors()):
+    latest = _recorder.get(slot[0]) if slot else None
+    for run in () if latest is None else (latest, *latest.ancestors()):
         if run.kind == "retriever" and run.ended_at is None and run.framework is FRAMEWORK:
             return run
     return None
@@ -109,20 +88,8 @@ def _texts_of(output: Any) -> list[str]:
     return [document.page_content for document in output or ()]
 
 
-def identity_of_call() -> dict[str, Any] | None:
-    """Return the ids of session and user in the ``configurable`` of the calling code's configuration."""
-    config = var_child_runnable_config.get()
-    configurable = None if config is None else config.get("configurable")
-    if not configurable:
-        return None
-    return {key: configurable[key] for key in IDENTITY_KEYS if key in configurable} or None
-
-
 FRAMEWORK = Framework("langchain", turn_of_conversation, _ambient_run, texts_of=_texts_of)
 _recorder.join(FRAMEWORK)
-
-
-_recorder = shared_recorder()
 
 _DETAILS = frozenset({"description", "invocation_params", "is_search", "streamed", "template", "tool_call_id"})
 """Arguments of the start event that are kept."""
@@ -254,7 +221,9 @@ class TurnHandler(BaseCallbackHandler):
                 note_sampling(metadata, sampled_out=_recorder.get(run_id) is None)
             if run is not None:
                 run.metadata = metadata or {}
-                if identity := identity_of_call():
+                config = var_child_runnable_config.get()
+                configurable = (config or {}).get("configurable") or {}
+                if identity := {key: configurable[key] for key in IDENTITY_KEYS if key in configurable}:
                     run.details["configurable"] = identity
                 note_other_span(run)
                 if run.parent is None:
@@ -274,7 +243,8 @@ class TurnHandler(BaseCallbackHandler):
     def on_retriever_start(self, serialized: Any, query: str, *, run_id: UUID, **event: Any) -> None:
         """Record that a retriever has started."""
         self._start(run_id, "retriever", event.get("name"), query, event)
-        enter_retriever(run_id)
+        if (slot := _slot.get()) is not None:
+            slot[:] = [run_id]
 
     @_callback
     def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **event: Any) -> None:

@@ -178,7 +178,7 @@ def _answer_in_mapping(fields: Mapping[Any, Any], given: Any, written: Sequence[
     if structured is not None and as_json(structured) != as_json(_field(given, _STRUCTURED)):
         return _structured_text(structured)
 
-    text = _under_answer_key(fields, given, _is_certain_answer)
+    text = _under_answer_key(fields, given)
     if text is not None:
         # A graph with a checkpointer still has the last turn's answer, if it now took a branch that only replies.
         is_newer = not written or writer_of(text, written, str) is not None
@@ -186,7 +186,7 @@ def _answer_in_mapping(fields: Mapping[Any, Any], given: Any, written: Sequence[
         return _first_matching(list(replies), written[:1], carries) or text
     # An object under an answer key may be a grader's verdict. It is the answer only if nothing else is.
     other = _answer_under_other_key(fields, given, written, streamed)
-    return other or _under_answer_key(fields, given, _is_object) or ""
+    return other or _under_answer_key(fields, given, certain=False) or ""
 
 
 def _replies(fields: Mapping[Any, Any], given: Any, written: Sequence[str]) -> dict[str, str]:
@@ -194,28 +194,23 @@ def _replies(fields: Mapping[Any, Any], given: Any, written: Sequence[str]) -> d
     return {key: new_reply(fields.get(key), _field(given, key), given, written) for key in MESSAGE_KEYS}
 
 
-def _under_answer_key(fields: Mapping[Any, Any], given: Any, is_answer: Callable[[str, Any], bool]) -> str | None:
-    """Return the answer under a key that names an answer, unless it passed through; None without such a key."""
+def _under_answer_key(fields: Mapping[Any, Any], given: Any, certain: bool = True) -> str | None:
+    """Return the answer under a key that names an answer, unless it passed through; None without such a key.
+
+    Args:
+        fields: the mapping.
+        given: the input.
+        certain: False for objects, which may be verdicts about an answer.
+    """
     for key in answer_keys_in(fields):
         item = fields.get(key)
-        if not is_answer(key, item):
-            continue
-        text = str(answer_of(item))
-        passed_through = text == answer_of(_field(given, key))
-        if not text or not passed_through:
-            return text
+        is_object = bool(is_structured_answer(item))
+        is_certain = is_a(item, (str, BaseMessage)) or is_content(item) or (is_object and is_answer_object_key(key))
+        if is_certain if certain else is_object:
+            text = str(answer_of(item))
+            if not text or text != answer_of(_field(given, key)):
+                return text
     return None
-
-
-def _is_certain_answer(key: str, item: Any) -> bool:
-    """Return True if the value under an answer key is certainly an answer. An object may be a verdict about one."""
-    if is_a(item, (str, BaseMessage)) or is_content(item):
-        return True
-    return is_answer_object_key(key) and bool(is_structured_answer(item))
-
-
-def _is_object(_key: str, item: Any) -> bool:
-    return bool(is_structured_answer(item))
 
 
 @or_else(None)
@@ -233,8 +228,8 @@ def _structured_text(value: Any) -> str:
     The schema is a pydantic class, a dataclass or a TypedDict: Answer(answer="In 1869.", sources=[1]).
     """
     fields = fields_by_name(value)
-    for is_answer in (_is_certain_answer, _is_object):
-        if (text := _under_answer_key(fields, None, is_answer)) is not None:
+    for certain in (True, False):
+        if (text := _under_answer_key(fields, None, certain)) is not None:
             return text
     return as_json(value if is_structured_answer(value) else fields or value)
 
@@ -291,7 +286,7 @@ def _answers_within(fields: Mapping[Any, Any], depth: int = _DEPTH) -> list[str]
     found: list[str] = []
     for item in islice(fields.values(), _MOST_FIELDS):
         inner = fields_by_name(item)
-        if text := _under_answer_key(inner, None, _is_certain_answer):
+        if text := _under_answer_key(inner, None):
             found.append(text)
         found += _answers_within(inner, depth - 1)
     return found

@@ -159,9 +159,7 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
         run.metadata = dict(active_instrument_tags.get())
     note_other_span(run)
     if kind == "writer":
-        root = streams.root_of(run)
-        if root is not None:
-            streams.wait_for(root, _writer_key(run))
+        streams.wait_for(run, _writer_key(run))
 
 
 def _end(run: Run, result: Any) -> None:
@@ -229,9 +227,7 @@ def _follow(run: Run, response: Any) -> None:
     if streams.Follower.follows(response.response_gen):
         return
     key = ("answer", object())
-    root = streams.root_of(run)
-    if root is not None:
-        streams.wait_for(root, key)
+    streams.wait_for(run, key)
     recording = _recorder.recording(run.id)
     runs = [] if recording is None else recording.runs
     # The synthesizer that made the response, or the run that returned it.
@@ -299,9 +295,8 @@ def detach() -> None:
 
 def _keep_model_open(run: Run, stream: Any) -> None:
     """Keep a model call open whose span has ended with a stream. Its last event ends it, or the loss of the stream."""
-    root = streams.root_of(run)
-    if root is not None and root is not run:
-        streams.wait_for(root, ("llm", run.id))
+    if run.parent is not None:
+        streams.wait_for(run, ("llm", run.id))
     # A finalizer calls: see streams.Follower.
     streams.when_dropped(stream, partial(hand_over, _break_off, run.id, GeneratorExit()))
 

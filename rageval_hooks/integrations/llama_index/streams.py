@@ -203,9 +203,11 @@ def root_of(run: Run) -> Run | None:
     return recording.root if recording is not None and recording.root.framework is FRAMEWORK else None
 
 
-def wait_for(root: Run, key: StreamKey) -> None:
-    """Let a root wait for a stream."""
-    _open_streams(root).open.add(key)
+def wait_for(run: Run, key: StreamKey) -> None:
+    """Let the root of a run wait for a stream."""
+    root = root_of(run)
+    if root is not None:
+        _open_streams(root).open.add(key)
 
 
 def end(run_id: Hashable, output: Any, error: BaseException | None = None) -> None:
