@@ -1,18 +1,19 @@
-"""The base classes of metrics, and the registry that finds metrics by name."""
+"""The base classes of metrics, the definitions of their scores, and the registry that finds metrics by name."""
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Never, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Never, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from rageval_hooks.errors import JudgeError
-from rageval_hooks.metrics.support.definition import Direction, ScoreDefinition, Threshold, label
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
+from rageval_hooks.metrics.support.sentence_scores import explain_sentences, sentences_in
 from rageval_hooks.plugins import Registry
+from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.score import WHOLE_TURN, Annotator, Failed, Result, Score, Skipped, Target
 
@@ -23,26 +24,111 @@ if TYPE_CHECKING:
     from rageval_hooks.models import Role
     from rageval_hooks.settings import Settings
 
-__all__ = [
-    "REGISTRY",
-    "AnyMetric",
-    "Direction",
-    "Field",
-    "JudgeMetric",
-    "LocalMetric",
-    "Metric",
-    "PassageScope",
-    "Results",
-    "ScoreDefinition",
-    "Threshold",
-    "label",
-]
-
 M = TypeVar("M", bound=BaseModel)
 
 Field = Literal["query", "passages", "response", "reference", "timing"]
 PassageScope = Literal["prompt", "all"]
 Results = Result | Iterable[Result]
+
+# --------------------------------------------------------------------------- definitions of scores
+
+Direction = Literal["higher", "lower"]
+
+MODEL_DETAILS: Final = "grounding_model"
+"""The key in a score's metadata under which a grounding model says how it was asked, and its threshold."""
+
+_ROUNDING: Final = 1e-9
+"""A share may miss the threshold that it meets by this much: as floats, 1 - 4/5 is less than 0.2."""
+
+
+class Threshold(Data):
+    """A default threshold, as it was measured against human labels.
+
+    Attributes:
+        value: a score passes at this value or more; at this value or less where lower is better.
+        models: the models that it was measured with, as scores name them; None for a score without a model. Another
+            model gives other values, so it has no default threshold.
+        target: what it was measured on, whole turns or single passages; it labels only such scores.
+        accuracy: the lowest and the highest balanced accuracy over the sets; .5 is chance, 1 is perfect.
+        sets: the labelled sets of benchmarks/RESULTS.md.
+    """
+
+    value: float
+    models: tuple[str | None, ...]
+    target: Literal["turn", "passage"] = "turn"
+    accuracy: tuple[float, float]
+    sets: tuple[str, ...]
+
+
+class ScoreDefinition(Data):
+    """The definition of one score of a metric.
+
+    Attributes:
+        name: the score's name.
+        description: its meaning, in one sentence.
+        direction: whether higher or lower is better.
+        low: the least possible value.
+        high: the greatest possible value; None if there is no bound.
+        unit: ``""`` for a share or a probability, else ``"s"``, ``"tokens"``, ``"USD"`` …
+        thresholds: the default thresholds of the labels ``pass`` and ``fail``, one per kind of model.
+        labels: the labels that the metric itself sets; such a score takes no threshold.
+        by_sentence: True if the score is a mean over sentences and lists them in its metadata. Its explanation then
+            names the sentences below the threshold of the label.
+        headline: how well the score sums up a turn. Reports order turns by the score with the highest headline that a
+            file has; 0 is never chosen while another is there.
+        binary: True if every value is 0 or 1. Plots then show a share with its interval instead of a box.
+    """
+
+    name: str
+    description: str
+    direction: Direction = "higher"
+    low: float = 0.0
+    high: float | None = 1.0
+    unit: str = ""
+    thresholds: tuple[Threshold, ...] = ()
+    labels: tuple[str, ...] = ()
+    by_sentence: bool = False
+    headline: int = 0
+    binary: bool = False
+
+    def contains(self, value: float) -> bool:
+        """Return True if the value is in the range, up to rounding."""
+        if value < self.low - _ROUNDING:
+            return False
+        return self.high is None or value <= self.high + _ROUNDING
+
+    def default_threshold(self, score: Score) -> float | None:
+        """Return the default threshold for such a score; None if it has none.
+
+        A model that was trained to decide has its own threshold, which the score has in its metadata.
+        """
+        for threshold in self.thresholds:
+            if score.model in threshold.models and score.target.kind == threshold.target:
+                return threshold.value
+        details = score.metadata.get(MODEL_DETAILS)
+        found = details.get("threshold") if isinstance(details, Mapping) else None
+        return found if isinstance(found, float) else None
+
+    def label(self, score: Score, threshold: float) -> Score:
+        """Return the score with its label, and with an explanation that uses the same threshold."""
+        labelled = label(score, threshold, self.direction)
+        # The metric has explained its score with its default threshold.
+        if not self.by_sentence or threshold == self.default_threshold(score):
+            return labelled
+        sentences = sentences_in(score.metadata)
+        if not sentences:
+            return labelled
+        return labelled.model_copy(update={"explanation": explain_sentences(sentences, threshold)})
+
+
+def label(score: Score, threshold: float, direction: Direction) -> Score:
+    """Return the score with the label ``pass`` or ``fail``; a value equal to the threshold passes."""
+    above = score.value - threshold
+    passed = above >= -_ROUNDING if direction == "higher" else above <= _ROUNDING
+    return score.model_copy(update={"label": "pass" if passed else "fail"})
+
+
+# --------------------------------------------------------------------------- metrics
 
 
 class Metric(ABC):
@@ -189,9 +275,11 @@ class Metric(ABC):
 
     def fail(self, error: BaseException, name: str | None = None) -> Failed:
         """Return a failed result for an exception."""
-        name = name or self.name
+        name, message = name or self.name, str(error)
+        if isinstance(error, ValidationError):
+            message = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
         if not isinstance(error, JudgeError):
-            return Failed(name=name, error_type=type(error).__name__, message=_message(error), metric=self.name)
+            return Failed(name=name, error_type=type(error).__name__, message=message, metric=self.name)
         return Failed(
             name=name,
             error_type=error.kind,
@@ -259,9 +347,3 @@ REGISTRY: Registry[Metric] = Registry(
     ("rageval_hooks.metrics.local", "rageval_hooks.metrics.judged"),
     "rageval_hooks.metrics",
 )
-
-
-def _message(error: BaseException) -> str:
-    if isinstance(error, ValidationError):
-        return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-    return str(error)

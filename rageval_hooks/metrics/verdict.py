@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from rageval_hooks.metrics.support.definition import MODEL_DETAILS
+from rageval_hooks.metrics.base import MODEL_DETAILS
 from rageval_hooks.metrics.support.sentence_scores import SentenceScore, sentences_in
-from rageval_hooks.metrics.support.unseen import passage_name
+from rageval_hooks.metrics.support.turn_texts import TurnTexts
 from rageval_hooks.score import Result, Score
 from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.formatting import shorten
-from rageval_hooks.turn import Turn
 
 VerdictLabel = Literal["good", "doubtful", "bad"]
 
@@ -98,7 +97,9 @@ def _reason(sentence: SentenceScore, wrong: Sequence[str]) -> str:
     return f"{quoted}: no passage has all of it in one place; the nearest is {passage}"
 
 
-def judged_verdict(evidence: Sequence[Mapping[str, Any]], turn: Turn, *, supported: bool) -> tuple[VerdictLabel, str]:
+def judged_verdict(
+    evidence: Sequence[Mapping[str, Any]], turn: TurnTexts, *, supported: bool
+) -> tuple[VerdictLabel, str]:
     """Return the label that follows from a judge's evidence, and the reason in one sentence.
 
     Args:
@@ -109,7 +110,7 @@ def judged_verdict(evidence: Sequence[Mapping[str, Any]], turn: Turn, *, support
     bad = next((item for item in evidence if not item["fully_supported"]), None)
     if bad is None:
         return "good", "the judge finds every sentence supported by the passages"
-    names = dict.fromkeys(passage_name(turn, support["passage"]) for support in bad["support"])
+    names = dict.fromkeys(turn.passage_name(support["passage"]) for support in bad["support"])
     where = f"only partly supported by passage {', '.join(names)}" if names else "supported by no passage"
     reason = f"“{shorten(bad['text'])}” is {where}"
     # A judge may call an answer supported as a whole that is not in one detail.

@@ -25,7 +25,7 @@ def test_models_and_scores_survive_a_fork(tiny_cross_encoder: Path, tiny_nlp: Pa
 import json, os, sys, threading
 import rageval_hooks
 from rageval_hooks import Passage, Turn
-from rageval_hooks.metrics.support import index_cache
+from rageval_hooks.metrics.support import turn_texts
 from rageval_hooks.models import Models
 from rageval_hooks.models import _shared as shared
 from rageval_hooks.settings import ModelSettings
@@ -48,7 +48,7 @@ other.load(["nlp"])
 holding, done = threading.Event(), threading.Event()
 
 def hold():
-    with models.nlp()._lock, models.cache._lock, index_cache._indexes._lock, shared._lock:
+    with models.nlp()._lock, models.cache._lock, turn_texts._indexes._lock, shared._lock:
         holding.set()
         done.wait()
 

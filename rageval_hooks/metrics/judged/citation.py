@@ -18,16 +18,13 @@ from rageval_hooks.errors import ConfigurationError, InputTooLargeError
 from rageval_hooks.judges.base import Judgement
 from rageval_hooks.metrics.base import Field, JudgeMetric, PassageScope, Results, ScoreDefinition
 from rageval_hooks.metrics.judged.no_answer import declined
-from rageval_hooks.metrics.support.batching import BatchAnswers, ask_in_batches
+from rageval_hooks.metrics.support.judge_calls import BatchAnswers, ask_in_batches, combined
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
-from rageval_hooks.metrics.support.spending import combined
-from rageval_hooks.metrics.support.unseen import passage_name
 from rageval_hooks.score import Failed, Result
 from rageval_hooks.text.citations import Citations, CitedKey, CitedPart, find_citations
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.text.keys import plain_key
-from rageval_hooks.turn import Turn
 
 _KEY: Final = "citation.support"
 # A response with more pairs is generated garbage or a list of links. At 40 pairs per call this is 25 calls.
@@ -181,7 +178,7 @@ class Citation(JudgeMetric):
             "dropped": dict(+answers.dropped),
             "calls": len(answers.judgements),
         }
-        explanation = "\n".join(_line(case.turn, part, answers) for part in parts)
+        explanation = "\n".join(_line(case, part, answers) for part in parts)
         results: list[Result] = []
         for definition, value in zip(self.scores, citation_scores(support), strict=True):
             name = definition.name
@@ -200,11 +197,10 @@ def _citations(case: JudgedTurn) -> Citations:
 
     A number is the place among the passages of the prompt: the model did not see the others, and cannot count them.
     """
-    turn = case.turn
+    given = case.turn.metadata.get("citations")
     # A citation by the id of an unseen passage is recognized, so that the explanation can say why it counts 0.
-    unseen = [turn.passages[position] for position in case.unseen_positions]
-    given = turn.metadata.get("citations")
-    found = find_citations(turn.response, case.response, turn.prompt_passages, given, unseen)
+    seen, unseen = case.prompt_passages, case.unseen_passages
+    found = find_citations(case.turn.response, case.sentences, seen, given, unseen)
     positions = case.prompt_positions
     parts = tuple(
         CitedPart(part.sentence, tuple(_in_turn(key, positions) for key in part.keys)) for part in found.parts
@@ -240,16 +236,16 @@ def _part_data(part: CitedPart, answers: BatchAnswers[Pair, float]) -> dict[str,
     return {"key": part.sentence.key, "text": part.sentence.text, "citations": citations}
 
 
-def _line(turn: Turn, part: CitedPart, answers: BatchAnswers[Pair, float]) -> str:
-    said = [_said(turn, key, _best(part, key, answers)) for key in part.keys]
+def _line(case: JudgedTurn, part: CitedPart, answers: BatchAnswers[Pair, float]) -> str:
+    said = [_said(case, key, _best(part, key, answers)) for key in part.keys]
     return f"{part.sentence.key} {'; '.join(said) or 'not cited'}: “{shorten(part.sentence.text)}”"
 
 
-def _said(turn: Turn, key: CitedKey, support: float | None) -> str:
+def _said(case: JudgedTurn, key: CitedKey, support: float | None) -> str:
     if support is not None:
-        names = ", ".join(passage_name(turn, passage) for passage in key.passages)
+        names = ", ".join(case.passage_name(passage) for passage in key.passages)
         return f"[{key.name}] {_WORDS[support]} support by passage {names}"
-    if any(passage.id == key.name for passage in turn.passages):
+    if any(passage.id == key.name for passage in case.unseen_passages):
         return f"[{key.name}] a passage that was not in the prompt"
     return f"[{key.name}] no such passage"
 

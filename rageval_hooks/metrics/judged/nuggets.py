@@ -1,39 +1,166 @@
 """``nuggets``: which of the facts that an answer could have, by the passages, the response has.
 
-Source: AutoNuggetizer (arXiv 2411.09607); Open RAG Eval.
+They are found in the passages round by round, weighed, and looked for in the response. Source: AutoNuggetizer
+(arXiv 2411.09607); Open RAG Eval.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Literal, cast
+
+from pydantic import BaseModel, WithJsonSchema
+from pydantic import Field as Described
 
 from rageval_hooks.errors import JudgeError
+from rageval_hooks.judges.base import Judgement
 from rageval_hooks.metrics.base import Field, JudgeMetric, PassageScope, Results, ScoreDefinition
 from rageval_hooks.metrics.judged.no_answer import declined
-from rageval_hooks.metrics.judged.nugget_list import (
-    BATCH,
-    WINDOW,
-    Creation,
-    Importance,
-    Nugget,
-    as_data,
-    assign,
-    create,
-    keep,
-    rounds_for,
-    support_name,
-    weigh,
-)
 from rageval_hooks.metrics.judged.umbrela import graded, paid_grading, planned_grading
-from rageval_hooks.metrics.support.batching import BatchAnswers
+from rageval_hooks.metrics.support.judge_calls import (
+    AnyJudgement,
+    BatchAnswers,
+    ask_in_batches,
+    batches,
+    combined,
+    wasted,
+    with_spending,
+)
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
-from rageval_hooks.metrics.support.spending import AnyJudgement, combined, wasted, with_spending
 from rageval_hooks.score import Failed, Result
+
+_WINDOW: Final = 10
+_BATCH: Final = 10
+_MAX_FOUND: Final = 30
+_MAX_KEPT: Final = 20
+_MAX_ROUNDS: Final = 5
+_MAX_WORDS: Final = 12
+_SUPPORT: Final = {"support": 1.0, "partial_support": 0.5, "not_support": 0.0}
+_SUPPORT_NAMES: Final = {value: name for name, value in _SUPPORT.items()}
+
+Importance = Literal["vital", "okay"]
+# Plain strings with the choices in the schema only: a provider enforces them if it can, and an answer with another word
+# loses that one entry, not all of them.
+_Weight = Annotated[str, WithJsonSchema({"type": "string", "enum": ["vital", "okay"]})]
+_Support = Annotated[str, WithJsonSchema({"type": "string", "enum": list(_SUPPORT)})]
+
+
+class NuggetDrafts(BaseModel):
+    """The judge's answer to one of several rounds."""
+
+    nuggets: list[str] = Described(description="new nuggets of 1 to 12 words, the most important first")
+
+
+class WeighedNuggetDraft(BaseModel):
+    """A nugget as the judge writes it, with its weight."""
+
+    nugget: str = Described(description="1 to 12 words")
+    importance: _Weight = Described(description="vital or okay")
+
+
+class WeighedNuggetDrafts(BaseModel):
+    """The judge's answer if one round is enough."""
+
+    nuggets: list[WeighedNuggetDraft] = Described(description="the nuggets, the most important first")
+
+
+class NuggetWeight(BaseModel):
+    """How important a nugget is."""
+
+    nugget: int = Described(description="the nugget's number")
+    importance: _Weight = Described(description="vital or okay")
+
+
+class NuggetWeights(BaseModel):
+    """The judge's answer on the importance of nuggets."""
+
+    nuggets: list[NuggetWeight] = Described(description="one entry per nugget")
+
+
+class NuggetAssignment(BaseModel):
+    """The judge's verdict on whether a nugget is in the response."""
+
+    nugget: int = Described(description="the nugget's number")
+    support: _Support = Described(description="support, partial_support or not_support")
+
+
+class NuggetAssignments(BaseModel):
+    """The judge's answer on which nuggets are in the response."""
+
+    nuggets: list[NuggetAssignment] = Described(description="one entry per nugget")
+
+
+@dataclass(frozen=True)
+class Nugget:
+    """A fact that an answer could hold.
+
+    Attributes:
+        text: 1 to 12 words, on one line.
+        importance: None if the judge did not say.
+    """
+
+    text: str
+    importance: Importance | None = None
+
+
+@dataclass
+class Creation:
+    """The nuggets that were found in the passages.
+
+    Attributes:
+        nuggets: the nuggets, at most 30.
+        rounds: the number of calls.
+        unread: positions of the relevant passages that no round has read.
+        dropped: ignored nuggets, counted by reason: ``repeated``, ``length`` (no words, or more than 12), ``marker``
+            (has the delimiter of the prompt), ``too_many``.
+        judgements: the judge's answers.
+        failure: the error of the round that failed, if one did; then the nuggets are not complete.
+    """
+
+    nuggets: list[Nugget] = field(default_factory=list)
+    rounds: int = 0
+    unread: tuple[int, ...] = ()
+    dropped: Counter[str] = field(default_factory=Counter)
+    judgements: list[Judgement[Any]] = field(default_factory=list)
+    failure: JudgeError | None = None
+
+
+_CREATE = """\
+Task: list nuggets. A nugget is one atomic fact, in 1 to 12 words, that a good answer to the question could hold.
+Read only {passages}. Take nothing that does not help to answer the question, and nothing from elsewhere. Each nugget
+can be understood by itself and says something that no other one says. Write at most {room}, the most important first;
+none if the list is empty."""
+
+_SO_FAR = """\
+These nuggets have been found so far in other passages:
+
+{nuggets}
+
+"""
+
+_IMPORTANCE = """\
+A nugget is vital if an answer without it would not be a good answer; it is okay if it is good to have, but not
+needed."""
+
+_WEIGH = """\
+{nuggets}
+
+Task: say how important each of these nuggets is for an answer to the question. Each line is a number and a nugget.
+{importance} Give each of these numbers exactly once."""
+
+_ASSIGN = """\
+{nuggets}
+
+Task: say of each of these nuggets whether the answer holds it. Each line is a number and a nugget.
+support: the answer says all of it, in whatever words. partial_support: the answer says a part of it. not_support: the
+answer does not say it, or says something else. What the passages say does not matter here, only what the answer says.
+Give each of these numbers exactly once."""
+
 
 _MEANINGS: Final = {
     "all": "mean support of the nuggets by the response: 1, 0.5 (partial) or 0 each",
@@ -43,7 +170,6 @@ _MEANINGS: Final = {
     "vital_strict": "share of the vital nuggets that the response supports in full",
     "weighted_strict": "share, weighted likewise, of the nuggets that the response supports in full",
 }
-_MAX_KEPT: Final = 20
 
 
 def nugget_score(name: str, importance: Sequence[Importance | None], support: Sequence[float]) -> float | None:
@@ -57,19 +183,14 @@ def nugget_score(name: str, importance: Sequence[Importance | None], support: Se
     Returns:
         None if no nugget counts for this score.
     """
-    strict = name.endswith("_strict")
+    # Nuggets that are not vital count in full, not at all, or half.
+    okay = {"all": 1.0, "vital": 0.0, "weighted": 0.5}[name.removesuffix("_strict")]
     total = weighed = 0.0
     for item, value in zip(importance, support, strict=True):
-        weight = _weight(name.removesuffix("_strict"), item)
+        weight = 1.0 if item == "vital" else okay
         total += weight
-        weighed += weight * (float(value >= 1) if strict else value)
+        weighed += weight * (float(value >= 1) if name.endswith("_strict") else value)
     return weighed / total if total else None
-
-
-def _weight(name: str, importance: Importance | None) -> float:
-    if name == "all" or importance == "vital":
-        return 1.0
-    return 0.5 if name == "weighted" else 0.0
 
 
 class Nuggets(JudgeMetric):
@@ -99,17 +220,17 @@ class Nuggets(JudgeMetric):
 
     def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
         """Return the grading's calls and its own."""
-        found, rounds = min(30, size.nuggets), rounds_for(size.passages)
+        found, rounds = min(30, size.nuggets), min(_MAX_ROUNDS, math.ceil(size.passages / _WINDOW))
         # Few nuggets from one window are weighed in the call that finds them: one step less to wait for.
-        together = size.passages <= WINDOW and found <= BATCH
-        weighing = 0 if together else math.ceil(found / BATCH)
+        together = size.passages <= _WINDOW and found <= _BATCH
+        weighing = 0 if together else math.ceil(found / _BATCH)
         kept = min(_MAX_KEPT, found)
         created = "nuggets.creation"
         return (
             planned_grading(size),
             PlannedCall(
                 created,
-                "nuggets and their importance" if together else f"nuggets, in rounds over {WINDOW} passages",
+                "nuggets and their importance" if together else f"nuggets, in rounds over {_WINDOW} passages",
                 rounds,
                 after=("umbrela.grades", "no_answer.attempt"),
                 sequential=rounds > 1,
@@ -118,7 +239,7 @@ class Nuggets(JudgeMetric):
             PlannedCall(
                 "nuggets.assignment",
                 f"support of {kept} nuggets by the response",
-                math.ceil(kept / BATCH),
+                math.ceil(kept / _BATCH),
                 after=(created, "nuggets.importance"),
             ),
         )
@@ -132,28 +253,33 @@ class Nuggets(JudgeMetric):
         grading = paid_grading(case, grades, self.name)
         # With some grades the nuggets come from the passages that are graded; without any there is nothing to read.
         if grades.missing and not grades.values:
-            return [
-                with_spending(grades.failure(partial(self.fail, name=score.name)), grading) for score in self.scores
-            ]
+            failures = [grades.failure(partial(self.fail, name=score.name)) for score in self.scores]
+            return [with_spending(failed, grading) for failed in failures]
         # UMBRELA 1 is "related, but does not answer". Such passages still hold facts that belong into an answer.
         relevant = [position for position in case.prompt_positions if grades.values.get(position, 0) >= 1]
         if not relevant:
             return self.skip_all("there are no nuggets: no passage of the prompt is graded 1 or more")
-        creation = await create(case, relevant)
+        creation = await _create(case, relevant)
         calls = [*creation.judgements]
         if creation.failure is not None:
             return with_spending(self.fail(creation.failure), [*calls, *wasted(creation.failure), *grading])
         # Skipped and not 0: without nuggets there is nothing that the response could lack.
-        if not creation.nuggets:
+        nuggets = creation.nuggets
+        if not nuggets:
             return self.skip_all("there are no nuggets: the judge finds nothing in the passages that helps to answer")
-        nuggets, weights = await _weighed(case, creation)
+        weights: BatchAnswers[int, Importance] = BatchAnswers()
+        # The call that found them may have weighed them.
+        if len(nuggets) > _BATCH or any(nugget.importance is None for nugget in nuggets):
+            weights = await _weigh(case, nuggets)
+            nuggets = [replace(nugget, importance=weights.values.get(n)) for n, nugget in enumerate(nuggets, start=1)]
         calls += weights.calls
         unweighed = _first_error(weights.missing)
         if unweighed is not None and len(nuggets) > _MAX_KEPT:
             # Which 20 of them are kept depends on the importance that is missing.
             return [with_spending(self.fail(unweighed, score.name), [*calls, *grading]) for score in self.scores]
-        kept = keep(nuggets)
-        support = await assign(case, kept)
+        # Vital ones first, otherwise in their order: sorting is stable, and False comes before True.
+        kept = sorted(nuggets, key=lambda nugget: nugget.importance != "vital")[:_MAX_KEPT]
+        support = await _assign(case, kept)
         calls += support.calls
         metadata = {
             "found": len(nuggets),
@@ -174,31 +300,36 @@ class Nuggets(JudgeMetric):
         # Only the vital and the weighted scores depend on the importance.
         if assigned.unweighed is not None and not name.startswith("all"):
             return self._failed(assigned.unweighed, full_name, "importance", assigned)
+        counting = {
+            number: nugget
+            for number, nugget in enumerate(assigned.nuggets, start=1)
+            if nugget.importance == "vital" or not name.startswith("vital")
+        }
         # Support that is missing for an okay nugget does not harm the score of the vital ones.
-        counting = assigned.numbers(vital_only=name.startswith("vital"))
-        unknown = {number: error for number, error in assigned.support.missing.items() if number in counting}
-        error = _first_error(unknown)
+        error = _first_error({n: error for n, error in assigned.support.missing.items() if n in counting})
         if error is not None:
             return self._failed(error, full_name, "support", assigned)
-        importance = [assigned.nuggets[number - 1].importance for number in counting]
-        value = nugget_score(name, importance, [assigned.support.values[number] for number in counting])
+        support = [assigned.support.values[number] for number in counting]
+        value = nugget_score(name, [nugget.importance for nugget in counting.values()], support)
         if value is None:
             return self.skip("no nugget is vital", full_name)
+        lines = [
+            f"{number} {nugget.importance or 'not weighed'}, {_SUPPORT_NAMES[found]}: “{nugget.text}”"
+            for (number, nugget), found in zip(counting.items(), support, strict=True)
+        ]
         return self.judged(
             value,
             combined(assigned.calls),
             name=full_name,
-            explanation="\n".join(map(assigned.line, counting)),
+            explanation="\n".join(lines),
             metadata={**assigned.metadata, "nuggets": assigned.as_data()},
         )
 
     def _failed(self, error: JudgeError, name: str, what: str, assigned: _AssignedNuggets) -> Failed:
         failed = self.fail(error, name)
-        update = {
-            "message": f"no {what} of some nuggets: {error.message}",
-            "metadata": {**failed.metadata, "nuggets": assigned.as_data()},
-        }
-        return with_spending(failed.model_copy(update=update), assigned.calls)
+        message = f"no {what} of some nuggets: {error.message}"
+        metadata = {**failed.metadata, "nuggets": assigned.as_data()}
+        return with_spending(failed.model_copy(update={"message": message, "metadata": metadata}), assigned.calls)
 
 
 @dataclass(frozen=True)
@@ -219,32 +350,136 @@ class _AssignedNuggets:
     calls: Sequence[AnyJudgement]
     metadata: Mapping[str, Any]
 
-    def numbers(self, *, vital_only: bool) -> list[int]:
-        """Return the numbers of all nuggets, or of the vital ones."""
-        numbers = range(1, 1 + len(self.nuggets))
-        return [number for number in numbers if not vital_only or self.nuggets[number - 1].importance == "vital"]
-
-    def line(self, number: int) -> str:
-        """Return the line of an explanation on one nugget."""
-        nugget = self.nuggets[number - 1]
-        importance = nugget.importance or "not weighed"
-        return f"{number} {importance}, {support_name(self.support.values[number])}: “{nugget.text}”"
-
     def as_data(self) -> list[dict[str, Any]]:
         """Return the nuggets as JSON-able data."""
-        return as_data(self.nuggets, self.support.values)
-
-
-async def _weighed(case: JudgedTurn, creation: Creation) -> tuple[list[Nugget], BatchAnswers[int, Importance]]:
-    """Return the nuggets with their importance; asks for it unless the call that found them has said it."""
-    nuggets = creation.nuggets
-    if len(nuggets) <= BATCH and all(nugget.importance is not None for nugget in nuggets):
-        # The call that found them has weighed them.
-        return nuggets, BatchAnswers()
-    weights = await weigh(case, nuggets)
-    weighed = [replace(nugget, importance=weights.values.get(number)) for number, nugget in enumerate(nuggets, start=1)]
-    return weighed, weights
+        return [
+            {
+                "text": nugget.text,
+                "importance": nugget.importance,
+                "support": _SUPPORT_NAMES.get(self.support.values.get(number, -1.0)),
+            }
+            for number, nugget in enumerate(self.nuggets, start=1)
+        ]
 
 
 def _first_error(missing: Mapping[int, JudgeError]) -> JudgeError | None:
     return next(iter(missing.values()), None)
+
+
+async def _create(case: JudgedTurn, passages: Sequence[int]) -> Creation:
+    """Find nuggets in passages, window after window; each round is shown the nuggets of the rounds before.
+
+    If one window holds all passages, the judge weighs the nuggets as it writes them.
+
+    Args:
+        case: the turn.
+        passages: positions of the relevant passages.
+    """
+    windows = batches(passages, _WINDOW)
+    creation = Creation()
+    alone = len(windows) == 1
+    for window in windows[:_MAX_ROUNDS]:
+        room = _MAX_FOUND - len(creation.nuggets)
+        # The windows that are left are reported as unread.
+        if room <= 0:
+            break
+        task = _CREATE.format(passages=_listed(window), room=room)
+        if creation.nuggets:
+            task = _SO_FAR.format(nuggets=_framed(case, list(enumerate(creation.nuggets, start=1)))) + task
+        try:
+            await _round(case, f"{task}\n{_IMPORTANCE}" if alone else task, creation, alone)
+        except JudgeError as error:  # the judge has already logged it
+            creation.failure = error
+            return creation
+    creation.unread = tuple(position for window in windows[creation.rounds :] for position in window)
+    return creation
+
+
+async def _round(case: JudgedTurn, task: str, creation: Creation, alone: bool) -> None:
+    """Ask for nuggets once, and take those that are usable."""
+    if alone:
+        weighed = await case.ask(task, WeighedNuggetDrafts)
+        creation.judgements.append(weighed)
+        drafts = [(draft.nugget, _importance(draft.importance)) for draft in weighed.value.nuggets]
+    else:
+        plain = await case.ask(task, NuggetDrafts)
+        creation.judgements.append(plain)
+        drafts = [(text, None) for text in plain.value.nuggets]
+    creation.rounds += 1
+    # Later rounds are shown the earlier nuggets, and some judges repeat them all the same.
+    known = {_folded(nugget.text) for nugget in creation.nuggets}
+    for draft, importance in drafts:
+        text = " ".join(draft.split())
+        reason = _unusable(text, known, case.delimiters.marker, len(creation.nuggets))
+        if reason is not None:
+            creation.dropped[reason] += 1
+            continue
+        known.add(_folded(text))
+        creation.nuggets.append(Nugget(text, importance))
+
+
+def _unusable(text: str, known: set[str], marker: str, count: int) -> str | None:
+    """Return why a nugget is dropped; None if it is kept."""
+    folded = _folded(text)
+    if not folded or len(text.split()) > _MAX_WORDS:
+        return "length"
+    # Nuggets come back in later prompts, where they must not end their own delimiters.
+    if marker in text.casefold():
+        return "marker"
+    if folded in known:
+        return "repeated"
+    return "too_many" if count >= _MAX_FOUND else None
+
+
+async def _weigh(case: JudgedTurn, nuggets: Sequence[Nugget]) -> BatchAnswers[int, Importance]:
+    """Ask how important nuggets are, in batches of 10. If the judge says it twice, the lesser importance holds."""
+
+    async def ask(part: Sequence[int]) -> Judgement[NuggetWeights]:
+        framed = _framed(case, [(number, nuggets[number - 1]) for number in part])
+        return await case.ask(_WEIGH.format(nuggets=framed, importance=_IMPORTANCE), NuggetWeights)
+
+    def read(answer: NuggetWeights) -> Iterable[tuple[int, Importance | None]]:
+        return ((entry.nugget, _importance(entry.importance)) for entry in answer.nuggets)
+
+    return await ask_in_batches(range(1, 1 + len(nuggets)), _BATCH, ask, read, _lesser)
+
+
+async def _assign(case: JudgedTurn, nuggets: Sequence[Nugget]) -> BatchAnswers[int, float]:
+    """Ask which nuggets, numbered from 1, are in the response, in batches of 10.
+
+    If the judge says it twice, the lesser support holds.
+
+    Returns:
+        The support of each nugget: 1, 0.5 if partial, or 0.
+    """
+
+    async def ask(part: Sequence[int]) -> Judgement[NuggetAssignments]:
+        framed = _framed(case, [(number, nuggets[number - 1]) for number in part])
+        return await case.ask(_ASSIGN.format(nuggets=framed), NuggetAssignments, about_response=True)
+
+    def read(answer: NuggetAssignments) -> Iterable[tuple[int, float | None]]:
+        return ((entry.nugget, _SUPPORT.get(entry.support.strip().casefold())) for entry in answer.nuggets)
+
+    return await ask_in_batches(range(1, 1 + len(nuggets)), _BATCH, ask, read, min)
+
+
+def _importance(word: str) -> Importance | None:
+    folded = word.strip().casefold()
+    return cast("Importance", folded) if folded in ("vital", "okay") else None
+
+
+def _lesser(one: Importance, other: Importance) -> Importance:
+    return "vital" if one == other == "vital" else "okay"
+
+
+def _folded(text: str) -> str:
+    return "".join(character for character in text.casefold() if character.isalnum())
+
+
+def _framed(case: JudgedTurn, nuggets: Iterable[tuple[int, Nugget]]) -> str:
+    """Return numbered nuggets between delimiters: the judge may have copied instructions from a passage."""
+    return case.delimiters.frame("nuggets", "\n".join(f"{number}: {nugget.text}" for number, nugget in nuggets))
+
+
+def _listed(window: Sequence[int]) -> str:
+    return f"passage {window[0]}" if len(window) == 1 else f"the passages {', '.join(map(str, window))}"

@@ -13,10 +13,9 @@ from typing import Any, ClassVar, Self
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, JudgeMetric, ScoreDefinition
 from rageval_hooks.metrics.judged.umbrela import graded, paid_grading, planned_grading
-from rageval_hooks.metrics.support.batching import BatchAnswers
+from rageval_hooks.metrics.support.judge_calls import AnyJudgement, BatchAnswers, combined, with_spending
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
-from rageval_hooks.metrics.support.spending import AnyJudgement, combined, with_spending
 from rageval_hooks.score import Failed, Result
 from rageval_hooks.settings import Settings
 

@@ -5,30 +5,26 @@ One judge call. Source: RAGBench (arXiv 2407.11005); the formulas ``fixed20`` ar
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Literal, Self
+
+from pydantic import BaseModel
+from pydantic import Field as Described
 
 from rageval_hooks.errors import ConfigurationError, JudgeAnswerError
 from rageval_hooks.judges.base import Judgement
 from rageval_hooks.metrics.base import Field, JudgeMetric, PassageScope, ScoreDefinition
 from rageval_hooks.metrics.judged.no_answer import NoAnswer, declined
-from rageval_hooks.metrics.judged.trace_labels import (
-    Formulas,
-    SentenceSupport,
-    TraceLabels,
-    TraceValues,
-    trace_values,
-    with_known_keys,
-)
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
-from rageval_hooks.metrics.support.unseen import unseen_support
 from rageval_hooks.metrics.verdict import DECLINES, VALUES, judged_verdict
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.score import VERDICT, Result, Score
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import shorten
-from rageval_hooks.text.keys import KeyedSentence
+from rageval_hooks.text.keys import KeyedSentence, plain_key
 
 _KEY: Final = "trace.labels"
 # The first four are the TRACe measures of RAGBench (arXiv 2407.11005); average, rmse and consistency are the seeds'.
@@ -62,6 +58,130 @@ Task: label the sentences.
 3. Use: list the keys of all passage sentences whose information went into the answer, whether relevant or not.
 4. Say whether the answer as a whole is supported by the passages.
 Use only keys that occur above."""
+
+
+class SentenceSupport(BaseModel):
+    """The judge's verdict on one sentence of the response."""
+
+    response_sentence_key: str = Described(description="key of the answer's sentence")
+    explanation: str = Described(description="why it is, or is not, fully supported")
+    supporting_sentence_keys: list[str] = Described(description="keys of the passages' sentences that support it")
+    fully_supported: bool = Described(description="whether the passages support all of it")
+
+
+class TraceLabels(BaseModel):
+    """The judge's answer; the names are RAGBench's."""
+
+    relevance_explanation: str = Described(description="which passages help to answer the question, and how")
+    all_relevant_sentence_keys: list[str] = Described(description="keys of the passages' sentences that are relevant")
+    sentence_support_information: list[SentenceSupport] = Described(description="one entry per sentence of the answer")
+    all_utilized_sentence_keys: list[str] = Described(description="keys of the passages' sentences that were used")
+    overall_supported: bool = Described(description="whether the answer as a whole is supported")
+
+
+Formulas = Literal["ragbench", "fixed20"]
+
+_FIXED_SENTENCES: Final = 20
+"""The divisor of ``fixed20``, as in the seeds."""
+
+
+@dataclass(frozen=True)
+class TraceValues:
+    """The labels as numbers; the last five are None if the judge said nothing about a sentence of the response.
+
+    Attributes:
+        unjudged: keys of response sentences that the judge said nothing about.
+        dropped_keys: keys in the labels that do not exist.
+        context_relevance: how much of the context is relevant, 0..1.
+        context_utilization: how much of the context was used, 0..1.
+        completeness: share of what is relevant that was used, 0..1.
+        adherence: 1 if every sentence of the response is fully supported, else 0.
+        supported_share: share of the response's sentences that are fully supported, 0..1.
+        average: mean of relevance, utilization, completeness and adherence.
+        rmse: root mean square deviation of these four from their mean.
+        consistency: 1 - rmse.
+    """
+
+    unjudged: tuple[str, ...]
+    dropped_keys: tuple[str, ...]
+    context_relevance: float
+    context_utilization: float
+    completeness: float
+    adherence: float | None = None
+    supported_share: float | None = None
+    average: float | None = None
+    rmse: float | None = None
+    consistency: float | None = None
+
+
+def trace_values(
+    labels: TraceLabels, context_keys: Sequence[str], response_keys: Sequence[str], formulas: Formulas = "ragbench"
+) -> TraceValues:
+    """Turn labels into numbers.
+
+    Keys may be written in another notation, such as capitals or brackets. Keys that do not exist are dropped.
+
+    Args:
+        labels: the judge's answer.
+        context_keys: the keys of all sentences of the passages; not empty.
+        response_keys: the keys of all sentences of the response.
+        formulas: ``"ragbench"`` divides by the sentences of the context, ``"fixed20"`` as the seeds do.
+    """
+    labels = with_known_keys(labels, context_keys, response_keys)
+    relevant = set(labels.all_relevant_sentence_keys).intersection(context_keys)
+    utilized = set(labels.all_utilized_sentence_keys).intersection(context_keys)
+    if formulas == "ragbench":
+        relevance, utilization = len(relevant) / len(context_keys), len(utilized) / len(context_keys)
+    else:
+        # The seeds divide by 20 sentences whatever the context has, so a long context can reach more than 1.
+        relevance = min(1.0, len(relevant) / _FIXED_SENTENCES)
+        utilization = min(1.0, len(utilized) / len(relevant)) if relevant else 0.0
+    # Nothing relevant and nothing used is complete; nothing relevant but something used is not.
+    completeness = len(relevant & utilized) / len(relevant) if relevant else float(not utilized)
+    named = [*labels.all_relevant_sentence_keys, *labels.all_utilized_sentence_keys]
+    supported: dict[str, bool] = {}
+    for item in labels.sentence_support_information:
+        # Of two verdicts on one sentence, the stricter one counts.
+        key = item.response_sentence_key
+        supported[key] = supported.get(key, True) and item.fully_supported
+        named += item.supporting_sentence_keys
+    # A key may be of the wrong kind: a key of the response among those of the context.
+    dropped = [key for key in named if key not in context_keys] + [key for key in supported if key not in response_keys]
+    unjudged = tuple(key for key in response_keys if key not in supported)
+    values = TraceValues(unjudged, tuple(dict.fromkeys(dropped)), relevance, utilization, completeness)
+    if unjudged:
+        return values
+    # A response without sentences claims nothing that could lack support.
+    said = [supported[key] for key in response_keys] or [True]
+    four = (relevance, utilization, completeness, float(all(said)))
+    average, rmse = statistics.fmean(four), statistics.pstdev(four)
+    share = sum(said) / len(said)
+    return replace(values, adherence=four[3], supported_share=share, average=average, rmse=rmse, consistency=1 - rmse)
+
+
+def with_known_keys(labels: TraceLabels, context: Iterable[str], response: Iterable[str]) -> TraceLabels:
+    """Return the labels with the keys that exist in our notation; other keys stay as the judge wrote them."""
+    # One table serves both: keys of the context begin with a digit, those of the response with a letter.
+    known = {key: key for key in (*context, *response)}
+
+    def translated(keys: Iterable[str]) -> list[str]:
+        return [known.get(plain_key(key), key) for key in keys]
+
+    information = [
+        item.model_copy(
+            update={
+                "response_sentence_key": translated([item.response_sentence_key])[0],
+                "supporting_sentence_keys": translated(item.supporting_sentence_keys),
+            }
+        )
+        for item in labels.sentence_support_information
+    ]
+    changes = {
+        "all_relevant_sentence_keys": translated(labels.all_relevant_sentence_keys),
+        "all_utilized_sentence_keys": translated(labels.all_utilized_sentence_keys),
+        "sentence_support_information": information,
+    }
+    return labels.model_copy(update=changes)
 
 
 def _definition(name: str, description: str) -> ScoreDefinition:
@@ -117,168 +237,127 @@ class Trace(JudgeMetric):
     async def evaluate(self, case: JudgedTurn) -> Iterable[Result]:
         """Return the scores; those of the support are failed if the judge omits a sentence or contradicts itself."""
         # A passage without sentences has no keys, so the judge could not name anything in it.
-        if not case.passages:
+        if not case.passage_sentences:
             return [self.skip("the passages have no sentences")]
-        judgement = await self.labels(case)
-        turn = _LabelledTurn.of(case, judgement, self.formulas)
+        judgement = await case.once(_KEY, lambda: case.ask(_TASK, TraceLabels, about_response=True))
+        turn = _LabelledTurn(self, case, judgement)
         # The labels are asked for before it is known whether the answer declines: the scores of the context hold for a
         # refusal too.
-        results = [*self._context_scores(turn), *self._support_scores(turn)]
+        results = [*turn.context_scores(), *turn.support_scores()]
         reason = await declined(case)
         if reason is not None:
             results = [
                 self.skip(reason, result.name) if result.name in _ABOUT_RESPONSE else result for result in results
             ]
-        return [*results, *self._verdict(turn, results, has_declined=reason is not None)]
-
-    async def labels(self, case: JudgedTurn) -> Judgement[TraceLabels]:
-        """Return the judge's labels of the turn; they are asked for once, however many metrics use them."""
-        return await case.once(_KEY, lambda: case.ask(_TASK, TraceLabels, about_response=True))
-
-    def _context_scores(self, turn: _LabelledTurn) -> list[Result]:
-        relevant = [key for key in turn.context if key in turn.labels.all_relevant_sentence_keys]
-        used = [key for key in turn.context if key in turn.labels.all_utilized_sentence_keys]
-        # Named in the explanation: what a better answer would have said.
-        unused = [key for key in relevant if key not in used]
-        count = len(turn.context)
-        why_relevant = f"{turn.labels.relevance_explanation} Relevant: {_list(relevant)} of {count} sentences."
-        quoted = "; ".join(f"{key} “{shorten(turn.context[key].text)}”" for key in unused)
-        return [
-            self._scored(turn, "context_relevance", turn.values.context_relevance, why_relevant.strip()),
-            self._scored(
-                turn,
-                "context_utilization",
-                turn.values.context_utilization,
-                f"Used: {_list(used)} of {count} sentences.",
-            ),
-            self._scored(
-                turn,
-                "completeness",
-                turn.values.completeness,
-                f"Relevant, but not used: {quoted}" if unused else "Everything relevant was used.",
-            ),
-        ]
-
-    def _support_scores(self, turn: _LabelledTurn) -> list[Result]:
-        values = turn.values
-        numbers = {
-            "adherence": values.adherence,
-            "supported_share": values.supported_share,
-            "average": values.average,
-            "rmse": values.rmse,
-            "consistency": values.consistency,
-        }
-        # A sentence without a verdict could be supported or not: any number would hide this.
-        if values.unjudged:
-            error = JudgeAnswerError(
-                f"the judge said nothing about the sentences {_list(values.unjudged)}", **turn.judgement.details()
-            )
-            return [self.fail(error, f"trace.{name}") for name in numbers]
-        if turn.contradictory:
-            error = JudgeAnswerError(_CONTRADICTION, **turn.judgement.details())
-            return [self.fail(error, f"trace.{name}") for name in numbers]
-        evidence = turn.evidence()
-        explanation = _explain(evidence)
-        results: list[Result] = []
-        for name, value in numbers.items():
-            # The other three mix in relevance and use, which the evidence does not explain.
-            about_support = name in ("adherence", "supported_share")
-            # On one score only: spans repeat the metadata of each.
-            more = {"sentences": evidence} if name == "adherence" else {}
-            results.append(self._scored(turn, name, value or 0.0, explanation if about_support else None, more))
+        # Where the judge is asked whether the response declines, its word counts more than the rules.
+        if reason is not None or (case.response.declines and not case.runs(NoAnswer.name)):
+            results.append(self.skip(DECLINES, VERDICT).model_copy(update={"label": "declined"}))
+        elif any(isinstance(result, Score) and result.name == "trace.adherence" for result in results):
+            results.append(turn.verdict())
         return results
 
-    def _verdict(self, turn: _LabelledTurn, results: Iterable[Result], *, has_declined: bool) -> Iterable[Result]:
-        """Return the judge's verdict, which replaces the local one; nothing if the judge has not judged the support."""
-        # Where the judge is asked whether the response declines, its word counts more than the rules.
-        if has_declined or (turn.case.response_text.declines and not turn.case.runs(NoAnswer.name)):
-            return [self.skip(DECLINES, VERDICT).model_copy(update={"label": "declined"})]
-        if not any(isinstance(result, Score) and result.name == "trace.adherence" for result in results):
-            return []
-        label, reason = judged_verdict(turn.evidence(), turn.case.turn, supported=turn.labels.overall_supported)
-        return [self.judged(VALUES[label], turn.judgement, name=VERDICT, label=label, explanation=reason)]
 
-    def _scored(
-        self,
-        turn: _LabelledTurn,
-        name: str,
-        value: float,
-        explanation: str | None,
-        more: Mapping[str, Any] | None = None,
-    ) -> Result:
-        metadata = {"formulas": self.formulas, "dropped_keys": list(turn.values.dropped_keys), **(more or {})}
-        return self.judged(value, turn.judgement, name=f"trace.{name}", explanation=explanation, metadata=metadata)
-
-
-@dataclass(frozen=True)
 class _LabelledTurn:
     """A turn with the judge's labels.
 
-    Attributes:
+    Args:
+        metric: the metric.
         case: the turn.
         judgement: the judge's answer.
-        labels: the same with the keys in our notation.
-        context: the sentences of the passages by key.
-        values: the labels as numbers.
     """
 
-    case: JudgedTurn
-    judgement: Judgement[TraceLabels]
-    labels: TraceLabels
-    context: Mapping[str, KeyedSentence]
-    values: TraceValues
-
-    @classmethod
-    def of(cls, case: JudgedTurn, judgement: Judgement[TraceLabels], formulas: Formulas) -> _LabelledTurn:
-        """Read the judge's labels."""
-        context = {sentence.key: sentence for sentence in case.passages}
+    def __init__(self, metric: Trace, case: JudgedTurn, judgement: Judgement[TraceLabels]) -> None:
+        self._metric = metric
+        self._case = case
+        self._judgement = judgement
+        self._context: Mapping[str, KeyedSentence] = {sentence.key: sentence for sentence in case.passage_sentences}
+        response = [sentence.key for sentence in case.sentences]
         # Judges write keys in their own notation, for example "[0A]" or "0a:".
-        response = [sentence.key for sentence in case.response]
-        labels = with_known_keys(judgement.value, context, response)
-        values = trace_values(labels, list(context), response, formulas)
-        return cls(case, judgement, labels, context, values)
+        self._labels = with_known_keys(judgement.value, self._context, response)
+        self._values = trace_values(self._labels, list(self._context), response, metric.formulas)
 
-    @property
-    def contradictory(self) -> bool:
-        """True if every sentence is said to be supported, but not the answer as a whole.
+    def context_scores(self) -> list[Result]:
+        """Return the scores about relevance and use."""
+        relevant = [key for key in self._context if key in self._labels.all_relevant_sentence_keys]
+        used = [key for key in self._context if key in self._labels.all_utilized_sentence_keys]
+        # Named in the explanation: what a better answer would have said.
+        unused = [f"{key} “{shorten(self._context[key].text)}”" for key in relevant if key not in used]
+        of = f"of {len(self._context)} sentences."
+        return [
+            self._scored(
+                "context_relevance", f"{self._labels.relevance_explanation} Relevant: {_list(relevant)} {of}".strip()
+            ),
+            self._scored("context_utilization", f"Used: {_list(used)} {of}"),
+            self._scored(
+                "completeness",
+                f"Relevant, but not used: {'; '.join(unused)}" if unused else "Everything relevant was used.",
+            ),
+        ]
 
-        The opposite is no contradiction for the scores: they follow the sentences, which are the stricter verdict.
-        """
-        return bool(self.case.response) and self.values.adherence == 1 and not self.labels.overall_supported
+    def support_scores(self) -> list[Result]:
+        """Return the scores about the response; failed if the judge has not judged all of it, or contradicts itself."""
+        names = ("adherence", "supported_share", "average", "rmse", "consistency")
+        problem = None
+        # A sentence without a verdict could be supported or not: any number would hide this.
+        if self._values.unjudged:
+            problem = f"the judge said nothing about the sentences {_list(self._values.unjudged)}"
+        # The opposite is no contradiction: the scores follow the sentences, which are the stricter verdict.
+        elif self._case.sentences and self._values.adherence == 1 and not self._labels.overall_supported:
+            problem = _CONTRADICTION
+        if problem is not None:
+            error = JudgeAnswerError(problem, **self._judgement.details())
+            return [self._metric.fail(error, f"trace.{name}") for name in names]
+        evidence = self.evidence
+        explanation = "\n".join(map(_line, evidence)) or "the response has no sentences"
+        # The sentences are on one score only, since spans repeat the metadata of each. The last three scores mix in
+        # relevance and use, which the evidence does not explain.
+        return [
+            self._scored("adherence", explanation, {"sentences": evidence}),
+            self._scored("supported_share", explanation),
+            *(self._scored(name, None) for name in names[2:]),
+        ]
 
+    def verdict(self) -> Score:
+        """Return the judge's verdict, which replaces the local one."""
+        supported = self._labels.overall_supported
+        label, reason = judged_verdict(self.evidence, self._case, supported=supported)
+        return self._metric.judged(VALUES[label], self._judgement, name=VERDICT, label=label, explanation=reason)
+
+    def _scored(self, name: str, explanation: str | None, more: Mapping[str, Any] | None = None) -> Score:
+        metadata = {
+            "formulas": self._metric.formulas,
+            "dropped_keys": list(self._values.dropped_keys),
+            **(more or {}),
+        }
+        value = getattr(self._values, name)
+        return self._metric.judged(
+            value, self._judgement, name=f"trace.{name}", explanation=explanation, metadata=metadata
+        )
+
+    @cached_property
     def evidence(self) -> list[dict[str, Any]]:
-        """Return which sentences of the passages support which sentence of the response; each must be judged."""
+        """Which sentences of the passages support which sentence of the response; each must be judged."""
         # A judge may give a sentence twice. All its entries count, and the strictest decides.
         said: dict[str, list[SentenceSupport]] = {}
-        for item in self.labels.sentence_support_information:
+        for item in self._labels.sentence_support_information:
             said.setdefault(item.response_sentence_key, []).append(item)
-        unseen = unseen_support(self.case.turn, self.case.response_text)
-        return [self._evidence(sentence, said[sentence.key], unseen) for sentence in self.case.response]
-
-    def _evidence(
-        self, sentence: KeyedSentence, items: Sequence[SentenceSupport], unseen: Mapping[tuple[int, int], Sequence[str]]
-    ) -> dict[str, Any]:
-        keys = dict.fromkeys(key for item in items for key in item.supporting_sentence_keys)
-        supported = all(item.fully_supported for item in items)
-        found = {
-            "key": sentence.key,
-            "text": sentence.text,
-            "fully_supported": supported,
-            "explanation": " ".join(item.explanation.strip() for item in items),
-            "support": [
-                {"key": key, "passage": self.context[key].passage, "text": self.context[key].text}
-                for key in keys
-                if key in self.context
-            ],
-        }
-        # The retriever found the support, but the prompt did not have it: this is a fault of the prompt.
-        if not supported and sentence.span in unseen:
-            found["unseen"] = list(unseen[sentence.span])
-        return found
-
-
-def _explain(evidence: Sequence[Mapping[str, Any]]) -> str:
-    return "\n".join(map(_line, evidence)) or "the response has no sentences"
+        evidence = []
+        for sentence in self._case.sentences:
+            items = said[sentence.key]
+            keys = dict.fromkeys(key for item in items for key in item.supporting_sentence_keys)
+            support = [self._context[key] for key in keys if key in self._context]
+            found: dict[str, Any] = {
+                "key": sentence.key,
+                "text": sentence.text,
+                "fully_supported": all(item.fully_supported for item in items),
+                "explanation": " ".join(item.explanation.strip() for item in items),
+                "support": [{"key": one.key, "passage": one.passage, "text": one.text} for one in support],
+            }
+            # The retriever found the support, but the prompt did not have it: this is a fault of the prompt.
+            if not found["fully_supported"] and sentence.span in self._case.unseen_support:
+                found["unseen"] = list(self._case.unseen_support[sentence.span])
+            evidence.append(found)
+        return evidence
 
 
 def _line(item: Mapping[str, Any]) -> str:

@@ -15,12 +15,10 @@ from pydantic import Field as Described
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.base import Judgement
 from rageval_hooks.metrics.base import Field, JudgeMetric, ScoreDefinition
-from rageval_hooks.metrics.support.batching import BatchAnswers, ask_in_batches
+from rageval_hooks.metrics.support.judge_calls import AnyJudgement, BatchAnswers, ask_in_batches, combined
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
-from rageval_hooks.metrics.support.spending import AnyJudgement, combined
-from rageval_hooks.metrics.support.unseen import passage_name
-from rageval_hooks.score import Failed, Result, Score, Target
+from rageval_hooks.score import Failed, Result, Score
 from rageval_hooks.text.words import has_words
 from rageval_hooks.turn import Passage
 
@@ -176,7 +174,7 @@ class Umbrela(JudgeMetric):
                 float(grade),
                 answer,
                 explanation=f"{_MEANING[grade]} (intent: {answer.value.intent.strip()})",
-                target=Target(kind="passage", index=position, id=case.turn.passages[position].id),
+                target=case.target(position),
                 metadata={"match": entry.match, "trustworthiness": entry.trustworthiness},
             )
             scores.append(score)
@@ -227,4 +225,4 @@ def _which(part: Sequence[int], count: int) -> str:
 
 
 def _named(case: JudgedTurn, passages: Iterable[int]) -> str:
-    return "passage " + ", ".join(passage_name(case.turn, position) for position in passages)
+    return "passage " + ", ".join(case.passage_name(position) for position in passages)

@@ -8,12 +8,10 @@ from typing import ClassVar
 
 from rageval_hooks.metrics.base import Field, LocalMetric, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.metrics.support.unseen import passage_name
 from rageval_hooks.models import Role
-from rageval_hooks.score import Result, Score, Target
+from rageval_hooks.score import Result
 from rageval_hooks.settings import LEXICAL, MINILM
 from rageval_hooks.text.words import has_words
-from rageval_hooks.turn import Passage
 
 # One passage per question: a threshold for a passage says nothing about a mean over several.
 _SETS = ("clapnq_dev",)
@@ -51,36 +49,25 @@ class ContextRelevance(LocalMetric):
         query = analysis.embed(turn.query)
         if query.is_empty:
             return [self.skip("the query has no words that could be compared")]
+        # Passages of earlier turns come last.
+        passages = zip(turn.retrieved, analysis.passage_embeddings, strict=False)
         values = {
-            position: min(1.0, max(0.0, passage.best_cosine(query)))  # type: ignore[arg-type]  # both of one model
-            # Passages of earlier turns come last.
-            for position, passage in enumerate(analysis.passage_embeddings[: len(turn.retrieved)])
-            if _has_words(turn.passages[position])
+            position: min(1.0, max(0.0, found.best_cosine(query)))  # type: ignore[arg-type]  # both of one model
+            for position, (passage, found) in enumerate(passages)
+            if has_words(passage.text) and not passage.is_image
         }
         if not values:
             return [self.skip("the passages have no words that could be compared")]
-        single = [self._of_passage(analysis, position, value, model) for position, value in values.items()]
-        return [self._mean(analysis, values, model), *single]
-
-    def _of_passage(self, analysis: TurnAnalysis, position: int, value: float, model: str) -> Score:
-        target = Target(kind="passage", index=position, id=analysis.turn.passages[position].id)
-        return self.score(value, model=model, target=target)
-
-    def _mean(self, analysis: TurnAnalysis, values: dict[int, float], model: str) -> Score:
-        turn = analysis.turn
         best = max(values, key=values.__getitem__)
-        explanation = f"best passage: {passage_name(turn, best)} ({values[best]:.2f})"
+        explanation = f"best passage: {analysis.passage_name(best)} ({values[best]:.2f})"
         if len(values) > 1:
             explanation += f"; {len(values)} passages, from {min(values.values()):.2f} to {max(values.values()):.2f}"
         count = len(turn.retrieved)
-        empty = count - len(values)
-        if empty:
-            explanation += f"; not counted, without words: {empty}"
-        positions = range(count)
-        rounded = [round(values[position], 4) if position in values else None for position in positions]
+        if count > len(values):
+            explanation += f"; not counted, without words: {count - len(values)}"
+        rounded = [round(values[position], 4) if position in values else None for position in range(count)]
         mean = math.fsum(values.values()) / len(values)
-        return self.score(mean, model=model, explanation=explanation, metadata={"passages": rounded})
-
-
-def _has_words(passage: Passage) -> bool:
-    return has_words(passage.text) and not passage.is_image
+        return [
+            self.score(mean, model=model, explanation=explanation, metadata={"passages": rounded}),
+            *(self.score(value, model=model, target=analysis.target(at)) for at, value in values.items()),
+        ]

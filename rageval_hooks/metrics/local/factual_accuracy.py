@@ -7,9 +7,9 @@ from typing import ClassVar
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.metrics.support.unseen import missing_entities, not_in_prompt
 from rageval_hooks.models import Role
 from rageval_hooks.score import Result
+from rageval_hooks.text.fact_index import entity_supported
 
 _NO_WORDS = "the response or the passages have no words that could be compared"
 _SOURCE = "RAG Evaluation Pipeline (Lite); en_core_web_sm, all-MiniLM-L6-v2"
@@ -39,8 +39,9 @@ class SemanticGrounding(LocalMetric):
         value = analysis.semantic_grounding
         if value is None:
             return self.skip(_NO_WORDS)
-        note = not_in_prompt(analysis.turn.passages, analysis.turn.prompt_passages)
-        return self.score(value, model=analysis.models.embedder().name, explanation=note or None)
+        unseen, whole = len(analysis.unseen_positions), len(analysis.unseen_positions) + len(analysis.prompt_positions)
+        note = f"{unseen} of {whole} passages {'was' if unseen == 1 else 'were'} not in the prompt and not used"
+        return self.score(value, model=analysis.models.embedder().name, explanation=note if unseen else None)
 
 
 class EntityConsistency(LocalMetric):
@@ -69,7 +70,7 @@ class EntityConsistency(LocalMetric):
         return self.score(
             len(found) / (len(found) + len(missing)),
             model=analysis.models.nlp().name,
-            explanation=missing_entities(analysis) or "all entities are in the context",
+            explanation=_missing_entities(analysis) or "all entities are in the context",
             metadata={"found": list(found), "missing": list(missing)},
         )
 
@@ -123,7 +124,7 @@ class FactualAccuracy(LocalMetric):
         value = self.grounding_weight * grounding + (1 - self.grounding_weight) * share
         explanation = f"semantic grounding {grounding:.2f}, entity consistency {share:.2f}"
         if missing:
-            explanation += f"; {missing_entities(analysis)}"
+            explanation += f"; {_missing_entities(analysis)}"
         return self.score(self.value_of(value), model=model, explanation=explanation)
 
     def value_of(self, accuracy: float) -> float:
@@ -142,3 +143,24 @@ class Hallucination(FactualAccuracy):
     def value_of(self, accuracy: float) -> float:
         """Return the complement."""
         return 1 - accuracy
+
+
+def _missing_entities(analysis: TurnAnalysis) -> str:
+    """Return the entities that no passage of the prompt has, and the unseen passages that have them.
+
+    Returns:
+        Such as "not in the context: Paris, 2017; only in a passage that was not in the prompt (doc-3): 2017". Empty if
+        the passages have all entities.
+    """
+    _, missing = analysis.entity_support
+    if not missing:
+        return ""
+    lines = [f"not in the context: {', '.join(missing)}"]
+    kinds = {entity.text: entity.kind for entity in analysis.entities}
+    for position in analysis.unseen_positions:
+        facts = analysis.passage_indexes[position].facts
+        found = [text for text in missing if entity_supported(text, kinds[text], facts)]
+        if found:
+            name = analysis.passage_name(position)
+            lines.append(f"only in a passage that was not in the prompt ({name}): {', '.join(found)}")
+    return "; ".join(lines)

@@ -9,7 +9,6 @@ from typing import ClassVar, Final
 from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.sentence_scores import SentenceScore, as_metadata, explain_sentences
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.metrics.support.unseen import passage_name
 from rageval_hooks.models import Role
 from rageval_hooks.score import Result
 from rageval_hooks.settings import LEXICAL, MINILM
@@ -107,9 +106,7 @@ def _sentences(analysis: TurnAnalysis) -> list[_Sentence]:
         facts = [fact for fact in support.missing if start <= fact.start < end]
         reversals = [change for change in analysis.reversals if start <= change.start < end]
         score = sentence.score * _PER_FACT ** len(facts) * _REVERSED ** len(reversals)
-        evidence = (
-            analysis.inputs.prompt_passages[change.passage].text[slice(*change.evidence)] for change in reversals
-        )
+        evidence = (analysis.prompt_passages[change.passage].text[slice(*change.evidence)] for change in reversals)
         position = analysis.prompt_positions[sentence.passage]
         missing = [*(fact.text for fact in facts), *(word for word in sentence.missing if word not in support.stated)]
         shown = SentenceScore(
@@ -117,7 +114,7 @@ def _sentences(analysis: TurnAnalysis) -> list[_Sentence]:
             score=_lowered(score, bool(facts), bool(reversals)),
             weight=sentence.weight,
             passage=position,
-            passage_name=passage_name(analysis.turn, position),
+            passage_name=analysis.passage_name(position),
             missing=tuple(dict.fromkeys(missing)),
             notes=tuple(f"the passage says: {text}" for text in evidence),
         )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
-from rageval_hooks.metrics.support.definition import MODEL_DETAILS
+from rageval_hooks.metrics.base import MODEL_DETAILS, Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.grounding import SentenceGrounding, groundedness
 from rageval_hooks.metrics.support.sentence_scores import (
     SentenceScore,
@@ -17,12 +16,10 @@ from rageval_hooks.metrics.support.sentence_scores import (
     explain_sentences,
 )
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.metrics.support.unseen import passage_name, unseen_support
 from rageval_hooks.models import Role
 from rageval_hooks.models.grounding import GroundedSentence, GroundingInput, GroundingModel
 from rageval_hooks.score import Result, Score
 from rageval_hooks.settings import LEXICAL, MINILM
-from rageval_hooks.text.limits import Span
 
 _NO_WORDS: Final = "the response or the passages have no words that could be compared"
 _SETS: Final = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
@@ -85,10 +82,7 @@ class Groundedness(LocalMetric):
         found = analysis.grounding
         if found.value is None:
             return self.skip(_NO_WORDS)
-        # Support in a passage that the model did not see is no support. The explanation names it, since it points to a
-        # fault of the prompt.
-        unseen = unseen_support(analysis.turn, analysis.response)
-        sentences = [_sentence_score(sentence, analysis, unseen) for sentence in found.sentences]
+        sentences = [_sentence_score(sentence, analysis) for sentence in found.sentences]
         score = self.score(found.value, model=model.name, metadata={"sentences": as_metadata(sentences)})
         return self._explained(score, sentences)
 
@@ -104,19 +98,20 @@ class Groundedness(LocalMetric):
         by_words = groundedness(analysis.response.blanked, analysis.prompt_indexes, lines=analysis.response.lines)
         if by_words.value is None:
             return self.skip(_NO_WORDS)
-        response = analysis.response.said
-        spans = [_said_span(sentence.span, analysis.response.said_positions) for sentence in by_words.sentences]
+        # The places of the sentences in the response without its citation markers.
+        said = analysis.response.said_positions
+        spans = [(bisect_left(said, a), bisect_left(said, b)) for a, b in (found.span for found in by_words.sentences)]
+        texts = zip(analysis.prompt_positions, analysis.prompt_passages, strict=True)
         inputs = GroundingInput(
             query=analysis.turn.query,
-            sources=_sources(analysis),
-            response=response,
+            sources=[(position, text) for position, passage in texts if (text := passage.text.strip())],
+            response=analysis.response.said,
             sentences=spans,
         )
         reading = model.read(inputs, max_passes=self.max_passes, pause=analysis.pause)
         supports = {support.span: support for support in reading.sentences}
-        unseen = unseen_support(analysis.turn, analysis.response)
         sentences = [
-            _supported_sentence(sentence, supports[span], analysis, unseen)
+            _supported_sentence(sentence, supports[span], analysis)
             for span, sentence in zip(spans, by_words.sentences, strict=True)
             if span in supports
         ]
@@ -133,23 +128,8 @@ class Groundedness(LocalMetric):
         return self._explained(score.model_copy(update={"version": model.version}), sentences)
 
 
-def _sources(analysis: TurnAnalysis) -> list[tuple[int, str]]:
-    """Return the passages of the prompt that have text, with their positions in the turn."""
-    passages = analysis.turn.passages
-    found = ((position, passages[position].text.strip()) for position in analysis.prompt_positions)
-    return [(position, text) for position, text in found if text]
-
-
-def _said_span(span: Span, positions: Sequence[int]) -> Span:
-    """Return the place of a sentence in the response without its citation markers."""
-    return bisect_left(positions, span[0]), bisect_left(positions, span[1])
-
-
 def _supported_sentence(
-    sentence: SentenceGrounding,
-    support: GroundedSentence,
-    analysis: TurnAnalysis,
-    unseen: Mapping[Span, tuple[str, ...]],
+    sentence: SentenceGrounding, support: GroundedSentence, analysis: TurnAnalysis
 ) -> SentenceScore:
     """Return a sentence with the score that a grounding model gives it."""
     positions, response = analysis.response.said_positions, analysis.turn.response
@@ -158,23 +138,19 @@ def _supported_sentence(
         start, end = positions[part.start], positions[part.end - 1] + 1
         found = UnsupportedPart(start=start, end=end, text=response[start:end], probability=part.probability)
         parts.append(found)
-    by_words = _sentence_score(sentence, analysis, unseen)
+    by_words = _sentence_score(sentence, analysis)
     changes: dict[str, object] = {"score": support.support, "coverage": None, "alignment": None}
     changes["unsupported"] = tuple(parts)
     # Words choose among the passages of the window; a passage outside it is not what the model has read.
     if by_words.passage not in support.positions:
         position = support.positions[0] if len(support.positions) == 1 else None
-        name = "" if position is None else passage_name(analysis.turn, position)
-        changes |= {"passage": position, "passage_name": name}
+        changes |= {"passage": position, "passage_name": "" if position is None else analysis.passage_name(position)}
     return by_words.model_copy(update=changes)
 
 
-def _sentence_score(
-    sentence: SentenceGrounding, analysis: TurnAnalysis, unseen: Mapping[Span, tuple[str, ...]]
-) -> SentenceScore:
+def _sentence_score(sentence: SentenceGrounding, analysis: TurnAnalysis) -> SentenceScore:
     start, end = sentence.span
     passage = analysis.prompt_positions[sentence.passage]
-    support = analysis.fact_support
     return SentenceScore(
         text=analysis.turn.response[start:end],
         score=sentence.score,
@@ -182,9 +158,10 @@ def _sentence_score(
         end=end,
         weight=sentence.weight,
         passage=passage,
-        passage_name=passage_name(analysis.turn, passage),
-        missing=tuple(word for word in sentence.missing if word not in support.found),
-        unseen=unseen.get(sentence.span, ()),
+        passage_name=analysis.passage_name(passage),
+        missing=tuple(word for word in sentence.missing if word not in analysis.fact_support.found),
+        # Support in a passage that the model did not see is no support. It points to a fault of the prompt.
+        unseen=analysis.unseen_support.get(sentence.span, ()),
         coverage=sentence.coverage,
         alignment=sentence.alignment,
     )

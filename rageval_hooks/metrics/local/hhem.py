@@ -10,7 +10,6 @@ from rageval_hooks.errors import ConfigurationError, InputTooLargeError
 from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition
 from rageval_hooks.metrics.support.sentence_scores import SentenceScore, as_metadata, explain_sentences
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.metrics.support.unseen import unseen_support
 from rageval_hooks.models import Role
 from rageval_hooks.models.hhem import Hhem
 from rageval_hooks.score import Result
@@ -63,9 +62,8 @@ class HallucinationEvaluation(LocalMetric):
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the probability; skipped if the response has no words, or there is too much to read."""
-        passages = analysis.turn.prompt_passages
         # The model was trained on a premise and a hypothesis; several passages are one premise.
-        source = "\n".join(passage.text for passage in passages if passage.text.strip())
+        source = "\n".join(passage.text for passage in analysis.prompt_passages if passage.text.strip())
         # Citation markers and lists of references are no claims, and the model would judge them as such.
         response = analysis.response.said
         _check_size("passages", source, MAX_SOURCE_CHARACTERS)
@@ -117,7 +115,7 @@ def _best(analysis: TurnAnalysis, model: Hhem, windows: Sequence[str], sentence:
 
 def _unseen_note(analysis: TurnAnalysis) -> str | None:
     """Return which passages support sentences by their words and were not in the prompt; None without any."""
-    names = dict.fromkeys(name for found in unseen_support(analysis.turn, analysis.response).values() for name in found)
+    names = dict.fromkeys(name for found in analysis.unseen_support.values() for name in found)
     return f"support in a passage that was not in the prompt: {', '.join(names)}" if names else None
 
 

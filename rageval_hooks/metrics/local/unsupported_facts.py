@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final
 
 from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
-from rageval_hooks.metrics.support.fact_support import FactSupport, facts_in_unseen
-from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.metrics.support.turn_analysis import FactSupport, TurnAnalysis
 from rageval_hooks.score import Result
+from rageval_hooks.text.fact_index import merge_indexes, unsupported_facts
 from rageval_hooks.text.facts import Fact
 from rageval_hooks.text.wording import listed
 
@@ -51,7 +51,7 @@ class UnsupportedFacts(LocalMetric):
         """Return the count."""
         support = analysis.fact_support
         # A fact of an unseen passage is counted: the model cannot have read it there. The explanation says where it is.
-        unseen = facts_in_unseen(support.missing, analysis)
+        unseen = _facts_in_unseen(support.missing, analysis)
         lines = [_explain(support, analysis.facts)]
         lines += [
             f"only in a passage that was not in the prompt ({name}): {text}" for text, name in unseen[:_MAX_STATED]
@@ -88,3 +88,24 @@ def _texts(facts: Iterable[Fact]) -> str:
 
 def _as_data(facts: Iterable[Fact]) -> list[dict[str, str]]:
     return [{"text": fact.text, "kind": fact.kind} for fact in facts][:_MAX_LISTED]
+
+
+def _facts_in_unseen(facts: Sequence[Fact], analysis: TurnAnalysis) -> list[tuple[str, str]]:
+    """Return pairs of a fact's text and the name of a passage that has it but was not in the prompt.
+
+    At most 50 facts are looked for.
+    """
+    positions = analysis.unseen_positions
+    if not positions:
+        return []
+    # Most facts are in no passage, and one look-up in all of them together shows that.
+    together = merge_indexes(analysis.passage_indexes[position].facts for position in positions)
+    nowhere = set(unsupported_facts(facts, together))
+    rest = [fact for fact in facts if fact not in nowhere][:_MAX_LISTED]
+    found: list[tuple[str, str]] = []
+    for position in positions:
+        still_missing = unsupported_facts(rest, analysis.passage_indexes[position].facts)
+        name = analysis.passage_name(position)
+        found += [(fact.text, name) for fact in rest if fact not in still_missing]
+        rest = still_missing
+    return found

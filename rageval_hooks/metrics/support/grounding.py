@@ -5,15 +5,37 @@ The reasons for this formula: benchmarks/RESULTS.md, "Agreement with people".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
 
-from rageval_hooks.metrics.support.windows import Aligner, Windows
-from rageval_hooks.models.embedding import TokenVectors
+from rageval_hooks.models.embedding import TokenVectors, best_cosines
 from rageval_hooks.text.fact_index import PassageIndex
 from rageval_hooks.text.limits import Span
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import Line, WeighedWord, blank_marks, weighed_lines
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[np.floating[Any]]
+    IntArray = NDArray[np.int64]
+
+
+COSINE_UNRELATED: Final = 0.3
+COSINE_SAME: Final = 0.9
+"""The best cosine of a word in an unrelated passage, and in one that says the same: mapped to 0 and 1."""
+
+MAX_ALIGNED_CELLS: Final = 100_000_000
+"""Response tokens times passage tokens, about 1 s of matrix product. Beyond it, each sentence is aligned only with the
+``FEW_WINDOWS`` windows that share most words with it."""
+
+MAX_KEPT_CELLS: Final = 10_000_000
+"""Response tokens times windows (40 MB). Beyond it, the same."""
+
+FEW_WINDOWS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +149,194 @@ def _score_sentence(
         passage=windows.owners[best],
         missing=tuple(dict.fromkeys(response[word.start : word.end] for word in missing)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """All windows of a turn.
+
+    A window is two neighbouring chunks of a passage, so windows overlap by half.
+
+    Attributes:
+        owners: position of the passage of each window.
+        postings: by word key, the windows that the word occurs in.
+    """
+
+    owners: list[int]
+    postings: dict[str, list[int]]
+
+    @classmethod
+    def of(cls, passages: Sequence[PassageIndex], keys: Collection[str]) -> Windows:
+        """Find the windows that some words occur in.
+
+        Args:
+            passages: the passages.
+            keys: keys of the words that will be asked for.
+        """
+        wanted = frozenset(keys)
+        owners: list[int] = []
+        postings: dict[str, list[int]] = {}
+        for position, passage in enumerate(passages):
+            # Other words are never asked for, and their postings would take most of the memory.
+            chunks = [chunk & wanted for chunk in passage.chunks]
+            for first, end in _chunk_ranges(len(chunks)):
+                window = len(owners)
+                owners.append(position)
+                for key in frozenset().union(*chunks[first:end]):
+                    postings.setdefault(key, []).append(window)
+        return cls(owners, postings)
+
+    def shares(self, line: Sequence[WeighedWord]) -> list[float]:
+        """Return, per window, the weighed share of a sentence's words that occur in it."""
+        # A word that occurs twice in the sentence is looked up once.
+        weights: dict[str, float] = {}
+        for word in line:
+            weights[word.key] = weights.get(word.key, 0.0) + word.weight
+        sums = [0.0] * len(self.owners)
+        for key, weight in weights.items():
+            for window in self.postings.get(key, ()):
+                sums[window] += weight
+        total = sum(weights.values())
+        return [value / total for value in sums]
+
+
+def _chunk_ranges(chunks: int) -> Iterator[tuple[int, int]]:
+    """Yield the windows of a passage as ranges of its chunks."""
+    # A short passage has a single chunk, which is its only window.
+    if chunks == 1:
+        yield 0, 1
+    for first in range(chunks - 1):
+        yield first, first + 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """The response's tokens of one sentence, and the windows that they are compared with.
+
+    Attributes:
+        starts: first characters of the tokens.
+        ends: characters behind the tokens.
+        windows: numbers of the windows.
+        nearness: per token and window, the best cosine with a token of the window, rescaled to 0..1.
+    """
+
+    starts: IntArray
+    ends: IntArray
+    windows: IntArray
+    nearness: FloatArray
+
+
+class Aligner:
+    """Finds how near the words of a response come to the windows, by token vectors.
+
+    Args:
+        passages: the passages.
+        response: token vectors of the whole response.
+        passage_vectors: token vectors of the passages, one per passage.
+    """
+
+    def __init__(
+        self, passages: Sequence[PassageIndex], response: TokenVectors, passage_vectors: Sequence[TokenVectors]
+    ) -> None:
+        import numpy as np
+
+        self._response = response
+        self._chunks: list[FloatArray] = []  # token vectors of every chunk, in the order of the passages
+        ranges: list[tuple[int, int]] = []
+        for passage, tokens in zip(passages, passage_vectors, strict=True):
+            if passage.chunks:
+                count = len(self._chunks)
+                ranges += [(count + first, count + end - 1) for first, end in _chunk_ranges(len(passage.chunks))]
+                self._chunks += _cut_at(tokens, passage.chunk_starts[1:])
+        self._first, self._last = np.asarray(ranges, dtype=np.int64).T  # first and last chunk of each window
+        own, others = len(response.starts), sum(map(len, self._chunks))
+        # Every token of the response is compared with every token of the passages, if they are not too many.
+        fits = own * others <= MAX_ALIGNED_CELLS and own * len(ranges) <= MAX_KEPT_CELLS
+        self._whole = self._cosines(slice(None), range(len(self._chunks))) if fits else None
+
+    def align(
+        self, line: Sequence[WeighedWord], windows: Windows, shares: Sequence[float]
+    ) -> tuple[float, list[float]]:
+        """Align one sentence.
+
+        Args:
+            line: its words.
+            windows: the windows.
+            shares: per window, the share of its words that occur there.
+
+        Returns:
+            The sentence's alignment with any window, and per window the mean of the share and the alignment.
+        """
+        import numpy as np
+
+        hits = np.asarray(shares)
+        tokens = self._sentence_tokens(line, hits)
+        near = np.zeros(len(hits))
+        anywhere = 0.0
+        aligned = []
+        begins = np.searchsorted(tokens.ends, [word.start for word in line], side="right").tolist()
+        stops = np.searchsorted(tokens.starts, [word.end for word in line], side="left").tolist()
+        for word, begin, stop in zip(line, begins, stops, strict=True):
+            if word.readable and begin < stop:
+                aligned.append((word.weight, begin, stop))
+            elif word.key in windows.postings:
+                # The model cannot represent the word, such as one in Cyrillic: it counts by its occurrence.
+                near[windows.postings[word.key]] += word.weight
+                anywhere += word.weight
+        if aligned:
+            weights, firsts, lasts = (np.asarray(column) for column in zip(*aligned, strict=True))
+            nearness = _means(tokens.nearness, firsts, lasts)
+            near[tokens.windows] += (weights[:, None] * nearness).sum(axis=0)
+            anywhere += float((weights * nearness.max(axis=1)).sum())
+        total = sum(word.weight for word in line)
+        together = np.minimum(1.0, (hits + near / total) / 2).tolist()
+        return min(1.0, anywhere / total), together
+
+    def _sentence_tokens(self, line: Sequence[WeighedWord], hits: FloatArray) -> _Tokens:
+        """Return a sentence's tokens, compared with all windows, or in very long turns with the best few."""
+        import numpy as np
+
+        first = int(np.searchsorted(self._response.ends, line[0].start, side="right"))
+        last = int(np.searchsorted(self._response.starts, line[-1].end, side="left"))
+        here = slice(first, max(first, last))
+        if self._whole is not None:
+            windows = np.arange(len(hits))
+            cosines, first_chunk, last_chunk = (self._whole[here], self._first, self._last)
+        else:
+            windows = np.argsort(-hits, kind="stable")[:FEW_WINDOWS]
+            few, places = np.unique([self._first[windows], self._last[windows]], return_inverse=True)
+            cosines = self._cosines(here, few.tolist())
+            first_chunk, last_chunk = places.reshape(2, -1)
+        best = np.maximum(cosines[:, first_chunk], cosines[:, last_chunk])
+        nearness = np.clip((best - COSINE_UNRELATED) / (COSINE_SAME - COSINE_UNRELATED), 0.0, 1.0)
+        return _Tokens(self._response.starts[here], self._response.ends[here], windows, nearness)
+
+    def _cosines(self, here: slice, chunks: Sequence[int]) -> FloatArray:
+        """Return the best cosine of some response tokens with a token of each chunk; shape (tokens, chunks)."""
+        import numpy as np
+
+        tokens = self._response.vectors[here]
+        best = np.full((len(tokens), len(chunks)), COSINE_UNRELATED, np.float32)
+        for column, chunk in enumerate(chunks):
+            if len(self._chunks[chunk]):
+                best[:, column] = best_cosines(tokens, self._chunks[chunk])
+        return best
+
+
+def _cut_at(tokens: TokenVectors, positions: Sequence[int]) -> list[FloatArray]:
+    """Return the token vectors of a text in pieces that begin at some characters."""
+    import numpy as np
+
+    found = np.searchsorted(tokens.starts, np.asarray(positions, dtype=np.int64))
+    cuts = [0, *(int(place) for place in found), len(tokens.starts)]
+    return [tokens.vectors[start:end] for start, end in pairwise(cuts)]
+
+
+def _means(rows: FloatArray, firsts: IntArray, lasts: IntArray) -> FloatArray:
+    """Return the means of groups of rows; each group is given by its first row and the row behind its last."""
+    import numpy as np
+
+    sums = np.zeros((len(rows) + 1, rows.shape[1]))
+    np.cumsum(rows, axis=0, out=sums[1:])
+    means: FloatArray = (sums[lasts] - sums[firsts]) / (lasts - firsts)[:, None]
+    return means

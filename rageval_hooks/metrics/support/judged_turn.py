@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import BaseModel
 
 from rageval_hooks.judges.base import Judge, Judgement
 from rageval_hooks.judges.prompts import Delimiters, estimated_tokens
-from rageval_hooks.metrics.support.response_text import ResponseText
+from rageval_hooks.metrics.support.turn_texts import TurnTexts
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.score import Result, Score
 from rageval_hooks.text.keys import KeyedSentence, key_passages, key_response
 from rageval_hooks.turn import Message, Turn
+
+if TYPE_CHECKING:
+    from rageval_hooks.metrics.base import Metric
 
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 T = TypeVar("T")
@@ -39,15 +42,7 @@ _SHARE_OF_TEXTS = 0.6
 _FURTHER = "The system has found these passages too:"
 
 
-class Named(Protocol):
-    """The part of a metric that a judged turn uses."""
-
-    @property
-    def name(self) -> str:
-        """The metric's name."""
-
-
-class JudgedTurn:
+class JudgedTurn(TurnTexts):
     """A turn, its judge, and the judge's answers so far. Lives in one event loop.
 
     The system message has only rules, which are the same for all metrics. The user message begins with the material:
@@ -66,12 +61,11 @@ class JudgedTurn:
         cut_notice: says so; empty if nothing was cut.
     """
 
-    def __init__(self, turn: Turn, judge: Judge, metrics: Iterable[Named] = ()) -> None:
-        self.turn, self.cut_notice = _cut(turn, int(judge.max_prompt_tokens * _SHARE_OF_TEXTS))
-        turn = self.turn
+    def __init__(self, turn: Turn, judge: Judge, metrics: Iterable[Metric] = ()) -> None:
+        turn, self.cut_notice = _cut(turn, int(judge.max_prompt_tokens * _SHARE_OF_TEXTS))
+        super().__init__(turn)
         self.judge = judge
         self.judgements: list[Judgement[Any]] = []
-        self.response_text = ResponseText(turn)
         self._metrics = tuple(metrics)
         # Futures, not values: a second metric may ask while the first still waits for the judge.
         self._once: dict[Hashable, asyncio.Future[Any]] = {}
@@ -85,16 +79,6 @@ class JudgedTurn:
         return any(metric.name == name for metric in self._metrics)
 
     @cached_property
-    def prompt_positions(self) -> list[int]:
-        """Positions of the passages that the answering model saw."""
-        return [position for position, passage in enumerate(self.turn.passages) if passage.seen_by_model]
-
-    @cached_property
-    def unseen_positions(self) -> list[int]:
-        """Positions of the passages that were retrieved, but not in the prompt."""
-        return [position for position, passage in enumerate(self.turn.passages) if not passage.seen_by_model]
-
-    @cached_property
     def _sentences(self) -> dict[int, list[KeyedSentence]]:
         """The sentences of every passage, by its position."""
         # All passages are keyed together, so that a key does not depend on which of them are shown.
@@ -106,14 +90,14 @@ class JudgedTurn:
         return found
 
     @cached_property
-    def passages(self) -> list[KeyedSentence]:
+    def passage_sentences(self) -> list[KeyedSentence]:
         """The sentences of the passages that the answering model saw, with their keys."""
         return [sentence for position in self.prompt_positions for sentence in self._sentences[position]]
 
     @cached_property
-    def response(self) -> list[KeyedSentence]:
+    def sentences(self) -> list[KeyedSentence]:
         """The sentences of the response, with their keys."""
-        return key_response(self.turn.response, self.response_text.sentences)
+        return key_response(self.turn.response, self.response.sentences)
 
     @cached_property
     def delimiters(self) -> Delimiters:
@@ -147,7 +131,7 @@ class JudgedTurn:
     @cached_property
     def framed_response(self) -> str:
         """The response with the keys of its sentences, between delimiters."""
-        lines = [f"{sentence.key}: {sentence.text}" for sentence in self.response]
+        lines = [f"{sentence.key}: {sentence.text}" for sentence in self.sentences]
         return self.delimiters.frame("answer", "\n".join(lines))
 
     def with_notice(self, result: Result) -> Result:
@@ -200,8 +184,10 @@ class JudgedTurn:
         """
         future = self._once.get(key)
         if future is None:
-            future = self._once[key] = asyncio.ensure_future(_awaited(find))
-            future.add_done_callback(_retrieve_exception)
+            future = self._once[key] = asyncio.ensure_future(find())
+            # Marks an exception as seen. After a shutdown all metrics that waited for it are cancelled, and asyncio
+            # would log it as never seen.
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
         # Shielded: one metric that is cancelled must not take the result from the others.
         return cast("T", await asyncio.shield(future))
 
@@ -231,16 +217,3 @@ def _cut(turn: Turn, limit: int) -> tuple[Turn, str]:
     _limited_log.warn("cut", "a turn is too long for the judge: %s [RAGEVAL-305]", notice)
     changes = {"query": query, "response": response, "passages": tuple(kept)}
     return turn.model_copy(update={**changes, **({"reference": reference} if turn.reference else {})}), notice
-
-
-async def _awaited(find: Callable[[], Awaitable[T]]) -> T:
-    return await find()
-
-
-def _retrieve_exception(future: asyncio.Future[Any]) -> None:
-    """Mark the exception of a future as seen.
-
-    After a shutdown all metrics that waited for it are cancelled, and asyncio would log the exception as never seen.
-    """
-    if not future.cancelled():
-        future.exception()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rageval_hooks.metrics.base import Metric
 
 
 @dataclass(frozen=True)
@@ -43,21 +46,6 @@ class PlannedCall:
     estimated: bool = False
 
 
-class Planning(Protocol):
-    """The part of a metric that a plan needs."""
-
-    @property
-    def name(self) -> str:
-        """The metric's name."""
-
-    @property
-    def asks_judge(self) -> bool:
-        """True if it asks a judge."""
-
-    def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
-        """Return its calls for a turn of some size."""
-
-
 @dataclass(frozen=True)
 class SharedCall:
     """A planned call, and the metrics that need it."""
@@ -89,7 +77,7 @@ class Plan:
         return any(shared.call.estimated for step in self.steps for shared in step)
 
 
-def plan_calls(metrics: Iterable[Planning], size: TurnSize | None = None) -> Plan:
+def plan_calls(metrics: Iterable[Metric], size: TurnSize | None = None) -> Plan:
     """Return the calls that some metrics make together for one turn.
 
     Args:
@@ -97,36 +85,20 @@ def plan_calls(metrics: Iterable[Planning], size: TurnSize | None = None) -> Pla
         size: the size of the turn.
     """
     metrics = list(metrics)
-    shared = _shared_calls(metrics, size or TurnSize())
-    depths: dict[str, int] = {}
-    for key in shared:
-        _set_depth(key, shared, depths)
-    # Calls of the same depth wait for nothing in their step, so they are made at the same time.
-    steps: list[list[SharedCall]] = [[] for _ in range(1 + max(depths.values(), default=-1))]
-    for key, call in shared.items():
-        steps[depths[key]].append(call)
-    local = tuple(metric.name for metric in metrics if not metric.asks_judge)
-    return Plan(tuple(map(tuple, steps)), local)
-
-
-def _shared_calls(metrics: Iterable[Planning], size: TurnSize) -> dict[str, SharedCall]:
-    """Return the calls by key, each with the metrics that need it; a call that is made zero times is dropped."""
     calls: dict[str, PlannedCall] = {}
     users: dict[str, list[str]] = {}
     for metric in metrics:
-        for call in metric.plan(size):
+        for call in metric.plan(size or TurnSize()):
             # "umbrela.grades" is asked as the metric umbrela was set up, if that runs; ranking only shares it.
-            owned = call.key.split(".")[0] == metric.name
-            if owned or call.key not in calls:
+            if call.key.split(".")[0] == metric.name or call.key not in calls:
                 calls[call.key] = call
             users.setdefault(call.key, []).append(metric.name)
-    return {key: SharedCall(call, tuple(users[key])) for key, call in calls.items() if call.count}
-
-
-def _set_depth(key: str, calls: Mapping[str, SharedCall], depths: dict[str, int]) -> int:
-    """Store and return the step of a call: one after the last of those that it waits for."""
-    if key not in depths:
-        # A call that no running metric makes is not waited for.
-        before = [other for other in calls[key].call.after if other in calls]
-        depths[key] = 1 + max((_set_depth(other, calls, depths) for other in before), default=-1)
-    return depths[key]
+    # A call that is made zero times is dropped, and a call that no running metric makes is not waited for.
+    rest = {key: call for key, call in calls.items() if call.count}
+    steps: list[tuple[SharedCall, ...]] = []
+    while rest:
+        # Each step has the calls that wait for none of the others.
+        ready = [call for call in rest.values() if rest.keys().isdisjoint(call.after)] or [*rest.values()]
+        steps.append(tuple(SharedCall(call, tuple(users[call.key])) for call in ready))
+        rest = {key: call for key, call in rest.items() if call not in ready}
+    return Plan(tuple(steps), tuple(metric.name for metric in metrics if not metric.asks_judge))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 from rageval_hooks.errors import (
@@ -13,13 +13,11 @@ from rageval_hooks.errors import (
     ModelUnavailableError,
     OverBudgetError,
 )
-from rageval_hooks.metrics.base import Field, JudgeMetric, LocalMetric, Metric, PassageScope, Results
-from rageval_hooks.metrics.support.definition import ScoreDefinition
-from rageval_hooks.runtime.lazy import cached_property
+from rageval_hooks.metrics.base import Field, JudgeMetric, LocalMetric, Metric, Results
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.score import Failed, Result, Score, Skipped
 from rageval_hooks.text.limits import MAX_PASSAGES, MAX_RESPONSE_CHARACTERS
-from rageval_hooks.turn import Passage, Turn
+from rageval_hooks.turn import Turn
 
 if TYPE_CHECKING:
     from rageval_hooks.metrics.support.judged_turn import JudgedTurn
@@ -51,7 +49,7 @@ def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
 
 def _compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
     try:
-        reason = analysis.inputs.missing(metric) or _too_large(metric, analysis.turn, analysis.inputs)
+        reason = _missing_input(metric, analysis.turn) or _too_large(metric, analysis.turn)
         # Whether there is something to judge is decided by reading the response, so its size is checked first.
         reason = reason or _nothing_to_judge(metric, analysis)
         if reason is not None:
@@ -70,7 +68,7 @@ def _compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
 async def compute_judged(metric: Metric, case: JudgedTurn) -> tuple[Result, ...]:
     """Run a metric that asks a judge."""
     try:
-        reason = TurnInputs(case.turn).missing(metric)
+        reason = _missing_input(metric, case.turn)
         if reason is not None:
             return (metric.skip(reason),)
         return _checked(metric, await cast("JudgeMetric", metric).evaluate(case))
@@ -82,90 +80,51 @@ async def compute_judged(metric: Metric, case: JudgedTurn) -> tuple[Result, ...]
         return (_failure(metric, error),)
 
 
-class TurnInputs:
-    """What a turn has of the fields that metrics require.
-
-    Args:
-        turn: the turn.
-    """
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        # By field; None if the turn has it.
-        self._reasons: dict[Field, str | None] = {}
-
-    def missing(self, metric: Metric) -> str | None:
-        """Return which input of a metric the turn lacks, as the reason to skip the metric; None if it lacks none."""
-        for field in metric.requires:
-            if field not in self._reasons:
-                self._reasons[field] = self._why_missing(field) if _is_missing(self._turn, field) else None
-            if self._reasons[field] is not None:
-                return self._reasons[field]
-        if "response" in metric.requires and not self._turn.complete:
-            return "answer incomplete: the model was stopped before its end"
-        if "passages" not in metric.requires:
-            return None
-        return self._no_prompt_text if metric.passages == "prompt" else self._no_text
-
-    def passages(self, scope: PassageScope) -> Sequence[Passage]:
-        """Return the passages in the prompt, or all that were retrieved."""
-        return self.prompt_passages if scope == "prompt" else self._turn.retrieved
-
-    @cached_property
-    def prompt_passages(self) -> Sequence[Passage]:
-        """The passages that the answering model saw."""
-        return self._turn.prompt_passages
-
-    def _why_missing(self, field: Field) -> str:
-        turn, reason = self._turn, MISSING[field]
+def _missing_input(metric: Metric, turn: Turn) -> str | None:
+    """Return which input of a metric the turn lacks, as the reason to skip the metric; None if it lacks none."""
+    for field in metric.requires:
+        value = getattr(turn, field)
+        # Blank text is no text.
+        if value.strip() if isinstance(value, str) else value:
+            continue
+        reason = MISSING[field]
         if field == "response" and turn.status != "ok":
-            ended_with = turn.error.type if turn.error else turn.status
-            return f"{reason}: it ended with {ended_with}"
+            reason += f": it ended with {turn.error.type if turn.error else turn.status}"
         if field == "passages" and turn.first_half_missing:
-            return f"{reason}: the part of it before the interrupt is not known"
+            reason += ": the part of it before the interrupt is not known"
         return reason
+    if "response" in metric.requires and not turn.complete:
+        return "answer incomplete: the model was stopped before its end"
+    return _missing_text(metric, turn) if "passages" in metric.requires else None
 
-    @cached_property
-    def _no_prompt_text(self) -> str | None:
-        # The turn has passages: none of them was in the prompt.
-        if not self.prompt_passages:
+
+def _missing_text(metric: Metric, turn: Turn) -> str | None:
+    """Return why the passages of a turn, although there are some, have no text for a metric; None if they have."""
+    if metric.passages == "prompt":
+        passages = turn.prompt_passages
+        if not passages:
             return "no passage was in the prompt"
-        images = sum(passage.is_image for passage in self.prompt_passages)
+        images = sum(passage.is_image for passage in passages)
         if images:  # what the answer says may be in an image
-            return f"{images} of {len(self.prompt_passages)} passages are images, which have no text to compare with"
-        return _without_text(self.prompt_passages)
-
-    @cached_property
-    def _no_text(self) -> str | None:
-        retrieved = self._turn.retrieved
-        if not retrieved:
-            return f"nothing was retrieved in this turn: its passages ({len(self._turn.passages)}) are of earlier turns"
-        if all(passage.is_image for passage in retrieved):
+            return f"{images} of {len(passages)} passages are images, which have no text to compare with"
+    else:
+        passages = turn.retrieved
+        if not passages:
+            return f"nothing was retrieved in this turn: its passages ({len(turn.passages)}) are of earlier turns"
+        if all(passage.is_image for passage in passages):
             return "the passages are images, which have no text to compare with"
-        return _without_text(retrieved)
-
-
-def _without_text(passages: Sequence[Passage]) -> str | None:
     return None if any(passage.text.strip() for passage in passages) else "the passages have no text"
 
 
-def _is_missing(turn: Turn, field: Field) -> bool:
-    value = getattr(turn, field)
-    # Blank text is no text.
-    if isinstance(value, str):
-        value = value.strip()
-    return not value
-
-
-def _too_large(metric: Metric, turn: Turn, inputs: TurnInputs) -> str | None:
+def _too_large(metric: Metric, turn: Turn) -> str | None:
     """Return why a turn is larger than a local metric reads; None if it is not, or if the metric is the user's own."""
     if metric.family == "custom":
         return None
     if "response" in metric.requires and len(turn.response) > MAX_RESPONSE_CHARACTERS:
         return f"response longer than {MAX_RESPONSE_CHARACTERS:,} characters: {len(turn.response):,}"
-    if "passages" not in metric.requires or len(turn.passages) <= MAX_PASSAGES:
+    if "passages" not in metric.requires:
         return None
-    number = len(inputs.passages(metric.passages))
+    number = len(turn.prompt_passages if metric.passages == "prompt" else turn.retrieved)
     return f"more than {MAX_PASSAGES:,} passages: {number:,}" if number > MAX_PASSAGES else None
 
 
@@ -183,7 +142,6 @@ def _nothing_to_judge(metric: Metric, analysis: TurnAnalysis) -> str | None:
 def _checked(metric: Metric, given: Results) -> tuple[Result, ...]:
     """Return what a metric has returned as results, each with the metric's name and a value in its range."""
     results: tuple[object, ...] = (given,) if isinstance(given, (Score, Skipped, Failed)) else tuple(given)
-    definitions = metric.definitions
     if not results:
         return (metric.skip("the metric returned no result"),)
     checked: list[Result] = []
@@ -192,40 +150,33 @@ def _checked(metric: Metric, given: Results) -> tuple[Result, ...]:
         if not isinstance(result, (Score, Skipped, Failed)):
             message = f"returned {type(result).__name__}, not a number or a result"
             return (Failed(name=metric.name, error_type="TypeError", message=message, metric=metric.name),)
-        checked.append(_in_range(_with_metric(result, metric), definitions.get(result.name)))
+        if isinstance(result, Skipped) and not result.reason.strip():
+            # A trace must say why, also for a metric of the user's that does not.
+            result = result.model_copy(update={"reason": "the metric gives no reason"})
+        if result.metric is None:
+            result = result.model_copy(update={"metric": metric.name})
+        checked.append(_defined(result, metric) if isinstance(result, Score) else result)
     return tuple(checked)
 
 
-def _with_metric(result: Result, metric: Metric) -> Result:
-    if isinstance(result, Skipped) and not result.reason.strip():
-        # A trace must say why, also for a metric of the user's that does not.
-        result = result.model_copy(update={"reason": "the metric gives no reason"})
-    return result if result.metric is not None else result.model_copy(update={"metric": metric.name})
-
-
-def _with_scale(score: Score, definition: ScoreDefinition) -> Score:
-    """Return a score that says what its number means, as its definition has it."""
-    unit, direction, low, high = definition.unit, definition.direction, definition.low, definition.high
-    # Most scores are a share, for which higher is better, as a score is unless something else is said.
-    if (score.unit, score.direction, score.low, score.high) == (unit, direction, low, high):
+def _defined(score: Score, metric: Metric) -> Result:
+    """Return a score with the unit, direction and range of its definition; failed if its value is outside the range."""
+    definition = metric.definitions.get(score.name)
+    if definition is None:
         return score
-    return score.model_copy(update={"unit": unit, "direction": direction, "low": low, "high": high})
-
-
-def _in_range(result: Result, definition: ScoreDefinition | None) -> Result:
-    """Return the result itself, or a failed one if its value is outside the range of the score."""
-    if definition is None or not isinstance(result, Score):
-        return result
-    if definition.contains(result.value):
-        return _with_scale(result, definition)
-    bound = "and above" if definition.high is None else f"to {definition.high:g}"
-    valid = f"{result.name} is {definition.low:g} {bound}: give its range where it is made, such as high=None"
+    unit, direction, low, high = definition.unit, definition.direction, definition.low, definition.high
+    if definition.contains(score.value):
+        # Most scores are a share, for which higher is better, as a score is unless something else is said.
+        if (score.unit, score.direction, score.low, score.high) == (unit, direction, low, high):
+            return score
+        return score.model_copy(update={"unit": unit, "direction": direction, "low": low, "high": high})
+    valid = f"{score.name} is {low:g} {'and above' if high is None else f'to {high:g}'}"
     return Failed(
-        name=result.name,
+        name=score.name,
         error_type="ValueError",
-        message=f"the value is {result.value:g}, and {valid}",
-        annotator=result.annotator,
-        metric=result.metric,
+        message=f"the value is {score.value:g}, and {valid}: give its range where it is made, such as high=None",
+        annotator=score.annotator,
+        metric=score.metric,
     )
 
 

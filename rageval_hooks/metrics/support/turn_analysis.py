@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rageval_hooks.errors import InputTooLargeError, OverBudgetError
-from rageval_hooks.metrics.support.fact_support import FactSupport, fact_support
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
-from rageval_hooks.metrics.support.index_cache import cached_index, cached_statements
-from rageval_hooks.metrics.support.response_text import ResponseText
-from rageval_hooks.metrics.support.running import TurnInputs
+from rageval_hooks.metrics.support.turn_texts import TurnTexts, cached_index, cached_statements
 from rageval_hooks.models import AnyEmbedding, Models
 from rageval_hooks.models.embedder import Embedder
 from rageval_hooks.models.embedding import Embedding, keep_words
@@ -33,8 +31,9 @@ from rageval_hooks.text.fact_index import (
 from rageval_hooks.text.facts import Fact
 from rageval_hooks.text.language import other_language, prepare_language_detection
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS, Span
-from rageval_hooks.text.negation import Reversal, Statements, find_reversals
+from rageval_hooks.text.negation import Reversal, Statements, find_reversals, negates
 from rageval_hooks.text.tokens import count_tokens
+from rageval_hooks.text.words import words_of
 from rageval_hooks.turn import Passage, Turn, Usage
 
 _MAX_UNPREPARED: Final = 1_500
@@ -45,7 +44,32 @@ _MAX_ONE_WINDOW: Final = 20_000
 """Characters beyond which passages certainly do not fit one window together."""
 
 
-class TurnAnalysis:
+@dataclass(frozen=True)
+class FactSupport:
+    """The facts of a response that no passage of the prompt has.
+
+    Attributes:
+        missing: those that no passage has and the response states.
+        contradicted: negations that were added or left out in a sentence that otherwise repeats a passage.
+        in_question: facts of the question that no passage has and the response denies: "No, it did not cost 500". What
+            it affirms is missing, since a leading question supports nothing.
+        stated: words of all facts of the response.
+        found: words of the facts that the passages support.
+    """
+
+    missing: tuple[Fact, ...]
+    contradicted: tuple[Fact, ...]
+    in_question: tuple[Fact, ...]
+    stated: frozenset[str]
+    found: frozenset[str]
+
+    @property
+    def unsupported(self) -> tuple[Fact, ...]:
+        """All that the score counts."""
+        return self.missing + self.contradicted
+
+
+class TurnAnalysis(TurnTexts):
     """A turn, and what is known about it so far. Used by one thread at a time.
 
     Metrics about the answer use the passages of the prompt (``prompt_…``), metrics about retrieval use all
@@ -68,12 +92,10 @@ class TurnAnalysis:
         wait: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.turn = turn
+        super().__init__(turn)
         self.models = models
         self.deadline = deadline
         self.wait = wait
-        self.inputs = TurnInputs(turn)
-        self.response = ResponseText(turn)
         # By metric: the verdict is made from the results of other metrics.
         self.results: dict[str, tuple[Result, ...]] = {}
         self._clock = clock
@@ -147,16 +169,6 @@ class TurnAnalysis:
     # -- words of the passages
 
     @cached_property
-    def prompt_positions(self) -> list[int]:
-        """Positions of the passages that the answering model saw."""
-        return [position for position, passage in enumerate(self.turn.passages) if passage.seen_by_model]
-
-    @cached_property
-    def unseen_positions(self) -> list[int]:
-        """Positions of the passages that were retrieved, but not in the prompt."""
-        return [position for position, passage in enumerate(self.turn.passages) if not passage.seen_by_model]
-
-    @cached_property
     def passage_indexes(self) -> list[PassageIndex]:
         """The words and facts of every passage.
 
@@ -184,8 +196,24 @@ class TurnAnalysis:
 
     @cached_property
     def fact_support(self) -> FactSupport:
-        """Which facts of the response the passages of the prompt have."""
-        return fact_support(self)
+        """Which facts of the response the passages of the prompt have, and which ones its question has."""
+        not_in_passages = unsupported_facts(self.facts, self.prompt_facts)
+        gone = {fact.text for fact in not_in_passages}
+        response, sentences = self.turn.response, self.sentences
+        denying = [(a, b) for a, b in sentences if negates(response[a:b])] if gone else []
+        denied = [fact for fact in not_in_passages if any(a <= fact.start < b for a, b in denying)]
+        # Most responses deny nothing, and then the question need not be read.
+        stated = set(unsupported_facts(denied, self.query_facts)) if denied else set()
+        in_question = tuple(fact for fact in denied if fact not in stated)
+        contradicted = (Fact(a, b, "negation", response[a:b], ()) for _, a, b, _, _ in self.reversals)
+        return FactSupport(
+            missing=tuple(fact for fact in not_in_passages if fact not in in_question),
+            contradicted=tuple(contradicted),
+            in_question=in_question,
+            stated=_words(self.facts),
+            # "IPL" is in no passage that has "Indian Premier League", and yet it is supported.
+            found=_words(fact for fact in self.facts if fact.text not in gone),
+        )
 
     @cached_property
     def query_facts(self) -> FactIndex:
@@ -211,7 +239,7 @@ class TurnAnalysis:
     def _estimated_usage(self) -> Usage:
         turn = self.turn
         # The model did not read the passages that were not in its prompt.
-        read = [turn.query, *(passage.text for passage in self.inputs.prompt_passages)]
+        read = [turn.query, *(passage.text for passage in self.prompt_passages)]
         input_tokens, source = count_tokens(read, turn.model, wait=self.wait)
         output_tokens, _ = count_tokens([turn.response], turn.model, wait=self.wait)
         return Usage(input_tokens=input_tokens, output_tokens=output_tokens, source=source)
@@ -255,13 +283,13 @@ class TurnAnalysis:
         """
         self._check_embedded_size()
         self._check_unprepared()
-        return [self._passage_embedding(passage) for passage in self.turn.passages]
+        return [self._passage_embedding(passage.text) for passage in self.turn.passages]
 
     def embed_passage(self, passage: Passage) -> None:
         """Embed one passage ahead of :attr:`passage_embeddings`, which raises the same; several threads may do so."""
         self._check_embedded_size()
         self.pause()
-        self._passage_embedding(passage)
+        self._passage_embedding(passage.text)
 
     def _check_embedded_size(self) -> None:
         # The size is counted once: each of ten thousand passages asks for it.
@@ -284,9 +312,7 @@ class TurnAnalysis:
         if sum(len(text) for text in texts if self.models.cache.get(text) is None) > _MAX_UNPREPARED:
             raise OverBudgetError
 
-    def _passage_embedding(self, passage: Passage) -> AnyEmbedding:
-        text = passage.text
-
+    def _passage_embedding(self, text: str) -> AnyEmbedding:
         def compute() -> tuple[AnyEmbedding, int]:
             found = self.models.embedder(wait=self.wait).embed(text, self.pause)
             kept = keep_words(text, found) if isinstance(found, Embedding) else found
@@ -310,7 +336,7 @@ class TurnAnalysis:
         if len(lexical) == len(parts):
             return LexicalEmbedding.together(lexical)
         dense = [part for part in parts if isinstance(part, Embedding)]
-        text = "\n".join(passage.text for passage in self.inputs.prompt_passages)
+        text = "\n".join(passage.text for passage in self.prompt_passages)
         if self._fits_one_window(text, dense):
             return self.embed(text)
         return Embedding.together(dense)
@@ -368,9 +394,9 @@ class TurnAnalysis:
             InputTooLargeError: the passages have more than a million characters together.
             OverBudgetError: the time is used up.
         """
-        _check_size((passage.text for passage in self.inputs.prompt_passages), MAX_PASSAGE_CHARACTERS)
+        _check_size((passage.text for passage in self.prompt_passages), MAX_PASSAGE_CHARACTERS)
         statements = []
-        for passage in self.inputs.prompt_passages:
+        for passage in self.prompt_passages:
             self.pause()
             statements.append(cached_statements(passage.text))
         return statements
@@ -436,6 +462,15 @@ class TurnAnalysis:
         """
         _check_size([self.turn.query], MAX_QUERY_CHARACTERS)
         return self.models.nlp(wait=self.wait).concepts(self.turn.query, self.pause)
+
+
+def _words(facts: Iterable[Fact]) -> frozenset[str]:
+    """Return the words of some facts as they are written."""
+    found: set[str] = set()
+    for text in dict.fromkeys(fact.text for fact in facts):
+        words = words_of(text)
+        found.update(text[start:end] for start, end in zip(words.starts, words.ends, strict=True))
+    return frozenset(found)
 
 
 def _check_size(texts: Iterable[str], limit: int) -> None:

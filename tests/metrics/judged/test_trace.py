@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Evaluation, Failed, Passage, Score, Turn, evaluate
-from rageval_hooks.metrics.judged.trace import Trace
-from rageval_hooks.metrics.judged.trace_labels import SentenceSupport, TraceLabels, trace_values
+from rageval_hooks.metrics.judged.trace import SentenceSupport, Trace, TraceLabels, trace_values
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.testing import FakeJudge
 
@@ -420,10 +419,10 @@ class TestThePrompt:
         assert marker not in attack
         frames = call.prompt.split(marker)
         assert len(frames) == 1 + 2 + 2 * (2 + len(turn.passages))  # the notice's two, and two of each frame's
-        for sentence in (*case.passages, *case.response):
+        for sentence in (*case.passage_sentences, *case.sentences):
             assert "\n" not in sentence.text
             assert len(sentence.text.splitlines()) <= 1
-        known = {sentence.key for sentence in (*case.passages, *case.response)}
+        known = {sentence.key for sentence in (*case.passage_sentences, *case.sentences)}
         body = call.messages[1].content
         keys = [
             line.split(": ", 1)[0]

@@ -15,7 +15,7 @@ import rageval_hooks
 from rageval_hooks import ConfigurationError, Passage, Score, Skipped, Turn
 from rageval_hooks.metrics.local.groundedness import Groundedness
 from rageval_hooks.metrics.local.unsupported_facts import UnsupportedFacts
-from rageval_hooks.metrics.support import windows as module
+from rageval_hooks.metrics.support import grounding as module
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
 from rageval_hooks.models import Models
 from rageval_hooks.models.embedder import Embedder

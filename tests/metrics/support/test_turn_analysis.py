@@ -11,7 +11,7 @@ from rageval_hooks import Passage, Turn
 from rageval_hooks import models as models_module
 from rageval_hooks.errors import InputTooLargeError, ModelNotReadyError, OverBudgetError
 from rageval_hooks.metrics import REGISTRY, compute
-from rageval_hooks.metrics.support import index_cache
+from rageval_hooks.metrics.support import turn_texts
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.models.cache import MemoryCache
@@ -93,9 +93,9 @@ def test_passages_without_words_do_not_fill_the_cache_unseen(embedder: CountingE
 def test_the_lexical_side_of_a_passage_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within its own bound."""
     read: list[str] = []
-    index = index_cache.index_passage
-    monkeypatch.setattr(index_cache, "_indexes", MemoryCache(1_000_000))
-    monkeypatch.setattr(index_cache, "index_passage", lambda text: read.append(text) or index(text))
+    index = turn_texts.index_passage
+    monkeypatch.setattr(turn_texts, "_indexes", MemoryCache(1_000_000))
+    monkeypatch.setattr(turn_texts, "index_passage", lambda text: read.append(text) or index(text))
 
     for _ in range(3):
         TurnAnalysis(TURN, LEXICAL_MODELS).passage_indexes.copy()

@@ -6,7 +6,7 @@ import pytest
 
 from rageval_hooks import Passage, Turn
 from rageval_hooks.metrics import REGISTRY
-from rageval_hooks.metrics.support.response_text import ResponseText
+from rageval_hooks.metrics.support.turn_texts import ResponseText
 from rageval_hooks.models import Models
 from tests.local import LEXICAL_MODELS, run
 from tests.metrics.texts import MUSEUM, PIER, QUERY

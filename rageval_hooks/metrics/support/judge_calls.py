@@ -1,24 +1,87 @@
-"""Asks a judge about every item of a list, in batches, and reads the answers strictly."""
+"""The judge calls of one metric: batches of items with strictly read answers, and what all calls have cost together."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel
 
 from rageval_hooks.errors import JudgeAnswerError, JudgeError
-from rageval_hooks.judges.base import GateClosedError, Judgement
-from rageval_hooks.metrics.support.spending import AnyJudgement, wasted, with_spending
+from rageval_hooks.judges.base import GateClosedError, Judgement, usage_details
 from rageval_hooks.score import Failed
+from rageval_hooks.turn import Usage
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
+
+AnyJudgement = Judgement[Any]
+"""An answer in whatever form: different calls of one metric have different schemas."""
+
+
+def combined(judgements: Sequence[AnyJudgement]) -> AnyJudgement:
+    """Return several answers as one, with the sum of what they cost.
+
+    The sum is None if a part of it is not known.
+    """
+    # The calls that failed have no value: the first answer says which model it was, and in which mode.
+    first = next((judgement for judgement in judgements if judgement.value is not None), judgements[0])
+    if len(judgements) == 1:
+        return first
+    usages = [judgement.usage for judgement in judgements]
+    costs = [judgement.cost for judgement in judgements]
+    # A sum of the known parts would look like the whole.
+    known = [cost for cost in costs if cost is not None]
+    return replace(
+        first,
+        usage=None if None in usages else Usage.sum(usages),
+        cost=sum(known) if len(known) == len(costs) else None,
+        attempts=sum(judgement.attempts for judgement in judgements),
+        repaired=any(judgement.repaired for judgement in judgements),
+        cached=all(judgement.cached for judgement in judgements),
+        response_id=None,
+    )
+
+
+def wasted(error: JudgeError) -> list[AnyJudgement]:
+    """Return what a failed call has cost, as an answer without a value; empty if it got no reply at all."""
+    details = error.details
+    read, written, cost = (details.get("input_tokens"), details.get("output_tokens"), details.get("cost"))
+    # A reply without a count of its tokens has cost something too.
+    if cost is None and read is None and not details.get("replies"):
+        return []
+    usage = None
+    if read is not None and written is not None:
+        usage = Usage(input_tokens=read, output_tokens=written, cache_read_tokens=details.get("cached_tokens"))
+    nothing = cast("BaseModel", None)
+    model, attempts = str(details.get("model", "")), details.get("attempts", 1)
+    return [Judgement(value=nothing, model=model, usage=usage, cost=cost, attempts=attempts)]
+
+
+def with_spending(failed: Failed, calls: Sequence[AnyJudgement]) -> Failed:
+    """Return a failed result with the cost of all calls behind it, not only of the one that failed.
+
+    Args:
+        failed: the failed result.
+        calls: the calls; empty if another metric reports them.
+    """
+    # Where another metric reports the calls, the amounts of the call that failed must not be added up twice.
+    amounts = usage_details(None, None)
+    if calls:
+        total = combined(calls)
+        amounts = {**usage_details(total.usage, total.cost), "attempts": total.attempts}
+    details = {**failed.metadata.get("judge", {}), **amounts}
+    known = {name: value for name, value in details.items() if value is not None}
+    metadata = {**failed.metadata, "judge": known} if known else dict(failed.metadata)
+    return failed.model_copy(update={"metadata": metadata})
+
+
+# --------------------------------------------------------------------------- batches
 
 
 @dataclass
@@ -112,25 +175,22 @@ async def ask_in_batches(
         read: returns the items of an answer with their values; None for a value that is out of range.
         merge: of two values of one item, returns the one that holds, the stricter one.
     """
+
+    async def answer(part: Sequence[K]) -> Judgement[M] | JudgeError:
+        try:
+            return await ask(part)
+        except JudgeError as error:  # the judge has already logged it
+            return error
+
     parts = batches(items, size)
-    found = await asyncio.gather(*(_answer(ask, part) for part in parts))
     answers: BatchAnswers[K, V] = BatchAnswers()
-    for part, answer in zip(parts, found, strict=True):
-        if isinstance(answer, JudgeError):
-            answers.missing.update(dict.fromkeys(part, answer))
-            answers.calls += wasted(answer)
+    for part, found in zip(parts, await asyncio.gather(*map(answer, parts)), strict=True):
+        if isinstance(found, JudgeError):
+            answers.missing.update(dict.fromkeys(part, found))
+            answers.calls += wasted(found)
         else:
-            answers.add(part, answer, read(answer.value), merge)
+            answers.add(part, found, read(found.value), merge)
     return answers
-
-
-async def _answer(
-    ask: Callable[[Sequence[K]], Awaitable[Judgement[M]]], part: Sequence[K]
-) -> Judgement[M] | JudgeError:
-    try:
-        return await ask(part)
-    except JudgeError as error:  # the judge has already logged it
-        return error
 
 
 def batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
