@@ -322,6 +322,17 @@ class LocalMetric(Metric):
         """
 
 
+class GroundingMetric(LocalMetric):
+    """A local metric that says how far the passages of the prompt support what the response claims."""
+
+    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
+    passages: ClassVar[PassageScope] = "prompt"
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "ours; all-MiniLM-L6-v2"
+    default: ClassVar[bool] = True
+    about_claims: ClassVar[bool] = True
+
+
 class JudgeMetric(Metric):
     """A metric that asks a judge, a language model."""
 

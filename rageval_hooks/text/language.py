@@ -8,6 +8,7 @@ loaded in the background. Texts that are surely English by their function words 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -28,17 +29,9 @@ _TIMEOUT: Final = 60.0
 ENGLISH: Final = "en"
 
 LANGUAGES: Final = {
-    "en": "English",
-    "de": "German",
-    "fr": "French",
-    "es": "Spanish",
-    "it": "Italian",
-    "pt": "Portuguese",
-    "nl": "Dutch",
-    "zh": "Chinese",
-    "ja": "Japanese",
-    "ko": "Korean",
-}
+    "en": "English", "de": "German", "fr": "French", "es": "Spanish", "it": "Italian", "pt": "Portuguese",
+    "nl": "Dutch", "zh": "Chinese", "ja": "Japanese", "ko": "Korean",
+}  # fmt: skip
 """Names of the languages that are recognised, by code."""
 
 # Words that are frequent in one language; some are words of two, and count for both.
@@ -69,10 +62,12 @@ _ONLY_ENGLISH: Final = frozenset(
 )
 # "Wann", "été", "a-t-il" as three words
 _WORD: Final = re.compile(r"[^\W\d_]{1,20}")
-# One character of each script: は, 橋, 한.
-_KANA: Final = re.compile(r"[\u3040-\u30ff]")
-_HAN: Final = re.compile(r"[\u3400-\u9fff]")
-_HANGUL: Final = re.compile(r"[\uac00-\ud7af]")
+# One character of each script: は, 한, 橋.
+_SCRIPTS: Final = {
+    "ja": re.compile(r"[\u3040-\u30ff]"),
+    "ko": re.compile(r"[\uac00-\ud7af]"),
+    "zh": re.compile(r"[\u3400-\u9fff]"),
+}
 # One character of Greek, Cyrillic, Thai, Chinese or another script than Latin: ж, 橋.
 _OTHER_SCRIPT: Final = re.compile(r"[\u0370-\u1dff\u2e80-\ufaff\U00020000-\U0003134f]")
 
@@ -138,28 +133,13 @@ def _loaded(*, wait: bool = False) -> Callable[[str], str | None] | None:
 @lru_cache(maxsize=512)
 def language_by_rules(text: str) -> str | None:
     """Return the code of a text's language by its script and its function words; None if it is not clear."""
-    return _by_script(text) or _by_function_words(text)
-
-
-def _by_script(text: str) -> str | None:
-    if text.isascii():
-        return None
-    letters = sum(map(str.isalpha, text))
-    for code, pattern in (("ja", _KANA), ("ko", _HANGUL), ("zh", _HAN)):
+    letters = 0 if text.isascii() else sum(map(str.isalpha, text))
+    for code, pattern in _SCRIPTS.items() if letters else ():
         if len(pattern.findall(text)) > _LEAST_SHARE * letters:
             return code
-    return None
-
-
-def _by_function_words(text: str) -> str | None:
-    counts = dict.fromkeys(_FUNCTION_WORDS, 0)
-    for word in _WORD.findall(text):
-        for code in _BY_WORD.get(word.lower(), ()):
-            counts[code] += 1
-    best = max(counts, key=lambda code: counts[code])
-    if counts[best] < _LEAST_WORDS:
-        return None
-    if best != ENGLISH and counts[best] < _MORE * counts[ENGLISH]:
+    counts = Counter(code for word in _WORD.findall(text) for code in _BY_WORD.get(word.lower(), ()))
+    best = max(_FUNCTION_WORDS, key=lambda code: counts[code])
+    if counts[best] < _LEAST_WORDS or (best != ENGLISH and counts[best] < _MORE * counts[ENGLISH]):
         return None
     return best
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rageval_hooks.text.limits import Span, scan
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import STOP_WORDS, Line, Reading, Words, stem, words_by_sentence
+from rageval_hooks.text.words import STOP_WORDS, Line, Words, stem, words_by_sentence
 
 # "not", "cannot", "n't" in "don't", "isn’t" and the tokenized "do n't"; not the "No," that answers a question. Also in
 # German, French, Spanish, Italian, Portuguese and Dutch.
@@ -113,19 +113,27 @@ def statements_of(text: str) -> Statements:
 
 
 def _statement(text: str, span: Span, words: Words) -> Statement:
+    # The places of the content words, and of each its number in the statement.
     places = [
         place
-        for place, (key, reading) in enumerate(zip(words.keys, words.readings, strict=True))
-        if _is_content(key, reading)
+        for place, reading in enumerate(words.readings)
+        if reading.is_content and reading.key != _LONGER and reading.key not in _FUNCTION_KEYS
     ]
     number_of = {place: number for number, place in enumerate(places)}
     starts = [words.starts[place] for place in places]
     negated: set[int] = set()
     for found in scan(_NEGATION, text, *span):
-        place = _negated_place(words, found.end())
-        if place is None:
+        first = bisect_left(words.starts, found.end())
+        following = words.keys[first : first + _REACH]
+        # "not open until 8" says when it opens. In the whole sentence: "requires no effort from your body unless" and
+        # "does not require any effort unless" are the same, and only one of them has the word near.
+        if (following and following[0] in _HARMLESS) or not _SAYING_WHEN.isdisjoint(words.keys[first:]):
             continue
-        number = number_of.get(place, -1)
+        number = -1
+        for place, key in enumerate(following, first):
+            if key in _BOUNDARIES or place in number_of:
+                number = -1 if key in _BOUNDARIES else number_of[place]
+                break
         negated.add(number)
         if number >= 0:
             # The "n't" of "didn't" begins with its word.
@@ -138,28 +146,6 @@ def _statement(text: str, span: Span, words: Words) -> Statement:
     return Statement(keys, frozenset(negated), tuple(zip(starts, ends, strict=True)))
 
 
-def _negated_place(words: Words, end: int) -> int | None:
-    """Return the place of the content word that a negation is about, -1 without one; None if it denies nothing."""
-    first = bisect_left(words.starts, end)
-    following = words.keys[first : first + _REACH]
-    if following and following[0] in _HARMLESS:
-        return None
-    # In the whole sentence: "requires no effort from your body unless" and "does not require any effort unless" are
-    # the same, and only one of them has the word near.
-    if not _SAYING_WHEN.isdisjoint(words.keys[first:]):
-        return None
-    for place, key in enumerate(following, first):
-        if key in _BOUNDARIES:
-            break
-        if _is_content(key, words.readings[place]):
-            return place
-    return -1
-
-
-def _is_content(key: str, reading: Reading) -> bool:
-    return reading.is_content and key != _LONGER and key not in _FUNCTION_KEYS
-
-
 def find_reversals(response: str, lines: Sequence[Line], passages: Sequence[Statements]) -> Iterator[Reversal]:
     """Yield the sentences of a response whose evidence says the opposite by a negation.
 
@@ -170,72 +156,59 @@ def find_reversals(response: str, lines: Sequence[Line], passages: Sequence[Stat
     """
     spans = [line.span for line in lines]
     own = [*map(_statement, [response] * len(spans), spans, words_by_sentence(response, spans))]
-    index = _Index(passages, {key for statement in own for key in statement.keys})
+    # Where the passages have the words of the response.
+    wanted = {key for statement in own for key in statement.keys}
+    places: dict[str, list[tuple[int, Statement]]] = {}
+    for passage, statements in enumerate(passages):
+        for other in statements.sentences:
+            for key in wanted.intersection(other.keys):
+                places.setdefault(key, []).append((passage, other))
     for number, statement in enumerate(own):
         # "Are dogs allowed?" states nothing.
         is_question = response[spans[number][1] - 1] == "?"
         if is_question or not _FEWEST_WORDS <= len(statement.keys) <= _MOST_WORDS:
             continue
-        found = _reversal(statement, index)
-        if found is not None:
-            word, passage, evidence = found
-            yield Reversal(number, *statement.spans[word], passage, evidence)
+        found: tuple[int, int, Span] | None = None
+        for passage, other in _similar(statement, places):
+            changed = _changed(statement, other)
+            if changed is None:
+                # Another sentence of the passages says the same.
+                break
+            found = found or (changed[0], passage, other.spans[changed[1]])
+        else:
+            if found is not None:
+                word, passage, evidence = found
+                yield Reversal(number, *statement.spans[word], passage, evidence)
 
 
-class _Index:
-    """Where the passages have some keys."""
-
-    def __init__(self, passages: Sequence[Statements], wanted: set[str]) -> None:
-        self._places: dict[str, list[tuple[int, Statement]]] = {}
-        for passage, statements in enumerate(passages):
-            for statement in statements.sentences:
-                for key in wanted.intersection(statement.keys):
-                    self._places.setdefault(key, []).append((passage, statement))
-
-    def similar(self, statement: Statement) -> Iterator[tuple[int, Statement]]:
-        """Yield the sentences of the passages that have nearly all words of a statement."""
-        keys = set(statement.keys)
-        needed = _LEAST_SHARED * len(keys)
-        # Whatever has four of five words has at least one of the two rarest.
-        rarest = sorted(keys, key=lambda key: (len(self._places.get(key, ())), key))
-        seen: set[int] = set()
-        for key in rarest[: int(len(keys) - needed) + 1]:
-            for passage, other in self._places.get(key, ())[:_MOST_COMPARED]:
-                if id(other) not in seen and len(keys.intersection(other.keys)) >= needed:
-                    seen.add(id(other))
-                    yield passage, other
-
-
-def _reversal(statement: Statement, index: _Index) -> tuple[int, int, Span] | None:
-    """Return the word that is negated otherwise in the evidence, the passage, and where it says so."""
-    found = None
-    for passage, other in index.similar(statement):
-        # Only one of the two may negate: where both do, they may say the same in other words.
-        is_comparable = bool(statement.negated) != bool(other.negated) and not _denies(statement, other)
-        changed = _changed(statement, other) if is_comparable else None
-        if changed is None:
-            # Another sentence of the passages says the same.
-            return None
-        if found is None:
-            word, place = changed
-            found = word, passage, other.spans[place]
-    return found
-
-
-def _denies(one: Statement, other: Statement) -> bool:
-    return not _DENYING.isdisjoint(one.keys) or not _DENYING.isdisjoint(other.keys)
+def _similar(
+    statement: Statement, places: Mapping[str, Sequence[tuple[int, Statement]]]
+) -> Iterator[tuple[int, Statement]]:
+    """Yield the sentences of the passages that have nearly all words of a statement."""
+    keys = set(statement.keys)
+    needed = _LEAST_SHARED * len(keys)
+    # Whatever has four of five words has at least one of the two rarest.
+    rarest = sorted(keys, key=lambda key: (len(places.get(key, ())), key))
+    seen: set[int] = set()
+    for key in rarest[: int(len(keys) - needed) + 1]:
+        for passage, other in places.get(key, ())[:_MOST_COMPARED]:
+            if id(other) not in seen and len(keys.intersection(other.keys)) >= needed:
+                seen.add(id(other))
+                yield passage, other
 
 
 def _changed(one: Statement, other: Statement) -> tuple[int, int] | None:
     """Return the places of a word that only one of two sentences negates, with a neighbour that both have."""
+    # Only one of the two may negate: where both do, they may say the same in other words.
+    if bool(one.negated) == bool(other.negated) or not _DENYING.isdisjoint((*one.keys, *other.keys)):
+        return None
     for place, key in enumerate(one.keys):
         # A word that occurs twice may be negated once.
         if one.keys.count(key) > 1 or other.keys.count(key) != 1:
             continue
         at = other.keys.index(key)
-        if (place in one.negated) == (at in other.negated):
-            continue
-        if _neighbours(one.keys, place) & _neighbours(other.keys, at):
+        is_changed = (place in one.negated) != (at in other.negated)
+        if is_changed and _neighbours(one.keys, place) & _neighbours(other.keys, at):
             return place, at
     return None
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,25 +77,24 @@ def with_estimated_usage(turn: Turn, *, wait: bool = False) -> Turn:
     """
     if not any(map(_lacks_usage, turn.steps)):
         return turn
-    steps = tuple(_with_usage(step, wait) if _lacks_usage(step) else step for step in turn.steps)
-    usage = Usage.of_steps(steps)
-    return turn.model_copy(update={"steps": steps, "usage": usage})
+
+    def with_usage(step: Step) -> Step:
+        if not _lacks_usage(step):
+            return step
+        read, source = count_tokens((message.content for message in step.messages), step.model, wait=wait)
+        written, _ = count_tokens([step.output or ""], step.model, wait=wait)
+        usage = Usage(input_tokens=read, output_tokens=written, source=source)
+        return step.model_copy(update={"usage": usage})
+
+    steps = tuple(map(with_usage, turn.steps))
+    return turn.model_copy(update={"steps": steps, "usage": Usage.of_steps(steps)})
 
 
 def _lacks_usage(step: Step) -> bool:
     """Return True if a model call needs an estimate. A call that failed before it wrote anything used no tokens."""
     if step.kind != "llm" or step.usage is not None:
         return False
-    if step.output:
-        return True
-    return step.error is None and bool(step.messages)
-
-
-def _with_usage(step: Step, wait: bool) -> Step:
-    read, source = count_tokens((message.content for message in step.messages), step.model, wait=wait)
-    written, _ = count_tokens([step.output or ""], step.model, wait=wait)
-    usage = Usage(input_tokens=read, output_tokens=written, source=source)
-    return step.model_copy(update={"usage": usage})
+    return bool(step.output) or (step.error is None and bool(step.messages))
 
 
 def _count(encoding: Encoding, text: str) -> int:
@@ -135,29 +135,15 @@ def _provide_ranks(name: str) -> None:
     """
     if name not in _BUNDLED or not _CACHE_VARIABLES.isdisjoint(os.environ):
         return
-    directory = _llama_index_ranks()
-    if directory is None:
-        return
     file_name = hashlib.sha1(_URL.format(name=name).encode(), usedforsecurity=False).hexdigest()
-    cache = Path(tempfile.gettempdir(), "data-gym-cache")
-    try:
-        if not (directory / file_name).is_file() or (cache / file_name).is_file():
-            return
-        cache.mkdir(parents=True, exist_ok=True)
-        new = cache / f"{file_name}.{uuid4()}.tmp"
-        try:
-            new.write_bytes((directory / file_name).read_bytes())
-            os.replace(new, cache / file_name)  # atomic, since other processes may be reading
-        finally:
-            new.unlink(missing_ok=True)
-    except OSError:
-        return  # tiktoken then downloads the ranks in the background
-
-
-def _llama_index_ranks() -> Path | None:
+    kept = Path(tempfile.gettempdir(), "data-gym-cache", file_name)
     # Found without importing LlamaIndex, which takes seconds. It is a namespace package with several folders.
     spec = find_spec("llama_index")
-    if spec is None:
-        return None
-    folders = [Path(root, "core", "_static", "tiktoken_cache") for root in spec.submodule_search_locations or ()]
-    return next(filter(Path.is_dir, folders), None)
+    for root in (spec and spec.submodule_search_locations) or ():
+        bundled = Path(root, "core", "_static", "tiktoken_cache", file_name)
+        with suppress(OSError):  # tiktoken then downloads the ranks in the background
+            if bundled.is_file() and not kept.is_file():
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                new = kept.with_name(f"{file_name}.{uuid4()}.tmp")
+                new.write_bytes(bundled.read_bytes())
+                os.replace(new, kept)  # atomic, since other processes may be reading

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from rageval_hooks.errors import ConfigurationError, ModelUnavailableError
-from rageval_hooks.metrics.local.answer_relevance import AnswerRelevance
 from rageval_hooks.metrics.local.groundedness import Groundedness
+from rageval_hooks.metrics.local.relevance import AnswerRelevance
 from rageval_hooks.models import Models
 from rageval_hooks.models.embedder import load_embedder
 from rageval_hooks.settings import LEXICAL, ONNX_FILE, ModelSettings, Settings

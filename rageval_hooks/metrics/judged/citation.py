@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import BaseModel, WithJsonSchema
 from pydantic import Field as Described
@@ -21,7 +21,7 @@ from rageval_hooks.metrics.judged.no_answer import declined
 from rageval_hooks.metrics.support.judge_calls import BatchAnswers, ask_in_batches, combined
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
-from rageval_hooks.score import Failed, Result
+from rageval_hooks.score import Result
 from rageval_hooks.text.citations import Citations, CitedKey, CitedPart, find_citations
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.text.keys import plain_key
@@ -143,44 +143,65 @@ class Citation(JudgeMetric):
     async def evaluate(self, case: JudgedTurn) -> Results:
         """Return the three scores; all are failed if the support of a pair is missing."""
         citations = _citations(case)
+        if not citations.any and citations.unplaced:
+            # Their number only: their names may quote the turn's texts, and reasons are shown where those are hidden.
+            return self.skip_all(f"the citations ({len(citations.unplaced)}) do not say what they are for")
         if not citations.any:
-            return self.skip_all(_why_none(citations))
+            return self.skip_all("the response has no citations")
         reason = await declined(case)
         if reason is not None:
             return self.skip_all(reason)
         answers = await self._support(case, citations)
         # All three scores are means over all pairs, so one missing pair leaves none of them.
-        return self._failures(answers) if answers.missing else self._scores(case, citations, answers)
+        if answers.missing:
+            message = "; ".join(f"no support of {_list(pairs)}: {error.message}" for error, pairs in answers.reasons())
+            failures = [answers.failure(partial(self.fail, name=definition.name)) for definition in self.scores]
+            return [failed.model_copy(update={"message": message}) for failed in failures]
+        return self._scores(case, citations, answers)
 
     async def _support(self, case: JudgedTurn, citations: Citations) -> BatchAnswers[Pair, float]:
         async def ask(part: Sequence[Pair]) -> Judgement[CitationSupport]:
             return await case.ask(_TASK.format(pairs=_list(part)), CitationSupport, about_response=True)
 
-        pairs = _pairs(citations.parts)
+        def read(answer: CitationSupport) -> Iterable[tuple[Pair, float | None]]:
+            for entry in answer.pairs:
+                yield (plain_key(entry.sentence), entry.passage), _SUPPORT.get(entry.support.strip().casefold())
+
+        cited = [(part.sentence.key, key.passages) for part in citations.parts for key in part.keys]
+        # A dict and not a set: equal turns must give equal prompts, for the cache of the judge.
+        pairs = list(dict.fromkeys((sentence, passage) for sentence, passages in cited for passage in passages))
         if len(pairs) > _MAX_PAIRS:
             raise InputTooLargeError(f"the response has {len(pairs)} citations to check: more than {_MAX_PAIRS}")
         # Where a judge grades a pair twice, the lower grade counts: support has to be certain.
-        return await ask_in_batches(pairs, self.batch, ask, _read, min)
-
-    def _failures(self, answers: BatchAnswers[Pair, float]) -> list[Failed]:
-        message = "; ".join(f"no support of {_list(pairs)}: {error.message}" for error, pairs in answers.reasons())
-        failures = [answers.failure(partial(self.fail, name=definition.name)) for definition in self.scores]
-        return [failed.model_copy(update={"message": message}) for failed in failures]
+        return await ask_in_batches(pairs, self.batch, ask, read, min)
 
     def _scores(self, case: JudgedTurn, citations: Citations, answers: BatchAnswers[Pair, float]) -> list[Result]:
-        parts = citations.parts
-        support = [{key.identity: _best(part, key, answers) for key in part.keys} for part in parts]
-        made_up = dict.fromkeys(key.name for part in parts for key in part.keys if not key.passages)
+        parts = [(part.sentence, [(key, _best(part, key, answers)) for key in part.keys]) for part in citations.parts]
+        data = [
+            {
+                "key": sentence.key,
+                "text": sentence.text,
+                "citations": [
+                    {"name": key.name, "passages": list(key.passages), "support": support} for key, support in keys
+                ],
+            }
+            for sentence, keys in parts
+        ]
         metadata = {
-            "parts": [_part_data(part, answers) for part in parts],
-            "made_up": list(made_up),
+            "parts": data,
+            "made_up": list(dict.fromkeys(key.name for _, keys in parts for key, _ in keys if not key.passages)),
             "unplaced": list(citations.unplaced),
             "dropped": dict(+answers.dropped),
             "calls": len(answers.judgements),
         }
-        explanation = "\n".join(_line(case, part, answers) for part in parts)
+        lines = []
+        for sentence, keys in parts:
+            said = "; ".join(_said(case, key, support) for key, support in keys) or "not cited"
+            lines.append(f"{sentence.key} {said}: “{shorten(sentence.text)}”")
+        explanation = "\n".join(lines)
+        values = citation_scores([{key.identity: support for key, support in keys} for _, keys in parts])
         results: list[Result] = []
-        for definition, value in zip(self.scores, citation_scores(support), strict=True):
+        for definition, value in zip(self.scores, values, strict=True):
             name = definition.name
             if answers.judgements:
                 judgement = combined(answers.calls)
@@ -202,43 +223,17 @@ def _citations(case: JudgedTurn) -> Citations:
     seen, unseen = case.prompt_passages, case.unseen_passages
     found = find_citations(case.turn.response, case.sentences, seen, given, unseen)
     positions = case.prompt_positions
-    parts = tuple(
-        CitedPart(part.sentence, tuple(_in_turn(key, positions) for key in part.keys)) for part in found.parts
-    )
-    return Citations(parts, found.unplaced)
 
+    def in_turn(key: CitedKey) -> CitedKey:
+        return replace(key, passages=tuple(positions[place] for place in key.passages))
 
-def _in_turn(key: CitedKey, positions: Sequence[int]) -> CitedKey:
-    return replace(key, passages=tuple(positions[place] for place in key.passages))
-
-
-def _pairs(parts: Iterable[CitedPart]) -> list[Pair]:
-    # A dict and not a set: equal turns must give equal prompts, or the judge's cache does not find the answer again.
-    cited = [(part.sentence.key, key.passages) for part in parts for key in part.keys]
-    return list(dict.fromkeys((sentence, passage) for sentence, passages in cited for passage in passages))
-
-
-def _read(answer: CitationSupport) -> Iterable[tuple[Pair, float | None]]:
-    for entry in answer.pairs:
-        yield (plain_key(entry.sentence), entry.passage), _SUPPORT.get(entry.support.strip().casefold())
+    return replace(found, parts=tuple(replace(part, keys=tuple(map(in_turn, part.keys))) for part in found.parts))
 
 
 def _best(part: CitedPart, key: CitedKey, answers: BatchAnswers[Pair, float]) -> float | None:
     """Return the support by the best passage that a key means; None for a key that no passage has."""
     # Pieces of one document share its name, and the author of the answer cannot say which piece is meant.
     return max((answers.values[part.sentence.key, passage] for passage in key.passages), default=None)
-
-
-def _part_data(part: CitedPart, answers: BatchAnswers[Pair, float]) -> dict[str, Any]:
-    citations = [
-        {"name": key.name, "passages": list(key.passages), "support": _best(part, key, answers)} for key in part.keys
-    ]
-    return {"key": part.sentence.key, "text": part.sentence.text, "citations": citations}
-
-
-def _line(case: JudgedTurn, part: CitedPart, answers: BatchAnswers[Pair, float]) -> str:
-    said = [_said(case, key, _best(part, key, answers)) for key in part.keys]
-    return f"{part.sentence.key} {'; '.join(said) or 'not cited'}: “{shorten(part.sentence.text)}”"
 
 
 def _said(case: JudgedTurn, key: CitedKey, support: float | None) -> str:
@@ -248,13 +243,6 @@ def _said(case: JudgedTurn, key: CitedKey, support: float | None) -> str:
     if any(passage.id == key.name for passage in case.unseen_passages):
         return f"[{key.name}] a passage that was not in the prompt"
     return f"[{key.name}] no such passage"
-
-
-def _why_none(citations: Citations) -> str:
-    if citations.unplaced:
-        # Their number only: their names may quote the turn's texts, and reasons are shown where those are hidden.
-        return f"the citations ({len(citations.unplaced)}) do not say what they are for"
-    return "the response has no citations"
 
 
 def _list(pairs: Iterable[Pair]) -> str:

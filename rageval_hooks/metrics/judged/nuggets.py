@@ -129,6 +129,22 @@ class Creation:
     judgements: list[Judgement[Any]] = field(default_factory=list)
     failure: JudgeError | None = None
 
+    def add(self, text: str, importance: Importance | None, marker: str) -> None:
+        """Add a nugget that is on one line, or count why it is ignored."""
+        # Later rounds are shown the earlier nuggets, and some judges repeat them all the same.
+        known = {_folded(nugget.text) for nugget in self.nuggets}
+        if not _folded(text) or len(text.split()) > _MAX_WORDS:
+            self.dropped["length"] += 1
+        # Nuggets come back in later prompts, where they must not end their own delimiters.
+        elif marker in text.casefold():
+            self.dropped["marker"] += 1
+        elif _folded(text) in known:
+            self.dropped["repeated"] += 1
+        elif len(self.nuggets) >= _MAX_FOUND:
+            self.dropped["too_many"] += 1
+        else:
+            self.nuggets.append(Nugget(text, importance))
+
 
 _CREATE = """\
 Task: list nuggets. A nugget is one atomic fact, in 1 to 12 words, that a good answer to the question could hold.
@@ -383,78 +399,50 @@ async def _create(case: JudgedTurn, passages: Sequence[int]) -> Creation:
         # The windows that are left are reported as unread.
         if room <= 0:
             break
-        task = _CREATE.format(passages=_listed(window), room=room)
+        which = f"passage {window[0]}" if len(window) == 1 else f"the passages {', '.join(map(str, window))}"
+        task = _CREATE.format(passages=which, room=room)
         if creation.nuggets:
-            task = _SO_FAR.format(nuggets=_framed(case, list(enumerate(creation.nuggets, start=1)))) + task
+            numbers = range(1, 1 + len(creation.nuggets))
+            task = _SO_FAR.format(nuggets=_framed(case, creation.nuggets, numbers)) + task
+        drafts: list[tuple[str, str]]
         try:
-            await _round(case, f"{task}\n{_IMPORTANCE}" if alone else task, creation, alone)
+            if alone:
+                weighed = await case.ask(f"{task}\n{_IMPORTANCE}", WeighedNuggetDrafts)
+                creation.judgements.append(weighed)
+                drafts = [(draft.nugget, draft.importance) for draft in weighed.value.nuggets]
+            else:
+                plain = await case.ask(task, NuggetDrafts)
+                creation.judgements.append(plain)
+                drafts = [(text, "") for text in plain.value.nuggets]
         except JudgeError as error:  # the judge has already logged it
             creation.failure = error
             return creation
+        creation.rounds += 1
+        for draft, importance in drafts:
+            creation.add(" ".join(draft.split()), _importance(importance), case.delimiters.marker)
     creation.unread = tuple(position for window in windows[creation.rounds :] for position in window)
     return creation
 
 
-async def _round(case: JudgedTurn, task: str, creation: Creation, alone: bool) -> None:
-    """Ask for nuggets once, and take those that are usable."""
-    if alone:
-        weighed = await case.ask(task, WeighedNuggetDrafts)
-        creation.judgements.append(weighed)
-        drafts = [(draft.nugget, _importance(draft.importance)) for draft in weighed.value.nuggets]
-    else:
-        plain = await case.ask(task, NuggetDrafts)
-        creation.judgements.append(plain)
-        drafts = [(text, None) for text in plain.value.nuggets]
-    creation.rounds += 1
-    # Later rounds are shown the earlier nuggets, and some judges repeat them all the same.
-    known = {_folded(nugget.text) for nugget in creation.nuggets}
-    for draft, importance in drafts:
-        text = " ".join(draft.split())
-        reason = _unusable(text, known, case.delimiters.marker, len(creation.nuggets))
-        if reason is not None:
-            creation.dropped[reason] += 1
-            continue
-        known.add(_folded(text))
-        creation.nuggets.append(Nugget(text, importance))
-
-
-def _unusable(text: str, known: set[str], marker: str, count: int) -> str | None:
-    """Return why a nugget is dropped; None if it is kept."""
-    folded = _folded(text)
-    if not folded or len(text.split()) > _MAX_WORDS:
-        return "length"
-    # Nuggets come back in later prompts, where they must not end their own delimiters.
-    if marker in text.casefold():
-        return "marker"
-    if folded in known:
-        return "repeated"
-    return "too_many" if count >= _MAX_FOUND else None
-
-
 async def _weigh(case: JudgedTurn, nuggets: Sequence[Nugget]) -> BatchAnswers[int, Importance]:
-    """Ask how important nuggets are, in batches of 10. If the judge says it twice, the lesser importance holds."""
+    """Ask how important nuggets are. If the judge says it twice, the lesser importance holds."""
 
     async def ask(part: Sequence[int]) -> Judgement[NuggetWeights]:
-        framed = _framed(case, [(number, nuggets[number - 1]) for number in part])
+        framed = _framed(case, nuggets, part)
         return await case.ask(_WEIGH.format(nuggets=framed, importance=_IMPORTANCE), NuggetWeights)
 
     def read(answer: NuggetWeights) -> Iterable[tuple[int, Importance | None]]:
         return ((entry.nugget, _importance(entry.importance)) for entry in answer.nuggets)
 
-    return await ask_in_batches(range(1, 1 + len(nuggets)), _BATCH, ask, read, _lesser)
+    # "okay" comes before "vital".
+    return await ask_in_batches(range(1, 1 + len(nuggets)), _BATCH, ask, read, min)
 
 
 async def _assign(case: JudgedTurn, nuggets: Sequence[Nugget]) -> BatchAnswers[int, float]:
-    """Ask which nuggets, numbered from 1, are in the response, in batches of 10.
-
-    If the judge says it twice, the lesser support holds.
-
-    Returns:
-        The support of each nugget: 1, 0.5 if partial, or 0.
-    """
+    """Ask which nuggets are in the response: 1, 0.5 if partly, or 0. If the judge says it twice, the lesser holds."""
 
     async def ask(part: Sequence[int]) -> Judgement[NuggetAssignments]:
-        framed = _framed(case, [(number, nuggets[number - 1]) for number in part])
+        framed = _framed(case, nuggets, part)
         return await case.ask(_ASSIGN.format(nuggets=framed), NuggetAssignments, about_response=True)
 
     def read(answer: NuggetAssignments) -> Iterable[tuple[int, float | None]]:
@@ -468,18 +456,10 @@ def _importance(word: str) -> Importance | None:
     return cast("Importance", folded) if folded in ("vital", "okay") else None
 
 
-def _lesser(one: Importance, other: Importance) -> Importance:
-    return "vital" if one == other == "vital" else "okay"
-
-
 def _folded(text: str) -> str:
     return "".join(character for character in text.casefold() if character.isalnum())
 
 
-def _framed(case: JudgedTurn, nuggets: Iterable[tuple[int, Nugget]]) -> str:
+def _framed(case: JudgedTurn, nuggets: Sequence[Nugget], numbers: Iterable[int]) -> str:
     """Return numbered nuggets between delimiters: the judge may have copied instructions from a passage."""
-    return case.delimiters.frame("nuggets", "\n".join(f"{number}: {nugget.text}" for number, nugget in nuggets))
-
-
-def _listed(window: Sequence[int]) -> str:
-    return f"passage {window[0]}" if len(window) == 1 else f"the passages {', '.join(map(str, window))}"
+    return case.delimiters.frame("nuggets", "\n".join(f"{number}: {nuggets[number - 1].text}" for number in numbers))

@@ -8,21 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, JudgeMetric, ScoreDefinition
 from rageval_hooks.metrics.judged.umbrela import graded, paid_grading, planned_grading
-from rageval_hooks.metrics.support.judge_calls import AnyJudgement, BatchAnswers, combined, with_spending
+from rageval_hooks.metrics.support.judge_calls import combined, with_spending
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
-from rageval_hooks.score import Failed, Result
+from rageval_hooks.score import Result
 from rageval_hooks.settings import Settings
-
-Relevance = bool | None
-"""Of one passage: relevant or not; None if it has no grade."""
-
-Formula = Callable[[Sequence[bool]], float]
 
 
 def precision_at(relevant: Sequence[bool], k: int) -> float:
@@ -118,78 +113,42 @@ class Ranking(JudgeMetric):
         answers = await graded(case)
         calls = paid_grading(case, answers, self.name)
         if answers.missing and not answers.judgements:
-            return [self._without_grades(answers, calls, score.name) for score in self.scores]
+            failures = [answers.failure(partial(self.fail, name=score.name)) for score in self.scores]
+            return [with_spending(failed, calls) for failed in failures]
         count = len(case.turn.retrieved)
-        relevance = [self._relevance(answers, position) for position in range(count)]
         grades = [answers.values.get(position) for position in range(count)]
-        turn = _GradedTurn(self, answers, _judgement(answers, calls), {"grades": grades, "relevant": self.relevant})
-        results: list[Result] = []
-        for k in self.ks:
-            if k > count:
-                results.append(self.skip(f"the turn has only {count} passages", f"precision@{k}"))
-            else:
-                results.append(turn.score(f"precision@{k}", relevance[:k], partial(precision_at, k=k)))
-        results += [turn.score(f"ap@{k}", relevance[:k], partial(average_precision_at, k=k)) for k in self.ks]
+        # None for a passage that the judge gave no grade.
+        relevance = [
+            None if position in answers.missing else (grade or 0) >= self.relevant
+            for position, grade in enumerate(grades)
+        ]
         # Grades behind the first relevant passage do not matter for mrr, so they may be missing.
         until_first = relevance[: 1 + relevance.index(True)] if True in relevance else relevance
-        results.append(turn.score("mrr", until_first, _reciprocal_first))
+        formulas: list[tuple[str, Sequence[bool | None], Callable[[Sequence[bool]], float]]] = [
+            *((f"precision@{k}", relevance[:k], partial(precision_at, k=k)) for k in self.ks if k <= count),
+            *((f"ap@{k}", relevance[:k], partial(average_precision_at, k=k)) for k in self.ks),
+            ("mrr", until_first, lambda relevant: reciprocal_rank(first_relevant(relevant))),
+        ]
+        # The calls as one, without their cost if another metric reports it.
+        judgement = combined(calls) if calls else replace(combined(answers.judgements), usage=None, cost=None)
+        results: list[Result] = [
+            self.skip(f"the turn has only {count} passages", f"precision@{k}") for k in self.ks if k > count
+        ]
+        for name, part, formula in formulas:
+            unknown = [position for position, value in enumerate(part) if value is None]
+            if unknown:
+                error = answers.missing[unknown[0]]
+                ranks = ", ".join(str(position + 1) for position in unknown)
+                failed = with_spending(self.fail(error, name), [judgement])
+                results.append(failed.model_copy(update={"message": f"no grade at rank {ranks}: {error.message}"}))
+                continue
+            known = [*map(bool, part)]
+            score = self.judged(
+                formula(known),
+                judgement,
+                name=name,
+                explanation=f"relevant at rank {', '.join(map(str, _relevant_ranks(known))) or 'none'} of {len(known)}",
+                metadata={"grades": grades, "relevant": self.relevant},
+            )
+            results.append(score)
         return results
-
-    def _without_grades(self, answers: BatchAnswers[int, int], calls: Sequence[AnyJudgement], name: str) -> Failed:
-        return with_spending(answers.failure(partial(self.fail, name=name)), calls)
-
-    def _relevance(self, answers: BatchAnswers[int, int], position: int) -> Relevance:
-        if position in answers.missing:
-            return None
-        return answers.values.get(position, 0) >= self.relevant
-
-
-class _GradedTurn:
-    """Makes the scores of one turn.
-
-    Args:
-        metric: the metric.
-        answers: the grades.
-        judgement: the calls behind the grades as one.
-        metadata: of each score.
-    """
-
-    def __init__(
-        self, metric: Ranking, answers: BatchAnswers[int, int], judgement: AnyJudgement, metadata: dict[str, Any]
-    ) -> None:
-        self._metric = metric
-        self._answers = answers
-        self._judgement = judgement
-        self._metadata = metadata
-
-    def score(self, name: str, relevance: Sequence[Relevance], formula: Formula) -> Result:
-        """Return one score; failed if the relevance of a passage is not known."""
-        unknown = [position for position, value in enumerate(relevance) if value is None]
-        if unknown:
-            return self._failed(name, unknown)
-        known = [bool(value) for value in relevance]
-        ranks = [str(rank) for rank, value in enumerate(known, start=1) if value]
-        return self._metric.judged(
-            formula(known),
-            self._judgement,
-            name=name,
-            explanation=f"relevant at rank {', '.join(ranks) or 'none'} of {len(known)}",
-            metadata=self._metadata,
-        )
-
-    def _failed(self, name: str, unknown: Sequence[int]) -> Failed:
-        error = self._answers.missing[unknown[0]]
-        ranks = ", ".join(str(position + 1) for position in unknown)
-        failed = with_spending(self._metric.fail(error, name), [self._judgement])
-        return failed.model_copy(update={"message": f"no grade at rank {ranks}: {error.message}"})
-
-
-def _judgement(answers: BatchAnswers[int, int], calls: Sequence[AnyJudgement]) -> AnyJudgement:
-    """Return the calls as one; without their cost if another metric reports it."""
-    if calls:
-        return combined(calls)
-    return replace(combined(answers.judgements), usage=None, cost=None)
-
-
-def _reciprocal_first(relevant: Sequence[bool]) -> float:
-    return reciprocal_rank(first_relevant(relevant))

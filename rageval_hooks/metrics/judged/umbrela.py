@@ -18,7 +18,7 @@ from rageval_hooks.metrics.base import Field, JudgeMetric, ScoreDefinition
 from rageval_hooks.metrics.support.judge_calls import AnyJudgement, BatchAnswers, ask_in_batches, combined
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
-from rageval_hooks.score import Failed, Result, Score
+from rageval_hooks.score import Result
 from rageval_hooks.text.words import has_words
 from rageval_hooks.turn import Passage
 
@@ -115,12 +115,28 @@ class Umbrela(JudgeMetric):
         """Return the mean, then one score per passage."""
         answers = await graded(case)
         results: list[Result] = [self._mean(case, answers)] if answers.judgements or answers.missing else []
-        results += self._grades(case, answers)
+        # Batches are separate answers, so an entry is found by its answer and its passage.
+        entries = {(id(answer), entry.passage): entry for answer in answers.judgements for entry in answer.value.grades}
+        for position, grade in sorted(answers.values.items()):
+            answer = answers.answer_of[position]
+            entry = entries[id(answer), position]
+            score = self.judged(
+                float(grade),
+                answer,
+                explanation=f"{_MEANING[grade]} (intent: {answer.value.intent.strip()})",
+                target=case.target(position),
+                metadata={"match": entry.match, "trustworthiness": entry.trustworthiness},
+            )
+            results.append(score)
         empty = [position for position, passage in enumerate(case.turn.retrieved) if not _has_words(passage)]
         if empty:
             results.append(self.skip(f"there is no text in {_named(case, empty)}"))
         if answers.missing:
-            results.append(self._missing(case, answers))
+            # One failed result for all passages without a grade: a span has room for one.
+            failed = answers.failure(self.fail)
+            message = "; ".join(f"{error.message}: {_named(case, passages)}" for error, passages in answers.reasons())
+            metadata = {**failed.metadata, "passages": sorted(answers.missing)}
+            results.append(failed.model_copy(update={"message": message, "metadata": metadata}))
         return results
 
     async def grade(self, case: JudgedTurn) -> BatchAnswers[int, int]:
@@ -128,19 +144,16 @@ class Umbrela(JudgeMetric):
         passages = case.turn.retrieved
 
         async def ask(part: Sequence[int]) -> Judgement[PassageGrades]:
-            task = _TASK.format(which=_which(part, len(passages)))
+            which = f"only the passages {', '.join(map(str, part))}" if len(part) > 1 else f"only passage {part[0]}"
+            task = _TASK.format(which=f"all {len(part)} passages" if 1 < len(part) == len(passages) else which)
             return await case.ask(task, PassageGrades, about_retrieval=True, parameters=PARAMETERS)
+
+        def read(answer: PassageGrades) -> Iterable[tuple[int, int | None]]:
+            return ((entry.passage, entry.grade if entry.grade in _GRADES else None) for entry in answer.grades)
 
         # A passage without words would be graded 0, which says nothing about the retriever's ranking.
         positions = [position for position, passage in enumerate(passages) if _has_words(passage)]
-        return await ask_in_batches(positions, self.batch, ask, _read, min)
-
-    def _missing(self, case: JudgedTurn, answers: BatchAnswers[int, int]) -> Failed:
-        """Return one failed result for all passages without a grade: a span has room for one."""
-        failed = answers.failure(self.fail)
-        message = "; ".join(f"{error.message}: {_named(case, passages)}" for error, passages in answers.reasons())
-        metadata = {**failed.metadata, "passages": sorted(answers.missing)}
-        return failed.model_copy(update={"message": message, "metadata": metadata})
+        return await ask_in_batches(positions, self.batch, ask, read, min)
 
     def _mean(self, case: JudgedTurn, answers: BatchAnswers[int, int]) -> Result:
         values = answers.values
@@ -162,23 +175,6 @@ class Umbrela(JudgeMetric):
                 "calls": len(answers.judgements),
             },
         )
-
-    def _grades(self, case: JudgedTurn, answers: BatchAnswers[int, int]) -> list[Score]:
-        # Batches are separate answers, so an entry is found by its answer and its passage.
-        entries = {(id(answer), entry.passage): entry for answer in answers.judgements for entry in answer.value.grades}
-        scores = []
-        for position in sorted(answers.values):
-            grade, answer = answers.values[position], answers.answer_of[position]
-            entry = entries[id(answer), position]
-            score = self.judged(
-                float(grade),
-                answer,
-                explanation=f"{_MEANING[grade]} (intent: {answer.value.intent.strip()})",
-                target=case.target(position),
-                metadata={"match": entry.match, "trustworthiness": entry.trustworthiness},
-            )
-            scores.append(score)
-        return scores
 
 
 async def graded(case: JudgedTurn) -> BatchAnswers[int, int]:
@@ -209,19 +205,6 @@ def paid_grading(case: JudgedTurn, answers: BatchAnswers[int, int], by: str) -> 
 def planned_grading(size: TurnSize) -> PlannedCall:
     """Return the calls behind :func:`graded`, for the plans of the metrics that use it."""
     return Umbrela().plan(size)[0]
-
-
-def _read(answer: PassageGrades) -> Iterable[tuple[int, int | None]]:
-    for entry in answer.grades:
-        yield entry.passage, entry.grade if entry.grade in _GRADES else None
-
-
-def _which(part: Sequence[int], count: int) -> str:
-    if len(part) == 1:
-        return f"only passage {part[0]}"
-    if len(part) == count:
-        return f"all {count} passages"
-    return f"only the passages {', '.join(map(str, part))}"
 
 
 def _named(case: JudgedTurn, passages: Iterable[int]) -> str:

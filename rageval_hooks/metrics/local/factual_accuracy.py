@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition
+from rageval_hooks.metrics.base import GroundingMetric, ScoreDefinition
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Role
 from rageval_hooks.score import Result
@@ -15,7 +15,7 @@ _NO_WORDS = "the response or the passages have no words that could be compared"
 _SOURCE = "RAG Evaluation Pipeline (Lite); en_core_web_sm, all-MiniLM-L6-v2"
 
 
-class SemanticGrounding(LocalMetric):
+class SemanticGrounding(GroundingMetric):
     """Cosine of the whole response and the passages of the prompt together, clipped to 0..1.
 
     If the context is longer than the model reads at once, the mean vector of its windows is used.
@@ -26,13 +26,8 @@ class SemanticGrounding(LocalMetric):
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(name="semantic_grounding", description="similarity of the response and the context as wholes"),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
-    passages: ClassVar[PassageScope] = "prompt"
     models: ClassVar[tuple[Role, ...]] = ("embedder",)
-    family: ClassVar[str] = "local"
     source: ClassVar[str] = "RAG Evaluation Pipeline (Lite); all-MiniLM-L6-v2"
-    default: ClassVar[bool] = True
-    about_claims: ClassVar[bool] = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the cosine; skipped if the response or the context has no words."""
@@ -44,7 +39,7 @@ class SemanticGrounding(LocalMetric):
         return self.score(value, model=analysis.models.embedder().name, explanation=note if unseen else None)
 
 
-class EntityConsistency(LocalMetric):
+class EntityConsistency(GroundingMetric):
     """Share of the response's named entities that the passages of the prompt have; numbers and dates by value."""
 
     name: ClassVar[str] = "entity_consistency"
@@ -52,13 +47,8 @@ class EntityConsistency(LocalMetric):
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(name="entity_consistency", description="share of the response's named entities in the context"),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
-    passages: ClassVar[PassageScope] = "prompt"
     models: ClassVar[tuple[Role, ...]] = ("nlp",)
-    family: ClassVar[str] = "local"
     source: ClassVar[str] = "RAG Evaluation Pipeline (Lite); en_core_web_sm"
-    default: ClassVar[bool] = True
-    about_claims: ClassVar[bool] = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the share; skipped if the response has no entities, or is not in English."""
@@ -75,7 +65,7 @@ class EntityConsistency(LocalMetric):
         )
 
 
-class FactualAccuracy(LocalMetric):
+class FactualAccuracy(GroundingMetric):
     """Weighted mean of semantic grounding and entity consistency; without entities, the grounding alone.
 
     Args:
@@ -90,13 +80,8 @@ class FactualAccuracy(LocalMetric):
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(name="factual_accuracy", description="mean of semantic grounding and entity consistency"),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
-    passages: ClassVar[PassageScope] = "prompt"
     models: ClassVar[tuple[Role, ...]] = ("embedder", "nlp")
-    family: ClassVar[str] = "local"
     source: ClassVar[str] = _SOURCE
-    default: ClassVar[bool] = True
-    about_claims: ClassVar[bool] = True
 
     def __init__(self, grounding_weight: float = 0.5) -> None:
         if not 0 <= grounding_weight <= 1:

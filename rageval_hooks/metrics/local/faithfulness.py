@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
+from rageval_hooks.metrics.base import GroundingMetric, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.sentence_scores import SentenceScore, as_metadata, explain_sentences
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Role
@@ -27,7 +26,7 @@ _SHORT: Final = 5.0
 """The weight of a sentence at which it counts half as the weakest one: about five words, or two or three names."""
 
 
-class Faithfulness(LocalMetric):
+class Faithfulness(GroundingMetric):
     """How far the passages of the prompt support the response, less for its errors and for its weakest sentence.
 
     - A sentence has its score of ``groundedness``, times .7 for each number, date, code and name that no passage has,
@@ -55,84 +54,52 @@ class Faithfulness(LocalMetric):
             ),
         ),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
-    passages: ClassVar[PassageScope] = "prompt"
     models: ClassVar[tuple[Role, ...]] = ("embedder",)
-    family: ClassVar[str] = "local"
-    source: ClassVar[str] = "ours; all-MiniLM-L6-v2"
-    default: ClassVar[bool] = True
-    about_claims: ClassVar[bool] = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the score; skipped if the response or the passages have no words."""
         if analysis.grounding.value is None:
             return self.skip("the response or the passages have no words that could be compared")
-        sentences = _sentences(analysis)
-        value = _aggregate(sentences)
-        # A sentence by itself is a response of one sentence, so that its score and the label of the response agree.
-        shown = [sentence.shown for sentence in sentences]
-        score = self.score(
-            value, model=analysis.models.embedder(wait=analysis.wait).name, metadata={"sentences": as_metadata(shown)}
-        )
-        threshold = self.scores[0].default_threshold(score)
+        # Per sentence its groundedness, lowered for its wrong facts and its negation, and its weight.
+        scores: list[tuple[float, float]] = []
+        shown: list[SentenceScore] = []
+        support, any_wrong_fact, any_reversal = analysis.fact_support, False, False
+        for sentence in analysis.grounding.sentences:
+            start, end = sentence.span
+            facts = [fact for fact in support.missing if start <= fact.start < end]
+            reversals = [change for change in analysis.reversals if start <= change.start < end]
+            any_wrong_fact, any_reversal = any_wrong_fact or bool(facts), any_reversal or bool(reversals)
+            score = sentence.score * _PER_FACT ** len(facts) * _REVERSED ** len(reversals)
+            scores.append((score, sentence.weight))
+            evidence = (analysis.prompt_passages[change.passage].text[slice(*change.evidence)] for change in reversals)
+            position = analysis.prompt_positions[sentence.passage]
+            missing = [fact.text for fact in facts]
+            missing += (word for word in sentence.missing if word not in support.stated)
+            one = SentenceScore(
+                text=analysis.turn.response[start:end],
+                # A sentence by itself is a response of one sentence, so that its score and the response's label agree.
+                score=_lowered(score, bool(facts), bool(reversals)),
+                weight=sentence.weight,
+                passage=position,
+                passage_name=analysis.passage_name(position),
+                missing=tuple(dict.fromkeys(missing)),
+                notes=tuple(f"the passage says: {text}" for text in evidence),
+            )
+            shown.append(one)
+        value = _lowered(_mean_with_weakest(scores), any_wrong_fact, any_reversal)
+        model = analysis.models.embedder(wait=analysis.wait).name
+        result = self.score(value, model=model, metadata={"sentences": as_metadata(shown)})
+        threshold = self.scores[0].default_threshold(result)
         explanation = explain_sentences(shown, _WEAK if threshold is None else threshold)
-        return score.model_copy(update={"explanation": explanation})
+        return result.model_copy(update={"explanation": explanation})
 
 
-@dataclass(frozen=True)
-class _Sentence:
-    """A sentence with what lowers its score.
-
-    Attributes:
-        score: its groundedness, lowered for its wrong facts and its negation.
-        weight: its weight in groundedness.
-        has_wrong_fact: True if no passage has one of its facts.
-        is_reversed: True if it reverses a passage by a negation.
-        shown: the sentence as the explanation shows it.
-    """
-
-    score: float
-    weight: float
-    has_wrong_fact: bool
-    is_reversed: bool
-    shown: SentenceScore
-
-
-def _sentences(analysis: TurnAnalysis) -> list[_Sentence]:
-    support = analysis.fact_support
-    found = []
-    for sentence in analysis.grounding.sentences:
-        start, end = sentence.span
-        facts = [fact for fact in support.missing if start <= fact.start < end]
-        reversals = [change for change in analysis.reversals if start <= change.start < end]
-        score = sentence.score * _PER_FACT ** len(facts) * _REVERSED ** len(reversals)
-        evidence = (analysis.prompt_passages[change.passage].text[slice(*change.evidence)] for change in reversals)
-        position = analysis.prompt_positions[sentence.passage]
-        missing = [*(fact.text for fact in facts), *(word for word in sentence.missing if word not in support.stated)]
-        shown = SentenceScore(
-            text=analysis.turn.response[start:end],
-            score=_lowered(score, bool(facts), bool(reversals)),
-            weight=sentence.weight,
-            passage=position,
-            passage_name=analysis.passage_name(position),
-            missing=tuple(dict.fromkeys(missing)),
-            notes=tuple(f"the passage says: {text}" for text in evidence),
-        )
-        found.append(_Sentence(score, sentence.weight, bool(facts), bool(reversals), shown))
-    return found
-
-
-def _aggregate(sentences: Sequence[_Sentence]) -> float:
-    """Return half the mean over the sentences and half the weakest one, less for errors anywhere."""
-    whole = sum(sentence.weight for sentence in sentences)
-    mean = sum(sentence.score * sentence.weight for sentence in sentences) / whole
-    distances = ((sentence.score - mean) * sentence.weight / (sentence.weight + _SHORT) for sentence in sentences)
-    weakest = mean + min(distances)
-    return _lowered(
-        (mean + weakest) / 2,
-        any(sentence.has_wrong_fact for sentence in sentences),
-        any(sentence.is_reversed for sentence in sentences),
-    )
+def _mean_with_weakest(scores: Sequence[tuple[float, float]]) -> float:
+    """Return half the weighted mean and half the weakest sentence; a short sentence counts less as the weakest."""
+    whole = sum(weight for _, weight in scores)
+    mean = sum(score * weight for score, weight in scores) / whole
+    weakest = mean + min((score - mean) * weight / (weight + _SHORT) for score, weight in scores)
+    return (mean + weakest) / 2
 
 
 def _lowered(value: float, has_wrong_fact: bool, is_reversed: bool) -> float:

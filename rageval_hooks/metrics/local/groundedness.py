@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.base import MODEL_DETAILS, Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
+from rageval_hooks.metrics.base import MODEL_DETAILS, GroundingMetric, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.grounding import SentenceGrounding, groundedness
 from rageval_hooks.metrics.support.sentence_scores import (
     SentenceScore,
@@ -25,7 +25,7 @@ _NO_WORDS: Final = "the response or the passages have no words that could be com
 _SETS: Final = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
 
 
-class Groundedness(LocalMetric):
+class Groundedness(GroundingMetric):
     """How far the passages of the prompt support the response.
 
     :mod:`rageval_hooks.metrics.support.grounding` has the formula. The explanation names the sentences below the
@@ -58,13 +58,7 @@ class Groundedness(LocalMetric):
             ),
         ),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
-    passages: ClassVar[PassageScope] = "prompt"
     models: ClassVar[tuple[Role, ...]] = ("grounding",)
-    family: ClassVar[str] = "local"
-    source: ClassVar[str] = "ours; all-MiniLM-L6-v2"
-    default: ClassVar[bool] = True
-    about_claims: ClassVar[bool] = True
 
     def __init__(self, weak: float = 0.6, *, max_passes: int = 256) -> None:
         if not 0 <= weak <= 1:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from rageval_hooks.errors import ConfigurationError, InputTooLargeError
-from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition
+from rageval_hooks.metrics.base import GroundingMetric, ScoreDefinition
 from rageval_hooks.metrics.support.sentence_scores import SentenceScore, as_metadata, explain_sentences
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Role
@@ -23,7 +23,7 @@ _SUPPORTED: Final = 0.5
 """The model's own limit: below it the model says *hallucinated*."""
 
 
-class HallucinationEvaluation(LocalMetric):
+class HallucinationEvaluation(GroundingMetric):
     """Probability that the passages of the prompt support the response, by HHEM-2.1-Open.
 
     The model is ``vectara/hallucination_evaluation_model``, a T5 encoder; see :mod:`rageval_hooks.models.hhem`.
@@ -48,12 +48,9 @@ class HallucinationEvaluation(LocalMetric):
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(name="hhem", description="probability that the passages support the response", headline=2),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
-    passages: ClassVar[PassageScope] = "prompt"
     models: ClassVar[tuple[Role, ...]] = ("hhem",)
-    family: ClassVar[str] = "local"
+    default: ClassVar[bool] = False
     source: ClassVar[str] = "Open RAG Eval; vectara/hallucination_evaluation_model"
-    about_claims: ClassVar[bool] = True
 
     def __init__(self, *, max_passes: int = 64) -> None:
         if max_passes < 1:
@@ -66,8 +63,10 @@ class HallucinationEvaluation(LocalMetric):
         source = "\n".join(passage.text for passage in analysis.prompt_passages if passage.text.strip())
         # Citation markers and lists of references are no claims, and the model would judge them as such.
         response = analysis.response.said
-        _check_size("passages", source, MAX_SOURCE_CHARACTERS)
-        _check_size("response", response, MAX_RESPONSE_CHARACTERS)
+        sizes = (("passages", source, MAX_SOURCE_CHARACTERS), ("response", response, MAX_RESPONSE_CHARACTERS))
+        for what, text, limit in sizes:
+            if len(text) > limit:
+                raise InputTooLargeError(f"{what} of {len(text):,} characters; the limit is {limit:,}")
         model = analysis.models.hhem(wait=analysis.wait)
         windows = model.source_windows(source)
         # Cutting the source would make claims unsupported that the lost part supports.
@@ -117,8 +116,3 @@ def _unseen_note(analysis: TurnAnalysis) -> str | None:
     """Return which passages support sentences by their words and were not in the prompt; None without any."""
     names = dict.fromkeys(name for found in analysis.unseen_support.values() for name in found)
     return f"support in a passage that was not in the prompt: {', '.join(names)}" if names else None
-
-
-def _check_size(what: str, text: str, limit: int) -> None:
-    if len(text) > limit:
-        raise InputTooLargeError(f"{what} of {len(text):,} characters; the limit is {limit:,}")

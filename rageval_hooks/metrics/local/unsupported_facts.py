@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final
 
-from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
-from rageval_hooks.metrics.support.turn_analysis import FactSupport, TurnAnalysis
+from rageval_hooks.metrics.base import GroundingMetric, ScoreDefinition, Threshold
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.score import Result
 from rageval_hooks.text.fact_index import merge_indexes, unsupported_facts
 from rageval_hooks.text.facts import Fact
@@ -17,7 +17,7 @@ _MAX_LISTED: Final = 50
 _MAX_STATED: Final = 10
 
 
-class UnsupportedFacts(LocalMetric):
+class UnsupportedFacts(GroundingMetric):
     """How many distinct numbers, dates, codes and names of the response no passage of the prompt has.
 
     A number with another unit counts ("$5" for "5 euros"), and so does a negation that was added or left out in a
@@ -40,19 +40,21 @@ class UnsupportedFacts(LocalMetric):
             thresholds=(Threshold(value=0, models=(None,), accuracy=(0.538, 0.773), sets=_SETS),),
         ),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
-    passages: ClassVar[PassageScope] = "prompt"
-    family: ClassVar[str] = "local"
     source: ClassVar[str] = "ours"
-    default: ClassVar[bool] = True
-    about_claims: ClassVar[bool] = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the count."""
         support = analysis.fact_support
         # A fact of an unseen passage is counted: the model cannot have read it there. The explanation says where it is.
         unseen = _facts_in_unseen(support.missing, analysis)
-        lines = [_explain(support, analysis.facts)]
+        # The same number may be stated in several sentences.
+        stated = list(dict.fromkeys(fact.text for fact in analysis.response.facts))
+        if support.missing:
+            lines = [f"no passage has: {_texts(support.missing)}"]
+        elif stated:
+            lines = [f"the passages support: {listed(stated, _MAX_STATED)}"]
+        else:
+            lines = ["the response states no numbers, dates or names"]
         lines += [
             f"only in a passage that was not in the prompt ({name}): {text}" for text, name in unseen[:_MAX_STATED]
         ]
@@ -64,22 +66,12 @@ class UnsupportedFacts(LocalMetric):
             len(support.unsupported),
             explanation="; ".join(lines),
             metadata={
-                "stated": len(analysis.facts),
+                "stated": len(analysis.response.facts),
                 "missing": _as_data(support.unsupported),
                 "in_question": _as_data(support.in_question),
                 "unseen": [{"text": text, "passage": name} for text, name in unseen[:_MAX_LISTED]],
             },
         )
-
-
-def _explain(support: FactSupport, stated: Iterable[Fact]) -> str:
-    if support.missing:
-        return f"no passage has: {_texts(support.missing)}"
-    # The same number may be stated in several sentences.
-    texts = list(dict.fromkeys(fact.text for fact in stated))
-    if not texts:
-        return "the response states no numbers, dates or names"
-    return f"the passages support: {listed(texts, _MAX_STATED)}"
 
 
 def _texts(facts: Iterable[Fact]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rageval_hooks.metrics.base import Field, LocalMetric, Metric, PassageScope, ScoreDefinition
+from rageval_hooks.metrics.base import GroundingMetric, Metric, ScoreDefinition
 from rageval_hooks.metrics.local.faithfulness import Faithfulness
 from rageval_hooks.metrics.local.groundedness import Groundedness
 from rageval_hooks.metrics.local.unsupported_facts import UnsupportedFacts
@@ -16,7 +16,7 @@ from rageval_hooks.models.grounding import GroundingModel
 from rageval_hooks.score import VERDICT, Result, Score, Skipped
 
 
-class Verdict(LocalMetric):
+class Verdict(GroundingMetric):
     """Good, doubtful or bad: the one result of a turn that is worth an alarm.
 
     It follows ``faithfulness``, or ``groundedness`` where a grounding model is installed. ``bad`` is chosen so that few
@@ -34,12 +34,8 @@ class Verdict(LocalMetric):
             labels=tuple(VALUES),
         ),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
-    passages: ClassVar[PassageScope] = "prompt"
+    about_claims: ClassVar[bool] = False
     models: ClassVar[tuple[Role, ...]] = ("grounding", "embedder")
-    family: ClassVar[str] = "local"
-    source: ClassVar[str] = "ours; all-MiniLM-L6-v2"
-    default: ClassVar[bool] = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the verdict; skipped if the response declines or cannot be evaluated."""

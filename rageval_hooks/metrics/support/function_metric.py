@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, ClassVar, Protocol, SupportsFloat, cast, overload
+from typing import TYPE_CHECKING, ClassVar, SupportsFloat, cast, overload
 
 from rageval_hooks.errors import UnknownNameError
 from rageval_hooks.metrics.base import Direction, Field, JudgeMetric, LocalMetric, Metric, Results, ScoreDefinition
@@ -66,10 +66,6 @@ class _JudgeFunctionMetric(_FunctionMetric, JudgeMetric):
         return self._results(await cast("JudgeFunction", self._function)(case.turn, case.judge))
 
 
-class _Decorator(Protocol):
-    def __call__(self, function: AnyFunction, /) -> _FunctionMetric: ...
-
-
 @overload
 def metric(function: AnyFunction, /) -> _FunctionMetric: ...
 
@@ -84,7 +80,7 @@ def metric(
     high: float | None = 1.0,
     unit: str = "",
     version: str = "1",
-) -> _Decorator: ...
+) -> Callable[[AnyFunction], _FunctionMetric]: ...
 
 
 def metric(
@@ -98,7 +94,7 @@ def metric(
     high: float | None = 1.0,
     unit: str = "",
     version: str = "1",
-) -> _FunctionMetric | _Decorator:
+) -> _FunctionMetric | Callable[[AnyFunction], _FunctionMetric]:
     """Make a metric from a function of a turn, or from a coroutine function of a turn and a judge.
 
     The function returns a number, a bool, a result, several results, or None to skip.
@@ -131,14 +127,10 @@ def metric(
             raise UnknownNameError("field in requires", field, MISSING)
 
     def decorate(function: AnyFunction, /) -> _FunctionMetric:
-        lines = (inspect.getdoc(function) or "").splitlines()
+        lines = (inspect.getdoc(function) or "").splitlines() or [""]
+        own_name = name or function.__name__
         definition = ScoreDefinition(
-            name=name or function.__name__,
-            description=lines[0] if lines else "",
-            direction=direction,
-            low=low,
-            high=high,
-            unit=unit,
+            name=own_name, description=lines[0], direction=direction, low=low, high=high, unit=unit
         )
         kind = _JudgeFunctionMetric if inspect.iscoroutinefunction(function) else _LocalFunctionMetric
         return kind(function, definition, needed, version)

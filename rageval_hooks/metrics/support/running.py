@@ -132,7 +132,7 @@ def _nothing_to_judge(metric: Metric, analysis: TurnAnalysis) -> str | None:
     """Return why the response, although there is one, cannot be judged by this metric; None if it can."""
     if "response" not in metric.requires or metric.family == "custom":
         return None
-    if not analysis.has_words:
+    if not analysis.response.has_words:
         return "the response has no words"
     if metric.about_claims and analysis.claims_nothing:
         return "the response claims nothing: it declines to answer, or only speaks to the reader"

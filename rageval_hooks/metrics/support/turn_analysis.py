@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +30,7 @@ from rageval_hooks.text.fact_index import (
 )
 from rageval_hooks.text.facts import Fact
 from rageval_hooks.text.language import other_language, prepare_language_detection
-from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS, Span
+from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS
 from rageval_hooks.text.negation import Reversal, Statements, find_reversals, negates
 from rageval_hooks.text.tokens import count_tokens
 from rageval_hooks.text.words import words_of
@@ -132,29 +132,14 @@ class TurnAnalysis(TurnTexts):
 
     # -- the response
 
-    @property
-    def sentences(self) -> list[Span]:
-        """The response's sentences, as (start, end)."""
-        return self.response.sentences
-
-    @property
-    def facts(self) -> list[Fact]:
-        """The numbers, dates, codes and names that the response states."""
-        return self.response.facts
-
-    @property
-    def has_words(self) -> bool:
-        """True if the response has a letter or a digit besides its citation markers."""
-        return self.response.has_words
-
     @cached_property
     def claims_nothing(self) -> bool:
         """True if the response declines, or only introduces and closes, without a number or name of its own."""
-        if not self.response.claims_nothing or not self.facts:
+        if not self.response.claims_nothing or not self.response.facts:
             return self.response.claims_nothing
         # "Sorry, the documents do not mention the pier" repeats a word of the question, and claims nothing.
         known = merge_indexes([self.query_facts, *(index.facts for index in self.passage_indexes)])
-        return not unsupported_facts(self.facts, known)
+        return not unsupported_facts(self.response.facts, known)
 
     @cached_property
     def query_language(self) -> str | None:
@@ -176,13 +161,15 @@ class TurnAnalysis(TurnTexts):
             InputTooLargeError: the passages have more than a million characters together.
             OverBudgetError: the time is used up.
         """
-        passages = self.turn.passages
-        _check_size((passage.text for passage in passages), MAX_PASSAGE_CHARACTERS)
-        indexes = []
-        for passage in passages:
+        texts = [passage.text for passage in self.turn.passages]
+        _check_size(sum(map(len, texts)), MAX_PASSAGE_CHARACTERS)
+        return [*map(cached_index, self._paused(texts))]
+
+    def _paused(self, texts: Iterable[str]) -> Iterator[str]:
+        """Yield texts until the time is used up."""
+        for text in texts:
             self.pause()
-            indexes.append(cached_index(passage.text))
-        return indexes
+            yield text
 
     @property
     def prompt_indexes(self) -> list[PassageIndex]:
@@ -197,9 +184,9 @@ class TurnAnalysis(TurnTexts):
     @cached_property
     def fact_support(self) -> FactSupport:
         """Which facts of the response the passages of the prompt have, and which ones its question has."""
-        not_in_passages = unsupported_facts(self.facts, self.prompt_facts)
+        not_in_passages = unsupported_facts(self.response.facts, self.prompt_facts)
         gone = {fact.text for fact in not_in_passages}
-        response, sentences = self.turn.response, self.sentences
+        response, sentences = self.turn.response, self.response.sentences
         denying = [(a, b) for a, b in sentences if negates(response[a:b])] if gone else []
         denied = [fact for fact in not_in_passages if any(a <= fact.start < b for a, b in denying)]
         # Most responses deny nothing, and then the question need not be read.
@@ -210,9 +197,9 @@ class TurnAnalysis(TurnTexts):
             missing=tuple(fact for fact in not_in_passages if fact not in in_question),
             contradicted=tuple(contradicted),
             in_question=in_question,
-            stated=_words(self.facts),
+            stated=_words(self.response.facts),
             # "IPL" is in no passage that has "Indian Premier League", and yet it is supported.
-            found=_words(fact for fact in self.facts if fact.text not in gone),
+            found=_words(fact for fact in self.response.facts if fact.text not in gone),
         )
 
     @cached_property
@@ -222,22 +209,16 @@ class TurnAnalysis(TurnTexts):
 
     # -- tokens
 
-    @property
+    @cached_property
     def usage(self) -> Usage:
         """The provider's count of tokens if there is one, else an estimate from query, passages and response.
 
         If the provider counted only some of the turn's calls, the estimates of the others are added.
         """
-        counted = self.turn.usage
-        if counted is None:
-            return self._estimated_usage
-        parts = [counted, *(step.usage for step in self.turn.steps)]
-        is_counted = any(part is not None and not part.estimated for part in parts)
-        return counted if is_counted else self._estimated_usage
-
-    @cached_property
-    def _estimated_usage(self) -> Usage:
         turn = self.turn
+        parts = [turn.usage, *(step.usage for step in turn.steps)]
+        if turn.usage is not None and any(part is not None and not part.estimated for part in parts):
+            return turn.usage
         # The model did not read the passages that were not in its prompt.
         read = [turn.query, *(passage.text for passage in self.prompt_passages)]
         input_tokens, source = count_tokens(read, turn.model, wait=self.wait)
@@ -281,36 +262,26 @@ class TurnAnalysis(TurnTexts):
             ModelUnavailableError: the embedder cannot be loaded, or is not loaded yet.
             OverBudgetError: the time is used up.
         """
-        self._check_embedded_size()
-        self._check_unprepared()
-        return [self._passage_embedding(passage.text) for passage in self.turn.passages]
+        texts = [passage.text for passage in self.turn.passages]
+        _check_size(self._characters, MAX_EMBEDDED_CHARACTERS)
+        # A caller that waits must not wait in vain: passages that were not prepared may take longer than a usual inline
+        # budget. Texts are embedded by a model, not in the lexical tier.
+        is_inline = self.deadline is not None and isinstance(self.models.embedder(wait=self.wait), Embedder)
+        new = sum(len(text) for text in texts if self.models.cache.get(text) is None) if is_inline else 0
+        if new > _MAX_UNPREPARED:
+            raise OverBudgetError
+        return [*map(self._passage_embedding, texts)]
 
     def embed_passage(self, passage: Passage) -> None:
         """Embed one passage ahead of :attr:`passage_embeddings`, which raises the same; several threads may do so."""
-        self._check_embedded_size()
+        _check_size(self._characters, MAX_EMBEDDED_CHARACTERS)
         self.pause()
         self._passage_embedding(passage.text)
 
-    def _check_embedded_size(self) -> None:
-        # The size is counted once: each of ten thousand passages asks for it.
-        _check_number(self._characters, MAX_EMBEDDED_CHARACTERS)
-
+    # Counted once: each of ten thousand passages asks for it.
     @cached_property
     def _characters(self) -> int:
         return sum(map(len, self.turn.texts()))
-
-    def _check_unprepared(self) -> None:
-        """Stop if a caller waits and many passages are not embedded yet: it would wait in vain.
-
-        Raises:
-            OverBudgetError: the passages that were not prepared take longer than a usual inline budget.
-        """
-        # Texts are embedded by a model, not in the lexical tier.
-        if self.deadline is None or not isinstance(self.models.embedder(wait=self.wait), Embedder):
-            return
-        texts = (passage.text for passage in self.turn.passages)
-        if sum(len(text) for text in texts if self.models.cache.get(text) is None) > _MAX_UNPREPARED:
-            raise OverBudgetError
 
     def _passage_embedding(self, text: str) -> AnyEmbedding:
         def compute() -> tuple[AnyEmbedding, int]:
@@ -337,19 +308,14 @@ class TurnAnalysis(TurnTexts):
             return LexicalEmbedding.together(lexical)
         dense = [part for part in parts if isinstance(part, Embedding)]
         text = "\n".join(passage.text for passage in self.prompt_passages)
-        if self._fits_one_window(text, dense):
-            return self.embed(text)
-        return Embedding.together(dense)
-
-    def _fits_one_window(self, text: str, parts: Sequence[Embedding]) -> bool:
-        """Return True if the texts of some embeddings fit one window of the model together."""
         embedder = self.models.embedder(wait=self.wait)
-        if len(text) >= _MAX_ONE_WINDOW or not isinstance(embedder, Embedder):
-            return False
-        # The tokens that were kept decide most cases without tokenizing again. A quarter more is allowed, since some
-        # tokenizers make fewer tokens at the seams of two texts.
-        kept = sum(len(part.tokens.starts) for part in parts)
-        return kept <= 1.25 * embedder.window_tokens and embedder.fits(text)
+        if isinstance(embedder, Embedder) and len(text) < _MAX_ONE_WINDOW:
+            # The tokens that were kept decide most cases without tokenizing again. A quarter more is allowed, since
+            # some tokenizers make fewer tokens at the seams of two texts.
+            kept = sum(len(part.tokens.starts) for part in dense)
+            if kept <= 1.25 * embedder.window_tokens and embedder.fits(text):
+                return self.embed(text)
+        return Embedding.together(dense)
 
     @cached_property
     def sentence_embeddings(self) -> list[AnyEmbedding]:
@@ -360,7 +326,7 @@ class TurnAnalysis(TurnTexts):
             ModelUnavailableError: the embedder cannot be loaded, or is not loaded yet.
             OverBudgetError: the time is used up.
         """
-        _check_size([self.turn.response], MAX_EMBEDDED_CHARACTERS)
+        _check_size(len(self.turn.response), MAX_EMBEDDED_CHARACTERS)
         texts = self.response.sentence_texts
         self.embed_all(texts)
         return [self._embeddings[text] for text in texts]
@@ -394,12 +360,9 @@ class TurnAnalysis(TurnTexts):
             InputTooLargeError: the passages have more than a million characters together.
             OverBudgetError: the time is used up.
         """
-        _check_size((passage.text for passage in self.prompt_passages), MAX_PASSAGE_CHARACTERS)
-        statements = []
-        for passage in self.prompt_passages:
-            self.pause()
-            statements.append(cached_statements(passage.text))
-        return statements
+        texts = [passage.text for passage in self.prompt_passages]
+        _check_size(sum(map(len, texts)), MAX_PASSAGE_CHARACTERS)
+        return [*map(cached_statements, self._paused(texts))]
 
     @cached_property
     def reversals(self) -> list[Reversal]:
@@ -429,7 +392,7 @@ class TurnAnalysis(TurnTexts):
             ModelUnavailableError: the NLP pipeline cannot be loaded, is not loaded yet, or has no entity recogniser.
             OverBudgetError: the time is used up.
         """
-        _check_size([self.turn.response], MAX_EMBEDDED_CHARACTERS)
+        _check_size(len(self.turn.response), MAX_EMBEDDED_CHARACTERS)
         nlp = self.models.nlp(wait=self.wait)
         return [] if self.response_language else nlp.entities(self.response.said, self.pause)
 
@@ -442,14 +405,11 @@ class TurnAnalysis(TurnTexts):
             ModelUnavailableError: the NLP pipeline cannot be loaded, is not loaded yet, or has no entity recogniser.
             OverBudgetError: the time is used up.
         """
-        kinds: dict[str, str] = {}
-        for entity in self.entities:
-            kinds.setdefault(entity.text, entity.kind)
-        found: list[str] = []
-        missing: list[str] = []
-        for text, kind in kinds.items():
-            (found if entity_supported(text, kind, self.prompt_facts) else missing).append(text)
-        return tuple(found), tuple(missing)
+        # The first kind of each text counts.
+        kinds = {entity.text: entity.kind for entity in reversed(self.entities)}
+        texts = dict.fromkeys(entity.text for entity in self.entities)
+        found = tuple(text for text in texts if entity_supported(text, kinds[text], self.prompt_facts))
+        return found, tuple(text for text in texts if text not in found)
 
     @cached_property
     def concepts(self) -> list[str]:
@@ -460,7 +420,7 @@ class TurnAnalysis(TurnTexts):
             ModelUnavailableError: the NLP pipeline cannot be loaded, is not loaded yet, or has no parser or tagger.
             OverBudgetError: the time is used up.
         """
-        _check_size([self.turn.query], MAX_QUERY_CHARACTERS)
+        _check_size(len(self.turn.query), MAX_QUERY_CHARACTERS)
         return self.models.nlp(wait=self.wait).concepts(self.turn.query, self.pause)
 
 
@@ -473,10 +433,6 @@ def _words(facts: Iterable[Fact]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _check_size(texts: Iterable[str], limit: int) -> None:
-    _check_number(sum(map(len, texts)), limit)
-
-
-def _check_number(size: int, limit: int) -> None:
+def _check_size(size: int, limit: int) -> None:
     if size > limit:
         raise InputTooLargeError(f"{size:,} characters to read; the limit is {limit:,}")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Score
-from rageval_hooks.metrics.local.concept_completeness import ConceptCompleteness
+from rageval_hooks.metrics.local.relevance import ConceptCompleteness
 from rageval_hooks.metrics.support.turn_analysis import MAX_QUERY_CHARACTERS
 from rageval_hooks.models import Models
 from tests.local import make_turn, run, why_not

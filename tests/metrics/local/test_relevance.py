@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rageval_hooks import Passage, Score, Skipped, Turn
-from rageval_hooks.metrics.local.answer_relevance import AnswerRelevance
-from rageval_hooks.metrics.local.context_relevance import ContextRelevance
+from rageval_hooks.metrics.local.relevance import AnswerRelevance, ContextRelevance
 from rageval_hooks.models import Models
 from rageval_hooks.score import Result, Target
 from tests.local import LEXICAL_MODELS, make_turn, run, why_not

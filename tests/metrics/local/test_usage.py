@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Score, Skipped, Timing, Usage, evaluate
 from rageval_hooks.metrics.base import Metric
-from rageval_hooks.metrics.local.cost import Cost
-from rageval_hooks.metrics.local.latency import Latency
-from rageval_hooks.metrics.local.tokens import Tokens
+from rageval_hooks.metrics.local.usage import Cost, Latency, Tokens
 from rageval_hooks.text import tokens as tokens_module
 from rageval_hooks.turn import Step, Turn
 from tests.local import make_turn, run, why_not

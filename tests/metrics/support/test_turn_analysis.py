@@ -107,7 +107,7 @@ def test_the_work_stops_when_the_budget_is_used_up() -> None:
     """It stops before the next passage; finished embeddings are kept."""
     clock = ManualClock()
     analysis = TurnAnalysis(TURN, LEXICAL_MODELS, deadline=10, clock=clock)
-    assert analysis.sentences
+    assert analysis.response.sentences
 
     clock.advance(10)
 
@@ -120,7 +120,7 @@ def test_the_work_stops_when_the_budget_is_used_up() -> None:
     ):
         with pytest.raises(OverBudgetError):
             compute_it()
-    assert len(analysis.sentences) == 2
+    assert len(analysis.response.sentences) == 2
 
 
 def test_in_the_background_there_is_no_deadline() -> None:

@@ -1,0 +1,208 @@
+"""Query, passages and response: ``answer_relevance``, ``concept_completeness`` and ``context_relevance``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Final
+
+import snowballstemmer
+
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.metrics.base import Field, LocalMetric, ScoreDefinition, Threshold
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.models import Role
+from rageval_hooks.score import Result
+from rageval_hooks.settings import LEXICAL, MINILM
+from rageval_hooks.text.words import fold, has_words, weighed_words
+
+# One passage per question: a threshold for a passage says nothing about a mean over several.
+_SETS: Final = ("clapnq_dev",)
+
+
+class AnswerRelevance(LocalMetric):
+    """Probability that the response answers the query: sigmoid of a cross-encoder's logit on the pair.
+
+    A pair longer than the model reads (512 tokens) is cut by the model's library; the explanation says so.
+    """
+
+    name: ClassVar[str] = "answer_relevance"
+    version: ClassVar[str] = "3"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        ScoreDefinition(name="answer_relevance", description="probability that the response answers the query"),
+    )
+    requires: ClassVar[tuple[Field, ...]] = ("query", "response")
+    models: ClassVar[tuple[Role, ...]] = ("cross_encoder",)
+    family: ClassVar[str] = "local"
+    answerable_only: ClassVar[bool] = True
+    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite); cross-encoder/ms-marco-MiniLM-L-6-v2"
+    default: ClassVar[bool] = True
+
+    def evaluate(self, analysis: TurnAnalysis) -> Result:
+        """Return the probability; skipped if the query has no words, or is not in English."""
+        if analysis.query_language:
+            return self.skip(f"language {analysis.query_language}: the model was trained on English")
+        model = analysis.models.cross_encoder(wait=analysis.wait)
+        # The cross-encoder cannot be stopped midway, so the deadline is checked before it.
+        analysis.pause()
+        # Without citation markers: the model was trained on queries and plain passages (MS MARCO).
+        found = model.relevance(analysis.turn.query, analysis.response.said)
+        if found is None:
+            return self.skip("the query has no words that could be compared")
+        cut = "only the beginning was read: the pair is longer than the model reads"
+        return self.score(
+            found.probability,
+            model=model.name,
+            explanation=cut if found.truncated else None,
+            metadata={"truncated": found.truncated},
+        )
+
+
+class ConceptCompleteness(LocalMetric):
+    """Share of the query's concepts that the response takes up.
+
+    A concept is a noun chunk or a verb of the query, without fillers. The response takes it up if it has all its
+    content words, in any form, or if the best cosine of the concept with a sentence is above the threshold.
+
+    Args:
+        threshold: the cosine, 0..1.
+
+    Raises:
+        ConfigurationError: the threshold is outside 0..1.
+    """
+
+    name: ClassVar[str] = "concept_completeness"
+    version: ClassVar[str] = "4"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        ScoreDefinition(name="concept_completeness", description="share of the query's concepts in the response"),
+    )
+    requires: ClassVar[tuple[Field, ...]] = ("query", "response")
+    models: ClassVar[tuple[Role, ...]] = ("embedder", "nlp")
+    family: ClassVar[str] = "local"
+    answerable_only: ClassVar[bool] = True
+    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite); en_core_web_sm, all-MiniLM-L6-v2"
+    default: ClassVar[bool] = True
+    about_claims: ClassVar[bool] = True
+
+    def __init__(self, threshold: float = 0.45) -> None:
+        if not 0 <= threshold <= 1:
+            raise ConfigurationError(f"the threshold of concept_completeness must be from 0 to 1, not {threshold}")
+        self.threshold = threshold
+
+    def evaluate(self, analysis: TurnAnalysis) -> Result:
+        """Return the share; skipped if the query has no concepts, or the response no words."""
+        if analysis.query_language:
+            return self.skip(f"language {analysis.query_language}: concepts are found in English")
+        # In the lexical tier a concept of function words has no vector.
+        concepts = [concept for concept in analysis.concepts if not analysis.embed(concept).is_empty]
+        if not concepts:
+            return self.skip("the query has no concepts")
+        sentences = analysis.sentence_embeddings
+        if all(sentence.is_empty for sentence in sentences):
+            return self.skip("the response has no words that could be compared")
+        # `best_cosine`, not `cosine`: they are equal for sentences that fit one window, and in the lexical tier the
+        # cosine of a word with a sentence depends on how long the sentence is.
+        best = {
+            concept: max(sentence.best_cosine(analysis.embed(concept)) for sentence in sentences)  # type: ignore[arg-type]
+            for concept in concepts
+        }
+        missed = self._missed(best, analysis)
+        return self.score(
+            1 - len(missed) / len(concepts),
+            # In the lexical tier both are "lexical", which is named once.
+            model=", ".join(dict.fromkeys((analysis.models.nlp().name, analysis.models.embedder().name))),
+            explanation=f"missed: {', '.join(missed)}" if missed else f"taken up: {', '.join(concepts)}",
+            metadata={"concepts": {concept: round(cosine, 4) for concept, cosine in best.items()}, "missed": missed},
+        )
+
+    def _missed(self, best: Mapping[str, float], analysis: TurnAnalysis) -> list[str]:
+        """Return the concepts that the response takes up neither by their meaning nor by their words."""
+        distant = [concept for concept, cosine in best.items() if cosine <= self.threshold]
+        if not distant:
+            return []
+        nlp, response = analysis.models.nlp(wait=analysis.wait), analysis.response.stated
+        said = _Words(response, nlp.lemmas(response, analysis.pause))
+        return [concept for concept in distant if not said.have(_Words(concept, nlp.lemmas(concept)))]
+
+
+class _Words:
+    """The content words of a text in the forms in which they are compared.
+
+    MiniLM puts a single word such as "opened" far from a whole sentence that has it, so the cosine alone misses it.
+
+    Args:
+        text: the text.
+        lemmas: the lemmas of its words; empty if they are not known.
+    """
+
+    def __init__(self, text: str, lemmas: frozenset[str]) -> None:
+        stemmer = snowballstemmer.stemmer("english")
+        content = [word for word in weighed_words(text) if word.is_content]
+        self._keys = frozenset(word.key for word in content)
+        # "regulated" and "regulation" have one stem, "wake" and "woken" one lemma.
+        self._stems = frozenset(stemmer.stemWord(fold(text[word.start : word.end])) for word in content)
+        self._lemmas = lemmas
+
+    def have(self, concept: _Words) -> bool:
+        """Return True if these words have all words of a concept, in any form."""
+        if not concept._keys:
+            return False
+        if self._keys >= concept._keys or self._stems >= concept._stems:
+            return True
+        return bool(concept._lemmas) and self._lemmas >= concept._lemmas
+
+
+class ContextRelevance(LocalMetric):
+    """Similarity of the query and each retrieved passage: the cosine of the query and the passage's best window.
+
+    A passage without words has no score and is not in the mean.
+    """
+
+    name: ClassVar[str] = "context_relevance"
+    version: ClassVar[str] = "2"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        ScoreDefinition(
+            name="context_relevance",
+            description="similarity of query and passage; for the turn, the mean over passages",
+            thresholds=(
+                Threshold(value=0.54, models=MINILM, target="passage", accuracy=(0.837, 0.837), sets=_SETS),
+                Threshold(value=0.48, models=(LEXICAL,), target="passage", accuracy=(0.743, 0.743), sets=_SETS),
+            ),
+        ),
+    )
+    requires: ClassVar[tuple[Field, ...]] = ("query", "passages")
+    models: ClassVar[tuple[Role, ...]] = ("embedder",)
+    family: ClassVar[str] = "local"
+    answerable_only: ClassVar[bool] = True
+    source: ClassVar[str] = "ours; all-MiniLM-L6-v2"
+    default: ClassVar[bool] = True
+
+    def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:
+        """Return the mean, then one score per passage; skipped if the query or all passages have no words."""
+        turn = analysis.turn
+        model = analysis.models.embedder(wait=analysis.wait).name
+        query = analysis.embed(turn.query)
+        if query.is_empty:
+            return [self.skip("the query has no words that could be compared")]
+        # Passages of earlier turns come last.
+        passages = zip(turn.retrieved, analysis.passage_embeddings, strict=False)
+        values = {
+            position: min(1.0, max(0.0, found.best_cosine(query)))  # type: ignore[arg-type]  # both of one model
+            for position, (passage, found) in enumerate(passages)
+            if has_words(passage.text) and not passage.is_image
+        }
+        if not values:
+            return [self.skip("the passages have no words that could be compared")]
+        best = max(values, key=values.__getitem__)
+        explanation = f"best passage: {analysis.passage_name(best)} ({values[best]:.2f})"
+        if len(values) > 1:
+            explanation += f"; {len(values)} passages, from {min(values.values()):.2f} to {max(values.values()):.2f}"
+        count = len(turn.retrieved)
+        if count > len(values):
+            explanation += f"; not counted, without words: {count - len(values)}"
+        rounded = [round(values[position], 4) if position in values else None for position in range(count)]
+        mean = math.fsum(values.values()) / len(values)
+        return [
+            self.score(mean, model=model, explanation=explanation, metadata={"passages": rounded}),
+            *(self.score(value, model=model, target=analysis.target(at)) for at, value in values.items()),
+        ]

@@ -1,0 +1,194 @@
+"""What a turn used: ``latency``, ``tokens`` and ``cost``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from typing import Any, ClassVar, Final, NamedTuple, Self
+
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.judges.prices import load_prices
+from rageval_hooks.metrics.base import Field, LocalMetric, ScoreDefinition
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.score import Result
+from rageval_hooks.settings import Settings
+from rageval_hooks.turn import Usage, UsageSource
+
+COUNTED_BY: Final[Mapping[UsageSource, str]] = {
+    "provider": "counted by the provider",
+    "tiktoken": "estimated with tiktoken",
+    "characters": "estimated from the number of characters",
+}
+"""How explanations say who counted the tokens."""
+
+_OTHERWISE: Final = "set cost_rate (RAGEVAL_COST_RATE) to USD for 1,000 tokens to have a cost"
+_MAX_NAME: Final = 60
+
+
+def _definition(name: str, description: str, unit: str) -> ScoreDefinition:
+    return ScoreDefinition(name=name, description=description, direction="lower", high=None, unit=unit)
+
+
+class Latency(LocalMetric):
+    """Seconds that the turn took, as a whole and by its parts."""
+
+    name: ClassVar[str] = "latency"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        _definition("latency", "seconds from the start of the turn to its end", "s"),
+        _definition("latency.retrieval", "seconds during which a retriever ran", "s"),
+        _definition("latency.generation", "seconds during which a model wrote", "s"),
+        _definition(
+            "latency.time_to_first_token", "seconds from the start to the first token of a streamed answer", "s"
+        ),
+    )
+    requires: ClassVar[tuple[Field, ...]] = ("timing",)
+    family: ClassVar[str] = "usage"
+    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite)"
+    default: ClassVar[bool] = True
+
+    def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:
+        """Return the total, and the parts that were timed."""
+        timing = analysis.turn.timing
+        if timing is None:
+            return
+        yield self.score(timing.total)
+        parts = {
+            "retrieval": timing.retrieval,
+            "generation": timing.generation,
+            "time_to_first_token": timing.time_to_first_token,
+        }
+        for part, seconds in parts.items():
+            if seconds is not None:
+                # A clock that is set back gives negative times.
+                yield self.score(max(0.0, seconds), f"latency.{part}")
+
+
+class Tokens(LocalMetric):
+    """Tokens read and written: the provider's own count, else an estimate by tiktoken.
+
+    The estimate counts the query and the passages of the prompt as read, and the response as written. If the provider
+    counted some of a turn's model calls, the score is their sum with an estimate for each of the others, from its
+    prompt and its text.
+    """
+
+    name: ClassVar[str] = "tokens"
+    version: ClassVar[str] = "3"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        _definition("tokens", "tokens read and written", "tokens"),
+        _definition("tokens.input", "tokens read", "tokens"),
+        _definition("tokens.output", "tokens written", "tokens"),
+    )
+    family: ClassVar[str] = "usage"
+    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite)"
+    default: ClassVar[bool] = True
+
+    def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:
+        """Return the sum and its two parts."""
+        usage = analysis.usage
+        counts = {
+            "tokens": usage.total_tokens,
+            "tokens.input": usage.input_tokens,
+            "tokens.output": usage.output_tokens,
+        }
+        for name, count in counts.items():
+            yield self.score(count, name, explanation=COUNTED_BY[usage.source], metadata={"source": usage.source})
+
+
+class Cost(LocalMetric):
+    """US dollars: the turn's tokens at the prices of its models, or at a fixed rate.
+
+    The prices are those of the package genai-prices. A turn of which one model has no known price is skipped: a sum
+    without it, or with a made-up rate, would look exact and be wrong.
+
+    Args:
+        rate_per_1k: US dollars for 1,000 tokens, read or written; None for the prices of the models.
+
+    Raises:
+        ConfigurationError: the rate is negative or not finite.
+    """
+
+    name: ClassVar[str] = "cost"
+    version: ClassVar[str] = "4"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (_definition("cost", "price of the tokens", "USD"),)
+    family: ClassVar[str] = "usage"
+    source: ClassVar[str] = "genai-prices; the fixed rate: RAG Evaluation Pipeline (Lite)"
+    default: ClassVar[bool] = True
+
+    def __init__(self, rate_per_1k: float | None = None) -> None:
+        if rate_per_1k is not None and not 0 <= rate_per_1k < math.inf:
+            raise ConfigurationError(f"rate_per_1k must be a price, 0 or more, not {rate_per_1k}")
+        self.rate_per_1k = rate_per_1k
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """Make the metric with the setting ``cost_rate``."""
+        return cls(settings.cost_rate)
+
+    def evaluate(self, analysis: TurnAnalysis) -> Result:
+        """Return the price; skipped if it is not known.
+
+        Raises:
+            ModelNotReadyError: the prices are still loading, and the analysis does not wait.
+        """
+        usage, rate = analysis.usage, self.rate_per_1k
+        if rate is not None:
+            value, why = usage.total_tokens / 1000 * rate, f"at {rate:g} USD / 1,000"
+            return self._cost(value, usage, why, {"rate_per_1k": rate})
+        calls = _priced_calls(analysis)
+        for call in calls:
+            reason = _why_no_price(call)
+            if reason is not None:
+                return self.skip(f"{reason}: {_OTHERWISE}")
+        prices = load_prices().get(wait=analysis.wait)
+        total = 0.0
+        names = []
+        for used, model, provider in calls:
+            price = prices(used, model, provider=provider)
+            names.append(f"{model[:_MAX_NAME]} ({provider[:_MAX_NAME]})")
+            if price is None:
+                return self.skip(f"the price of {names[-1]} is not known: {_OTHERWISE}")
+            total += price
+        return self._cost(
+            total, usage, f"at the price of {', '.join(dict.fromkeys(names))}", {"prices": "genai-prices"}
+        )
+
+    def _cost(self, value: float, usage: Usage, rate: str, metadata: dict[str, Any]) -> Result:
+        return self.score(
+            value,
+            explanation=f"{usage.total_tokens} tokens {rate}; {COUNTED_BY[usage.source]}",
+            metadata={"source": usage.source, **metadata},
+        )
+
+
+class _PricedCall(NamedTuple):
+    """One model call, or several of the same model: what is priced together. Unknown names are empty."""
+
+    usage: Usage
+    model: str
+    provider: str
+
+
+def _priced_calls(analysis: TurnAnalysis) -> list[_PricedCall]:
+    """Return the tokens of a turn by model: each model call with its own count, else all tokens as the answer's."""
+    turn, usage = analysis.turn, analysis.usage
+    llm_steps = [step for step in turn.steps if step.kind == "llm"]
+    calls = [_PricedCall(step.usage, step.model or "", step.provider or "") for step in llm_steps if step.usage]
+    # An estimate of the turn as a whole, or a count of more than its steps show: they do not add up to it.
+    if calls and sum(call.usage.total_tokens for call in calls) == usage.total_tokens:
+        return calls
+    # The answer is written last: an earlier call may have used the same model of another provider.
+    providers = [step.provider for step in llm_steps if step.model == turn.model and step.provider]
+    return [_PricedCall(usage, turn.model or "", providers[-1] if providers else "")]
+
+
+def _why_no_price(call: _PricedCall) -> str | None:
+    """Return why the price of a call cannot be looked up; None if it can."""
+    if not call.model:
+        return "the turn does not say which model was called"
+    # The same open model has many prices, and a server of one's own may call its model by any name.
+    if not call.provider:
+        return f"the turn does not say who serves the model {call.model[:_MAX_NAME]!r}"
+    if find_spec("genai_prices") is None:
+        return 'the price list is not installed (pip install "rageval-hooks[prices]")'
+    return None
