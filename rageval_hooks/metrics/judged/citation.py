@@ -173,7 +173,7 @@ class Citation(JudgeMetric):
         if len(pairs) > _MAX_PAIRS:
             raise InputTooLargeError(f"the response has {len(pairs)} citations to check: more than {_MAX_PAIRS}")
         # Where a judge grades a pair twice, the lower grade counts: support has to be certain.
-        return await ask_in_batches(pairs, self.batch, ask, read, min)
+        return await ask_in_batches(pairs, self.batch, ask, read)
 
     def _scores(self, case: JudgedTurn, citations: Citations, answers: BatchAnswers[Pair, float]) -> list[Result]:
         parts = [(part.sentence, [(key, _best(part, key, answers)) for key in part.keys]) for part in citations.parts]

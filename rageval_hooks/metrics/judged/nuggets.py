@@ -435,7 +435,7 @@ async def _weigh(case: JudgedTurn, nuggets: Sequence[Nugget]) -> BatchAnswers[in
         return ((entry.nugget, _importance(entry.importance)) for entry in answer.nuggets)
 
     # "okay" comes before "vital".
-    return await ask_in_batches(range(1, 1 + len(nuggets)), _BATCH, ask, read, min)
+    return await ask_in_batches(range(1, 1 + len(nuggets)), _BATCH, ask, read)
 
 
 async def _assign(case: JudgedTurn, nuggets: Sequence[Nugget]) -> BatchAnswers[int, float]:
@@ -448,7 +448,7 @@ async def _assign(case: JudgedTurn, nuggets: Sequence[Nugget]) -> BatchAnswers[i
     def read(answer: NuggetAssignments) -> Iterable[tuple[int, float | None]]:
         return ((entry.nugget, _SUPPORT.get(entry.support.strip().casefold())) for entry in answer.nuggets)
 
-    return await ask_in_batches(range(1, 1 + len(nuggets)), _BATCH, ask, read, min)
+    return await ask_in_batches(range(1, 1 + len(nuggets)), _BATCH, ask, read)
 
 
 def _importance(word: str) -> Importance | None:

@@ -153,7 +153,7 @@ class Umbrela(JudgeMetric):
 
         # A passage without words would be graded 0, which says nothing about the retriever's ranking.
         positions = [position for position, passage in enumerate(passages) if _has_words(passage)]
-        return await ask_in_batches(positions, self.batch, ask, read, min)
+        return await ask_in_batches(positions, self.batch, ask, read)
 
     def _mean(self, case: JudgedTurn, answers: BatchAnswers[int, int]) -> Result:
         values = answers.values

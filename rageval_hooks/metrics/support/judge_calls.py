@@ -123,20 +123,13 @@ class BatchAnswers(Generic[K, V]):
         message = "; ".join(dict.fromkeys(error.message for error in errors))
         return with_spending(fail(errors[0]).model_copy(update={"message": message}), self.calls)
 
-    def add(
-        self,
-        batch: Sequence[K],
-        answer: AnyJudgement,
-        entries: Iterable[tuple[K, V | None]],
-        merge: Callable[[V, V], V],
-    ) -> None:
+    def add(self, batch: Sequence[K], answer: AnyJudgement, entries: Iterable[tuple[K, V | None]]) -> None:
         """Take the values of one answer; items of the batch that it does not mention are missing.
 
         Args:
             batch: the items that were asked about.
             answer: the judge's answer.
             entries: the items in the answer with their values; None for a value that is out of range.
-            merge: of two values of one item, returns the one that holds.
         """
         self.judgements.append(answer)
         self.calls.append(answer)
@@ -151,7 +144,9 @@ class BatchAnswers(Generic[K, V]):
             if value is None:
                 self.dropped["out_of_range"] += 1
                 continue
-            self.values[key] = merge(self.values[key], value) if key in self.values else value
+            # Of two values of one item, the lesser holds.
+            if key not in self.values or value < self.values[key]:  # type: ignore[operator]
+                self.values[key] = value
             self.answer_of[key] = answer
         for key in batch:
             if key not in self.values:
@@ -164,7 +159,6 @@ async def ask_in_batches(
     size: int,
     ask: Callable[[Sequence[K]], Awaitable[Judgement[M]]],
     read: Callable[[M], Iterable[tuple[K, V | None]]],
-    merge: Callable[[V, V], V],
 ) -> BatchAnswers[K, V]:
     """Ask about every item, all batches at the same time. A failed call makes its items missing; nothing is raised.
 
@@ -172,8 +166,8 @@ async def ask_in_batches(
         items: the items, each once.
         size: the most items per call.
         ask: asks about a batch.
-        read: returns the items of an answer with their values; None for a value that is out of range.
-        merge: of two values of one item, returns the one that holds, the stricter one.
+        read: returns the items of an answer with their values; None for a value that is out of range. Of two values of
+            one item, the lesser holds.
     """
 
     async def answer(part: Sequence[K]) -> Judgement[M] | JudgeError:
@@ -189,7 +183,7 @@ async def ask_in_batches(
             answers.missing.update(dict.fromkeys(part, found))
             answers.calls += wasted(found)
         else:
-            answers.add(part, found, read(found.value), merge)
+            answers.add(part, found, read(found.value))
     return answers
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any, Final
 
 from rageval_hooks.runtime.jsonable import Data
@@ -78,7 +77,11 @@ def explain_sentences(sentences: Sequence[SentenceScore], threshold: float) -> s
     low = [sentence for sentence in sentences if sentence.score < threshold]
     count = len(sentences)
     if not low:
-        return _all_supported(sentences, threshold)
+        line = f"all {count} sentences reach {threshold:.2f}" if count > 1 else f"reaches {threshold:.2f}"
+        missing = dict.fromkeys(word for sentence in sentences for word in sentence.missing)
+        if missing:
+            line += f"; words that no passage has: {', '.join(list(missing)[:_MAX_WORDS])}"
+        return "; ".join([line, *dict.fromkeys(note for sentence in sentences for note in sentence.notes)])
     # The share of the lost score: a long sentence that is a little weak costs more than a short one.
     low.sort(key=lambda sentence: sentence.weight * (sentence.score - threshold))
     head = f"{len(low)} of {count} sentences below {threshold:.2f}" if count > 1 else f"below {threshold:.2f}"
@@ -86,16 +89,6 @@ def explain_sentences(sentences: Sequence[SentenceScore], threshold: float) -> s
     if len(low) > _MAX_EXPLAINED:
         lines.append(f"and {len(low) - _MAX_EXPLAINED} more")
     return "\n".join(lines)
-
-
-def _all_supported(sentences: Sequence[SentenceScore], threshold: float) -> str:
-    count = len(sentences)
-    line = f"all {count} sentences reach {threshold:.2f}" if count > 1 else f"reaches {threshold:.2f}"
-    missing = dict.fromkeys(chain.from_iterable(sentence.missing for sentence in sentences))
-    if missing:
-        line += f"; words that no passage has: {', '.join(list(missing)[:_MAX_WORDS])}"
-    notes = dict.fromkeys(chain.from_iterable(sentence.notes for sentence in sentences))
-    return "; ".join([line, *notes])
 
 
 def _line(sentence: SentenceScore) -> str:
@@ -116,15 +109,14 @@ def _line(sentence: SentenceScore) -> str:
 
 def as_metadata(sentences: Sequence[SentenceScore]) -> list[dict[str, Any]]:
     """Return the sentences as JSON-able data: at most 100, those with the lowest scores, in the order of the text."""
-    kept = sorted(range(len(sentences)), key=lambda position: sentences[position].score)[:_MAX_KEPT]
-    return [_as_data(sentences[position]) for position in sorted(kept)]
-
-
-def _as_data(sentence: SentenceScore) -> dict[str, Any]:
-    # The score is not rounded: a label that is set later must see on which side of the threshold it is.
-    data = sentence.model_dump(mode="json", exclude_none=True)
-    data["missing"] = data["missing"][:_MAX_KEPT_WORDS]
-    return {name: value for name, value in data.items() if value or name not in _ONLY_IF_GIVEN}
+    lowest = sorted(range(len(sentences)), key=lambda position: sentences[position].score)[:_MAX_KEPT]
+    found = []
+    for position in sorted(lowest):
+        # The score is not rounded: a label that is set later must see on which side of the threshold it is.
+        data = sentences[position].model_dump(mode="json", exclude_none=True)
+        data["missing"] = data["missing"][:_MAX_KEPT_WORDS]
+        found.append({name: value for name, value in data.items() if value or name not in _ONLY_IF_GIVEN})
+    return found
 
 
 def sentences_in(metadata: Mapping[str, Any]) -> list[SentenceScore]:
