@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -51,20 +51,11 @@ def _options(
     pass
 
 
-app.command()(demo)
-app.command()(generate)
-app.command()(run)
+for command in (demo, generate, run, metrics, score, report, plot, agreement, doctor, top, jobs):
+    app.command()(command)
 # Everything after the program's name belongs to the application, options too.
 app.command("run-app", context_settings={"allow_interspersed_args": False})(run_app)
-app.command()(metrics)
 app.add_typer(models, name="models")
-app.command()(score)
-app.command()(report)
-app.command()(plot)
-app.command()(agreement)
-app.command()(doctor)
-app.command()(top)
-app.command()(jobs)
 
 
 def main() -> None:
@@ -75,29 +66,14 @@ def main() -> None:
     forgive_encodings()
     try:
         app()
-    except (RagevalError, OSError) as error:
-        _fail(error)
-    except RuntimeError as error:
+    except Exception as error:
         # pathlib raises a RuntimeError for a link that leads to itself; that is a mistake in an option.
-        if "Symlink loop" not in str(error):
-            _fail_unexpectedly()
-        _fail(error)
-    except Exception:
-        _fail_unexpectedly()
+        is_loop = isinstance(error, RuntimeError) and "Symlink loop" in str(error)
+        if isinstance(error, (RagevalError, OSError)) or is_loop:
+            from rageval_hooks.text.formatting import shown
 
-
-def _fail(error: Exception) -> NoReturn:
-    typer.echo(f"rageval-hooks: {_without_controls(str(error))}", err=True)
-    sys.exit(2)
-
-
-def _fail_unexpectedly() -> NoReturn:
-    traceback.print_exc()
-    sys.exit(2)
-
-
-def _without_controls(text: str) -> str:
-    from rageval_hooks.text.formatting import shown
-
-    # A message quotes files and answers of judges, which must not control the terminal.
-    return shown(text)
+            # A message quotes files and answers of judges, which must not control the terminal.
+            typer.echo(f"rageval-hooks: {shown(str(error))}", err=True)
+        else:
+            traceback.print_exc()
+        sys.exit(2)

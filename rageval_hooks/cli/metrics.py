@@ -137,24 +137,13 @@ def _print_table(found: Sequence[Metric]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
     # The other columns do not fit into a terminal; a pipe and --json have them.
-    shown = ("score", "better", "range", "needs", "calls", "meaning", "source")
-    table = Table(*shown, show_lines=False, header_style="bold", row_styles=("", "dim"))
-    family = None
+    shown = ("score", "family", "better", "range", "passes", "calls", "meaning", "source")
+    table = Table(*shown, header_style="bold", row_styles=("", "dim"))
     for metric in found:
-        if metric.family != family:
-            family = metric.family
-            table.add_section()
-            table.add_row(Text(family.upper(), style="bold"))
         for cells in _cells(metric):
             table.add_row(*(Text(cells[name]) for name in shown))
-    console.print(table)
-    if rows := [row for metric in found for row in _thresholds(metric)]:
-        thresholds = Table(*_THRESHOLD_COLUMNS, title="default thresholds", header_style="bold", title_justify="left")
-        for row in rows:
-            thresholds.add_row(*map(Text, row))
-        console.print(thresholds, Text(_ABOUT_THRESHOLDS, style="dim"), sep="")
+    Console().print(table)
 
 
 # --------------------------------------------------------------------------- cells

@@ -153,18 +153,16 @@ def test_settings_that_contradict_each_other(settings: dict[str, str], message: 
 @pytest.mark.parametrize(
     ("settings", "status", "message"),
     [
-        ({"enabled": "false"}, 0, "warning: enabled is false"),
-        ({"sample_rate": "0"}, 0, "warning: sample_rate is 0"),
+        ({"enabled": "false"}, 0, "warning: nothing happens: enabled is false"),
+        ({"sample_rate": "0"}, 0, "warning: nothing happens: sample_rate is 0"),
         ({"judge": "openai:m", "metrics": "trace", "judge_sample_rate": "0"}, 0, "warning: judge_sample_rate is 0"),
-        ({"dispatch": "spool"}, 0, "note: dispatch is spool without a judge"),
         ({"dispatch": "spool", "spool_path": "/nowhere/spool.db"}, 1, "problem: the folder of spool_path, /nowhere"),
-        ({"metadata_allow": "user,tier", "metadata_deny": "tier"}, 0, "metadata_deny both name tier: it is removed"),
     ],
 )
 def test_settings_that_may_be_mistakes(settings: dict[str, str], status: int, message: str) -> None:
     """Some are problems; most may be meant."""
     found = doctor("--no-judge", "--no-send", status=status, **settings)
-    assert message in messages(found["settings"])
+    assert message in messages([*found["settings"], *found["a turn"]])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """``rageval-hooks doctor``: check a setup, and say what would happen to a turn.
 
-``checks`` and ``exporters`` have the checks, ``findings`` has what they get and find.
+``checks`` and ``exporters`` have the checks.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import typer
 from rageval_hooks.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from rageval_hooks.cli.doctor.checks import Check
-    from rageval_hooks.cli.doctor.findings import DoctorFinding, Setup
+    from rageval_hooks.cli.doctor.checks import Check, DoctorFinding, Setup
 
 __all__ = ["doctor"]
 
@@ -45,7 +44,7 @@ def doctor(
     Reads the settings from the environment, as an application does, and from --set. Nothing is downloaded. Exit status:
     0 without problems, 1 with problems, 2 when nothing could be checked.
     """
-    from rageval_hooks.cli.doctor.findings import Setup, problem
+    from rageval_hooks.cli.doctor.checks import Setup, problem
     from rageval_hooks.cli.streams import for_stream
     from rageval_hooks.errors import ConfigurationError
     from rageval_hooks.settings import Settings
@@ -92,8 +91,8 @@ def doctor(
 def _examine(setup: Setup) -> dict[str, list[DoctorFinding]]:
     """Return what each check finds. Nothing that a check does can end the others."""
     from rageval_hooks.cli.doctor import checks
+    from rageval_hooks.cli.doctor.checks import note, problem
     from rageval_hooks.cli.doctor.exporters import exporters
-    from rageval_hooks.cli.doctor.findings import note, problem
     from rageval_hooks.errors import RagevalError
 
     broker = [checks.dispatch] if setup.settings.dispatch == "celery" else []

@@ -1,4 +1,4 @@
-"""The checks: versions, settings, models, the judge, the broker, the clock, and what would happen to a turn.
+"""The checks of ``doctor``, what they get, and what they find.
 
 A check is a function that yields what it finds. To add one, write it here and name it in ``_examine``.
 """
@@ -9,13 +9,16 @@ import asyncio
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, requires, version
-from typing import Any, Final
+from importlib.util import find_spec
+from typing import Any, Final, Literal
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -23,23 +26,140 @@ from urllib.request import Request, urlopen
 from pydantic import BaseModel, Field, SecretStr
 
 from rageval_hooks.budgets import BudgetUsedUpError
-from rageval_hooks.cli.doctor.exporters import marked_evaluation
-from rageval_hooks.cli.doctor.findings import DoctorFinding, Setup, note, ok, problem, warning
 from rageval_hooks.errors import ConfigurationError, JudgeError, ModelUnavailableError
 from rageval_hooks.exporters.base import AUTOMATIC
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otlp_places import otlp_places
 from rageval_hooks.exporters.phoenix import phoenix_places
 from rageval_hooks.judges.base import Judgement, resolve_judge
-from rageval_hooks.models import Models
-from rageval_hooks.models.sources import hub_is_offline
-from rageval_hooks.online.build import resolve_thresholds, within_budget
+from rageval_hooks.judges.fake import FakeJudge
+from rageval_hooks.metrics.base import Metric
+from rageval_hooks.models import Models, Role
+from rageval_hooks.models.onnx import onnx_is_wanted
+from rageval_hooks.models.sources import hub_is_offline, missing_files, on_this_machine
+from rageval_hooks.online.build import resolve_metrics, resolve_thresholds, within_budget
 from rageval_hooks.online.job import Job, MetricSpec
 from rageval_hooks.online.turn_context import MetricSampler
+from rageval_hooks.runtime.lazy import cached_property
+from rageval_hooks.runtime.tracing import RandomIds
+from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.settings import ModelSettings, Settings, unknown_variables
+from rageval_hooks.turn import Passage, SpanReference, Timing, Turn
 from rageval_hooks.version import __version__
 
+_LIBRARIES: Final[Mapping[Role, str]] = {
+    "embedder": "sentence_transformers",
+    "cross_encoder": "sentence_transformers",
+    "nlp": "spacy",
+    "hhem": "transformers",
+    "grounding": "transformers",
+}
+
+
+@dataclass(frozen=True)
+class DoctorFinding:
+    """What a check found.
+
+    Attributes:
+        status: a problem needs an action, a warning may be meant, a note only informs.
+        message: what was found, in one sentence, without secrets.
+        advice: what to do; always given for a problem.
+    """
+
+    status: Literal["ok", "note", "warning", "problem"]
+    message: str
+    advice: str = ""
+
+
+ok = partial(DoctorFinding, "ok")
+note = partial(DoctorFinding, "note")
+warning = partial(DoctorFinding, "warning")
+problem = partial(DoctorFinding, "problem")
+
+
+@dataclass(kw_only=True)
+class Setup:
+    """The options of the command, and settings that are valid one by one.
+
+    Attributes:
+        settings: the settings.
+        given: the settings that are options, as text.
+        asks_judge: True to send the judge a request.
+        sends: True to send a marked trace and score.
+        loads_models: True to load the models that are on this machine.
+        seconds: how long each server may take.
+    """
+
+    settings: Settings
+    given: Mapping[str, str]
+    asks_judge: bool
+    sends: bool
+    loads_models: bool
+    seconds: float
+
+    @cached_property
+    def models(self) -> Models:
+        """The configured models, none of which is loaded."""
+        return Models(self.settings.models)
+
+    @cached_property
+    def metrics(self) -> list[Metric]:
+        """The metrics that run.
+
+        Raises:
+            ConfigurationError: a metric is unknown or contradicts another setting.
+        """
+        # The real judge may be impossible to make, for example without its key; which metrics it would run is known.
+        judge = None if self.settings.judge is None else FakeJudge()
+        return resolve_metrics(self.settings.metrics, judge, self.settings)
+
+    @cached_property
+    def missing_models(self) -> dict[Role, str]:
+        """Why models that the metrics need cannot be loaded from this machine, by role."""
+        missing: dict[Role, str] = {}
+        for role in sorted(self.models.needed(role for metric in self.metrics for role in metric.models)):
+            name = getattr(self.settings.models, role)
+            if self.models.state(role) == "ready":  # a lexical stand-in needs no files
+                continue
+            # ONNX Runtime computes the others, and PyTorch only where it is not installed.
+            needs_library = role in ("nlp", "hhem") or not onnx_is_wanted(self.settings.models)
+            if needs_library and find_spec(_LIBRARIES[role]) is None:
+                missing[role] = f"the package {_LIBRARIES[role]} is not installed"
+            elif not on_this_machine(role, name):
+                missing[role] = f"{name} is not on this machine"
+            elif files := missing_files(role, name):
+                missing[role] = f"{name} lacks {' and '.join(files)}"
+        return missing
+
+    def can_run(self, metric: Metric) -> bool:
+        """Return True if no model that a metric needs is missing; without one it is skipped in every turn."""
+        return self.missing_models.keys().isdisjoint(self.models.needed(metric.models))
+
+    def metrics_with(self, role: Role) -> str:
+        """Return the names of the metrics that need a model."""
+        return ", ".join(metric.name for metric in self.metrics if role in self.models.needed(metric.models))
+
+
 Check = Callable[[Setup], Iterator[DoctorFinding]]
+
+
+def marked_evaluation() -> Evaluation:
+    """Return an evaluation that people recognise in a backend: a turn with one passage and one score."""
+    ids = RandomIds()
+    span = SpanReference(trace_id=f"{ids.generate_trace_id():032x}", span_id=f"{ids.generate_span_id():016x}")
+    now = time.time_ns()
+    turn = Turn(
+        name="rageval-hooks doctor",
+        query="Is this trace stored?",
+        passages=(Passage(text="This trace was sent by the command rageval-hooks doctor."),),
+        response="Yes.",
+        timing=Timing(started_at=now - 1_000_000, ended_at=now),
+        span=span,
+        metadata={"rageval.doctor": True},
+    )
+    score = Score(name="rageval_doctor", value=1.0, explanation="a test of the connection")
+    return Evaluation(turn=turn, results=(score,))
+
 
 # --------------------------------------------------------------------------- versions
 
@@ -99,27 +219,17 @@ def settings(setup: Setup) -> Iterator[DoctorFinding]:
     given = setup.settings
     unused = [name for name in ("judge_options", "judge_budget") if getattr(given, name)]
     folder = os.path.dirname(os.path.abspath(given.spool_path))
-    both = sorted(set(given.metadata_allow or ()) & set(given.metadata_deny))
     sampler = os.environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
-    if not given.enabled:
-        yield warning("enabled is false: nothing is captured or evaluated", "set enabled=true to evaluate")
-    if given.sample_rate == 0:
-        yield warning("sample_rate is 0: no turn is evaluated", "set a sample_rate above 0")
     if given.judge is None and unused:
         yield problem(f"{' and '.join(unused)}: set without a judge, so without effect", "set judge, or remove them")
     if given.judge is not None and given.judge_sample_rate == 0:
         yield warning("judge_sample_rate is 0: the judge is never asked", "set a rate above 0, or remove the judge")
     if given.dispatch == "spool" and not os.access(folder, os.W_OK):
         yield problem(f"the folder of spool_path, {folder}, is not writable", "make it writable, or set another path")
-    elif given.dispatch == "spool" and given.judge is None:
-        yield note("dispatch is spool without a judge: the file holds late local scores only")
     if "jsonl_path" in given.model_fields_set and "jsonl" not in given.exporters:
         yield problem("jsonl_path is set, but jsonl is not in exporters: no file is written", "add jsonl to exporters")
     if given.phoenix_endpoint is not None and not {AUTOMATIC, "phoenix", "phoenix-auto"} & set(given.exporters):
         yield problem("phoenix_endpoint is set, but no exporter uses it", "add phoenix to exporters")
-    if both:
-        message = f"metadata_allow and metadata_deny both name {', '.join(both)}: it is removed"
-        yield warning(message, "remove it from one")
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         yield problem("OTEL_SDK_DISABLED is true: OpenTelemetry writes no spans, so no scores", "remove the variable")
     if sampler.endswith("always_off") and not given.evaluate_unsampled:
@@ -344,14 +454,14 @@ def dispatch(setup: Setup) -> Iterator[DoctorFinding]:
 def turn(setup: Setup) -> Iterator[DoctorFinding]:
     """Follow a turn through the settings: whether it is evaluated, by which metrics and when, and what leaves."""
     given = setup.settings
-    if not given.enabled:
-        yield note("nothing happens: enabled is false")
+    if not given.enabled or given.sample_rate == 0:
+        why = "sample_rate is 0" if given.enabled else "enabled is false"
+        yield warning(f"nothing happens: {why}", "set enabled=true and a sample_rate above 0 to evaluate")
         return
     share = "every turn is evaluated"
     if given.sample_rate < 1:
-        share = f"{given.sample_rate:.4g} of turns are evaluated"
-        if given.sample_rate > 0:
-            share += ", chosen by the trace id" + (" and the salt" if given.sampling_salt else "")
+        by = "the trace id and the salt" if given.sampling_salt else "the trace id"
+        share = f"{given.sample_rate:.4g} of turns are evaluated, chosen by {by}"
     yield note(f"{share}; {'also' if given.evaluate_unsampled else 'not'} in traces that are not recorded")
     running = [metric for metric in setup.metrics if setup.can_run(metric)]
     if local := ", ".join(metric.name for metric in running if not metric.asks_judge):

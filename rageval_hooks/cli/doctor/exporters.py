@@ -6,9 +6,10 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import Final
 
-from rageval_hooks.cli.doctor.findings import DoctorFinding, Setup, note, ok, problem, warning
+from rageval_hooks.cli.doctor.checks import DoctorFinding, Setup, marked_evaluation, note, ok, problem, warning
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.exporters.base import AUTOMATIC, REGISTRY, Exporter, automatic_exporters
 from rageval_hooks.exporters.delivery import DestinationAbsentError, PostError, ScoreApiExporter
@@ -16,10 +17,8 @@ from rageval_hooks.exporters.mlflow import mlflow_fault
 from rageval_hooks.exporters.otlp_places import otlp_fault, otlp_places
 from rageval_hooks.judges.failures import MessageCleaner
 from rageval_hooks.runtime.time_limit import remaining, within
-from rageval_hooks.runtime.tracing import RandomIds
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import Evaluation, Score
-from rageval_hooks.turn import Passage, SpanReference, Timing, Turn
+from rageval_hooks.score import Evaluation
 
 _PAUSE: Final = 0.25
 _FAILED: Final = ("rejected", "lost", "dropped", "queued")
@@ -29,17 +28,20 @@ _FAILED: Final = ("rejected", "lost", "dropped", "queued")
 def exporters(setup: Setup) -> Iterator[DoctorFinding]:
     """Send one evaluation through each exporter, as an application does, and yield what became of it."""
     made: dict[str, Exporter] = {}
-    names = [name for name in setup.settings.exporters if name != AUTOMATIC]
-    for is_automatic in (False, True):
-        if is_automatic:
-            names = [kind.name for kind in automatic_exporters(made.values())]
-        for name in names if not is_automatic or AUTOMATIC in setup.settings.exporters else ():
-            try:
-                made[name] = REGISTRY.create(
-                    name, lambda kind: kind.from_settings(setup.settings, None), others=[AUTOMATIC]
-                )
-            except (ConfigurationError, MissingDependencyError) as error:
-                yield problem(f"{name}: {error}", "set or install what the message names")
+    named = [name for name in setup.settings.exporters if name != AUTOMATIC]
+
+    def automatic() -> Iterator[str]:
+        # Only now the others are made, which these may do without.
+        if AUTOMATIC in setup.settings.exporters:
+            yield from [kind.name for kind in automatic_exporters(made.values())]
+
+    for name in chain(named, automatic()):
+        try:
+            made[name] = REGISTRY.create(
+                name, lambda kind: kind.from_settings(setup.settings, None), others=[AUTOMATIC]
+            )
+        except (ConfigurationError, MissingDependencyError) as error:
+            yield problem(f"{name}: {error}", "set or install what the message names")
     # Automatic exporters whose backend gets no spans.
     idle = [
         name for name, one in made.items() if isinstance(one, ScoreApiExporter) and one.automatic and not one.applies()
@@ -154,21 +156,3 @@ def _advice(name: str) -> str:
     if name == "otel":
         return "check OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL and OTEL_EXPORTER_OTLP_HEADERS"
     return f"check the server, its address and the key that the exporter {name} uses: see docs/backends.md"
-
-
-def marked_evaluation() -> Evaluation:
-    """Return an evaluation that people recognise in a backend: a turn with one passage and one score."""
-    ids = RandomIds()
-    span = SpanReference(trace_id=f"{ids.generate_trace_id():032x}", span_id=f"{ids.generate_span_id():016x}")
-    now = time.time_ns()
-    turn = Turn(
-        name="rageval-hooks doctor",
-        query="Is this trace stored?",
-        passages=(Passage(text="This trace was sent by the command rageval-hooks doctor."),),
-        response="Yes.",
-        timing=Timing(started_at=now - 1_000_000, ended_at=now),
-        span=span,
-        metadata={"rageval.doctor": True},
-    )
-    score = Score(name="rageval_doctor", value=1.0, explanation="a test of the connection")
-    return Evaluation(turn=turn, results=(score,))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rageval_hooks.errors import ConfigurationError, requires
+from rageval_hooks.errors import ConfigurationError, UnknownNameError, requires
 from rageval_hooks.offline.report.compare import compare_files, describe_maker
 from rageval_hooks.offline.report.definitions import (
     ANSWERED,
@@ -19,7 +19,7 @@ from rageval_hooks.offline.report.definitions import (
     group_of,
 )
 from rageval_hooks.offline.report.model import DocumentRow, FileReport, Missing, Ranks, Report, ScoreSummary
-from rageval_hooks.offline.report.scored_file import ScoredFile, Watch, check_names, read_files
+from rageval_hooks.offline.report.scored_file import ScoredFile, Watch, read_files
 from rageval_hooks.offline.report.similarity import BertScore, compare_answers
 from rageval_hooks.offline.report.statistics import Resampling, spread, variation
 from rageval_hooks.offline.report.turns import ShownTurn, show_turn
@@ -112,7 +112,10 @@ def analyze(
     # `answered` is `no_answer` with failed questions counted, too.
     is_derived = any(ANSWERED in file.values for file in files)
     metrics = [ANSWERED if name == NO_ANSWER and is_derived else name for name in metrics]
-    check_names([*metrics, *([worst_by] if worst_by else [])], files)
+    valid = list(dict.fromkeys(name for file in files for name in file.names()))
+    for name in (*metrics, *([worst_by] if worst_by else [])):
+        if name not in valid:
+            raise UnknownNameError("score", name, valid)
     ordering = worst_by or next(filter(None, (file.headline() for file in files)), None)
     # Turns are ordered by a score that the report shows.
     if not worst_by and metrics and ordering not in metrics:
@@ -149,7 +152,7 @@ def analyze(
                 verdicts={label: file.verdicts[label] for label in VERDICTS} if file.verdicts else {},
                 bad=file.bad,
                 errors=dict(file.errors.most_common()),
-                failed_questions=int(file.where_failed().sum()),
+                failed_questions=file.failed_questions(),
                 scores=tuple(_summary(file, name, lower, how) for name in names),
                 ranks=_ranks(file),
                 unranked=file.unranked,
@@ -191,43 +194,43 @@ def _summary(file: ScoredFile, name: str, lower: Sequence[str], how: Resampling)
     values = file.values.get(name)
     metric = values.metric if values else None
     definition = define_score(name, metric)
-    fields: dict[str, Any] = {"high": definition.high, "binary": definition.binary}
-    if values is not None:
-        found = spread(values.values, values.weights, values.questions, how, is_share=definition.binary)
-        # What no metric defines is known by its values. A single 0 or 1 may be any number.
-        looks_binary = not definition.description and found.binary and found.count > 1
-        looks_like_share = definition.high is None and not definition.unit and 0 <= found.minimum <= found.maximum <= 1
-        # A failed turn's `answered` states no maker.
-        makers = [maker for maker in values.makers if maker != ("", "")]
-        models = {model for _, model in makers}
-        # The default threshold, if one was measured for a model that made the score.
-        thresholds = (t.value for t in definition.thresholds if t.target == "turn" and models & set(t.models))
-        fields = {
-            "high": 1.0 if looks_like_share else definition.high,
-            "binary": definition.binary or looks_binary,
-            "spread": found,
-            "labelled": values.labelled,
-            "passed": values.passed,
-            "threshold": next(thresholds, None),
-            "sampled": values.sampled,
-            "makers": tuple(map(describe_maker, makers)) if len(makers) > 1 else (),
-            "repeats": variation(values.values, values.questions, how) if file.runs > 1 else None,
-        }
     skipped, failed = (
         Missing(count=reasons.total(), reasons=dict(reasons.most_common(_MOST_REASONS)))
         for reasons in file.missing(name)
     )
-    return ScoreSummary(
+    summary = ScoreSummary(
         name=name,
         direction=direction_of(name, metric, lower),
         unit=definition.unit,
         low=definition.low,
+        high=definition.high,
+        binary=definition.binary,
         group=group_of(name, metric),
         headline=definition.headline,
         skipped=skipped,
         failed=failed,
-        **fields,
     )
+    if values is None:
+        return summary
+    found = spread(values.values, values.weights, values.questions, how, is_share=definition.binary)
+    fields: dict[str, Any] = {"spread": found, "labelled": values.labelled, "passed": values.passed}
+    # What no metric defines is known by its values. A single 0 or 1 may be any number.
+    if not definition.description and found.binary and found.count > 1:
+        fields["binary"] = True
+    if definition.high is None and not definition.unit and 0 <= found.minimum <= found.maximum <= 1:
+        fields["high"] = 1.0
+    # A failed turn's `answered` states no maker.
+    makers = [maker for maker in values.makers if maker != ("", "")]
+    # The default threshold, if one was measured for a model that made the score.
+    models = {model for _, model in makers}
+    thresholds = (t.value for t in definition.thresholds if t.target == "turn" and models & set(t.models))
+    fields |= {
+        "threshold": next(thresholds, None),
+        "sampled": values.sampled,
+        "makers": tuple(map(describe_maker, makers)) if len(makers) > 1 else (),
+        "repeats": variation(values.values, values.questions, how) if file.runs > 1 else None,
+    }
+    return summary.model_copy(update=fields)
 
 
 def _ranks(file: ScoredFile) -> Ranks | None:

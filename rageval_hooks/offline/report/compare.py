@@ -193,11 +193,12 @@ def _scale(name: str, before: ScoreValues, after: ScoreValues) -> float | None:
 
 def _loss(pairs: _Pairs, name: str) -> Loss:
     before, after = pairs.before.values[name], pairs.after.values.get(name)
-    had = pairs.before.with_value(name) & pairs.same
-    lost = had & ~pairs.in_after(pairs.after.with_value(name))
+    had = pairs.before.outcomes(name)[0] & pairs.same
+    valued, missing, where_failed = (pairs.in_after(flags) for flags in pairs.after.outcomes(name))
+    lost = had & ~valued
     # A turn that was sampled out has no result at all; one that is skipped or failed has.
     if before.sampled or (after is not None and after.sampled):
-        lost &= pairs.in_after(pairs.after.without_value(name))
+        lost &= missing
     skipped, failed = pairs.after.missing(name)
     # Questions without an answer have no value in either file: they explain a loss only if nothing else does.
     if len(skipped) + len(failed) > 1:
@@ -210,7 +211,7 @@ def _loss(pairs: _Pairs, name: str) -> Loss:
         name=name,
         had=int(had.sum()),
         lost=int(lost.sum()),
-        lost_to_failures=int((lost & pairs.in_after(pairs.after.where_failed(name))).sum()),
+        lost_to_failures=int((lost & where_failed).sum()),
         values=len(after) if after is not None else 0,
         quality=is_quality(name, before.metric),
         skipped=skipped.total(),

@@ -21,7 +21,6 @@ from rageval_hooks.offline.report.model import (
 from rageval_hooks.offline.report.statistics import Spread
 from rageval_hooks.score import VERDICT
 from rageval_hooks.text.formatting import (
-    format_interval,
     format_p_value,
     format_share,
     shorten,
@@ -144,8 +143,7 @@ def _kind_of_share(share: float) -> FindingKind:
 
 
 def _mean(found: Spread, show: Callable[[float], str], style: str) -> str:
-    interval = found.interval
-    return show(found.mean) + (f" [{format_interval(interval.low, interval.high, style=style)}]" if interval else "")
+    return show(found.mean) + (f" [{found.interval.shown(style)}]" if found.interval else "")
 
 
 def _about_score(row: ScoreSummary, bound: float | None) -> Iterator[tuple[FindingKind, str]]:

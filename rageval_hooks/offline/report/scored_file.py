@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rageval_hooks.errors import ConfigurationError, UnknownNameError
+from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.local.reference_overlap import overlap_scores
 from rageval_hooks.offline.answerability import UNANSWERABLE, is_refusal
 from rageval_hooks.offline.records import BadRow, check_file, read_records
@@ -362,18 +362,23 @@ class ScoredFile:
             found[kind][reason] += 1
         return found["skipped"], found["failed"]
 
-    def with_value(self, name: str) -> NDArray[np.bool_]:
-        """Return for each question whether it has a value of a score."""
-        return self._questions_of(self.values[name].rows if name in self.values else ())
+    def failed_questions(self) -> int:
+        """Return the number of questions of which at least one answer failed."""
+        return int(self._questions_of(self._failed_rows).sum())
 
-    def without_value(self, name: str) -> NDArray[np.bool_]:
-        """Return for each question whether a score, or its whole metric, was skipped or failed."""
-        return self._questions_of(row for row, _, _ in self._missing_results(name))
+    def outcomes(self, name: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return for each question whether it has a value of a score, whether one is missing, and whether one failed.
 
-    def where_failed(self, name: str | None = None) -> NDArray[np.bool_]:
-        """Return for each question whether a turn failed, or a score or its whole metric."""
-        missing = self._missing_results(name) if name else ()
-        return self._questions_of([*self._failed_rows, *(row for row, kind, _ in missing if kind == "failed")])
+        A value is missing if the score, or its whole metric, was skipped or failed. It failed if these or the turn did.
+        """
+        missing = list(self._missing_results(name))
+        failed = [*self._failed_rows, *(row for row, kind, _ in missing if kind == "failed")]
+        valued = self.values[name].rows if name in self.values else ()
+        return (
+            self._questions_of(valued),
+            self._questions_of(row for row, _, _ in missing),
+            self._questions_of(failed),
+        )
 
     def worst_rows(self, name: str, most: int, lower: Collection[str] = ()) -> list[int]:
         """Return the rows with the worst values of a score, the worst first."""
@@ -461,15 +466,3 @@ def _file_names(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
     # Whole paths are the same only if one file was given twice.
     names = next((names for names in (stems, with_folders) if len({*names}) == len(names)), [*map(str, paths)])
     return list(map(flat, names))
-
-
-def check_names(names: Iterable[str], files: Iterable[ScoredFile]) -> None:
-    """Check that each score is in at least one file.
-
-    Raises:
-        UnknownNameError: a score is in none; the message lists those that there are.
-    """
-    valid = list(dict.fromkeys(name for file in files for name in file.names()))
-    for name in names:
-        if name not in valid:
-            raise UnknownNameError("score", name, valid)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from rageval_hooks.runtime.jsonable import Data
+from rageval_hooks.text.formatting import format_interval
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,6 +45,10 @@ class Interval(Data):
 
     low: float
     high: float
+
+    def shown(self, style: str = "value") -> str:
+        """Return the bounds as text; the styles are those of ``format_interval``."""
+        return format_interval(self.low, self.high, style=style)
 
 
 class Resampling(Data):
@@ -262,7 +267,7 @@ def sums(values: Floats, weights: Floats, questions: Ints) -> tuple[Floats, Floa
     import numpy as np
 
     _, places = np.unique(questions, return_inverse=True)
-    return _summed(places, weights * values), _summed(places, weights)
+    return np.bincount(places, weights * values), np.bincount(places, weights)
 
 
 def _interval(total: Floats, weight: Floats, how: Resampling) -> Interval | None:
@@ -313,7 +318,7 @@ def _p_values(weighted: Floats, seed: int) -> tuple[float, float, float]:
     if not len(values):
         return 1.0, 1.0, 1.0
     values, _ = _blocks(values, values, _MOST_FLIPPED, random)
-    rounding = 1e-12 * float(np.abs(values).sum())
+    observed, rounding = values.sum(), 1e-12 * float(np.abs(values).sum())
     lower = higher = 1.0
     for permutations in (_PERMUTATIONS, _MORE_PERMUTATIONS):
         is_exact = 2 ** len(values) <= permutations
@@ -322,9 +327,15 @@ def _p_values(weighted: Floats, seed: int) -> tuple[float, float, float]:
             drawn = ((np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1) * 2 - 1) @ values
         else:
             # The observed pattern counts as one of them.
-            drawn = np.append(_under_random_signs(values, permutations, random), values.sum())
-        lower = float((drawn <= values.sum() + rounding).mean())
-        higher = float((drawn >= values.sum() - rounding).mean())
+            drawn = np.full(permutations + 1, observed)
+            batch = max(1, _BATCH_CELLS // len(values))
+            for start in range(0, permutations, batch):
+                shape = (min(batch, permutations - start), len(values))
+                # As floats, because numpy multiplies matrices of integers ten times slower.
+                signs = random.integers(0, 2, shape, dtype=np.int8).astype(np.float64) * 2 - 1
+                drawn[start : start + len(signs)] = signs @ values
+        lower = float((drawn <= observed + rounding).mean())
+        higher = float((drawn >= observed - rounding).mean())
         # So few patterns as extreme as the observed one say only roughly how many there are.
         if is_exact or min(lower, higher) * permutations >= _FEW_HITS:
             break
@@ -332,28 +343,11 @@ def _p_values(weighted: Floats, seed: int) -> tuple[float, float, float]:
     return min(1.0, 2 * min(lower, higher)), lower, higher
 
 
-def _under_random_signs(values: Floats, permutations: int, random: np.random.Generator) -> Floats:
-    """Return the sums under random signs."""
-    import numpy as np
-
-    batch = max(1, _BATCH_CELLS // len(values))
-    found = []
-    for start in range(0, permutations, batch):
-        shape = (min(batch, permutations - start), len(values))
-        # As floats, because numpy multiplies matrices of integers ten times slower.
-        found.append((random.integers(0, 2, shape, dtype=np.int8).astype(np.float64) * 2 - 1) @ values)
-    return np.concatenate(found)
-
-
 def _blocks(total: Floats, weight: Floats, most: int, random: np.random.Generator) -> tuple[Floats, Floats]:
     """Return sums over at most ``most`` random blocks of questions."""
+    import numpy as np
+
     if len(total) <= most:
         return total, weight
     places = random.permutation(len(total)) % most
-    return _summed(places, total), _summed(places, weight)
-
-
-def _summed(places: Ints, values: Floats) -> Floats:
-    import numpy as np
-
-    return np.bincount(places, values).astype(np.float64, copy=False)
+    return np.bincount(places, total), np.bincount(places, weight)

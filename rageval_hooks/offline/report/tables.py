@@ -17,12 +17,11 @@ from rageval_hooks.offline.report.model import (
     FileReport,
     Report,
 )
-from rageval_hooks.offline.report.statistics import Interval, Spread
+from rageval_hooks.offline.report.statistics import Spread
 from rageval_hooks.score import VERDICT
 from rageval_hooks.text.formatting import (
     MISSING,
     flat,
-    format_interval,
     format_p_value,
     format_share,
     shorten,
@@ -138,20 +137,20 @@ def _table(
     )
 
 
-def _interval(interval: Interval | None, style: str = "value") -> str:
-    return MISSING if interval is None else format_interval(interval.low, interval.high, style=style)
-
-
 def _spread_cells(found: Spread | None, binary: bool = False) -> dict[str, str]:
-    if found is not None and binary:
+    cells = {"mean": MISSING, "interval": MISSING, "median": MISSING, "spread": MISSING}
+    if found is None:
+        return cells
+    if found.interval is not None:
+        cells["interval"] = found.interval.shown("share" if binary else "value")
+    if binary:
         # The median and the deviation of zeros and ones say nothing that their share does not say.
-        interval = _interval(found.interval, "share")
-        return {"mean": format_share(found.mean), "interval": interval, "median": "", "spread": ""}
+        return {**cells, "mean": format_share(found.mean), "median": "", "spread": ""}
     return {
-        "mean": show_value(found.mean if found else None),
-        "interval": _interval(found.interval if found else None),
-        "median": show_value(found.median if found else None),
-        "spread": show_value(found.deviation if found else None),
+        **cells,
+        "mean": show_value(found.mean),
+        "median": show_value(found.median),
+        "spread": show_value(found.deviation),
     }
 
 
@@ -310,20 +309,19 @@ def _changes(comparison: FileComparison) -> Table:
     rows = []
     for change in comparison.scores:
         word = "▲ better" if change.is_significant(_ALPHA, worse=False) else ""
-        test = change.test
-        rows.append(
-            {
-                "score": f"{change.name} ↓" if change.direction == "lower" else change.name,
-                before: show_value(test.before if test else None),
-                after: show_value(test.after if test else None),
-                "difference": MISSING if test is None else signed_value(test.difference),
-                "change": "▼ worse" if change.is_significant(_ALPHA, worse=True) else word,
-                "interval": _interval(test.interval if test else None, "signed"),
-                "p": MISSING if test is None else format_p_value(test.p),
-                "p (worse)": MISSING if change.p_worse is None else format_p_value(change.p_worse),
-                "n": f"{change.count}",
+        row = dict.fromkeys((before, after, "difference", "change", "interval", "p", "p (worse)"), MISSING)
+        row["change"] = "▼ worse" if change.is_significant(_ALPHA, worse=True) else word
+        if (test := change.test) is not None:
+            row |= {
+                before: show_value(test.before),
+                after: show_value(test.after),
+                "difference": signed_value(test.difference),
+                "interval": test.interval.shown("signed") if test.interval else MISSING,
+                "p": format_p_value(test.p),
+                "p (worse)": format_p_value(1.0 if change.p_worse is None else change.p_worse),
             }
-        )
+        name = f"{change.name} ↓" if change.direction == "lower" else change.name
+        rows.append({"score": name, **row, "n": f"{change.count}"})
     has_changes = any(row["change"] for row in rows)
     return _table(f"{comparison.before} → {comparison.after}", rows, [*_comparison_notes(comparison, has_changes)])
 
