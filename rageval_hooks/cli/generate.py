@@ -40,7 +40,7 @@ def generate(
         list[str],
         typer.Argument(
             metavar="SOURCE...",
-            help="Files and folders (text, HTML, PDF, Office, EPUB, JSONL), or package.module:object of a "
+            help="Files and folders (text, HTML, PDF, Office, EPUB, e-mail, JSONL), or package.module:object of a "
             "vector store or index.",
             show_default=False,
         ),
@@ -239,7 +239,7 @@ def _collection(
     for problem in problems:
         typer.echo(f"not read: {problem}", err=True)
     if not chunks:
-        why = ": there is no file with text (text, HTML, PDF, Office, EPUB, JSONL)"
+        why = ": there is no file with text (text, HTML, PDF, Office, EPUB, e-mail, JSONL)"
         if problems:
             # The other problems were printed above.
             why = f" ({problems[0]})" if len(problems) == 1 else f" ({len(problems)} could not be read)"

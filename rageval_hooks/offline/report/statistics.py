@@ -267,7 +267,7 @@ def sums(values: Floats, weights: Floats, questions: Ints) -> tuple[Floats, Floa
     import numpy as np
 
     _, places = np.unique(questions, return_inverse=True)
-    return np.bincount(places, weights * values), np.bincount(places, weights)
+    return _summed(places, weights * values), _summed(places, weights)
 
 
 def _interval(total: Floats, weight: Floats, how: Resampling) -> Interval | None:
@@ -345,9 +345,13 @@ def _p_values(weighted: Floats, seed: int) -> tuple[float, float, float]:
 
 def _blocks(total: Floats, weight: Floats, most: int, random: np.random.Generator) -> tuple[Floats, Floats]:
     """Return sums over at most ``most`` random blocks of questions."""
-    import numpy as np
-
     if len(total) <= most:
         return total, weight
     places = random.permutation(len(total)) % most
-    return np.bincount(places, total), np.bincount(places, weight)
+    return _summed(places, total), _summed(places, weight)
+
+
+def _summed(places: Ints, values: Floats) -> Floats:
+    import numpy as np
+
+    return np.bincount(places, values).astype(np.float64, copy=False)

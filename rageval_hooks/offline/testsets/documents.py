@@ -9,6 +9,8 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from email import policy
+from email.parser import BytesParser
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ _MOST_SECONDS = 120.0
 _SPLIT = "split it, or convert it to text"
 
 _ARCHIVES = (".docx", ".pptx", ".xlsx", ".epub")
+
+_HEADERS = ("Subject", "From", "To", "Date")
 
 _TEXTS = ("text", "content", "page_content", "body")
 _IDS = ("id", "_id", "chunk_id")
@@ -198,18 +202,42 @@ def _read_office(file: SourceFile, name: str) -> Iterator[Document]:
             except zipfile.BadZipFile:
                 raise UnreadableDocumentError(f"it is not a {suffix} file") from None
         content = read_whole(source, ARCHIVE if is_archive else TEXT, "it", "split it")
+    charset = file.encoding.replace("-sig", "") if suffix in (".html", ".htm") else None
+    yield Document(name=name, text=_as_markdown(content, suffix, charset))
+
+
+def _read_mail(file: SourceFile, name: str) -> Iterator[Document]:
+    """Yield a message: its headers that matter, and the plain text or the HTML. Attachments are ignored."""
+    with file.open() as source:
+        message = BytesParser(policy=policy.default).parsebytes(read_whole(source, TEXT, "it", "split it"))
+    # The plain text is the sender's; HTML has the layout around it.
+    body = message.get_body(("plain", "html"))
+    if body is None:
+        raise UnreadableDocumentError("it has no text")
+    text = str(body.get_content())
+    if body.get_content_subtype() == "html":
+        text = _as_markdown(text.encode(), ".html", "utf-8")
+    headers = [f"{header}: {message[header]}" for header in _HEADERS if message[header]]
+    yield Document(name=name, text="\n".join(headers) + "\n\n" + text.strip())
+
+
+def _as_markdown(content: bytes, suffix: str, charset: str | None) -> str:
+    """Return a document as Markdown.
+
+    Raises:
+        UnreadableDocumentError: MarkItDown cannot read it.
+        MissingDependencyError: MarkItDown is not installed.
+    """
     converter = _converter()
     from markitdown import StreamInfo
     from markitdown._exceptions import MarkItDownException
 
-    charset = file.encoding.replace("-sig", "") if suffix in (".html", ".htm") else None
+    about = StreamInfo(extension=suffix, charset=charset)
     try:
-        about = StreamInfo(extension=suffix, charset=charset)
-        found = converter.convert_stream(io.BytesIO(content), stream_info=about)
+        return str(converter.convert_stream(io.BytesIO(content), stream_info=about).markdown)
     except (MarkItDownException, ValueError, KeyError, OSError, AttributeError) as error:
         reason = str(error).strip().splitlines()
         raise UnreadableDocumentError(f"MarkItDown cannot read it: {reason[-1] if reason else error!r}") from error
-    yield Document(name=name, text=str(found.markdown))
 
 
 @cache
@@ -257,6 +285,7 @@ KINDS: dict[str, Callable[[SourceFile, str], Iterator[Document | Problem]]] = {
     **dict.fromkeys((".jsonl", ".ndjson"), _read_json_lines),
     **dict.fromkeys((".html", ".htm", ".docx", ".pptx", ".xlsx", ".epub", ".ipynb"), _read_office),
     ".pdf": _read_pdf,
+    ".eml": _read_mail,
 }
 """How names of such files end, without the suffix of a compression → what reads them.
 
