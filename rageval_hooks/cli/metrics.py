@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Annotated
 
 import typer
@@ -138,11 +139,14 @@ def _print_table(found: Sequence[Metric]) -> None:
     from rich.text import Text
 
     # The other columns do not fit into a terminal; a pipe and --json have them.
-    shown = ("score", "family", "better", "range", "passes", "calls", "meaning", "source")
+    shown = ("score", "better", "range", "needs", "calls", "meaning", "source")
     table = Table(*shown, header_style="bold", row_styles=("", "dim"))
-    for metric in found:
-        for cells in _cells(metric):
-            table.add_row(*(Text(cells[name]) for name in shown))
+    for family, members in groupby(found, key=lambda metric: metric.family):
+        table.add_section()
+        table.add_row(Text(family.upper(), style="bold"))
+        for metric in members:
+            for cells in _cells(metric):
+                table.add_row(*(Text(cells[name]) for name in shown))
     Console().print(table)
 
 

@@ -113,7 +113,7 @@ class TestTheList:
         text = output.decode()
 
         assert process.returncode == 0
-        assert "retrieval" in text
+        assert "RETRIEVAL" in text
         assert "umbrela.mean" in text
         assert "\x1b[" in text
 
