@@ -72,7 +72,11 @@ class DatadogExporter(ScoreApiExporter):
 
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the evaluations of a stage."""
-        ml_app = self._ml_app or self._application_name()
+        # The name under which Datadog lists the application: for spans of OTLP, their service.
+        service = str(resource_attributes(self.provider).get("service.name", ""))
+        service = "" if service.startswith("unknown_service") else service
+        of_variable = variable("DD_LLMOBS_ML_APP")
+        ml_app = self._ml_app or of_variable or service or variable("DD_SERVICE") or "unnamed-ml-app"
         for placed in self.placed_results(evaluation, span):
             if isinstance(placed.result, Failed):
                 continue
@@ -128,13 +132,6 @@ class DatadogExporter(ScoreApiExporter):
         place = self.place_of_spans()
         of_spans = None if place is None else _SITE.search(urlsplit(place.url).hostname or "")
         return variable("DD_SITE") or (_DEFAULT_SITE if of_spans is None else of_spans[1])
-
-    def _application_name(self) -> str:
-        """Return the name under which Datadog lists the application: for spans of OTLP, their service."""
-        service = str(resource_attributes(self.provider).get("service.name", ""))
-        if service.startswith("unknown_service"):
-            service = ""
-        return variable("DD_LLMOBS_ML_APP") or service or variable("DD_SERVICE") or "unnamed-ml-app"
 
 
 class DatadogAutoExporter(DatadogExporter):

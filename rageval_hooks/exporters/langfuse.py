@@ -12,7 +12,6 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.delivery import (
     DeliveryOptions,
     Item,
-    PlacedResult,
     PostError,
     RejectedError,
     ScoreApiExporter,
@@ -85,10 +84,23 @@ class LangfuseExporter(ScoreApiExporter):
         if _ENVIRONMENT.fullmatch(environment):
             common["environment"] = environment
         for placed in self.placed_results(evaluation, span):
-            if not isinstance(placed.result, Failed):
-                yield Item(
-                    route=_ROUTE, target=span.trace_id, name=placed.name, body={**_score(placed, span), **common}
-                )
+            if isinstance(placed.result, Failed):
+                continue
+            by_label = placed.name == VERDICT
+            body: dict[str, Any] = {
+                "id": placed.id,
+                "traceId": span.trace_id,
+                "name": placed.name,
+                "value": placed.label if by_label else placed.value,
+                "dataType": "CATEGORICAL" if by_label else "NUMERIC",
+                "metadata": placed.details,
+                **common,
+            }
+            if placed.span_id != span.span_id or span.parent_span_id is not None:  # not of the whole trace
+                body["observationId"] = placed.span_id
+            if placed.explanation is not None:
+                body["comment"] = placed.explanation
+            yield Item(route=_ROUTE, target=span.trace_id, name=placed.name, body=body)
 
     def connect(self) -> LangfuseServer:
         """Return the server."""
@@ -175,21 +187,3 @@ class LangfuseServer(ScoreServer):
             raise RejectedError("answers 207: some of the scores are not accepted")
         if not answer.is_success:
             raise self.refusal(answer)
-
-
-def _score(placed: PlacedResult, span: SpanReference) -> dict[str, Any]:
-    by_label = placed.name == VERDICT
-    body: dict[str, Any] = {
-        "id": placed.id,
-        "traceId": span.trace_id,
-        "name": placed.name,
-        "value": placed.label if by_label else placed.value,
-        "dataType": "CATEGORICAL" if by_label else "NUMERIC",
-        "metadata": placed.details,
-    }
-    is_of_trace = placed.span_id == span.span_id and span.parent_span_id is None
-    if not is_of_trace:
-        body["observationId"] = placed.span_id
-    if placed.explanation is not None:
-        body["comment"] = placed.explanation
-    return body

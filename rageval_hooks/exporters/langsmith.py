@@ -15,7 +15,6 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.delivery import (
     DeliveryOptions,
     Item,
-    PlacedResult,
     PostError,
     ScoreApiExporter,
     ScoreServer,
@@ -87,19 +86,32 @@ class LangsmithExporter(ScoreApiExporter):
         for placed in self.placed_results(evaluation, span):
             # LangSmith gives the run of a span the span's id with zeros before it.
             by_otlp = {"run_id": str(UUID(hex=placed.span_id.zfill(32))), "trace_id": str(UUID(hex=span.trace_id))}
+            source = {"type": "model" if placed.annotator == "LLM" else "api", "metadata": placed.details}
+            found = {
+                "score": None if placed.value is None else round(placed.value, _DECIMALS),
+                "value": placed.label,
+                "comment": placed.explanation,
+                "error": True if isinstance(placed.result, Failed) else None,
+            }
             body = {
                 "id": placed.id,
                 "created_at": time,
                 "modified_at": time,
                 **({"run_id": in_langchain} if in_langchain else by_otlp),
-                **_feedback(placed),
+                "key": placed.name,
+                "feedback_source": source,
+                **{name: value for name, value in found.items() if value is not None},
                 "extend_trace_retention": False,
             }
-            yield Item(route=_ROUTE, target=body["run_id"], name=placed.name, body=body)
+            yield Item(route=_ROUTE, target=str(body["run_id"]), name=placed.name, body=body)
 
     def connect(self) -> LangsmithServer:
         """Return the server."""
-        return LangsmithServer(self._address(), self._headers(), self._project_name())
+        place = self.place_of_spans()
+        of_spans = "" if place is None else place.headers.get(_PROJECT_HEADER, "")
+        # LangSmith's SDK reads these, and calls a project without a name "default".
+        project = self._project or of_spans or _variable("PROJECT") or _variable("SESSION") or "default"
+        return LangsmithServer(self._address(), self._headers(), project)
 
     def otlp_place(self, project: str) -> OtlpPlace:
         """Return where LangSmith takes spans."""
@@ -137,12 +149,6 @@ class LangsmithExporter(ScoreApiExporter):
         place = self.place_of_spans()
         of_spans = "" if place is None else place.url.partition("/otel")[0]
         return (reveal(self._endpoint) or _variable("ENDPOINT") or of_spans or _CLOUD).strip().strip("\"'").rstrip("/")
-
-    def _project_name(self) -> str:
-        place = self.place_of_spans()
-        of_spans = "" if place is None else place.headers.get(_PROJECT_HEADER, "")
-        # LangSmith's SDK reads these, and calls a project without a name "default".
-        return self._project or of_spans or _variable("PROJECT") or _variable("SESSION") or "default"
 
 
 class LangsmithAutoExporter(LangsmithExporter):
@@ -224,21 +230,6 @@ def _langsmith_traces() -> bool:
         return False
     only_spans = _variable("TRACING_MODE").lower() == "otel" or _variable("OTEL_ONLY").lower() in ("true", "1")
     return bool(utils.tracing_is_enabled()) and not only_spans
-
-
-def _feedback(placed: PlacedResult) -> dict[str, Any]:
-    """Return the part of the feedback that says how good the answer is."""
-    source = {"type": "model" if placed.annotator == "LLM" else "api", "metadata": placed.details}
-    feedback: dict[str, Any] = {"key": placed.name, "feedback_source": source}
-    if placed.value is not None:
-        feedback["score"] = round(placed.value, _DECIMALS)
-    if placed.label is not None:
-        feedback["value"] = placed.label
-    if placed.explanation is not None:
-        feedback["comment"] = placed.explanation
-    if isinstance(placed.result, Failed):
-        feedback["error"] = True
-    return feedback
 
 
 def _variable(name: str) -> str:

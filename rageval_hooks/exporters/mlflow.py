@@ -33,7 +33,7 @@ from rageval_hooks.exporters.delivery.exporter import as_secret, evaluated_at, i
 from rageval_hooks.exporters.delivery.server import asks_version, basic_auth
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, metric_of
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Score, metric_of
 from rageval_hooks.turn import SpanReference
 
 _logger = logging.getLogger(__name__)
@@ -86,9 +86,13 @@ class MlflowExporter(ScoreApiExporter):
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the assessments of a stage."""
         placed = list(self.placed_results(evaluation, span))
-        # MLflow's colours would say that a good answer is a bad one.
+        # MLflow has no directions: it would draw a hallucination of 0.1, which is good, in red.
         if self.scores == "main":
-            placed = [place for place in placed if not _is_share_of_errors(place.result)]
+            placed = [
+                place
+                for place in placed
+                if not isinstance(place.result, Score) or place.result.high != 1 or place.result.direction == "higher"
+            ]
         for position, place in enumerate(placed):
             yield from _assessments(place, evaluation, span, position)
 
@@ -116,16 +120,17 @@ class MlflowExporter(ScoreApiExporter):
         headers = {**place.headers, EXPERIMENT_HEADER: experiment}
         return OtlpPlace(url=f"{place.url}/v1/traces", headers=headers, page=page)
 
-    def applies(self) -> bool:
-        """Return True if spans carry MLflow's header."""
-        return _place_of_spans(self.provider) is not None
+    def gets(self, place: OtlpPlace) -> bool:
+        """Return True for an MLflow: it refuses spans without this header, and nothing else has it."""
+        return EXPERIMENT_HEADER in place.headers and _is_http(place.url)
 
     def _place(self) -> OtlpPlace | None:
         """Return base URL and login of the server that the user names, else of the one that spans go to."""
         url = reveal(self._uri) or variable("MLFLOW_TRACKING_URI")
         if not self.automatic and _is_http(url):
             return OtlpPlace(url=url.rstrip("/"), headers=_login_headers(self._token))
-        return _place_of_spans(self.provider)
+        place = self.place_of_spans()
+        return None if place is None else _server_of(place)
 
 
 class MlflowAutoExporter(MlflowExporter):
@@ -141,7 +146,7 @@ class MlflowAutoExporter(MlflowExporter):
     def connect(self) -> MlflowServer:
         """Return the server that the spans go to."""
         place = self._place()
-        answer = None if place is None else _is_mlflow(place.url)
+        answer = None if place is None else asks_version(f"{place.url}/version", locked=True)
         # None means no answer: the server may still be starting.
         if place is None or not answer:
             raise DestinationAbsentError(math.inf if answer is False else _ASK_AGAIN)
@@ -224,11 +229,6 @@ class MlflowServer(ScoreServer):
 # --------------------------------------------------------------------------- assessments
 
 
-def _is_share_of_errors(result: Result) -> bool:
-    """Return True for a share of which less is better. MLflow would draw a good 0.1 in red: it has no directions."""
-    return isinstance(result, Score) and result.direction == "lower" and result.high == 1
-
-
 def _assessments(placed: PlacedResult, evaluation: Evaluation, span: SpanReference, position: int) -> Iterator[Item]:
     """Yield the assessments of a result: its value, and its label as one more; of the verdict the label only.
 
@@ -304,21 +304,12 @@ def _server(place: OtlpPlace) -> MlflowServer:
     return MlflowServer(place.url, place.headers, verify=verify)
 
 
-def _place_of_spans(provider: object) -> OtlpPlace | None:
-    """Return base URL and login of the MLflow that spans go to; None if they go elsewhere.
-
-    MLflow refuses spans without the header ``x-mlflow-experiment-id``, and nothing else has it.
-    """
-    for place in otlp_places(provider):
-        if EXPERIMENT_HEADER in place.headers and _is_http(place.url):
-            # What logs in with the spans logs in with their scores.
-            login = {name: text for name, text in place.headers.items() if name in ("authorization", _WORKSPACE_HEADER)}
-            return OtlpPlace(url=_base_of(place.url), headers={**_login_headers(None), **login})
-    return None
-
-
-def _base_of(url: str) -> str:
-    return url.rstrip("/").removesuffix("/v1/traces").rstrip("/")
+def _server_of(place: OtlpPlace) -> OtlpPlace:
+    """Return base URL and login of the server with an endpoint of spans."""
+    # What logs in with the spans logs in with their scores.
+    login = {name: text for name, text in place.headers.items() if name in ("authorization", _WORKSPACE_HEADER)}
+    base = place.url.rstrip("/").removesuffix("/v1/traces").rstrip("/")
+    return OtlpPlace(url=base, headers={**_login_headers(None), **login})
 
 
 def mlflow_fault(provider: object = None) -> str | None:
@@ -327,8 +318,9 @@ def mlflow_fault(provider: object = None) -> str | None:
     For ``rageval-hooks doctor``. MLflow answers with 422 or 404 and does not say that it is about the experiment.
     """
     for place in otlp_places(provider):
-        base = _base_of(place.url)
-        if not _is_http(base) or not _is_mlflow(base):
+        found = _server_of(place)
+        # A gateway in front may want a login for every page: then the header alone decides.
+        if not _is_http(found.url) or not asks_version(f"{found.url}/version", locked=True):
             continue
         experiment = place.headers.get(EXPERIMENT_HEADER)
         if experiment is None:
@@ -336,7 +328,7 @@ def mlflow_fault(provider: object = None) -> str | None:
                 f"MLflow takes spans with the header {EXPERIMENT_HEADER} only: add {EXPERIMENT_HEADER}=0 to the headers"
             )
         try:
-            server = _server(_place_of_spans(provider) or OtlpPlace(url=base))
+            server = _server(found)
             known = server.has_experiment(experiment)
             server.close()
         except (MissingDependencyError, ExportError):
@@ -364,12 +356,6 @@ def _login_headers(token: SecretStr | None) -> dict[str, str]:
     elif user and password:
         headers["authorization"] = basic_auth(user, password)
     return headers
-
-
-def _is_mlflow(url: str) -> bool | None:
-    """Ask a server whether it is an MLflow; None if there is no answer."""
-    # A gateway in front may want a login for every page: then the header alone decides.
-    return asks_version(f"{url}/version", locked=True)
 
 
 def _is_http(url: str) -> bool:

@@ -14,14 +14,13 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.delivery import (
     DeliveryOptions,
     Item,
-    PlacedResult,
     ScoreApiExporter,
     ScoreServer,
     UnavailableError,
 )
 from rageval_hooks.exporters.delivery.exporter import as_secret, reveal, variable
 from rageval_hooks.exporters.delivery.server import basic_auth
-from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places, resource_attributes
+from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
 from rageval_hooks.score import Evaluation, Failed, Score
 from rageval_hooks.turn import SpanReference
 
@@ -110,9 +109,25 @@ class WeaveExporter(ScoreApiExporter):
         """Yield the feedback of a stage."""
         project = self.project_id()
         for placed in self.placed_results(evaluation, span):
-            if not isinstance(placed.result, Failed):
-                body = {"id": placed.id, **_UNUSED, **_feedback(project, placed)}
-                yield Item(route=_CREATE, target=placed.span_id, name=placed.name, body=body)
+            if isinstance(placed.result, Failed):
+                continue
+            scorer = _NOT_IN_NAMES.sub("_", placed.name)
+            # The version of the metric is the version of the scorer. Weave's versions are hashes.
+            version = placed.result.version if isinstance(placed.result, Score) else ""
+            digest = blake2b(version.encode(), digest_size=16).hexdigest()
+            score = {} if placed.value is None else {"score": placed.value}
+            explanation = {} if placed.explanation is None else {"explanation": placed.explanation}
+            body = {
+                "id": placed.id,
+                **_UNUSED,
+                "project_id": project,
+                # Weave makes a call of each span, with the span's id.
+                "weave_ref": f"weave:///{project}/call/{placed.span_id}",
+                "feedback_type": f"wandb.runnable.{scorer}",
+                "payload": {"output": {**score, **placed.details, **explanation}},
+                "runnable_ref": f"weave:///{project}/op/{scorer}:{digest}",
+            }
+            yield Item(route=_CREATE, target=placed.span_id, name=placed.name, body=body)
 
     def connect(self) -> WeaveServer:
         """Return the server."""
@@ -124,6 +139,12 @@ class WeaveExporter(ScoreApiExporter):
         page = f"https://wandb.ai/{self.project_id()}/weave"
         return OtlpPlace(url=f"{reveal(self._url)}/otel/v1/traces", headers=headers, page=page)
 
+    def gets(self, place: OtlpPlace) -> bool:
+        """Return True for a server of Weave."""
+        # For example https://trace.wandb.ai/otel/v1/traces. The header alone could be another backend's.
+        host = urlsplit(place.url).hostname or ""
+        return host.endswith("wandb.ai") or host == urlsplit(variable(_URL_VARIABLE)).hostname
+
     def applies(self) -> bool:
         """Return True if there is a key and the spans go to a project of Weave."""
         return bool(reveal(self._api_key)) and bool(self._project_of_spans())
@@ -133,17 +154,10 @@ class WeaveExporter(ScoreApiExporter):
 
     def _project_of_spans(self) -> str:
         """Return the entity and the project of the Weave that gets the spans; empty if they go elsewhere."""
-        own_host = urlsplit(variable(_URL_VARIABLE)).hostname
-        for place in otlp_places(self.provider):
-            # For example https://trace.wandb.ai/otel/v1/traces. The header alone could be another backend's.
-            host = urlsplit(place.url).hostname or ""
-            if host.endswith("wandb.ai") or host == own_host:
-                attributes = resource_attributes(self.provider)
-                of_resource = f"{attributes.get('wandb.entity', '')}/{attributes.get('wandb.project', '')}"
-                found = place.headers.get(_PROJECT_HEADER) or of_resource
-                if _PROJECT_ID.fullmatch(found):
-                    return found
-        return ""
+        place, attributes = self.place_of_spans(), resource_attributes(self.provider)
+        of_resource = f"{attributes.get('wandb.entity', '')}/{attributes.get('wandb.project', '')}"
+        found = "" if place is None else place.headers.get(_PROJECT_HEADER) or of_resource
+        return found if _PROJECT_ID.fullmatch(found) else ""
 
 
 class WeaveAutoExporter(WeaveExporter):
@@ -170,23 +184,3 @@ class WeaveServer(ScoreServer):
         if not answer.is_success:
             raise UnavailableError(f"answers {answer.status_code} to a query")
         return bool(answer.json().get("result"))
-
-
-def _feedback(project: str, placed: PlacedResult) -> dict[str, Any]:
-    """Return the part of the feedback that says what is scored, and how good it is."""
-    scorer = _NOT_IN_NAMES.sub("_", placed.name)
-    # The version of the metric is the version of the scorer. Weave's versions are hashes.
-    version = placed.result.version if isinstance(placed.result, Score) else ""
-    digest = blake2b(version.encode(), digest_size=16).hexdigest()
-    output: dict[str, Any] = {} if placed.value is None else {"score": placed.value}
-    output |= placed.details
-    if placed.explanation is not None:
-        output["explanation"] = placed.explanation
-    return {
-        "project_id": project,
-        # Weave makes a call of each span, with the span's id.
-        "weave_ref": f"weave:///{project}/call/{placed.span_id}",
-        "feedback_type": f"wandb.runnable.{scorer}",
-        "payload": {"output": output},
-        "runnable_ref": f"weave:///{project}/op/{scorer}:{digest}",
-    }

@@ -140,18 +140,23 @@ def resolve_thresholds(metrics: Iterable[Metric], settings: Settings, *, own: bo
     if not own and named.keys() - known.keys():
         known = {**_all_definitions(settings), **known}
     for name, threshold in named.items():
-        if name not in known:
-            raise _unknown_score(name, known, own=own)
-        _check_threshold(known[name], threshold)
+        definition = known.get(name)
+        if definition is None:
+            valid = [score.name for score in known.values() if not score.labels]
+            hint = "Set the threshold of a custom metric where the metric runs."
+            hint = "The metrics that run compute these." if own else hint
+            raise UnknownNameError("score in thresholds", name, valid, hint)
+        if threshold is None:  # it switches a default threshold off
+            continue
+        if definition.labels:
+            labels = " and ".join(definition.labels)
+            raise ConfigurationError(f"a threshold of {name} would replace its labels, which are {labels}: omit it")
+        if not definition.contains(threshold):
+            bound = "and above" if definition.high is None else f"to {definition.high:g}"
+            raise ConfigurationError(
+                f"the threshold of {name} is {threshold:g}, but its values are {definition.low:g} {bound}"
+            )
     return Thresholds(given)
-
-
-def _unknown_score(name: str, known: Mapping[str, ScoreDefinition], *, own: bool) -> UnknownNameError:
-    valid = [score.name for score in known.values() if not score.labels]
-    if own:
-        return UnknownNameError("score in thresholds", name, valid, "The metrics that run compute these.")
-    hint = "Set the threshold of a custom metric where the metric runs."
-    return UnknownNameError("score in thresholds", name, valid, hint)
 
 
 def _all_definitions(settings: Settings) -> dict[str, ScoreDefinition]:
@@ -164,16 +169,3 @@ def _all_definitions(settings: Settings) -> dict[str, ScoreDefinition]:
             continue
         found.update((definition.name, definition) for definition in metric.scores)
     return found
-
-
-def _check_threshold(definition: ScoreDefinition, threshold: float | None) -> None:
-    # None switches a default threshold off.
-    if threshold is None:
-        return
-    name, low, high = definition.name, definition.low, definition.high
-    if definition.labels:
-        labels = " and ".join(definition.labels)
-        raise ConfigurationError(f"a threshold of {name} would replace its labels, which are {labels}: omit it")
-    if not definition.contains(threshold):
-        bound = "and above" if high is None else f"to {high:g}"
-        raise ConfigurationError(f"the threshold of {name} is {threshold:g}, but its values are {low:g} {bound}")

@@ -210,31 +210,22 @@ _REASONS = {
 
 def reason_without_passages(turn: Turn) -> str | None:
     """Return the likely reason why an answer has no passages; None if it has some, or if there is no answer."""
-    # Without an answer, or with passages, nothing is missing.
-    if not turn.response or turn.prompt_passages or _is_bare_model_call(turn):
+    if not turn.response or turn.prompt_passages:
         return None
+    # An application that calls a model directly misses nothing. The call is then the root run itself, with the same
+    # times; in a chain, the root begins earlier.
+    if len(turn.steps) == 1 and turn.timing is not None and turn.steps[0].kind == "llm":
+        [call] = turn.steps
+        if (call.started_at, call.ended_at) == (turn.timing.started_at, turn.timing.ended_at):
+            return None
     if turn.passages:
         return "not_in_prompt"
     kinds = {step.kind for step in turn.steps}
     if not kinds.isdisjoint({"retriever", "reranker"}):
         return "nothing_found"
-    tools = [step for step in turn.steps if step.kind == "tool"]
     # A tool that returned an empty text has found nothing that a model could have read.
-    if any(step.output for step in tools):
-        return "text_only_tool"
-    return "no_retriever"
-
-
-def _is_bare_model_call(turn: Turn) -> bool:
-    """Return True if the application called a model directly: then nothing is missing.
-
-    The model call is then the root run itself, so both have the same times. In a chain, the root begins earlier.
-    """
-    if len(turn.steps) != 1 or turn.timing is None:
-        return False
-    [step] = turn.steps
-    times = (turn.timing.started_at, turn.timing.ended_at)
-    return step.kind == "llm" and (step.started_at, step.ended_at) == times
+    has_text = any(step.output for step in turn.steps if step.kind == "tool")
+    return "text_only_tool" if has_text else "no_retriever"
 
 
 class MissingPassages:
@@ -253,13 +244,19 @@ class MissingPassages:
     def note(self, turn: Turn) -> None:
         """Count the turn if it is an answer without passages."""
         if turn.retrieved and not turn.is_rag:
-            self._note_search(turn)
+            # A search of its own: a model may be called next with what it found.
+            beginnings = (passage.text.strip()[:_BEGINNING] for passage in turn.retrieved[:_MOST_PASSAGES])
+            self._beginnings.extend(text for text in beginnings if len(text) >= _LEAST_BEGINNING)
             return
         if turn.retrieved and turn.session_id:
             if len(self._sessions) >= _MOST_SESSIONS:
                 self._sessions.clear()
             self._sessions.add(turn.session_id)
-        reason = "separate_calls" if self._was_searched_for(turn) else reason_without_passages(turn)
+        reason = reason_without_passages(turn)
+        if turn.response and not turn.passages and self._beginnings:
+            prompt = "\n".join(message.content for message in turn.prompt)
+            if any(beginning in prompt for beginning in list(self._beginnings)):
+                reason = "separate_calls"
         # In a conversation in which searches are captured, "Thank you" needs none.
         if reason is None or (reason == "no_retriever" and turn.session_id in self._sessions):
             return
@@ -274,21 +271,6 @@ class MissingPassages:
             _REASONS[likely],
             _PAGE,
         )
-
-    def _note_search(self, turn: Turn) -> None:
-        """Keep the beginnings of what a search of its own found: a model may be called with it next."""
-        self._beginnings.extend(
-            beginning
-            for passage in turn.retrieved[:_MOST_PASSAGES]
-            if len(beginning := passage.text.strip()[:_BEGINNING]) >= _LEAST_BEGINNING
-        )
-
-    def _was_searched_for(self, turn: Turn) -> bool:
-        """Return True if the prompt of an answer without passages has what a separate search found."""
-        if turn.passages or not turn.response or not self._beginnings:
-            return False
-        prompt = "\n".join(message.content for message in turn.prompt)
-        return any(beginning in prompt for beginning in list(self._beginnings))
 
     def by_reason(self) -> dict[str, int]:
         """Return how many answers had no passages, by reason."""

@@ -7,7 +7,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from opentelemetry.trace import TracerProvider
 
@@ -187,14 +187,6 @@ def _losses_of(exporter: Exporter) -> dict[str, int]:
     return {name: count for name, count in exporter.stats().items() if name.endswith(_LOST)}
 
 
-class _User(Protocol):
-    """An object that uses exporters: a pipeline."""
-
-    @property
-    def exporters(self) -> Sequence[Exporter]:
-        """The exporters that it uses."""
-
-
 class _SharedExporters:
     """Exporters by name or class. Pipelines with the same settings share them, so that creating handlers is cheap."""
 
@@ -220,14 +212,14 @@ class _SharedExporters:
                 exporter = self._made[key] = REGISTRY.create(given, make, others=[AUTOMATIC])
             return exporter
 
-    def take(self, pipeline: _User) -> None:
-        """Note that a pipeline uses its exporters, for as long as the pipeline exists."""
+    def take(self, pipeline: Any, exporters: Sequence[Exporter]) -> None:
+        """Note that a pipeline uses exporters, for as long as the pipeline exists."""
         with self._lock:
-            for exporter in self._made.values():
-                if any(exporter is used for used in pipeline.exporters):
+            for exporter in exporters:
+                if any(exporter is made for made in self._made.values()):
                     self._users.setdefault(id(exporter), weakref.WeakSet()).add(pipeline)
 
-    def give_back(self, exporter: Exporter, pipeline: _User) -> bool:
+    def give_back(self, exporter: Exporter, pipeline: Any) -> bool:
         """Note that a pipeline no longer uses an exporter. Returns True if the exporter must be shut down now."""
         with self._lock:
             if not any(exporter is made for made in self._made.values()):

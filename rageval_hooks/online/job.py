@@ -60,8 +60,17 @@ class Job(Data):
     @property
     def key(self) -> str:
         """The idempotency key: the same for the same turn, metrics and versions, in every process."""
-        turn = _turn_identity(self.turn)
-        return _digest(*(_digest(turn, *_identity_of(metric)) for metric in self.metrics))
+        # The span identifies a captured turn everywhere; a turn made by hand may have neither span nor id.
+        span = self.turn.span
+        turn = self.turn.id if span is None else f"{span.trace_id}/{span.span_id}/{self.turn.id}"
+        turn = turn or _digest(self.turn.model_dump_json())
+        # Sorted: the order in which options were given must not change the key.
+        return _digest(
+            *(
+                _digest(turn, metric.name, metric.version, json.dumps(metric.options, sort_keys=True))
+                for metric in self.metrics
+            )
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,18 +88,6 @@ class Job(Data):
         return self.model_copy(update={"metrics": tuple(metric for metric in self.metrics if metric.name in wanted)})
 
 
-def _turn_identity(turn: Turn) -> str:
-    # The span identifies a captured turn everywhere; a turn made by hand may have neither span nor id.
-    if turn.span is not None:
-        return f"{turn.span.trace_id}/{turn.span.span_id}/{turn.id}"
-    return turn.id or _digest(turn.model_dump_json())
-
-
-def _identity_of(metric: MetricSpec) -> tuple[str, ...]:
-    # Sorted: the order in which options were given must not change the key.
-    return metric.name, metric.version, json.dumps(metric.options, sort_keys=True)
-
-
 def _digest(*parts: str) -> str:
     digest = blake2b(digest_size=16)
     for part in parts:
@@ -106,16 +103,19 @@ def describe_metric(metric: Metric, probability: float = 1.0) -> MetricSpec:
         metric: a registered metric, an instance with options, or a function with ``@metric``.
         probability: with which probability turns are selected for this metric.
     """
-    reference, options = _importable_instance(metric), dict[str, Any]()
-    if reference is None:
-        found = _options(metric)
-        if found is not None:
-            reference, options = _class_reference(type(metric)), found
+    # "package.module.function": `@metric` records where the function was defined.
+    module_name, _, name = metric.source.rpartition(".")
+    reference: str | None = None
+    options: dict[str, Any] | None = {}
+    if module_name != "__main__" and getattr(sys.modules.get(module_name), name, None) is metric:
+        reference = f"{module_name}:{name}"
+    elif (options := _options(metric)) is not None:
+        reference = _class_reference(type(metric))
     return MetricSpec(
         name=metric.name,
         version=metric.version,
         reference=reference,
-        options=options if reference is not None else {},
+        options=options if reference is not None and options is not None else {},
         probability=probability,
     )
 
@@ -132,16 +132,6 @@ def create_metric(spec: MetricSpec) -> Metric:
             'a module that this process can import, and refer to it as "package.module:name"'
         )
     return REGISTRY.create(spec.reference, make=lambda kind: kind(**spec.options))
-
-
-def _importable_instance(metric: Metric) -> str | None:
-    """Return ``"module:name"`` of a metric that a module holds under its own name, such as a decorated function."""
-    # "package.module.function": `@metric` records where the function was defined.
-    module_name, _, name = metric.source.rpartition(".")
-    module = sys.modules.get(module_name)
-    if module_name == "__main__" or getattr(module, name, None) is not metric:
-        return None
-    return f"{module_name}:{name}"
 
 
 def _class_reference(kind: type[Metric]) -> str | None:
@@ -165,15 +155,9 @@ def _options(metric: Metric) -> dict[str, Any] | None:
         value = getattr(metric, parameter.name)
         if value == parameter.default:
             continue
-        if not _is_json(value):
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):  # it cannot be sent to another process
             return None
         options[parameter.name] = list(value) if isinstance(value, tuple) else value
     return options
-
-
-def _is_json(value: object) -> bool:
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return False
-    return True

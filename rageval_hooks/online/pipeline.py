@@ -245,7 +245,7 @@ class Pipeline:
             tracer_provider=tracer_provider,
             privacy=PrivacyPolicy.of(settings, redact),
         )
-        shared_exporters.take(pipeline)
+        shared_exporters.take(pipeline, made_exporters)
         return pipeline
 
     def _make_dispatcher(self) -> Dispatcher:

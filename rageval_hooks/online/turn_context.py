@@ -182,7 +182,11 @@ class TurnSelector:
             enabled: False to select no turn.
             selected: the decision for the first half of a turn that is resumed; None to decide.
         """
-        provider = self._current_provider()
+        current = self._given_provider or trace.get_tracer_provider()
+        # The application may set its provider after the first turns.
+        if self._provider is None or self._provider.provider is not current:
+            self._provider = _ProviderView(current)
+        provider = self._provider
         parent = trace.get_current_span(context).get_span_context() if context else None
         if parent is not None and parent.is_valid:
             trace_id, parent_span_id = parent.trace_id, parent.span_id
@@ -201,20 +205,14 @@ class TurnSelector:
         return TurnContext(context, trace_id, span_id, parent_span_id, flags, selected, self._sampler.rate)
 
     def _selects(self, trace_id: int, sampled: bool) -> bool:
+        reason = None
         if not sampled and not self._settings.evaluate_unsampled:
-            self._counters.exclude_turn("unsampled_traces")
-            return False
-        if not self._sampler.keeps(trace_id):
-            self._counters.exclude_turn("sampled_out")
-            return False
-        return True
-
-    def _current_provider(self) -> _ProviderView:
-        provider = self._given_provider or trace.get_tracer_provider()
-        # The application may set its provider after the first turns.
-        if self._provider is None or self._provider.provider is not provider:
-            self._provider = _ProviderView(provider)
-        return self._provider
+            reason = "unsampled_traces"
+        elif not self._sampler.keeps(trace_id):
+            reason = "sampled_out"
+        if reason is not None:
+            self._counters.exclude_turn(reason)
+        return reason is None
 
 
 class _ProviderView:

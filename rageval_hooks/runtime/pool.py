@@ -116,10 +116,11 @@ class DaemonPool(ThreadPoolExecutor):
         job = _Job(priority, order, steps, context or copy_context(), Future())
         if self._size < self._threads_wanted:
             self._start_one()
-        if not self._size:  # the interpreter is exiting: Python 3.12 and later start no threads then
-            _run_here(job)
-            return job.future
-        self._put(job)
+        if self._size:
+            self._put(job)
+        else:  # the interpreter is exiting: Python 3.12 and later start no threads then
+            while _advance(job) is not None:
+                pass
         return job.future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -148,11 +149,16 @@ class DaemonPool(ThreadPoolExecutor):
             os.nice(self._niceness)
         while True:
             job = self._take()
-            if job is not None:
-                self._do_step(job)
-                del job  # or the thread would keep the last turn alive while it waits
-            elif self._wake.get() is _END:
-                return
+            if job is None:
+                if self._wake.get() is _END:
+                    return
+                continue
+            again = _advance(job)
+            with self._lock:
+                self._late -= job.priority is Priority.LATE
+            if again is not None:
+                self._put(job._replace(priority=again))
+            del job  # or the thread would keep the last turn alive while it waits
 
     def _take(self) -> _Job | None:
         """Return the most urgent job that may run now. A late one may not if all other threads have late ones too."""
@@ -160,22 +166,12 @@ class DaemonPool(ThreadPoolExecutor):
             if not self._jobs:
                 return None
             job = heappop(self._jobs)
-            if job.priority is Priority.LATE:
-                if self._late and self._late >= self._threads_wanted - 1:
-                    # The thread that runs late work looks again when it is done.
-                    heappush(self._jobs, job)
-                    return None
-                self._late += 1
+            if job.priority is Priority.LATE and self._late and self._late >= self._threads_wanted - 1:
+                # The thread that runs late work looks again when it is done.
+                heappush(self._jobs, job)
+                return None
+            self._late += job.priority is Priority.LATE
             return job
-
-    def _do_step(self, job: _Job) -> None:
-        try:
-            again = _advance(job)
-        finally:
-            with self._lock:
-                self._late -= job.priority is Priority.LATE
-        if again is not None:
-            self._put(job._replace(priority=again))
 
 
 _END = object()
@@ -195,11 +191,6 @@ def _advance(job: _Job) -> Priority | None:
     except BaseException as error:  # also SystemExit: it belongs to the caller, and must not end the thread
         future.set_exception(error)
     return None
-
-
-def _run_here(job: _Job) -> None:
-    while _advance(job) is not None:
-        pass
 
 
 def run_steps(steps: Steps[T]) -> T:

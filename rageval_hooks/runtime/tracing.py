@@ -161,29 +161,24 @@ class PresetIds(IdGenerator):
 
     Args:
         ids: the provider's own generator.
+
+    Attributes:
+        preset: its ``ids`` are the trace id and the span id of the next spans of this thread, or None.
     """
 
     def __init__(self, ids: IdGenerator) -> None:
         self._ids = ids
         # Several threads may start spans with one tracer.
-        self._preset = threading.local()
-
-    def preset(self, trace_id: int, span_id: int) -> None:
-        """Set the ids of the next spans of this thread."""
-        self._preset.ids = (trace_id, span_id)
-
-    def clear(self) -> None:
-        """Go back to generated ids on this thread."""
-        self._preset.ids = None
+        self.preset = threading.local()
 
     def generate_trace_id(self) -> int:
         """Return the preset trace id or a new one."""
-        ids: tuple[int, int] | None = getattr(self._preset, "ids", None)
+        ids: tuple[int, int] | None = getattr(self.preset, "ids", None)
         return ids[0] if ids else self._ids.generate_trace_id()
 
     def generate_span_id(self) -> int:
         """Return the preset span id or a new one."""
-        ids: tuple[int, int] | None = getattr(self._preset, "ids", None)
+        ids: tuple[int, int] | None = getattr(self.preset, "ids", None)
         return ids[1] if ids else self._ids.generate_span_id()
 
     def is_trace_id_random(self) -> bool:
@@ -200,41 +195,28 @@ def start_span(tracer: AnyTracer, ids: tuple[int, int] | None, name: str, **abou
         name: the span's name.
         about: the other arguments of ``Tracer.start_span``.
     """
-    if ids is None:
-        return tracer.start_span(name, **about)
     with preset_ids(tracer, ids):
         return tracer.start_span(name, **about)
 
 
 @contextmanager
-def preset_ids(tracer: object, ids: tuple[int, int]) -> Iterator[None]:
+def preset_ids(tracer: object, ids: tuple[int, int] | None) -> Iterator[None]:
     """Give the spans that this thread starts with a tracer in this block these ids.
 
     Args:
         tracer: a tracer of any provider. Without the SDK inside, the ids are the provider's.
-        ids: trace id and span id. The trace id only counts for a span without a parent.
+        ids: trace id and span id. The trace id only counts for a span without a parent. None for generated ones.
     """
-    generator = _generator(tracer)
-    if generator is None:
+    # Looked for each time: Logfire replaces the tracer inside its wrapper when it is configured again.
+    inner = None if ids is None else sdk_tracer(tracer)
+    if inner is None or ids is None:
         yield
         return
-    generator.preset(*ids)
+    generator = inner.id_generator
+    if not isinstance(generator, PresetIds):
+        inner.id_generator = generator = PresetIds(ids_like(generator))
+    generator.preset.ids = ids
     try:
         yield
     finally:
-        generator.clear()
-
-
-def _generator(tracer: object) -> PresetIds | None:
-    """Return the tracer's generator of preset ids, installed on first use.
-
-    Logfire replaces the tracer inside its wrapper when it is configured again, so this looks each time.
-    """
-    inner = sdk_tracer(tracer)
-    if inner is None:
-        return None
-    generator = inner.id_generator
-    if isinstance(generator, PresetIds):
-        return generator
-    inner.id_generator = preset = PresetIds(ids_like(generator))
-    return preset
+        generator.preset.ids = None

@@ -249,10 +249,8 @@ class Worker:
 
     def _on_wake(self) -> None:
         # The parent may terminate a child of multiprocessing as soon as it has the result: no time to linger.
-        if self._flushes or is_multiprocessing_child():
-            self._run_waiting()
-        else:
-            asyncio.get_running_loop().call_later(_LINGER, self._run_waiting)
+        is_urgent = self._flushes or is_multiprocessing_child()
+        asyncio.get_running_loop().call_later(0 if is_urgent else _LINGER, self._run_waiting)
 
     def _run_waiting(self) -> None:
         """Do what is queued, in order; what is to be awaited runs as concurrent tasks."""
