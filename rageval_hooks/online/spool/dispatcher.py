@@ -325,8 +325,10 @@ class SpoolDispatcher:
         cancel_tasks(self._worker, self._running, remaining(end) / 2)
         wait_until(lambda: not self._is_busy, remaining(end))
         is_stored = not self._buffer.pending
+        released = self._post(SpoolFile.release_all)
         self._stopped = True
-        wait_until(self._post(SpoolFile.release_all).done, max(_POLL, remaining(end)))
+        self._requests.put(None)
+        wait_until(released.done, max(_POLL, remaining(end)))
         _open_dispatchers.discard(self)
         return self._memory.shutdown(remaining(end)) and is_stored
 
@@ -634,6 +636,8 @@ class SpoolDispatcher:
                     self._delivery_pause.begin()
                 # In this order: who sees that nothing is pending must find the jobs removed.
                 self._change(partial(self._settle, attempts, is_delivered))
+                with self._lock:
+                    self._counts["finished"] += sum(is_delivered and not attempt.waits for attempt in attempts)
         finally:
             self._confirming = None
 
@@ -647,7 +651,6 @@ class SpoolDispatcher:
                 file.release(attempt.stored, waiting=True)
             else:
                 file.finish(attempt.stored)
-                self._count("finished")
 
 
 # -- the spool's thread: it must not keep its dispatcher alive while it waits
@@ -658,7 +661,10 @@ def _serve_forever(dispatcher: weakref.ref[SpoolDispatcher], queue: Any) -> None
     while True:
         requests = _receive(queue, pause)
         owner = dispatcher()
-        if owner is None or (owner._stopped and not requests):
+        if owner is None:
+            return
+        if owner._stopped and not requests:
+            owner._started = False  # a later request starts another thread
             return
         pause = owner._serve(requests)
         del owner, requests
