@@ -44,7 +44,9 @@ class PerLoop(Generic[T]):
             thing = self._make()
         keeper = self._keep(key, thing)
         with self._lock:
-            self._forget_closed_loops()
+            # Loops that ended without closing their generators.
+            for old in [old for old in self._entries if old[0] == key[0] and old[1].is_closed()]:
+                del self._entries[old]
             self._entries[key] = thing, keeper
         await anext(keeper)
         return thing
@@ -72,17 +74,6 @@ class PerLoop(Generic[T]):
                 with suppress(RuntimeError):
                     ends.append(asyncio.run_coroutine_threadsafe(_end(keeper), loop))
         wait(ends, timeout)
-
-    def things(self) -> list[T]:
-        """Return the objects of all loops of this process."""
-        with self._lock:
-            self._forget_closed_loops()
-            return [thing for (pid, _), (thing, _) in self._entries.items() if pid == os.getpid()]
-
-    def _forget_closed_loops(self) -> None:
-        """Drop the objects of loops that ended without closing their generators."""
-        for key in [key for key in self._entries if key[0] == os.getpid() and key[1].is_closed()]:
-            del self._entries[key]
 
     async def _keep(self, key: tuple[int, asyncio.AbstractEventLoop], thing: T) -> AsyncGenerator[None, None]:
         try:

@@ -9,8 +9,8 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -165,31 +165,6 @@ class JudgeReply:
     refusal: str | None = None
 
 
-class _Slots:
-    """The concurrency slots of one event loop."""
-
-    def __init__(self, size: int) -> None:
-        self._free = asyncio.Semaphore(size)
-        self.waiting = 0
-        self.running = 0
-
-    @asynccontextmanager
-    async def one(self) -> AsyncIterator[None]:
-        """Hold a slot."""
-        # Counted in both states: a call may be cancelled while it waits.
-        self.waiting += 1
-        try:
-            await self._free.acquire()
-        finally:
-            self.waiting -= 1
-        self.running += 1
-        try:
-            yield
-        finally:
-            self.running -= 1
-            self._free.release()
-
-
 @dataclass
 class _Call(Generic[T]):
     """One question, and what its requests have taken so far.
@@ -292,7 +267,7 @@ class RemoteJudge(Judge):
         self._breaker = CircuitBreaker(policy.circuit_failures, policy.circuit_cooldown, policy.timeout, self._clock)
         self._rate_limiter = RateLimiter(policy.requests_per_minute, policy.tokens_per_minute, self._clock)
         self._answer_tokens = _FIRST_ANSWER_TOKENS
-        self._slots = PerLoop(lambda: _Slots(policy.max_concurrency))
+        self._slots = PerLoop(lambda: asyncio.Semaphore(policy.max_concurrency))
         self._lock = ForkSafeLock()
         self._counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
@@ -376,7 +351,6 @@ class RemoteJudge(Judge):
 
     def stats(self) -> dict[str, Any]:
         """Return the counts of calls, answers, failures and requests, the tokens and cost, and the circuit's state."""
-        slots = self._slots.things()
         with self._lock:
             counts = {name: self._counts[name] for name in _COUNTERS}
             failures, cost = dict(self._failures), self._cost
@@ -385,8 +359,6 @@ class RemoteJudge(Judge):
             **counts,
             "failed": failures,
             "cost": cost,
-            "running": sum(slot.running for slot in slots),
-            "waiting": sum(slot.waiting for slot in slots),
             "circuit": self._breaker.stats(),
             "mode": self._capabilities.modes[0],
             "refused_parameters": self._capabilities.refused,
@@ -397,8 +369,7 @@ class RemoteJudge(Judge):
 
     async def _ask(self, call: _Call[T]) -> Judgement[T]:
         """Ask a question that is not in the cache, when it is its turn, and count what it took."""
-        slots = await self._slots.get()
-        async with slots.one():
+        async with await self._slots.get():
             try:
                 judgement = await self._answer(call)
                 self._count(answered=1)
