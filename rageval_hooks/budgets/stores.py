@@ -33,41 +33,6 @@ _SCHEMA = (
 )
 _REDIS_KEY = "rageval:judge-budget"
 
-# ARGV: for each limit its name, its period in seconds, its amount, the change, and the period in which the change was
-# counted in advance, or "". The time is that of the server: the clocks of the hosts need not agree. Scripts run without
-# interruption. The rules are those of SQLiteBudget.add().
-_REDIS_ADD = """
-local seconds = tonumber(redis.call('TIME')[1])
-local found, answer = {}, {'ok'}
-for i = 1, #ARGV, 5 do
-  local name, length, limit, change = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
-  local window = math.floor(seconds / length)
-  local period = tonumber(redis.call('HGET', KEYS[1], name .. ':period') or '-1')
-  local used = math.max(0, tonumber(redis.call('HGET', KEYS[1], name .. ':used') or '0'))
-  if period < window then
-    period, used = window, 0
-  elseif period > window + 1 then
-    period = window
-    redis.call('HSET', KEYS[1], name .. ':period', period)
-  end
-  if ARGV[i + 4] == '' then
-    if used >= limit or used + change > limit then
-      return {'refused', tostring((i - 1) / 5), tostring(length - seconds % length)}
-    end
-  elseif tonumber(ARGV[i + 4]) ~= period then
-    change = math.max(0, change)
-  end
-  table.insert(found, {name, period, math.max(0, used + change)})
-end
-for _, one in ipairs(found) do
-  local used = string.format('%.9f', one[3])
-  redis.call('HSET', KEYS[1], one[1] .. ':period', one[2], one[1] .. ':used', used)
-  table.insert(answer, tostring(one[2]))
-  table.insert(answer, used)
-end
-return answer
-"""
-
 
 class BudgetUnavailableError(GateClosedError):
     """The counts of the budget cannot be read or written now."""
@@ -135,6 +100,46 @@ class Counted(NamedTuple):
     used: tuple[float, ...]
 
 
+def _count(
+    now: float,
+    limits: Sequence[Limit],
+    changes: Mapping[Unit, float],
+    counted_in: Sequence[int] | None,
+    stored: Mapping[str, tuple[int, float]],
+) -> tuple[Counted | Refusal, dict[str, tuple[int, float]]]:
+    """Count a request; see :meth:`SQLiteBudget.add`.
+
+    Args:
+        now: seconds since the epoch.
+        limits: the limits.
+        changes: how much of each unit is added.
+        counted_in: for a correction, the periods of the request.
+        stored: limit → the number of its last period, and what was used in it.
+
+    Returns:
+        The outcome, and what is to be stored.
+    """
+    found: dict[str, tuple[int, float]] = {}
+    for index, limit in enumerate(limits):
+        window = int(now // limit.seconds)
+        period, used = stored.get(limit.name, (-1, 0.0))
+        # The next period means that the clock went back across its beginning: it goes on with its counts. A later one
+        # means that the clock was wrong: what was counted then counts for this period.
+        if period < window:
+            period, used = window, 0.0
+        elif period > window + 1:
+            period = window
+        change = changes[limit.unit]
+        if counted_in is None:
+            if used >= limit.amount or used + change > limit.amount:
+                return Refusal(limit, limit.seconds - now % limit.seconds), {limit.name: (period, used)}
+        elif counted_in[index] != period:
+            change = max(0.0, change)
+        found[limit.name] = period, max(0.0, used + change)
+    periods, amounts = zip(*found.values(), strict=True) if found else ((), ())
+    return Counted(periods, amounts), found
+
+
 class SQLiteBudget:
     """Counts what is used in the periods of limits, in a file that only its owner can read.
 
@@ -169,34 +174,17 @@ class SQLiteBudget:
             BudgetUnavailableError: the counts cannot be changed now.
         """
 
-        def count(database: sqlite3.Connection) -> Counted | Refusal:
-            now = self._clock()
-            rows: list[tuple[str, int, float]] = []
-            for index, limit in enumerate(limits):
-                window = int(now // limit.seconds)
-                row = database.execute("SELECT period, used FROM usage WHERE name = ?", (limit.name,)).fetchone()
-                period, used = row or (-1, 0.0)
-                # The next period means that the clock went back across its beginning: it goes on with its counts. A
-                # later one means that the clock was wrong: what was counted then counts for this period.
-                if period < window:
-                    period, used = window, 0.0
-                elif period > window + 1:
-                    period = window
-                    database.execute("UPDATE usage SET period = ? WHERE name = ?", (period, limit.name))
-                change = changes[limit.unit]
-                if counted_in is None:
-                    if used >= limit.amount or used + change > limit.amount:
-                        database.execute("COMMIT")
-                        return Refusal(limit, limit.seconds - now % limit.seconds)
-                elif counted_in[index] != period:
-                    change = max(0.0, change)
-                rows.append((limit.name, period, max(0.0, used + change)))
-            database.executemany("INSERT OR REPLACE INTO usage VALUES (?, ?, ?)", rows)
+        def work(database: sqlite3.Connection) -> Counted | Refusal:
+            rows = database.execute("SELECT name, period, used FROM usage")
+            stored = {name: (period, used) for name, period, used in rows}
+            outcome, found = _count(self._clock(), limits, changes, counted_in, stored)
+            new = [(name, *counts) for name, counts in found.items()]
+            database.executemany("INSERT OR REPLACE INTO usage VALUES (?, ?, ?)", new)
             database.execute("COMMIT")
-            return Counted(tuple(period for _, period, _ in rows), tuple(used for _, _, used in rows))
+            return outcome
 
         try:
-            return use_file(self._path, count, "BEGIN IMMEDIATE", _SCHEMA)
+            return use_file(self._path, work, "BEGIN IMMEDIATE", _SCHEMA)
         except (sqlite3.Error, OSError) as error:
             raise BudgetUnavailableError(f"the judge's budget in {self._path} cannot be used: {error}") from None
 
@@ -243,19 +231,29 @@ class RedisBudget:
         self, limits: Sequence[Limit], changes: Mapping[Unit, float], counted_in: Sequence[int] | None = None
     ) -> Counted | Refusal:
         """Count a request in advance, or correct its count; see :meth:`SQLiteBudget.add`."""
-        periods: Sequence[int | str] = [""] * len(limits) if counted_in is None else counted_in
-        values: list[str | int | float] = []
-        for limit, period in zip(limits, periods, strict=True):
-            values += [limit.name, limit.seconds, limit.amount, changes[limit.unit], period]
+
+        def work(pipe: Any) -> Counted | Refusal:
+            # The time of the server: the clocks of the hosts need not agree.
+            now, hash_ = float(pipe.time()[0]), pipe.hgetall(_REDIS_KEY)
+            stored = {
+                limit.name: (int(hash_[f"{limit.name}:period"]), float(hash_[f"{limit.name}:used"]))
+                for limit in limits
+                if f"{limit.name}:period" in hash_
+            }
+            outcome, found = _count(now, limits, changes, counted_in, stored)
+            pipe.multi()
+            for name, (period, used) in found.items():
+                pipe.hset(_REDIS_KEY, mapping={f"{name}:period": period, f"{name}:used": f"{used:.9f}"})
+            return outcome
+
         try:
-            answer = cast("list[str]", cast("Any", self._client).eval(_REDIS_ADD, 1, _REDIS_KEY, *values))
+            # It is done again if another process has changed the counts meanwhile.
+            outcome = cast("Any", self._client).transaction(work, _REDIS_KEY, value_from_callable=True)
+            return cast("Counted | Refusal", outcome)
         except (self._error, OSError) as error:
             # The message of a client may quote the URL with its password.
             kind = type(error).__name__
             raise BudgetUnavailableError(f"the judge's budget in Redis ({self}) cannot be used: {kind}") from None
-        if answer[0] == "refused":
-            return Refusal(limits[int(float(answer[1]))], float(answer[2]))
-        return Counted(tuple(int(float(text)) for text in answer[1::2]), tuple(map(float, answer[2::2])))
 
 
 BudgetStore = SQLiteBudget | RedisBudget
