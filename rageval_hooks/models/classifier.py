@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rageval_hooks.errors import ModelUnavailableError, model_requires
 from rageval_hooks.models.onnx import open_graph
-from rageval_hooks.models.pytorch import input_names, limit_threads, quiet_transformers
+from rageval_hooks.models.pytorch import limit_threads, load_model
 from rageval_hooks.models.sources import read_json
 from rageval_hooks.runtime.pool import running_pass
 from rageval_hooks.settings import ModelSettings
@@ -35,7 +35,8 @@ def load_logits(
         A function that computes the logits of one input, and the name of the backend.
 
     Raises:
-        ModelUnavailableError: weights are missing in the file, or the model needs code from its repository.
+        ModelUnavailableError: the model needs code from its repository.
+        ValueError: weights are missing in the file.
     """
     graph = open_graph(role, name, folder, settings, kind)
     if graph is None:
@@ -64,17 +65,8 @@ def _by_torch(role: str, name: str, folder: Path, device: str, kind: Literal["pa
             f"{name} is of the type {model_type!r}, which transformers does not know: it needs code from its "
             "repository, and such code is never run. Update transformers, or choose another model",
         )
-    classifier = "TokenClassification" if kind == "tokens" else "SequenceClassification"
-    with quiet_transformers():
-        model, loaded = getattr(transformers, f"AutoModelFor{classifier}").from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
-        )
-    # transformers would fill them with random numbers.
-    if missing := sorted(loaded["missing_keys"]):
-        reason = f"{folder} has no weights for {', '.join(missing[:3])}: it is not trained for this"
-        raise ModelUnavailableError(role, reason)
-    model = model.to(device).eval()
-    names = input_names(model)
+    model, names = load_model(folder, kind)
+    model = model.to(device)
 
     def logits(encoding: Encoding) -> FloatArray:
         limit_threads(_CORES.get(role, 1))

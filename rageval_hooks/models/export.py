@@ -11,17 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rageval_hooks.models.pytorch import input_names
+from rageval_hooks.models.pytorch import load_model
 
 if TYPE_CHECKING:
     from rageval_hooks.models.onnx import GraphKind
 
 
-_CLASSES = {
-    "encoder": "AutoModel",
-    "pair": "AutoModelForSequenceClassification",
-    "tokens": "AutoModelForTokenClassification",
-}
 _TOLERANCE = 1e-3
 
 
@@ -92,7 +87,7 @@ def _quantize(exact: str, target: str) -> None:
 def _export(folder: Path, kind: GraphKind, path: str) -> str:
     import torch
 
-    model, names = _load(folder, kind)
+    model, names = load_model(folder, kind, attn_implementation="eager")
 
     class Wrapper(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -121,26 +116,6 @@ def _export(folder: Path, kind: GraphKind, path: str) -> str:
         )
         _check(wrapper, model, names, kind, path)
     return path
-
-
-def _load(folder: Path, kind: GraphKind) -> tuple[Any, list[str]]:
-    """Return the model and the names of its inputs."""
-    import torch
-    import transformers
-
-    model_class = getattr(transformers, _CLASSES[kind])
-    model, loaded = model_class.from_pretrained(
-        folder,
-        attn_implementation="eager",
-        dtype=torch.float32,
-        local_files_only=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-    )
-    missing = sorted(name for name in loaded["missing_keys"] if "pooler" not in name)
-    if missing:
-        raise ValueError(f"{folder} has no weights for {', '.join(missing[:3])}: it is not trained for this")
-    return model.eval(), input_names(model)
 
 
 def _example(model: Any, names: list[str], texts: int, tokens: int) -> tuple[Any, ...]:

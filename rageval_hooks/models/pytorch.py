@@ -6,8 +6,14 @@ import inspect
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+_CLASSES = {
+    "encoder": "AutoModel",
+    "pair": "AutoModelForSequenceClassification",
+    "tokens": "AutoModelForTokenClassification",
+}
 _limited = threading.local()
 
 
@@ -43,10 +49,37 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def input_names(model: Any) -> list[str]:
-    """Return the names of the inputs that a model of transformers reads, in the order of its ``forward``."""
+def load_model(folder: Path, kind: str, **options: Any) -> tuple[Any, list[str]]:
+    """Load a model with transformers' own classes. No code of the model is run.
+
+    Args:
+        folder: the model's folder.
+        kind: what it computes: see :data:`rageval_hooks.models.onnx.GraphKind`.
+        options: further arguments of ``from_pretrained``.
+
+    Returns:
+        The model, and the names of its inputs in the order of its ``forward``.
+
+    Raises:
+        ValueError: weights are missing in the file; transformers would fill them with random numbers.
+    """
+    import torch
+    import transformers
+
+    with quiet_transformers():
+        model, loaded = getattr(transformers, _CLASSES[kind]).from_pretrained(
+            folder,
+            dtype=torch.float32,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **options,
+        )
+    missing = sorted(name for name in loaded["missing_keys"] if kind != "encoder" or "pooler" not in name)
+    if missing:
+        raise ValueError(f"{folder} has no weights for {', '.join(missing[:3])}: it is not trained for this")
     names = ["input_ids", "attention_mask"]
     # Models with one type, such as RoBERTa, read only zeros.
     if "token_type_ids" in inspect.signature(model.forward).parameters and model.config.type_vocab_size > 1:
         names.append("token_type_ids")
-    return names
+    return model.eval(), names
