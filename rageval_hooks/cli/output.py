@@ -45,13 +45,11 @@ def check_output(output: Path | None, files: Sequence[Path]) -> None:
     """
     if output is None:
         return
-    # Checked first: a report of an hour should not end with a wrong name.
+    from rageval_hooks.offline.records.writing import check_place
+
     if any(is_same_file(output, file) for file in files):
         raise ConfigurationError(f"--output {output} is one of the files to read, and would replace it")
-    if output.is_dir():
-        raise ConfigurationError(f"--output {output} is a folder: give the name of a file")
-    if not output.absolute().parent.is_dir():
-        raise ConfigurationError(f"--output {output}: the folder {output.absolute().parent} does not exist")
+    check_place("--output", output)
 
 
 def is_same_file(one: Path, other: Path) -> bool:
@@ -103,9 +101,11 @@ def resumable(output: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from rageval_hooks.offline.jobs.journal import interruption
+        from rageval_hooks.offline.jobs.journal import journal_path
 
-        typer.echo(interruption(output, there), err=True)
+        done = f"The results so far are in {journal_path(output)}: run the same command again to resume"
+        kept = done if journal_path(there).exists() else "There are no results yet"
+        typer.echo(f"rageval-hooks: interrupted. {kept}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     except OSError as error:
         typer.echo(f"rageval-hooks: {error}", err=True)

@@ -110,7 +110,7 @@ class TestReport:
     def test_an_output_that_cannot_be_written(self, run, before: Path, tmp_path: Path) -> None:
         """A folder, or a name in a folder that is not there: an error before any work."""
         (tmp_path / "folder.md").mkdir()
-        for name, message in (("folder.md", "is a folder"), ("nowhere/r.md", "does not exist")):
+        for name, message in (("folder.md", "is a folder"), ("nowhere/r.md", "there is no folder")):
             done = run("report", before, "--output", tmp_path / name)
             assert (done.status, message in done.errors) == (2, True)
 
@@ -630,7 +630,7 @@ class TestPlot:
         ("arguments", "message"),
         [
             (["--output", "p.pdf"], "should end in .png or .svg"),
-            (["--output", "nowhere/p.png"], "does not exist"),
+            (["--output", "nowhere/p.png"], "there is no folder"),
             (["--output", "p.png", "--metrics", "groundednes"], "Did you mean 'groundedness'?"),
             (["--output", "p.png", "--kind", "consistency"], "no repeated answers to any question in"),
         ],

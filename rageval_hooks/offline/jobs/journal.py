@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -26,18 +27,6 @@ _SYNC_SECONDS = 1.0
 def journal_path(output: Path) -> Path:
     """Return the path of an output's journal."""
     return output.with_name(f"{output.name}.partial.jsonl")
-
-
-def interruption(output: Path, there: Path) -> str:
-    """Return the message for an interrupted command.
-
-    Args:
-        output: as the user named it.
-        there: its absolute path.
-    """
-    done = f"The results so far are in {journal_path(output)}: run the same command again to resume"
-    kept = done if journal_path(there).exists() else "There are no results yet"
-    return f"rageval-hooks: interrupted. {kept}"
 
 
 def file_hash(path: Path) -> str:
@@ -117,14 +106,7 @@ class Journal:
         raw = data if isinstance(data, bytes) else json.dumps(data, ensure_ascii=False).encode()
         head = json.dumps({"key": key} if spent is None else {"key": key, "spent": spent}).encode()
         self._places[key] = self._append(head[:-1] + _DATA + raw + b"}")
-        if spent is not None:
-            self.spent = spent
-
-    def close(self) -> None:
-        """Close the file and keep it."""
-        if not self._file.closed:
-            self._sync()
-            self._file.close()
+        self.spent = self.spent if spent is None else spent
 
     def remove(self) -> None:
         """Close the file and delete it."""
@@ -138,10 +120,11 @@ class Journal:
 
     def __exit__(self, *exception: object) -> None:
         """Close the file; delete it if it holds no result."""
-        if self._places:
-            self.close()
-        else:
+        if not self._places:
             self.remove()
+        elif not self._file.closed:
+            self._sync()
+            self._file.close()
 
     def _append(self, line: bytes) -> int:
         """Write a line and return its position."""
@@ -162,55 +145,52 @@ class Journal:
         self._synced = time.monotonic()
 
     def _read(self, path: Path, work: Mapping[str, Any], restart: bool) -> None:
+        """Read the keys and their positions.
+
+        Raises:
+            ConfigurationError: the file belongs to something else, or is not to be resumed.
+        """
         self._file.seek(0)
-        _check_owner(path, self._file.readline(), work)
-        if restart:
-            self._file.truncate(0)
-        self._file.seek(0)
+        first = self._file.readline()
+        # A process that was killed at once leaves only the beginning of the first line.
+        if not first.startswith(_BEGINNING[: len(first)]):
+            raise ConfigurationError(f"{path} is not a journal of rageval-hooks: move it, or name another output")
+        before = work_in(first)
+        command = before.get("command", work.get("command"))
+        if command != work.get("command"):
+            raise ConfigurationError(
+                f"{path} belongs to an interrupted rageval-hooks {command}. Run that command again to finish it, "
+                "or name another output"
+            )
+        if first.endswith(b"\n") and not restart:
+            if not before:
+                raise ConfigurationError(f"{path} is a journal of another version: --restart discards it")
+            if changed := [name for name in work if before.get(name) != work[name]]:
+                raise ConfigurationError(
+                    f"{path} belongs to an interrupted run with another {', '.join(changed)}. "
+                    "Run that command again to resume it, or give --restart to discard it"
+                )
+            self._end = len(first)
+            self._read_results()
+        self._file.truncate(self._end)
+        if not self._end:
+            self._append(json.dumps({"rageval_journal": FORMAT, "work": work}).encode())
+            self._sync()
+
+    def _read_results(self) -> None:
         for line in self._file:
-            # A killed process leaves a last line without its end.
-            if not line.endswith(b"\n"):
-                break
-            if self._end == 0:
-                _check_work(path, line, work)
-            elif not line.startswith(_FINISHED):  # a finished journal that was reopened goes on behind that line
+            if not line.startswith(_FINISHED):  # a finished journal that was reopened goes on behind that line
                 try:
                     entry = json.loads(line)
                     key, _ = entry["key"], entry["data"]
                 except (ValueError, KeyError, TypeError):
-                    break  # nothing after a damaged line is trusted
+                    return  # nothing after a damaged line is trusted
+                # A killed process leaves a last line without its end.
+                if not line.endswith(b"\n"):
+                    return
                 self._places[key] = self._end
                 self.spent = entry.get("spent", self.spent)
             self._end += len(line)
-        self._file.truncate(self._end)
-        if self._end == 0:
-            self._append(json.dumps({"rageval_journal": FORMAT, "work": work}).encode())
-            self._sync()
-
-
-def _check_owner(path: Path, line: bytes, work: Mapping[str, Any]) -> None:
-    """Check that a file belongs to this command: another one's would be lost."""
-    # A process that was killed at once leaves only the beginning of the first line.
-    if not line.startswith(_BEGINNING[: len(line)]):
-        raise ConfigurationError(f"{path} is not a journal of rageval-hooks: move it, or name another output")
-    command = work_in(line).get("command", work.get("command"))
-    if command != work.get("command"):
-        raise ConfigurationError(
-            f"{path} belongs to an interrupted rageval-hooks {command}. Run that command again to finish it, "
-            "or name another output"
-        )
-
-
-def _check_work(path: Path, line: bytes, work: Mapping[str, Any]) -> None:
-    before = work_in(line)
-    if not before:
-        raise ConfigurationError(f"{path} is a journal of another version: --restart discards it")
-    changed = [name for name in work if before.get(name) != work[name]]
-    if changed:
-        raise ConfigurationError(
-            f"{path} belongs to an interrupted run with another {', '.join(changed)}. "
-            "Run that command again to resume it, or give --restart to discard it"
-        )
 
 
 def work_in(line: bytes) -> Mapping[str, Any]:
@@ -225,13 +205,12 @@ def work_in(line: bytes) -> Mapping[str, Any]:
 
 def _lock(file: IO[bytes], path: Path) -> None:
     """Keep other processes off, on systems where files can be locked."""
-    try:
+    with suppress(ImportError):  # Windows
         import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise ConfigurationError(
-            f"another process is writing {path}: wait until it ends, or name another output"
-        ) from None
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigurationError(
+                f"another process is writing {path}: wait until it ends, or name another output"
+            ) from None

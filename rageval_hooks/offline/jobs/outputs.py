@@ -12,7 +12,7 @@ from typing import IO, Any, Self
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.jobs.journal import FORMAT, file_hash, journal_path, work_in
 from rageval_hooks.offline.records import BadRow
-from rageval_hooks.offline.records.writing import atomic_file
+from rageval_hooks.offline.records.writing import atomic_file, check_place
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.runtime.jsonable import plain_value
 
@@ -39,25 +39,14 @@ def check_apart(inputs: Iterable[Path], outputs: Sequence[Path], errors: Path | 
         ConfigurationError: an output, its journal or the file of the bad rows is an input or one of the others, or
             the file of the bad rows cannot be written.
     """
-    read, written = ({path.resolve() for path in paths} for paths in (inputs, outputs))
-    # Only the first output has a journal: all outputs are written from it.
-    journal = journal_path(outputs[0]).resolve()
     # A typing error such as `-o answers.jsonl` for the input would destroy the answers.
-    if read & written:
-        name = min(map(str, read & written))
-        raise ConfigurationError(f"the output {name} is the input, which would be overwritten: name another output")
-    if journal in read | written:
-        raise ConfigurationError(f"the journal {journal} would overwrite an input or an output: name another output")
-    if errors is None:
-        return
-    if errors.resolve() in read | written | {journal}:
-        raise ConfigurationError(
-            f"{errors} cannot take the bad rows: it is the input or an output. Name another file with --errors"
-        )
-    if errors.is_dir():
-        raise ConfigurationError(f"{errors} cannot take the bad rows: it is a folder. Name a file with --errors")
-    if not errors.absolute().parent.is_dir():
-        raise ConfigurationError(f"--errors: there is no folder {errors.parent}")
+    taken = {path.resolve() for path in inputs}
+    for path in dict.fromkeys((*outputs, journal_path(outputs[0]), *([errors] if errors else []))):
+        if path.resolve() in taken:
+            raise ConfigurationError(f"{path} would overwrite an input or another output: name another output")
+        taken.add(path.resolve())
+    if errors is not None:
+        check_place("--errors", errors)
 
 
 @dataclass(frozen=True)
@@ -111,8 +100,11 @@ def earlier_result(outputs: Sequence[Path], work: Mapping[str, Any]) -> EarlierR
     existing = [output for output in outputs if output.exists()]
     if not existing or journal_path(outputs[0]).exists():
         return None
-    header, digests = _read(done_path(outputs[0]))
-    before = work_in(header)
+    try:
+        first, *_, last = done_path(outputs[0]).read_bytes().splitlines()
+        before, digests = work_in(first), dict(json.loads(last)["finished"])
+    except (OSError, ValueError, KeyError, TypeError):
+        before, digests = {}, {}
     for output in existing:
         why = ""
         if output.name not in digests or before.get("command") != work.get("command"):
@@ -127,16 +119,6 @@ def earlier_result(outputs: Sequence[Path], work: Mapping[str, Any]) -> EarlierR
     # JSON turns tuples into lists. Only what went through JSON can be compared with what was read.
     now = json.loads(json.dumps(work))
     return EarlierResult(before, tuple(name for name in now if before.get(name) != now[name]))
-
-
-def _read(path: Path) -> tuple[bytes, Mapping[str, str]]:
-    """Return the first line of a file, and what its last line says about outputs."""
-    try:
-        lines = path.read_bytes().splitlines()
-        finished = json.loads(lines[-1])["finished"]
-    except (OSError, ValueError, KeyError, IndexError, TypeError):
-        return b"", {}
-    return lines[0], finished if isinstance(finished, dict) else {}
 
 
 class BadRows:
@@ -163,6 +145,9 @@ class BadRows:
 
     def __enter__(self) -> Self:
         """Return the writer itself."""
+        # A file that the user named is expected by scripts, also without bad rows.
+        if self._always:
+            self._open()
         return self
 
     def add(self, bad: BadRow) -> None:
@@ -174,9 +159,6 @@ class BadRows:
 
     def __exit__(self, *error: Any) -> None:
         """Put the file in place; after an exception, change nothing."""
-        # A file that the user named is expected by scripts, also without bad rows.
-        if error[0] is None and self._always:
-            self._open()
         self._stack.__exit__(*error)
         if error[0] is None and self._file is None:
             self.path.unlink(missing_ok=True)  # of an earlier run

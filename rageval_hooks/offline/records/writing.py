@@ -71,11 +71,24 @@ def check_output(path: Path) -> FileFormat:
         ConfigurationError: the format is not known, the path is a folder, or its folder does not exist.
     """
     found = writable_format(path)
-    if path.is_dir():
-        raise ConfigurationError(f"the output {path} is a folder: give the name of a file")
-    if not path.absolute().parent.is_dir():
-        raise ConfigurationError(f"the output {path} cannot be written: there is no folder {path.parent}")
+    check_place("the output", path)
     return found
+
+
+def check_place(what: str, path: Path) -> None:
+    """Check, before any work, that a file can be written: an hour of work should not end with a wrong name.
+
+    Args:
+        what: the file is, for the message.
+        path: the file.
+
+    Raises:
+        ConfigurationError: it is a folder, or its folder does not exist.
+    """
+    if path.is_dir():
+        raise ConfigurationError(f"{what} {path} is a folder: give the name of a file")
+    if not path.absolute().parent.is_dir():
+        raise ConfigurationError(f"{what} {path} cannot be written: there is no folder {path.parent}")
 
 
 def check_outputs(outputs: Sequence[Path], columns: str = "native") -> None:

@@ -21,6 +21,7 @@ from rageval_hooks.errors import (
     JudgeTruncatedError,
     JudgeUnavailableError,
 )
+from rageval_hooks.metrics.base import Metric
 from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, without_budget
 from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.jobs.running import Advance, work_together
@@ -117,9 +118,9 @@ class ScoringRun:
         self._metrics = pipeline.metrics
         self._judge = None if pipeline.judge is None else BudgetedJudge(pipeline.judge, budget)
         self._engine = pipeline.engine.with_judge(self._judge)
-        self._judge_metrics = frozenset(metric.name for metric in pipeline.metrics if metric.asks_judge)
-        scores = chain.from_iterable(metric.scores for metric in pipeline.metrics)
-        self._requested = {metric.name for metric in pipeline.metrics} | {score.name for score in scores}
+        judged = [metric for metric in pipeline.metrics if metric.asks_judge]
+        self._judge_metrics = frozenset(metric.name for metric in judged)
+        self._requested = _names_of(pipeline.metrics)
         uses_models = _loads_models(pipeline)
         # Rules in Python would wait for each other. Models, and the user's own metrics, may wait for something else.
         self._is_all_rules = not uses_models and all(metric.family != "custom" for metric in pipeline.metrics)
@@ -130,10 +131,9 @@ class ScoringRun:
         self._workers = workers
         self._usual_workers = min(_cores(), _MOST_WITH_MODELS) if uses_models else _cores()
         self._pool: WorkerPool | None = None
-        # Records that wait until the judge has answered, with the failures of those.
-        self._held: list[tuple[int, Record]] = []
-        self._outages: list[Failed] = []
-        self._has_answered = bool(self._judge_metrics) and self._journal_has(self._is_answer_of_judge)
+        # Records that wait until the judge has answered, with the first failure of each.
+        self._held: list[tuple[int, Record, Failed]] = []
+        self._has_answered = not self.counts.names.isdisjoint(_names_of(judged))
 
     async def run(self, records: Iterable[tuple[int, Record]], advance: Advance) -> None:
         """Score the records that the journal does not have. Needs an event loop that runs nothing else.
@@ -150,14 +150,14 @@ class ScoringRun:
             waiting = await self._start_workers(self._missing(records, advance))
             if self._pool is not None and len(self._setup.metrics) == len(self._metrics):
                 score = partial(self._score_in_worker, self._pool)
-                await _run_all(score, _batches(waiting, _BATCH), self._pool.capacity, advance)
+                await _run_all(score, waiting, _BATCH, self._pool.capacity, advance)
             elif self._pool is None and not self._judge_metrics:
-                batches = _batches(waiting, _BATCH if self._is_all_rules else 1)
-                await _run_all(self._score_here, batches, self._threads, advance)
+                size = _BATCH if self._is_all_rules else 1
+                await _run_all(self._score_here, waiting, size, self._threads, advance)
             else:
                 # A worker has two turns at a time, so that it never waits for its next one.
                 at_a_time = max(self._concurrency, self._pool.capacity if self._pool else 0)
-                await _run_all(self._score, _batches(waiting, 1), at_a_time, advance)
+                await _run_all(self._score, waiting, 1, at_a_time, advance)
             self._end()
         finally:
             # Also those that several metrics wait for together.
@@ -225,7 +225,7 @@ class ScoringRun:
         job = self._engine.job(record.turn, set(wanted) - results.keys())
         await self._evaluate(index, record, job, results)
         computed = [result for name in wanted for result in results[name]]
-        others = [result for result in record.results if not self._is_requested(result)]
+        others = [result for result in record.results if self._requested.isdisjoint((result.metric, result.name))]
         detailed = [with_details(result, self._details) for result in computed]
         done = record.model_copy(update={"results": verdict_first((*others, *detailed))})
         # Results from the journal say nothing about whether the judge works now.
@@ -270,24 +270,23 @@ class ScoringRun:
         Raises:
             JudgeUnavailableError: so many records in a row had no answer that the run should stop.
         """
-        outages = list(filter(_is_outage, judged))
+        outage = next(filter(_is_outage, judged), None)
         if any(map(_is_answer, judged)):
             # The judge works, so the records that wait failed for reasons of their own.
             self._has_answered = True
             self._release()
-        elif outages:
-            self._held.append((index, record))
-            self._outages += outages
+        elif outage is not None:
+            self._held.append((index, record, outage))
             if len(self._held) >= _MOST_HELD:
-                raise self._unavailable(outages[0])
+                raise self._unavailable(outage)
             return
         self.keep(index, record)
 
     def _release(self) -> None:
         """Write the records that wait."""
-        self._outages.clear()
         while self._held:
-            self.keep(*self._held.pop())
+            index, record, _ = self._held.pop()
+            self.keep(index, record)
 
     def _end(self) -> None:
         """Write the records that were held back, unless the judge answered nothing and there is nothing else.
@@ -295,40 +294,29 @@ class ScoringRun:
         Raises:
             JudgeUnavailableError: the judge answered nothing, and no other metric made a score.
         """
+        outages = [outage for _, _, outage in self._held]
         # A judge that refuses a request for its text has read it: it works.
-        if self._outages and not self._has_answered and not any(map(_is_about_the_request, self._outages)):
-            held = chain.from_iterable(record.results for _, record in self._held)
-            if not any(map(self._is_new_score, held)) and not self._journal_has(self._is_new_score):
-                raise self._unavailable(self._outages[0])
-            self.broken = self._problem(self._outages[0])
+        if outages and not self._has_answered and not any(map(_is_about_the_request, outages)):
+            names = self.counts.names | Counts.of(record for _, record, _ in self._held).names
+            if names.isdisjoint(self._requested):
+                raise self._unavailable(outages[0])
+            self.broken = self._problem(outages[0])
         self._release()
 
     def _unavailable(self, outage: Failed) -> JudgeUnavailableError:
-        if self._journal.path is None:
-            return JudgeUnavailableError(self._problem(outage))
-        kept = f"The scores so far are kept in {self._journal.path}: " if len(self._journal) else ""
-        return JudgeUnavailableError(f"{self._problem(outage)}. {kept}give the same command again to go on")
+        kept = ""
+        if self._journal.path is not None:
+            where = f"The scores so far are kept in {self._journal.path}: " if len(self._journal) else ""
+            kept = f". {where}give the same command again to go on"
+        return JudgeUnavailableError(self._problem(outage) + kept)
 
     def _problem(self, outage: Failed) -> str:
         return f"the judge {self._judge} does not work: {outage.message}"
 
-    def _is_requested(self, result: Result) -> bool:
-        return not self._requested.isdisjoint((result.metric, result.name))
 
-    def _is_new_score(self, result: Result) -> bool:
-        return isinstance(result, Score) and self._is_requested(result)
-
-    def _is_answer_of_judge(self, result: Result) -> bool:
-        return result.metric in self._judge_metrics and _is_answer(result)
-
-    def _journal_has(self, wanted: Callable[[Result], bool]) -> bool:
-        """Return True if the journal has such a result, of a record or of one metric for it."""
-        for key in list(self._journal.keys()):
-            data = self._journal[key]
-            found = data["results"] if isinstance(data, Mapping) else data
-            if any(map(wanted, _RESULTS.validate_python(found))):
-                return True
-        return False
+def _names_of(metrics: Iterable[Metric]) -> set[str]:
+    """Return the names of metrics and of their scores."""
+    return set(chain.from_iterable((metric.name, *(score.name for score in metric.scores)) for metric in metrics))
 
 
 def _loads_models(pipeline: Pipeline) -> bool:
@@ -358,19 +346,18 @@ def _is_about_the_request(outage: Failed) -> bool:
     return isinstance(details, Mapping) and details.get("status") in _REQUEST_STATUSES
 
 
-def _batches(records: Iterator[tuple[int, Record]], size: int) -> Iterator[Batch]:
-    while batch := list(islice(records, size)):
-        yield batch
-
-
 async def _run_all(
-    score: Callable[[Batch], Awaitable[None]], batches: Iterator[Batch], at_a_time: int, advance: Advance
+    score: Callable[[Batch], Awaitable[None]],
+    records: Iterator[tuple[int, Record]],
+    size: int,
+    at_a_time: int,
+    advance: Advance,
 ) -> None:
-    """Score batches, so many at a time; the first error is raised."""
+    """Score records in batches, so many batches at a time; the first error is raised."""
 
-    # Workers share the iterator: each batch is taken once.
+    # Workers share the iterator: each record is taken once.
     async def take() -> None:
-        for batch in batches:
+        while batch := list(islice(records, size)):
             await score(batch)
             advance(len(batch))
 

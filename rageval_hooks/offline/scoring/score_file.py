@@ -16,7 +16,6 @@ from rageval_hooks.offline.jobs.budget import Budget, Spent
 from rageval_hooks.offline.jobs.journal import Journal, file_hash, journal_path
 from rageval_hooks.offline.jobs.outputs import (
     BadRows,
-    EarlierResult,
     check_apart,
     earlier_result,
     errors_path,
@@ -144,9 +143,17 @@ def score_file(
         return iter(read_items(path, required, mapping=mapping, encoding=encoding, note=note))
 
     earlier = None if restart else earlier_result(outputs, work)
-    if earlier is not None and _is_finished(earlier, outputs):
-        return Scored(counts=Counts.of(read_records(outputs[0])), finished=True)
-    reusable = {} if earlier is None else _reusable(path, outputs[0], read(), privacy)
+    reusable: dict[str, tuple[Result, ...]] = {}
+    if earlier is not None:
+        # A longer input is welcome: its new rows are scored.
+        if changed := [name for name in earlier.changed if name != _INPUT]:
+            raise ConfigurationError(
+                f"{outputs[0]} is a finished score file with other {', '.join(changed)}: name another output, or give"
+                " --restart to replace it"
+            )
+        if not earlier.changed and earlier.work.get(_COMPLETE) and all(output.exists() for output in outputs):
+            return Scored(counts=Counts.of(read_records(outputs[0])), finished=True)
+        reusable = _reusable(path, outputs[0], read(), privacy)
     with Journal(journal_path(outputs[0]), settings, restart=restart) as journal:
         budget = Budget(max_calls, max_cost, Spent.model_validate(journal.spent))
         run = ScoringRun(
@@ -185,7 +192,9 @@ def score_file(
         scored.bad, scored.first_bad = bad.count, bad.first
         done = positions_in(journal)
         if not done:
-            raise _no_rows(path, bad)
+            first = bad.first
+            why = "" if first is None else f": line {first.line}: {first.reason} (all {bad.count} are in {bad.path})"
+            raise TurnError(f"no row of {path} can be used{why}" if why else f"{path} has no rows")
 
         def give(order: Sequence[int] | None = None, /) -> Iterator[Record]:
             return records_in(journal, done if order is None else [done[place] for place in order])
@@ -200,23 +209,6 @@ def score_file(
     scored.spent, scored.left_out = budget.spent, budget.refused
     scored.budget = budget.reason if budget.refused else None
     return scored
-
-
-def _is_finished(earlier: EarlierResult, outputs: Sequence[Path]) -> bool:
-    """Return True if there is nothing to do.
-
-    Raises:
-        ConfigurationError: the outputs were made with other settings, and would be lost.
-    """
-    # A longer input is welcome: its new rows are scored.
-    changed = [name for name in earlier.changed if name != _INPUT]
-    if changed:
-        raise ConfigurationError(
-            f"{outputs[0]} is a finished score file with other {', '.join(changed)}: name another output, or give"
-            " --restart to replace it"
-        )
-    is_complete = not earlier.changed and earlier.work.get(_COMPLETE)
-    return bool(is_complete) and all(output.exists() for output in outputs)
 
 
 def _reusable(
@@ -257,15 +249,6 @@ def _is_final(result: Result) -> bool:
     # A larger budget may allow what an earlier one prevented.
     is_skipped = isinstance(result, Skipped) and _BUDGET_SPENT.fullmatch(result.reason) is None
     return isinstance(result, Score) or is_skipped
-
-
-def _no_rows(path: Path, errors: BadRows) -> TurnError:
-    if errors.first is None:
-        return TurnError(f"{path} has no rows")
-    return TurnError(
-        f"no row of {path} can be used: line {errors.first.line}: {errors.first.reason} "
-        f"(all {errors.count} are in {errors.path})"
-    )
 
 
 def settings_of(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]:

@@ -171,7 +171,7 @@ class TestScores:
             ({"output": "out.xlsx"}, "should end in .csv or .tsv or .jsonl"),
             ({"output": "nowhere/out.jsonl"}, "there is no folder"),
             ({"columns": "open-rag-eval"}, "an output should end in .csv"),
-            ({"errors": "in.jsonl"}, "cannot take the bad rows"),
+            ({"errors": "in.jsonl"}, "would overwrite an input"),
             ({"columns": "german"}, "unknown kind of columns"),
             ({"concurrency": 0}, "concurrency is 0"),
             ({"max_calls": -1}, "max-calls is -1"),
@@ -291,7 +291,7 @@ class TestResuming:
                 "query,response,mine\nWhen?,In 2019.,kept\n" if name == "in.csv" else json.dumps(rows(1)[0])
             )
             before = given.read_bytes()
-            with pytest.raises(ConfigurationError, match=r"is the input|would overwrite an input"):
+            with pytest.raises(ConfigurationError, match="would overwrite an input"):
                 score(given, output=output, restart=True)
             assert given.read_bytes() == before
 
@@ -304,7 +304,7 @@ class TestResuming:
 
     def test_a_place_for_bad_rows_that_is_not_there(self, path: Path) -> None:
         """The error comes before any work, not at the first bad row."""
-        with pytest.raises(ConfigurationError, match="--errors: there is no folder"):
+        with pytest.raises(ConfigurationError, match=r"--errors .* there is no folder"):
             score(path, errors=path.parent / "none" / "bad.jsonl")
         assert [item.name for item in path.parent.iterdir()] == ["in.jsonl"]
 

@@ -318,7 +318,7 @@ class TestWhatGoesWrong:
         assert bench(output) == 0
         assert bench.warned == [f"reusing the answers of the finished {output}"]
 
-        with pytest.raises(ConfigurationError, match="is the input"):
+        with pytest.raises(ConfigurationError, match="would overwrite an input"):
             bench(output, sources=(str(output),))
         assert len(output.read_text().splitlines()) == 3
 
