@@ -81,7 +81,7 @@ def run(
     from rageval_hooks.offline.apps import adapt, keep_answers, load, records_of, summarize, waiting_in
     from rageval_hooks.offline.jobs.journal import Journal, file_hash, journal_path
     from rageval_hooks.offline.jobs.max_errors import MaxErrors
-    from rageval_hooks.offline.jobs.outputs import BadRows, check_apart, done_path, errors_path, mark_finished
+    from rageval_hooks.offline.jobs.outputs import BadRows, check_apart, earlier_result, errors_path, mark_finished
     from rageval_hooks.offline.records import read_records
     from rageval_hooks.offline.records.columns import ColumnMap
     from rageval_hooks.offline.records.writing import check_output, write_records
@@ -105,16 +105,11 @@ def run(
         work: dict[str, Any] = {"command": "run", "app": app, "data": file_hash(data), "input_key": input_key}
         work |= {"redact": True} if privacy.active else {}
 
-        earlier = None
         # An interrupted run has a journal, which keeps the answers itself.
-        if not restart and (not retry_failed or done_path(there).exists()):
-            earlier = _earlier_run(there, {**work, "repeat": repeat}, output, retry_failed)
-        records = list(read_records(there)) if earlier is not None or retry_failed else []
+        earlier = None if restart else earlier_result([there], {**work, "repeat": repeat})
+        records = list(read_records(there)) if earlier is not None else []
+        _check_nothing_is_lost(earlier, records, {(q.id, privacy.text(q.question)) for q in questions}, repeat, output)
         kept = [record for record in records if not retry_failed or record.turn.status != "error"]
-        if retry_failed:
-            _check_repeat(records, questions, repeat, output)
-        else:
-            _check_nothing_is_lost(records, {(q.id, privacy.text(q.question)) for q in questions}, repeat, output)
         named: dict[str, Any] = {"name": app, "request": request, "follow_redirects": follow_redirects}
         # With Ray, only the actors import the application.
         target = load(**named) if engine is Engine.local else None
@@ -181,47 +176,25 @@ def _evaluation_off() -> Iterator[None]:
             os.environ["RAGEVAL_ENABLED"] = before
 
 
-def _earlier_run(there: Path, work: dict[str, Any], output: Path, retry_failed: bool) -> EarlierResult | None:
-    """Return the finished run in the output whose answers are kept; None if there is no such run.
-
-    Raises:
-        ConfigurationError: the output would lose its answers.
-    """
-    from rageval_hooks.offline.jobs.outputs import earlier_result
-
-    earlier = earlier_result([there], work)
-    # Other questions or more repetitions add answers; everything else makes the old answers invalid.
-    changed = [] if earlier is None else [name for name in earlier.changed if name not in ("data", "repeat")]
-    if changed and not retry_failed:
-        raise ConfigurationError(
-            f"{output} holds a finished run with another {', '.join(changed)}: "
-            "name another output, or give --restart to replace it"
-        )
-    return earlier
-
-
 def _check_nothing_is_lost(
-    records: Iterable[Record], wanted: Container[tuple[str, str]], repeat: int, output: Path
+    earlier: EarlierResult | None,
+    records: Iterable[Record],
+    wanted: Container[tuple[str, str]],
+    repeat: int,
+    output: Path,
 ) -> None:
-    """Check that a larger test set keeps every answer of the finished one."""
+    """Check that this run keeps every answer of the finished one: more questions or repetitions only add to them."""
     from rageval_hooks.text.wording import counted
 
-    if lost := sum((record.id, record.turn.query) not in wanted or record.run > repeat for record in records):
-        raise ConfigurationError(
-            f"{output} holds a finished run, of which {counted(lost, 'answer')} would be lost: "
-            "name another output, or give --restart to replace it"
-        )
-
-
-def _check_repeat(records: Iterable[Record], questions: Iterable[GoldenQuestion], repeat: int, output: Path) -> None:
-    """Check that --retry-failed keeps all repetitions of the output."""
-    asked = {question.id for question in questions}
-    most = max((record.run for record in records if record.id in asked), default=1)
-    if most > repeat:
-        raise ConfigurationError(
-            f"{output} has answers to {most} repetitions, which --retry-failed would keep only "
-            f"{repeat} of: give --repeat {most}, or another output"
-        )
+    changed = [] if earlier is None else [name for name in earlier.changed if name not in ("data", "repeat")]
+    lost = sum((record.id, record.turn.query) not in wanted or record.run > repeat for record in records)
+    if changed:
+        problem = f"a finished run with another {', '.join(changed)}"
+    elif lost:
+        problem = f"a finished run, of which {counted(lost, 'answer')} would be lost"
+    else:
+        return
+    raise ConfigurationError(f"{output} holds {problem}: name another output, or give --restart to replace it")
 
 
 async def _ask(

@@ -107,10 +107,10 @@ def test_a_killed_run_is_resumed(folder: Path) -> None:
 
 
 def test_a_wrong_app_is_one_line(folder: Path) -> None:
-    """With what the module has, and exit status 2."""
+    """With the name that may be meant, and exit status 2."""
     errors = run(folder, "run", "set.csv", "--app", "app:chian", "-o", "out.jsonl", status=2).stderr
 
-    assert errors == ("rageval-hooks: --app: app has no 'chian'. Did you mean 'chain'? It has: HERE, ask, chain\n")
+    assert errors == "rageval-hooks: --app: app:chian names nothing: there is no 'chian'. Did you mean 'chain'?\n"
 
 
 def test_an_app_that_changes_the_directory(folder: Path) -> None:

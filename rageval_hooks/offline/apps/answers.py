@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rageval_hooks.errors import RagevalError, TurnError
 from rageval_hooks.integrations.offline_support import installed_support
@@ -28,21 +27,13 @@ class UnreadableAnswerError(RagevalError):
     """The application returned something that holds no answer."""
 
 
-@dataclass(frozen=True)
-class _Result:
-    """The parts of what an application returned.
-
-    Attributes:
-        text: the answer; None if there is none.
-        passages: the passages; None if the result does not list them.
-        context: passages as one text, which may be several joined.
-        turn: the whole turn, if the application returned one.
-    """
+class _Result(NamedTuple):
+    """The parts of what an application returned: the answer, and passages if it lists them."""
 
     text: str | None = None
     passages: tuple[Passage, ...] | None = None
     context: str | None = None
-    turn: Turn | None = None
+    """Passages as one text, which may be several joined."""
 
 
 def collected(result: Any) -> Any:
@@ -84,7 +75,7 @@ def record_of(
             # The passages of a bare retriever are enough for ranks.
             has_outcome = captured is not None and (bool(captured.response) or not captured.is_rag)
             problem = None if knows_answer and has_outcome else unreadable
-    turn = found.turn or captured or Turn(name="app")
+    turn = result if isinstance(result, Turn) else captured or Turn(name="app")
     texts = (turn.response, found.text) if knows_answer else (found.text, turn.response)
     # A step that failed and was retried is no failure of the question: only the application's own exception is.
     status = "error" if problem is not None else "ok" if turn.status == "error" else turn.status
@@ -135,7 +126,7 @@ def _read(result: Any) -> _Result:
         UnreadableAnswerError: the result holds no answer; the message says what is accepted.
     """
     if isinstance(result, Turn):
-        return _Result(result.response, result.passages, turn=result)
+        return _Result(result.response, result.passages)
     if isinstance(result, tuple) and len(result) == 2:
         return _Result(_text(result[0]), _passages(result[1]))
     # A text, a mapping, a message or a response object.
@@ -153,8 +144,9 @@ def _text(result: Any) -> str:
         if isinstance(found, str):
             # Without what a subclass adds, such as the metadata of LangChain's message texts.
             return str.__str__(found)
-    names = ", ".join(map(str, result)) or "nothing" if isinstance(result, Mapping) else None
-    described = _kind(result) if names is None else f"a mapping with {names}"
+    described = _kind(result)
+    if isinstance(result, Mapping):
+        described = f"a mapping with {', '.join(map(str, result)) or 'nothing'}"
     raise UnreadableAnswerError(f"the application returned {described}; an answer is {_FORMS}")
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
-from itertools import chain
 from typing import Any, NamedTuple
 
-from opentelemetry import context as otel_context
-
+from rageval_hooks.integrations.capture.deferred import settle
+from rageval_hooks.integrations.manual.block import Block
+from rageval_hooks.integrations.manual.open_turn import Given
 from rageval_hooks.integrations.offline_support import installed_support
 from rageval_hooks.models import Models
 from rageval_hooks.offline.apps.answers import collected
@@ -21,7 +21,7 @@ from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.settings import Settings
-from rageval_hooks.turn import Passage, Timing, Turn, Usage
+from rageval_hooks.turn import Turn
 
 
 class Asked(NamedTuple):
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
     Attributes:
         result: what the application returned.
         error: the exception; None if the application returned.
-        turn: what the integrations captured; None if they saw nothing.
+        turn: what the integrations captured; without steps if they saw nothing.
     """
 
     result: Any
@@ -47,7 +47,7 @@ async def ask(app: App, question: str, capture: Capture, timeout: float) -> Aske
         capture: captures what the frameworks do.
         timeout: seconds; a thread that takes longer is abandoned.
     """
-    captured = capture.begin()
+    block = capture.begin(question)
     work = asyncio.ensure_future(_call(app, question))
     error: BaseException | None = None
     try:
@@ -61,11 +61,10 @@ async def ask(app: App, question: str, capture: Capture, timeout: float) -> Aske
         error = RuntimeError("the application cancelled its own task")
     else:
         error = work.exception()
-    if not captured and app.framework:
-        from rageval_hooks.integrations.capture.deferred import settle
-
-        await asyncio.get_running_loop().run_in_executor(None, settle, 5.0)
-    return Asked(None if error is not None else work.result(), error, joined(captured))
+    if app.framework:
+        # The end of a stream may be on its way from a generator that was closed.
+        await asyncio.to_thread(settle, 5.0)
+    return Asked(None if error is not None else work.result(), error, capture.end(block, error))
 
 
 async def _call(app: App, question: str) -> Any:
@@ -104,15 +103,10 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
     return await asyncio.wrap_future(future)
 
 
-_KEY = otel_context.create_key("rageval-run-question")
-
-
 class _Collector(Pipeline):
-    """Assigns every turn to its question by the OpenTelemetry context in which the turn began.
+    """Keeps the turns that are handed over. Nothing is evaluated.
 
-    The context follows the caller through threads and tasks, so that turns of concurrent questions are not mixed, and
-    the application's own trace stays unchanged. Nothing is evaluated. Settings in the environment are ignored: they
-    are meant for the application.
+    Settings in the environment are ignored: they are meant for the application.
     """
 
     def __init__(self) -> None:
@@ -122,21 +116,23 @@ class _Collector(Pipeline):
         super().__init__(settings, [], [], Models(settings.models))
         self.holds_interrupted = False
         self.computes_inline = True  # a turn is built, and handed over, before its call returns
+        self.turns: dict[str | None, Turn] = {}
 
     def submit(
         self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None, *, computes_inline: bool = True
     ) -> PendingTurn:
         """Keep a turn that has just ended."""
-        if context is None:
-            return DONE
-        captured = otel_context.get_value(_KEY, context.context)
-        if isinstance(captured, list):
-            captured.append(turn if isinstance(turn, Turn) else turn())
+        built = turn if isinstance(turn, Turn) else turn()
+        self.turns[built.id] = built
         return DONE
 
 
 class Capture:
-    """Captures what the installed frameworks do, while :meth:`attached` runs."""
+    """Captures what the installed frameworks do, while :meth:`attached` runs.
+
+    Each question is a block, as of ``start_turn``: what the frameworks do in its context is one turn, and concurrent
+    questions are not mixed.
+    """
 
     def __init__(self) -> None:
         self._pipeline = _Collector()
@@ -150,69 +146,13 @@ class Capture:
                 self._watches.append(stack.enter_context(support.capturing(self._pipeline)))
             yield self
 
-    def begin(self) -> list[Turn]:
-        """Return the list to which the turns of the current context are added from now on, in the order of their ends.
-
-        The context should be the question's own.
-        """
-        captured: list[Turn] = []
-        otel_context.attach(otel_context.set_value(_KEY, captured))
+    def begin(self, question: str) -> Block:
+        """Begin a question in the current context, which should be the question's own."""
         for watch in self._watches:
             watch()
-        return captured
+        return Block(self._pipeline, Given(question=question))
 
-
-def joined(turns: Sequence[Turn]) -> Turn | None:
-    """Merge the turns that one question caused.
-
-    A function that calls a retriever and a model directly produces several.
-    The answer is that of the last turn with one; the passages are those of all.
-    """
-    if len(turns) < 2:
-        return next(iter(turns), None)
-    turns = sorted(turns, key=lambda turn: turn.timing.started_at if turn.timing else 0)
-    answered = [turn for turn in turns if turn.response]
-    # The output of a parser or a router is an answer too, but seldom the one that the user reads.
-    written = [turn for turn in answered if turn.prompt or turn.model]
-    # An application that failed has turns without an answer.
-    last = (written or answered or turns)[-1]
-    # The turn of a bare retriever has what it was asked as its question.
-    queries = [query for turn in turns for query in (turn.query if turn.passages else "", *turn.retrieval_queries)]
-    return last.model_copy(
-        update={
-            "passages": _all_passages(turns, last),
-            "retrieval_queries": tuple(dict.fromkeys(filter(None, queries))),
-            "steps": tuple(chain.from_iterable(turn.steps for turn in turns)),
-            "usage": Usage.sum(turn.usage for turn in turns),
-            "timing": _timing([turn.timing for turn in turns if turn.timing is not None]),
-        }
-    )
-
-
-def _all_passages(turns: Sequence[Turn], last: Turn) -> tuple[Passage, ...]:
-    from rageval_hooks.integrations.capture.passages import mark_seen, unique_passages
-
-    passages = unique_passages(chain.from_iterable(turn.passages for turn in turns))
-    is_marked = all(passage.in_prompt is not None for passage in passages)
-    if is_marked or not last.prompt:
-        return passages
-    # A retriever that was called directly has no prompt: its passages are in that of the model.
-    texts = [message.content for message in last.prompt]
-    return mark_seen(passages, "\n".join(texts))
-
-
-def _timing(timings: Sequence[Timing]) -> Timing | None:
-    if not timings:
-        return None
-    return Timing(
-        started_at=min(timing.started_at for timing in timings),
-        ended_at=max(timing.ended_at for timing in timings),
-        retrieval=_sum(timing.retrieval for timing in timings),
-        generation=_sum(timing.generation for timing in timings),
-    )
-
-
-def _sum(seconds: Iterable[float | None]) -> float | None:
-    """Return the sum of what is known; None if nothing is known, which is not 0 seconds."""
-    known = [value for value in seconds if value is not None]
-    return sum(known) if known else None
+    def end(self, block: Block, error: BaseException | None) -> Turn | None:
+        """End a question, and return its turn."""
+        block.end(error)
+        return self._pipeline.turns.pop(block.id, None)

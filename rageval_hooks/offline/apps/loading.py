@@ -129,13 +129,13 @@ class HttpApp:
         self._url = url
         self._follow_redirects = follow_redirects
         self._opener = urllib.request.build_opener(_NoRedirect)
-        template = request or _DEFAULT_REQUEST
-        if _PLACEHOLDER not in template:
-            raise ConfigurationError(f"--request has no {_PLACEHOLDER}: {template!r}")
+        self._template = request or _DEFAULT_REQUEST
+        if _PLACEHOLDER not in self._template:
+            raise ConfigurationError(f"--request has no {_PLACEHOLDER}: {self._template!r}")
         try:
-            self._template = json.loads(template)
+            json.loads(self._template)
         except ValueError as error:
-            raise ConfigurationError(f"--request is not JSON ({error}): {template!r}") from None
+            raise ConfigurationError(f"--request is not JSON ({error}): {self._template!r}") from None
 
     def __call__(self, question: str) -> Any:
         """Return the answer to a question: the JSON of the response, or its text.
@@ -143,7 +143,8 @@ class HttpApp:
         Raises:
             HttpError: there is no answer; the message has the status and the beginning of the response.
         """
-        body = json.dumps(_filled(self._template, question)).encode()
+        # Within a string of the template, so that the question needs no quotes of its own.
+        body = self._template.replace(_PLACEHOLDER, json.dumps(question)[1:-1]).encode()
         url = self._url
         for _ in range(_MOST_REDIRECTS + 1):
             try:
@@ -189,14 +190,3 @@ class HttpApp:
         if status not in _REDIRECTS or not self._follow_redirects:
             raise HttpError(f"{status}: {url} redirects to {there}: name it with --app, or give --follow-redirects")
         return there
-
-
-def _filled(template: Any, question: str) -> Any:
-    """Return the body with the question in the place of ``{question}``."""
-    if isinstance(template, str):
-        return template.replace(_PLACEHOLDER, question)
-    if isinstance(template, list):
-        return [_filled(item, question) for item in template]
-    if isinstance(template, dict):
-        return {key: _filled(value, question) for key, value in template.items()}
-    return template

@@ -357,8 +357,8 @@ def check_columns(
             close = get_close_matches(path, columns, n=1)
             guess = f" Did you mean {close[0]!r}?" if close else ""
             raise TurnError(
-                f"{where}nothing is under {path!r}, which --map names for the {name}, in the first "
-                f"{counted(len(rows), 'row')}.{guess} Found: {', '.join(columns)}"
+                f"{where}nothing is under {path!r}, which --map names for the {name}.{guess} "
+                f"Found in the first {counted(len(rows), 'row')}: {', '.join(columns)}"
             )
     missing = [name for name in required if not any(name in fields.values for fields in found)]
     if missing:

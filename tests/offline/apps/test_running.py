@@ -490,7 +490,7 @@ class TestErrors:
         [
             ("app", "--app must have the form package.module:object, not 'app'"),
             ("no_such.module:app", "--app: no module 'no_such'"),
-            ("{module}:ap", "has no 'ap'. Did you mean 'app'? It has: app"),
+            ("{module}:ap", "there is no 'ap'. Did you mean 'app'?"),
             ("{module}:app", "this is an int"),
         ],
     )
@@ -603,7 +603,7 @@ class TestGoingOn:
         bench(both, repeat=3)
         before = bench.output.read_bytes()
         monkeypatch.chdir(bench.output.parent)
-        with pytest.raises(ConfigurationError, match=r"^out.jsonl has answers to 3 repetitions.*give --repeat 3"):
+        with pytest.raises(ConfigurationError, match=r"^out.jsonl holds .* 2 answers would be lost"):
             bench(both, output=Path("out.jsonl"), repeat=2, retry_failed=True)
 
         assert bench.output.read_bytes() == before

@@ -230,7 +230,7 @@ class TestMap:
         assert [record.turn.reference for record in records[89:]] == [None, G]
 
         (tmp_path / "a.jsonl").write_text("\n".join([lines[0]] * 100 + lines[90:]))
-        with pytest.raises(TurnError, match="in the first 100 rows"):
+        with pytest.raises(TurnError, match="Found in the first 100 rows: question, answer"):
             list(read_records(tmp_path / "a.jsonl", mapping={"reference": "gold.texts[0]"}))
 
     def test_of_a_function_that_does_not_suit_a_row(self, tmp_path: Path) -> None:
