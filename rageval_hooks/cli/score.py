@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,7 +31,6 @@ from rageval_hooks.cli.output import load_encoder, resumable
 from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rageval_hooks.offline.records.record import Record
     from rageval_hooks.offline.scoring import Scored
     from rageval_hooks.online.pipeline import Pipeline
 
@@ -148,7 +147,8 @@ def score(
     from rageval_hooks.offline.jobs.running import progress_bar, rare_collection
     from rageval_hooks.offline.records.columns import ColumnMap
     from rageval_hooks.offline.records.reading import count_rows
-    from rageval_hooks.offline.scoring import build_pipeline, estimate, required_fields, score_file
+    from rageval_hooks.offline.records.record import Record
+    from rageval_hooks.offline.scoring import build_pipeline, estimate, read_input, required_fields, score_file
 
     file, output = Path(inputs), list(map(Path, outputs))
     with resumable(output[0]):
@@ -185,7 +185,8 @@ def score(
                 inputs, outputs[0], pipeline, options, details, required, mapping, encoding, workers, restart
             )
         elif dry_run:
-            typer.echo(estimate(_records(file, context, required, mapping, encoding), pipeline))
+            items = read_input(file, context, required, ColumnMap.parse(mapping or ()), encoding)
+            typer.echo(estimate((item for _, item in items if isinstance(item, Record)), pipeline))
             typer.echo("dry run: nothing was asked, and nothing was written")
             raise typer.Exit(0)
         else:
@@ -224,6 +225,7 @@ def score(
     raise typer.Exit(_status(scored))
 
 
+<<<<<<< HEAD
 def _check_for_ray(outputs: Sequence[str], given: Mapping[str, object]) -> None:
     """Check that no option is given that ``--engine ray`` does not have.
 
@@ -285,6 +287,8 @@ def _records(
     return (item for _, item in items if isinstance(item, Record))
 
 
+=======
+>>>>>>> 0476b5f (Documents and nodes are read by the code that captures them; one way to read an input)
 def _status(scored: Scored) -> int:
     # Continuous integration must not take a file without judgements for a finished one.
     if scored.broken or not scored.counts.results["scored"]:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from rageval_hooks.integrations.capture.deferred import settle
 from rageval_hooks.integrations.manual.block import Block
-from rageval_hooks.integrations.manual.open_turn import Given
 from rageval_hooks.integrations.offline_support import installed_support
 from rageval_hooks.models import Models
 from rageval_hooks.offline.apps.answers import collected
@@ -150,7 +149,7 @@ class Capture:
         """Begin a question in the current context, which should be the question's own."""
         for watch in self._watches:
             watch()
-        return Block(self._pipeline, Given(question=question))
+        return Block(self._pipeline, Turn(query=question))
 
     def end(self, block: Block, error: BaseException | None) -> Turn | None:
         """End a question, and return its turn."""

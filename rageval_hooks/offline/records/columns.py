@@ -7,6 +7,7 @@ as the name of a column. Everything else is named by the user.
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -319,9 +320,7 @@ class _Nested:
 
 def as_options(columns: Mapping[str, str]) -> str:
     """Return columns by field as options of a command: ``--map response=gpt_reply``."""
-    # Blanks and brackets have a meaning in shells.
-    paths = {field: path if path.replace("_", "").isalnum() else f"'{path}'" for field, path in columns.items()}
-    return " ".join(f"--map {field}={path}" for field, path in paths.items())
+    return " ".join(f"--map {field}={shlex.quote(path)}" for field, path in columns.items())
 
 
 def check_columns(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rageval_hooks.errors import TurnError
+from rageval_hooks.integrations.capture.passages import passage_of
 from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import Passage
 
@@ -215,32 +216,16 @@ def _flat(items: Iterable[Any]) -> Iterator[Any]:
             yield item
 
 
-def object_fields(item: Any) -> dict[str, Any]:
-    """Return text, id, score and metadata of a document of LangChain or a node of LlamaIndex, those that it has."""
-    # LlamaIndex's NodeWithScore has the node inside.
-    node = getattr(item, "node", item)
-    text = first_present(node, ("page_content", "text", "content"))
-    # Nodes with several parts have only the method that joins them.
-    if text is None and hasattr(node, "get_content"):
-        text = node.get_content()
-    fields = {"text": text, "id": first_present(node, _IDS), "score": field_of(item, "score")}
-    return {**fields, "metadata": field_of(node, "metadata")} if isinstance(text, str) else {}
-
-
 def _passage(item: Any, number: int) -> Passage:
-    if isinstance(item, Passage):
-        return item
-    if isinstance(item, str):
-        return Passage(text=item)
     if isinstance(item, (list, tuple)):
         return _passage(item[0], number).model_copy(update={"score": float(item[1])})
     if not isinstance(item, Mapping):
-        fields = object_fields(item)
-        if not fields:
+        passage = passage_of(item)
+        if passage is None:
             raise TurnError(
                 f"passage {number} is {kind_of(item)}: give a text, or an object with text, id, score, metadata"
             )
-        item = fields
+        return passage
     # The passage may be inside, next to its score or id.
     while not (text_key := _first(item, _TEXTS, str)) and (inner := _first(item, _INNER, Mapping)):
         item = {**{key: value for key, value in item.items() if key != inner}, **item[inner]}

@@ -138,9 +138,7 @@ def score_file(
     work = {**settings, "columns": columns}
 
     def read() -> Iterator[tuple[int, Item]]:
-        if context is not None:
-            return iter(read_conversation(path, context))
-        return iter(read_items(path, required, mapping=mapping, encoding=encoding, note=note))
+        return read_input(path, context, required, mapping, encoding, note)
 
     earlier = None if restart else earlier_result(outputs, work)
     reusable: dict[str, tuple[Result, ...]] = {}
@@ -209,6 +207,20 @@ def score_file(
     scored.spent, scored.left_out = budget.spent, budget.refused
     scored.budget = budget.reason if budget.refused else None
     return scored
+
+
+def read_input(
+    path: Path,
+    context: Path | None,
+    required: Iterable[str],
+    mapping: ColumnMap | None,
+    encoding: str | None,
+    note: Callable[[str], object] = lambda _: None,
+) -> Iterator[tuple[int, Item]]:
+    """Yield the records of a file, or of a conversation and what was retrieved for it; see :func:`read_items`."""
+    if context is not None:
+        return iter(read_conversation(path, context))
+    return iter(read_items(path, required, mapping=mapping, encoding=encoding, note=note))
 
 
 def _reusable(

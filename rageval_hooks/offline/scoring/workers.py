@@ -1,7 +1,8 @@
 """Worker processes for local metrics: started once, each with its own models, and fed in small batches.
 
-A worker is a separate program that reads tasks and writes replies, lines of JSON. ``multiprocessing`` would import the
-user's script again, which runs it a second time unless it is guarded, or copy a process with threads.
+A worker is a separate program that reads lines of JSON, an array of records each. It replies with their counts, and a
+line for each record, scored. ``multiprocessing`` would import the user's script again, which runs it a second time
+unless it is guarded, or copy a process with threads.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.offline.jobs.running import rare_collection
@@ -37,17 +38,12 @@ _PROGRAM = (
     "from rageval_hooks.offline.scoring.workers import main; main()"
 )
 _VERDICTS = ("good", "doubtful", "bad", "declined", "not_evaluable")
+_RECORDS: TypeAdapter[tuple[Record, ...]] = TypeAdapter(tuple[Record, ...])
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class WorkerError(RagevalError):
     """A worker process ended before its work was done."""
-
-
-class Task(Data):
-    """Records to score. The reply is a :class:`Counts`, and a line with each of them, scored."""
-
-    records: tuple[Record, ...]
 
 
 class Counts(Data):
@@ -174,7 +170,7 @@ class _Worker:
         self.load += 1
         try:
             # Whoever sends first is the first to get the lock, and reads the first reply.
-            self.send(f'{{"records":[{",".join(record.to_json() for record in records)}]}}')
+            self.send(f"[{','.join(record.to_json() for record in records)}]")
             async with self.turn:
                 counts = Counts.model_validate_json(await self._line())
                 return counts, [await self._line() for _ in records]
@@ -234,7 +230,7 @@ def main() -> None:
 
 def _answer(tasks: IO[bytes], replies: IO[bytes], scorer: RecordScorer) -> None:
     for line in tasks:
-        scored = scorer.score(Task.model_validate_json(line).records)
+        scored = scorer.score(_RECORDS.validate_json(line))
         for text in (Counts.of(scored).model_dump_json(), *(record.to_json() for record in scored)):
             replies.write(text.encode() + b"\n")
         replies.flush()

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.integrations.capture.passages import passage_of
 from rageval_hooks.integrations.offline_support import StoredItem, installed_support
 from rageval_hooks.offline.import_object import import_named, is_factory
-from rageval_hooks.offline.records.values import first_present, object_fields
+from rageval_hooks.offline.records.values import first_present
 from rageval_hooks.offline.testsets.chunks import Chunk, chunk_id
 from rageval_hooks.text.wording import with_article
 
@@ -96,15 +97,13 @@ def _columns(found: Mapping[str, Any]) -> list[StoredItem]:
 def _chunks(items: Iterable[StoredItem]) -> Iterator[Chunk]:
     """Yield documents, nodes and texts as chunks, without those that have no text."""
     for key, stored in items:
-        item: Any = {"text": stored} if isinstance(stored, str) else getattr(stored, "node", stored)
-        fields = object_fields(item)
-        text = fields.get("text", "")
-        if not text.strip():
+        passage = passage_of(stored)
+        if passage is None or not passage.text.strip():
             continue
-        metadata = fields["metadata"] if isinstance(fields["metadata"], Mapping) else {}
-        name = str(first_present(metadata, _SOURCE_KEYS) or first_present(item, ("ref_doc_id", "document")) or "")
+        item = getattr(stored, "node", stored)
+        name = first_present(passage.metadata, _SOURCE_KEYS) or first_present(item, ("ref_doc_id", "document"))
         # The item's id comes before one in its metadata, and that before the key in the store.
-        found = first_present(fields, ("id",)) or first_present(metadata, _METADATA_IDS) or key
+        found = passage.id or first_present(passage.metadata, _METADATA_IDS) or key
         # The hash of a text is the same in every run.
-        identifier = chunk_id(name, text) if found is None else str(found)
-        yield Chunk(id=identifier, text=text, document=name or identifier)
+        identifier = chunk_id(str(name or ""), passage.text) if found is None else str(found)
+        yield Chunk(id=identifier, text=passage.text, document=str(name or identifier))

@@ -178,6 +178,23 @@ class TestWhatIsCaptured:
         assert turn.timing is not None
         assert turn.timing.retrieval == pytest.approx(sum(searches) / 1e9)
 
+    def test_a_vector_store_that_is_searched_directly(self, bench: Bench) -> None:
+        """Without a retriever or a chain around it, in plain Python."""
+        from langchain_core.embeddings import DeterministicFakeEmbedding
+        from langchain_core.vectorstores import InMemoryVectorStore
+
+        store = InMemoryVectorStore(DeterministicFakeEmbedding(size=8))
+        store.add_documents(langchain.FACTS)
+
+        def app(question: str) -> Any:
+            return langchain.model().invoke(langchain.join(store.similarity_search(question, k=2)))
+
+        first, _ = bench(app)
+        assert {passage.text: passage.in_prompt for passage in first.turn.passages} == {
+            fact.page_content: True for fact in langchain.FACTS
+        }
+        assert first.turn.response == "It was opened in 2019."
+
     def test_llama_index(self, bench: Bench) -> None:
         """A query engine; streamed; and asynchronous, in a function."""
         engine, streaming = query_engine(), query_engine(streaming=True)
