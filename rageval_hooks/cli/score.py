@@ -225,7 +225,6 @@ def score(
     raise typer.Exit(_status(scored))
 
 
-<<<<<<< HEAD
 def _check_for_ray(outputs: Sequence[str], given: Mapping[str, object]) -> None:
     """Check that no option is given that ``--engine ray`` does not have.
 
@@ -270,25 +269,6 @@ def _score_on_ray(
         raise typer.Exit(130) from None
 
 
-def _records(
-    file: Path, context: Path | None, required: tuple[str, ...], mapping: list[str] | None, encoding: str | None
-) -> Iterator[Record]:
-    """Yield the usable records of the input."""
-    from rageval_hooks.offline.records import check_file
-    from rageval_hooks.offline.records.columns import ColumnMap
-    from rageval_hooks.offline.records.reading import Item, read_conversation, read_items
-    from rageval_hooks.offline.records.record import Record
-
-    check_file(file)
-    if context is not None:
-        items: Iterator[tuple[int, Item]] = iter(read_conversation(file, context))
-    else:
-        items = read_items(file, required, mapping=ColumnMap.parse(mapping or ()), encoding=encoding)
-    return (item for _, item in items if isinstance(item, Record))
-
-
-=======
->>>>>>> 0476b5f (Documents and nodes are read by the code that captures them; one way to read an input)
 def _status(scored: Scored) -> int:
     # Continuous integration must not take a file without judgements for a finished one.
     if scored.broken or not scored.counts.results["scored"]:
