@@ -135,7 +135,7 @@ def run(
             with Journal(journal_path(there), work, restart=restart) as journal:
                 if len(journal):
                     typer.echo(f"going on from {journal_path(output)}", err=True)
-                keep_answers(kept, questions, repeat, journal, privacy)
+                keep_answers(kept, journal)
                 how = (input_key, questions, journal, repeat, concurrency, timeout, privacy)
                 summary = _ask_on_ray(named, *how) if engine is Engine.ray else asyncio.run(_ask(target, app, *how))
                 write_records(there, records_of(questions, repeat, journal))
@@ -248,7 +248,7 @@ def _ask_on_ray(
         for (question, number), record in ask_on_ray(waiting, app, input_key, concurrency=concurrency, timeout=timeout):
             keep_record(question, number, record, journal, privacy)
             advance(1)
-    return summarize(records_of(questions, repeat, journal), len(questions) * repeat - len(waiting))
+    return summarize(records_of(questions, repeat, journal))
 
 
 def run_app(

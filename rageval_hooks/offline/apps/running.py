@@ -52,15 +52,14 @@ async def run_questions(
         advance: called when a question is done.
     """
     waiting = waiting_in(questions, repeat, journal)
-    resumed = len(questions) * repeat - len(waiting)
-    advance(resumed)
+    advance(len(questions) * repeat - len(waiting))
 
     def keep(question: GoldenQuestion, run: int, record: Record) -> None:
         keep_record(question, run, record, journal, privacy)
         advance(1)
 
     await ask_all(waiting, app, keep, concurrency=concurrency, timeout=timeout)
-    return summarize(records_of(questions, repeat, journal), resumed)
+    return summarize(records_of(questions, repeat, journal))
 
 
 async def ask_all(
@@ -152,27 +151,11 @@ def _recorded(questions: Sequence[GoldenQuestion], repeat: int, journal: Journal
                 yield Record.model_validate(journal[key])
 
 
-def keep_answers(
-    records: Iterable[Record],
-    questions: Sequence[GoldenQuestion],
-    repeat: int,
-    journal: Journal,
-    privacy: PrivacyPolicy = NO_PRIVACY,
-) -> None:
-    """Copy records of an earlier run into the journal, so that only what is missing is asked.
-
-    Args:
-        records: of the earlier run.
-        questions: of this run; records of other questions are ignored.
-        repeat: how often each question is asked.
-        journal: of this run.
-        privacy: with which the earlier run has written its questions.
-    """
-    texts = {question.id: privacy.text(question.question) for question in questions}
+def keep_answers(records: Iterable[Record], journal: Journal) -> None:
+    """Copy records of an earlier run of these questions into the journal, so that only what is missing is asked."""
     for record in records:
-        same = record.turn.query == texts.get(record.id) and record.run <= repeat
         key = f"{record.run}/{record.id}"
-        if same and key not in journal:
+        if key not in journal:
             # Ranks are computed again: they depend on the whole run.
             fresh = record.model_copy(update={"results": (), "rank": None, "missed": False})
             journal.append(key, fresh.model_dump(mode="json"))
@@ -196,7 +179,6 @@ class RunSummary:
         declined: answered questions marked as unanswerable whose answer is a refusal, by rules.
         not_declined: those whose answer claims something.
         without_passages: answers for which no passage was seen.
-        resumed: records that existed when the run began.
     """
 
     records: int = 0
@@ -208,7 +190,6 @@ class RunSummary:
     declined: int = 0
     not_declined: int = 0
     without_passages: int = 0
-    resumed: int = 0
 
     @property
     def errors(self) -> int:
@@ -260,14 +241,9 @@ class RunSummary:
             )
 
 
-def summarize(records: Iterable[Record], resumed: int = 0) -> RunSummary:
-    """Return the summary of the records of a run.
-
-    Args:
-        records: the records.
-        resumed: how many of them existed when the run began.
-    """
-    summary = RunSummary(resumed=resumed)
+def summarize(records: Iterable[Record]) -> RunSummary:
+    """Return the summary of the records of a run."""
+    summary = RunSummary()
     for record in records:
         summary.add(record)
     return summary

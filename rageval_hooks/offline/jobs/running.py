@@ -47,25 +47,10 @@ def progress_bar(title: str, total: int | None) -> Iterator[Advance]:
         return
     # rich is slow to import, and needed for terminals only.
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("in"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), "in", TimeElapsedColumn(), "left")
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
         task = progress.add_task(title, total=total)
         yield lambda steps: progress.advance(task, steps)
 

@@ -178,23 +178,6 @@ class TestWhatIsCaptured:
         assert turn.timing is not None
         assert turn.timing.retrieval == pytest.approx(sum(searches) / 1e9)
 
-    def test_a_vector_store_that_is_searched_directly(self, bench: Bench) -> None:
-        """Without a retriever or a chain around it, in plain Python."""
-        from langchain_core.embeddings import DeterministicFakeEmbedding
-        from langchain_core.vectorstores import InMemoryVectorStore
-
-        store = InMemoryVectorStore(DeterministicFakeEmbedding(size=8))
-        store.add_documents(langchain.FACTS)
-
-        def app(question: str) -> Any:
-            return langchain.model().invoke(langchain.join(store.similarity_search(question, k=2)))
-
-        first, _ = bench(app)
-        assert {passage.text: passage.in_prompt for passage in first.turn.passages} == {
-            fact.page_content: True for fact in langchain.FACTS
-        }
-        assert first.turn.response == "It was opened in 2019."
-
     def test_llama_index(self, bench: Bench) -> None:
         """A query engine; streamed; and asynchronous, in a function."""
         engine, streaming = query_engine(), query_engine(streaming=True)
@@ -926,9 +909,10 @@ class TestHttp:
         with JudgeServer() as server:
             server.otherwise(reply)
             url = f"{server.url}/chat/completions"
+            bench.write([{**ROWS[0], "question": 'When was "the pier" opened?'}, ROWS[1]])
             assert bench.run(url, request='{"q": {"text": "{question}"}}', concurrency=1) == 0
         first, _ = read_records(bench.output)
-        assert received[0] == {"q": {"text": "When was the pier opened?"}}
+        assert received[0] == {"q": {"text": 'When was "the pier" opened?'}}
         assert (first.turn.response, [passage.text for passage in first.turn.passages]) == (
             "In 2019.",
             ["The pier was opened in 2019."],

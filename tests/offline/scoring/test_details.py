@@ -28,3 +28,12 @@ def test_details(path: Path, details: Any, kept: bool) -> None:
     assert (groundedness.label, bool(groundedness.metadata)) == ("pass", kept)
     assert isinstance(latency, Skipped)
     assert latency.reason
+
+
+def test_details_of_what_fails(path: Path) -> None:
+    """``failed`` keeps the explanation and the evidence of a score that fails."""
+    write_lines(path, [{**rows(1)[0], "response": "It was built by Carl in 1978."}])
+    output = path.parent / "out.jsonl"
+    score_file(path, [output], pipeline(None, ("groundedness",)), details="failed")
+    [groundedness] = next(read_records(output)).results
+    assert (groundedness.label, bool(groundedness.metadata)) == ("fail", True)
