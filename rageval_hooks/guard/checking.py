@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, TypeAlias, TypeVar, get_args
 
@@ -134,10 +134,6 @@ class GuardEvidence:
     passages: Sequence[Passage] = ()
     recording: Recording | None = field(default_factory=_captured_recording)
     named_only: bool = False
-
-    def with_passages(self, passages: Iterable[Passage]) -> GuardEvidence:
-        """Return the evidence with further passages that the caller names."""
-        return replace(self, passages=(*self.passages, *passages))
 
     def turn(self, answer: str) -> Turn:
         """Return the turn so far, with an answer. Not for event loops: the captured turn is built here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any, Final
 
@@ -84,7 +85,8 @@ class GuardedStream:
         # {"context": [Document, …]} comes before {"answer": "…"}.
         found = passages_under(chunk, options.passage_keys) if isinstance(chunk, Mapping) else []
         if found:
-            self._evidence = (self._evidence or GuardEvidence()).with_passages(found)
+            known = self._evidence or GuardEvidence()
+            self._evidence = replace(known, passages=(*known.passages, *found))
         text = answer_in(chunk, options.answer_keys) or ""
         self._chunks.append((chunk, text))
         self._unchecked += text

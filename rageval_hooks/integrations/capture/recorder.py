@@ -304,7 +304,13 @@ class Recorder:
                     may_be_turn = standalone and (explicit or not is_unsampled)
                     context = otel_context.get_current() if context is None else context
                     selection = owner.begin(context) if may_be_turn else _SAMPLED_OUT
-                return self._start_root(owner, root, selection)
+                now = self.clock()
+                recording = Recording(root, owner, selection, opened_at=now, clock_offset=root.started_at - now)
+                self._give_up_the_oldest(now)
+                self._open[run_id] = recording
+                recorded = root if selection.selected or self.guards else None
+                self._table[run_id] = (recording, recorded)
+                return recorded
             around = placed
 
         recording, parent = around
@@ -382,15 +388,6 @@ class Recorder:
             around[0].owner = owner
         return around
 
-    def _start_root(self, owner: Pipeline, run: Run, selection: TurnContext) -> Run | None:
-        now = self.clock()
-        recording = Recording(run, owner, selection, opened_at=now, clock_offset=run.started_at - now)
-        self._give_up_the_oldest(now)
-        self._open[run.id] = recording
-        recorded = run if selection.selected or self.guards else None
-        self._table[run.id] = (recording, recorded)
-        return recorded
-
     # --------------------------------------------------------------------------- tokens and ends
 
     def token(self, run_id: Hashable, text: str) -> None:
@@ -421,9 +418,7 @@ class Recorder:
             return self._close(recording)
         if run is None:  # only its id was kept
             # Removed at once, so that an endless turn does not fill the table.
-            self.ended.add([run_id])
-            if error is None and not recording.streamed:
-                self.ended.add([run_id], completed=True)
+            self.ended.add([run_id], completed=error is None and not recording.streamed)
             recording.ids.pop(run_id, None)
             self._table.pop(run_id, None)
             return None

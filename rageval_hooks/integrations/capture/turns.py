@@ -126,9 +126,9 @@ def build_turn(
     shared = context.get("metadata") or {}
     own = {
         **fields,
-        "session_id": fields["session_id"] or first_string(context, ("session.id",)),
-        "user_id": fields["user_id"] or first_string(context, ("user.id",)),
-        "metadata": {**shared, **fields["metadata"]},
+        "session_id": fields.get("session_id") or first_string(context, ("session.id",)),
+        "user_id": fields.get("user_id") or first_string(context, ("user.id",)),
+        "metadata": {**shared, **fields.get("metadata", {})},
     }
     ended_at = end_of(root, root.started_at)
     return Turn(

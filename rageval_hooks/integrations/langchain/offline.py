@@ -18,6 +18,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.integrations.offline_support import OfflineSupport, StoredItem
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 
 _handler: ContextVar[BaseCallbackHandler | None] = ContextVar("rageval_hooks_run", default=None)
 register_configure_hook(_handler, inheritable=True)
@@ -88,39 +89,29 @@ def _key_of(runnable: Runnable[Any, Any]) -> str | None:
     Raises:
         ConfigurationError: it takes more than a question.
     """
-    keys, required = _inputs(runnable)
+    # A graph needs no key of its state at its start. Its JSON schema says that it needs all. The state is a TypedDict,
+    # a dataclass or a pydantic model, for example {"question": …, "documents": …, "answer": …}.
+    state = getattr(getattr(runnable, "builder", None), "input_schema", None)
+    keys = list(getattr(state, "__annotations__", None) or getattr(state, "model_fields", None) or ())
+    required: list[str] = []
+    if not keys:
+        try:
+            schema = runnable.get_input_jsonschema()
+        except Exception:  # some inputs have no JSON schema
+            return None
+        keys = list(mapping_or_empty(schema.get("properties")))
+        required = [key for key in schema.get("required") or () if key in keys]
     if not keys:
         return None
-    if len(required) == 1:
-        return required[0]
-    # Nothing must be there, for example in the state of a graph: {"question": …, "documents": …, "answer": …}.
-    if not required and len(keys) == 1:
-        return keys[0]
-    if not required:
-        for name in _INPUT_KEYS:
-            if name in keys:
-                return name
+    if len(required) == 1 or (not required and len(keys) == 1):
+        return (required or keys)[0]
+    usual = [name for name in _INPUT_KEYS if name in keys]
+    if not required and usual:
+        return usual[0]
     raise ConfigurationError(
         f"--app takes more than a question ({', '.join(required or keys)}): name a function of the question that "
         "calls it, or the key of the question with --input-key"
     )
-
-
-def _inputs(runnable: Runnable[Any, Any]) -> tuple[list[str], list[str]]:
-    """Return the keys of a runnable's input, and those that must be there."""
-    # A graph needs no key of its state at its start. Its JSON schema says that it needs all. The state is a TypedDict,
-    # a dataclass or a pydantic model.
-    state = getattr(getattr(runnable, "builder", None), "input_schema", None)
-    if fields := getattr(state, "__annotations__", None) or getattr(state, "model_fields", None):
-        return list(fields), []
-    try:
-        schema = runnable.get_input_jsonschema()
-    except Exception:  # some inputs have no JSON schema
-        return [], []
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return [], []
-    return list(properties), [key for key in schema.get("required") or () if key in properties]
 
 
 support = LangChainSupport()
