@@ -130,7 +130,10 @@ def _jsonable(value: Any) -> Any:
     return str(value)
 
 
-@or_else({})
+_NOTHING_KNOWN: dict[str, Any] = {}
+
+
+@or_else(_NOTHING_KNOWN)
 def tool_fields(tool: Any) -> dict[str, Any]:
     """Return a tool's description of itself: its description and the schema of its parameters."""
     metadata = tool.metadata

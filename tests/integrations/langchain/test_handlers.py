@@ -243,6 +243,20 @@ class TestTheTable:
         assert recorder.end("late", "y") is None
         assert len(recorder) == 0
 
+    def test_two_minutes_later_it_is_one(self) -> None:
+        """It comes from a worker that has kept the context of the old turn."""
+        now = [1]
+        recorder = Recorder(clock=lambda: now[0])
+        pipeline = self.pipeline()
+        recorder.start(pipeline, "root", None, "chain", "x", "x", FRAMEWORK)
+        recorder.start(pipeline, "child", "root", "chain", "x", "x", FRAMEWORK)
+        recorder.end("root", "y")
+        now[0] += 121 * 10**9
+
+        late = recorder.start(pipeline, "late", "child", "chain", "x", "x", FRAMEWORK)
+        assert late is not None
+        assert late.parent is None
+
     def test_only_one_caller_gets_the_ended_root(self) -> None:
         """If two handlers report the same end, one of them gets the recording."""
         recorder = Recorder()

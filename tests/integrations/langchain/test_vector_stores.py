@@ -52,6 +52,7 @@ def test_a_search_in_a_plain_function(captured: Captured, search: Any) -> None:
     turn = captured.turn
     assert {passage.id: passage.in_prompt for passage in turn.passages} == {"d1": True, "d2": True}
     assert [step.kind for step in turn.steps] == ["retriever", "llm"]
+    assert (turn.steps[0].top_k, turn.steps[0].data_source) == (2, "InMemoryVectorStore")
 
 
 def test_a_search_in_middleware(captured: Captured) -> None:

@@ -49,6 +49,7 @@ def test_messages_of_tools_name_the_call() -> None:
         ]
     )
     assert asking.tool_calls == (CALL,)
+    assert json.loads(asking.content) == calls
     assert (answering.role, answering.tool_call_id, answering.name) == ("tool", "call_1", "search")
 
 
