@@ -7,7 +7,7 @@
 
 ``celery``: one application asks questions that a judge of this script scores. With ``thread`` it asks the judge itself,
 with ``celery`` a worker does. Both are run in turn. Prints the time that a turn adds to the application's thread, the
-CPU per turn of all processes (application, worker, broker), and the bytes of a job at the broker.
+CPU per turn of application, worker and broker, and the bytes that the broker receives.
 
 ``workers``: the jobs wait at the broker; then one worker, and after that two, compute all local metrics (lexical).
 
@@ -139,27 +139,35 @@ def celery_cost(turns: int, rounds: int) -> None:
             RAGEVAL_JUDGE="openai:judge-model",
             RAGEVAL_METRICS="latency,trace",
         )
-        runs: dict[str, list[dict[str, Any]]] = {"thread": [], "celery": []}
+        runs: dict[str, list[dict[str, float]]] = {"thread": [], "celery": []}
         with worker(environment, "--pool", "threads", "-c", "8") as judging:
             time.sleep(5)
             for _ in range(rounds):
                 for dispatch, figures in runs.items():
-                    first, before = len(judge.requests), cpu_of(server) + cpu_of(judging)
-                    received = redis_bytes(port)
+                    first, received = len(judge.requests), redis_bytes(port)
+                    before = cpu_of(judging), cpu_of(server)
                     found = ask({**environment, "RAGEVAL_DISPATCH": dispatch}, turns)
                     while len(judge.requests) - first < turns + 20:
                         time.sleep(0.1)
                     time.sleep(1)
-                    share = turns / (turns + 20)  # the others had the warm-up, too
-                    found["cpu"] += (cpu_of(server) + cpu_of(judging) - before) * share
-                    found["bytes"] = (redis_bytes(port) - received) / (turns + 20)
-                    figures.append(found)
-    p50 = {name: statistics.median(t for run in found for t in run["times"]) * 1e3 for name, found in runs.items()}
-    cpu = {name: min(run["cpu"] for run in found) / turns * 1e3 for name, found in runs.items()}
-    print("dispatch   time of a turn, median (ms)   CPU per turn, all processes (ms)   bytes to the broker per turn")
-    for name, found in runs.items():
-        print(f"{name:8}   {p50[name]:27.2f}   {cpu[name]:32.2f}   {found[-1]['bytes']:28,.0f}")
-    print(f"added      {p50['celery'] - p50['thread']:27.2f}   {cpu['celery'] - cpu['thread']:32.2f}")
+                    asked = turns + 20  # the others had the warm-up, too
+                    figures.append(
+                        {
+                            "time": statistics.median(found["times"]) * 1e3,
+                            "application": found["cpu"] / turns * 1e3,
+                            "worker": (cpu_of(judging) - before[0]) / asked * 1e3,
+                            "broker": (cpu_of(server) - before[1]) / asked * 1e3,
+                            "bytes": (redis_bytes(port) - received) / asked,
+                        }
+                    )
+            memory = sum(one.memory_info().rss for one in (judging, *judging.children(recursive=True))) / 2**20
+    print("milliseconds per turn, the least of the rounds; bytes to the broker per turn")
+    least = {name: {key: min(run[key] for run in found) for key in found[0]} for name, found in runs.items()}
+    for name, figures in least.items():
+        print(f"{name:8}", "   ".join(f"{key} {value:,.2f}" for key, value in figures.items()))
+    cpu = {name: figures["application"] + figures["worker"] + figures["broker"] for name, figures in least.items()}
+    print(f"added: {least['celery']['time'] - least['thread']['time']:.2f} ms in the application's thread,", end=" ")
+    print(f"{cpu['celery'] - cpu['thread']:.2f} ms of CPU in all processes; the worker has {memory:.0f} MiB")
 
 
 def celery_workers(turns: int) -> None:

@@ -164,7 +164,7 @@ def score(
             "trace_formulas": None if formulas is None else formulas.value,
             "cost_rate": cost_rate,
         }
-        pipeline = build_pipeline(**options)
+        pipeline = build_pipeline(**options, load=engine is Engine.local)
         if bertscore is not None and columns is not Columns.open_rag_eval:
             raise ConfigurationError("--bertscore needs --columns open-rag-eval; `report` has it for other outputs")
         required = required_fields(pipeline, named=metrics is not None)

@@ -31,7 +31,9 @@ from rageval_hooks.offline.scoring.scorer import Details
 from rageval_hooks.offline.scoring.workers import Counts
 from rageval_hooks.offline.testsets import GoldenQuestion
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.jsonable import Data, plain_value
+from rageval_hooks.settings import Settings
 
 with requires("ray", "ray", "--engine ray"):
     import pyarrow
@@ -266,7 +268,8 @@ def _parts(url: str, scoring: RayScoring) -> Iterator[dict[str, Any]]:
 
     The last part has their number under ``of``; the others have 0.
     """
-    privacy = build_pipeline(**scoring.options).privacy
+    os.environ.update(scoring.environment)
+    privacy = PrivacyPolicy.of(Settings.build())
     number, records, bad, size = 0, list[str](), list[str](), 0
 
     def part(of: int) -> dict[str, Any]:
@@ -301,7 +304,7 @@ class _PartScorer:
         existing = _part_at(name)
         if existing is None:
             with rare_collection():
-                done = self._score(file, name, row["records"].splitlines(), row["bad"].splitlines())
+                done = self._score(file, name, _lines(row["records"]), _lines(row["bad"]))
         else:
             done = file.check(existing)
         return {
@@ -427,6 +430,11 @@ class _Asker:
             "number": batch["number"],
             "record": [records[question.id, run] for question, run in askings],
         }
+
+
+def _lines(text: str) -> list[str]:
+    # Not splitlines(): texts in JSON may have other separators, such as U+2028.
+    return text.split("\n") if text else []
 
 
 async def _awaited(target: Any) -> Any:

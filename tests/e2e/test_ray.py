@@ -74,7 +74,9 @@ def test_score_gives_the_records_of_the_local_engine(tmp_path: Path) -> None:
     """Byte for byte, for every format; the same command again does nothing, and a new file is scored alone."""
     source, output = tmp_path / "in", tmp_path / "out"
     write(source / "a.parquet", rows(1200))
-    write(source / "deep" / "b.jsonl", [*rows(30), {"question": 3}])
+    odd = rows(30)
+    odd[7]["answer"] += " A separator\u2028and a line\nbreak."
+    write(source / "deep" / "b.jsonl", [*odd, {"question": 3}])
     done = invoke("score", source, "-o", output, engine="ray", **LEXICAL)
     assert done.exit_code == 1, done.output  # a row could not be used
     assert f"scored 1230 turns of {source}: {output}" in done.stdout
@@ -154,14 +156,14 @@ def test_without_ray_there_is_a_clear_error(tmp_path: Path) -> None:
 
 def test_a_killed_actor_and_a_killed_command_lose_nothing(tmp_path: Path) -> None:
     """The actor dies in the middle of a file, and Ray starts it again. The command dies, and resumes."""
-    source, output = write(tmp_path / "in.parquet", rows(6000)), tmp_path / "out"
+    source, output = write(tmp_path / "in.parquet", rows(4000)), tmp_path / "out"
     command = [*COMMAND, "score", str(source), "-o", str(output), "--engine", "ray", "--models", "lexical"]
     killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     wait_for(lambda: lines_in_parts(output) >= 1)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
     kept = sorted((output / "in.parquet").glob("part-*.parquet"))
-    assert len(kept) < 6
+    assert len(kept) < 4
 
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     wait_for(lambda: len(list((output / "in.parquet").glob("part-*.parquet"))) > len(kept))
@@ -169,7 +171,7 @@ def test_a_killed_actor_and_a_killed_command_lose_nothing(tmp_path: Path) -> Non
     os.kill(actors[0], signal.SIGKILL)
     printed, _ = running.communicate(timeout=200)
     assert running.returncode == 0, printed
-    assert "scored 6000 turns" in printed
+    assert "scored 4000 turns" in printed
 
     local = tmp_path / "local.jsonl"
     invoke("score", source, "-o", local, **LEXICAL)
@@ -222,7 +224,7 @@ def test_dask_scores_partitions() -> None:
     score = rageval_hooks.ScoreBatches(metrics="groundedness", **LEXICAL)
     scored = dask.from_pandas(frame, npartitions=3).map_partitions(score, meta=score(frame.head(0))).compute()
     assert list(scored["groundedness"]) == list(score(frame)["groundedness"])
-    assert scored["question"].equals(frame["question"])
+    assert list(scored["question"]) == list(frame["question"])
 
 
 def test_spark_scores_partitions(tmp_path: Path) -> None:

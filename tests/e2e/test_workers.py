@@ -358,12 +358,10 @@ def test_a_job_that_comes_twice_gives_one_set_of_scores(team: Team) -> None:
 
 def test_scores_that_cannot_be_exported_are_kept(team: Team) -> None:
     """The job is kept with its scores, so that the judge is not asked again."""
-    missing = team.directory / "missing"
-    worker = team.start_worker(RAGEVAL_JSONL_PATH=str(missing / "scores.jsonl"))
-    missing.write_text("a file where the folder should be")
+    worker = team.start_worker(RAGEVAL_JSONL_PATH="/dev/full")
     team.ask(2)
     wait_until(lambda: "2 jobs failed" in team.jobs().stdout)
-    assert "could not be delivered" in team.jobs().stdout
+    assert "could not deliver the scores" in team.jobs().stdout
     assert len(team.judge.requests) == 2
 
     worker.terminate()

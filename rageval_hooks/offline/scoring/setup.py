@@ -34,6 +34,8 @@ def build_pipeline(
     judge_options: str | None,
     thresholds: Iterable[str],
     concurrency: int,
+    *,
+    load: bool = True,
     **options: Any,
 ) -> Pipeline:
     """Return a pipeline without exporters, and start loading its models.
@@ -45,6 +47,7 @@ def build_pipeline(
         judge_options: ``name=value`` separated by commas, or a JSON object.
         thresholds: items of the form ``name=number``, ``name=none`` or ``none``.
         concurrency: turns at a time. The judge gets at least as many requests at a time.
+        load: False if others compute the scores.
         options: further fields of :class:`rageval_hooks.settings.Settings`; None for their defaults.
 
     Raises:
@@ -67,7 +70,8 @@ def build_pipeline(
     pipeline = Pipeline.build(metrics=metrics, judge=judge, exporters=[], **plain)
     if not pipeline.metrics:
         raise ConfigurationError("no metrics: name some, or omit the option for the local defaults")
-    pipeline.load_models()
+    if load:
+        pipeline.load_models()
     return pipeline
 
 
