@@ -227,6 +227,7 @@ def test_dask_scores_partitions() -> None:
     assert list(scored["question"]) == list(frame["question"])
 
 
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 def test_spark_scores_partitions(tmp_path: Path) -> None:
     sql = pytest.importorskip("pyspark.sql", reason="no Spark: pip install pyspark")
     if shutil.which("java") is None:
@@ -297,7 +298,7 @@ def test_run_asks_on_actors_that_import_the_application(tmp_path: Path, monkeypa
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert "finished already" in again.stderr
-    missing = [*command[:4], "--app", "no_such_app:ask", *command[6:], "-o", "other.jsonl"]
+    missing = [*COMMAND, "run", "set.jsonl", "--app", "no_such_app:ask", "-o", "other.jsonl", "--engine", "ray"]
     done = subprocess.run(
         missing, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
