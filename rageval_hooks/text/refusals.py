@@ -99,24 +99,20 @@ class _Language:
     Attributes:
         negation: "not", "none".
         first: the first person, with verbs of ability where the pronoun is left out: "I", "puedo".
-        know: "know", "sure"; in full where the pronoun is left out: "no lo se".
+        know: "know", "sure", "answer", "determine"; in full where the pronoun is left out: "no lo se".
         have: "have", "find", for information.
-        answer: "answer", "determine".
         help: "help", "comply"; with `with_that` after it: "with that", "this request".
         source: "document", "passage".
-        say: what sources do: "mention".
+        say: what sources do: "mention", "lack"; and what an answer is to them: "beyond", "inferred".
         information: "information", "details".
         contain: what sources do with information: "contain".
-        outside: what an answer is to sources: "beyond", "inferred".
-        lack: what information does: "missing", "enough".
+        lack: what information is: "missing", "enough", "available".
         question: "question"; with `answered` after it.
-        found: what information is: "available".
         claims: words after which a clause may claim something: "but", "probably".
         connectors: words that join clauses, at the beginning of a clause: "so", "because".
         splits: where a clause ends, besides punctuation.
-        asks: the beginning of a clause that says nothing by itself: "whether", "when".
+        asks: the beginning of a clause that says nothing by itself: "whether", "when", "I don't want to guess".
         according: the beginning of a clause that ends in a source: "based on".
-        guess: "I don't want to guess".
         courtesy: the beginning of a courtesy: "please check", "if you have".
         articles: what is before a source: "the", "these".
         discuss: what a clause says that is only about the sources: "the excerpts discuss …".
@@ -126,24 +122,20 @@ class _Language:
     first: str
     know: str
     have: str
-    answer: str
     help: str
     with_that: str
     source: str
     say: str
     information: str
     contain: str
-    outside: str
     lack: str
     question: str
     answered: str
-    found: str
     claims: str
     connectors: str
     splits: str
     asks: str
     according: str
-    guess: str
     courtesy: str
     articles: str
     discuss: str
@@ -152,21 +144,18 @@ class _Language:
     def rows(self) -> list[list[re.Pattern[str]]]:
         """The words that a clause declines with: one of each list of a row."""
         rows = (
-            # "I do not know whether …" "I have no information about …" "I can't answer that."
+            # "I do not know whether …" "I can't answer that." "I have no information about …"
             (self.first, self.know),
             (self.first, self.information, self.have),
-            (self.first, self.answer),
             # "I cannot assist with that request."
             (self.first, self.help, self.with_that),
-            # "The documents do not state when …" "The documents do not include details on …"
+            # "The documents do not state when …" "The answer is not in the context."
             (self.source, self.say),
+            # "The documents do not include details on …"
             (self.source, self.information, self.contain),
-            # "The answer is not in the context." "The text lacks information …"
-            (self.source, self.outside),
+            # "Not enough information." "No relevant information was found." "The question cannot be answered."
             (self.information, self.lack),
-            # "The question cannot be answered." "No relevant information was found."
             (self.question, self.answered),
-            (self.information, self.found),
         )
         return [[re.compile(_any_of(words)) for words in row] for row in rows]
 
@@ -180,7 +169,7 @@ class _Language:
             "claims": re.compile(_any_of(self.claims)),
             "connectors": re.compile(rf"^(?:(?:{_any_of(self.connectors)})(?: |$))+"),
             "splits": re.compile(rf"{_ENDS}|{self.splits}"),
-            "neutral": re.compile(rf"{_any_of(self.asks)}|{according}|{_any_of(self.guess)}"),
+            "neutral": re.compile(rf"{_any_of(self.asks)}|{according}"),
             "courtesy": re.compile(_any_of(self.courtesy)),
             "about_sources": re.compile(
                 rf"(?:{_any_of(self.articles)}) (?:\w{{1,30}} ){{0,3}}(?:{sources}) (?:\w{{1,20}} )?"
@@ -237,24 +226,21 @@ _ENGLISH: Final = _Language(
     "neither nor never without outside beyond insufficient impossible lack lacks missing silent unknown unclear "
     "decline fail* regret",
     first="i my me we our us i'm we're",
-    know="know_(?!of\\b) know$ sure certain aware",
+    know="know_(?!of\\b) know$ sure certain aware answer respond determine tell say find locate verify confirm",
     have="have find found give provide see locate had",
-    answer="answer respond determine tell say find locate verify confirm",
     help="help assist comply fulfil* access",
     with_that="with_th* this that request information data internet",
     source="documents? passages? texts? excerpts? sources? contexts? handbook manual guide knowledge_base "
     "documentation faq search_results articles? provided_information given_information "
     "information_(?:provided|available)",
     say="mention* state* specif* address* discuss* cover* say* indicate* describe* explain* tell* clarif* nothing "
-    "anything",
+    "anything answer* determine* outside beyond_the beyond_what found inferred lack lacks missing silent unknown "
+    "unclear clear fail* support*",
     information="information answers? details? data mention* nothing anything",
     contain="contain* provide* include* give* have has offer* available in",
-    outside="answer* determine* outside beyond_the beyond_what found inferred lack lacks missing silent unknown "
-    "unclear clear fail* support*",
-    lack="lack missing insufficient enough sufficient",
+    lack="lack missing insufficient enough sufficient found available provided given",
     question="question (?:search|query)(?=.{0,300}\\b(?:results|nothing)\\b)",
     answered="answer* possible return* yield* produced",
-    found="found available provided given",
     claims="however although except likely probably perhaps maybe possibly presumably only than estimates "
     "that_(?!you\\b|i\\b|is_outside|based|in\\b|topic|request|question|information|point|with) "
     "and_(?:it|he|she|they|the) which_(?:is|are|was|were|has|had|costs?|can)",
@@ -263,9 +249,9 @@ _ENGLISH: Final = _Language(
     "(?:please_)?note_that",
     # "The handbook describes the museum | but does not mention the fee" and "I don't know | because …"
     splits=r" (?=(?:because|so that|since|as) )| but | (?:and|so) (?=(?:i|we|therefore|do|does|cannot|can't)\b)",
-    asks="an_ai_ whether_ if_(?!you\\b) when_ where_ who_ what_ which_ why_ how_",
+    asks="an_ai_ whether_ if_(?!you\\b) when_ where_ who_ what_ which_ why_ how_ (?:i_)?(?:don't|do_not|"
+    "would_rather_not|prefer_not_to)_(?:(?:want|wish|like)_to_)?(?:guess|speculate)",
     according="based_on according_to from in with given",
-    guess="(?:i_)?(?:don't|do_not|would_rather_not|prefer_not_to)_(?:(?:want|wish|like)_to_)?(?:guess|speculate)",
     courtesy="sorry i(?:'m|_am)_(?:so_|very_)?(?:sorry|afraid) unfortunately i_apologi[sz]e my_apologies let_me_know "
     "i(?:'d|_would)_be_(?:happy|glad) i_can_(?:help|look_again) is_there_anything feel_free (?:please|(?:can|could|"
     "would)_you|you_(?:may|might)_(?:want|wish)_to)_(?:ask|check|clarify|consult|contact|give|let|provide|refer|"
@@ -278,23 +264,21 @@ _ENGLISH: Final = _Language(
 _GERMAN: Final = _Language(
     negation="nicht nichts kein* weder nie ausserhalb unbekannt unklar unmoglich fehl* unzureichend",
     first="ich mir mich wir uns",
-    know="weiss wissen kenne kennen bekannt sicher",
+    know="weiss wissen kenne kennen bekannt sicher beantworten antworten sagen ermitteln bestimmen feststellen "
+    "entnehmen weiterhelfen finden aussage in_der_lage imstande",
     have="habe haben hatte hatten liegen liegt finde* fand* gefunden geben fehlen verfug*",
-    answer="beantworten antworten sagen ermitteln bestimmen feststellen entnehmen weiterhelfen finden aussage "
-    "in_der_lage imstande",
     help="helfen behilflich zugriff zugang",
     with_that="dabei damit hierbei bei_dieser bei_diesem mit_dieser information* daten",
     source="dokument* unterlagen textstelle* passage* abschnitt* quelle* kontext* auszug* auszuge* text* handbuch* "
     "wissensdatenbank wissensbasis suchergebnis* materialien faq",
     say="erwahn* steht stehen hervor behandel* sag* gesagt ersichtlich findet finden gefunden gibt_nicht_an "
-    "geben_nicht_an geht_auf gehen_auf angegeben genannt beschr* erlauter* aufgefuhrt",
+    "geben_nicht_an geht_auf gehen_auf angegeben genannt beschr* erlauter* aufgefuhrt bestimmen ermitteln beantworten "
+    "entnehmen ableiten ausserhalb",
     information="information* angabe* antwort* hinweis* detail* auskunft* daten einzelheiten nichts naheres inhalte",
     contain="enthalt* enthielt* mach* gibt geben liefer* bieten bietet vorhanden",
-    outside="bestimmen ermitteln beantworten entnehmen ableiten ausserhalb",
-    lack="reich* ausreichend* genugend genug fehl* unzureichend* keine_angaben?",
+    lack="reich* ausreichend* genugend genug fehl* unzureichend* keine_angaben? gefunden verfugbar vorhanden liegen",
     question="frage",
     answered="beantworten beantwortet",
-    found="gefunden verfugbar vorhanden liegen",
     claims="jedoch allerdings sondern dennoch trotzdem wahrscheinlich vermutlich vielleicht moglicherweise ausser "
     "dass und_(?:er|sie|es|man|dies)",
     connectors="leider entschuldigung verzeihung und aber doch jedoch daher deshalb deswegen somit also da weil denn "
@@ -303,9 +287,9 @@ _GERMAN: Final = _Language(
     splits=r" und (?=(?:ich|kann|konnte|mochte|daher|deshalb|somit)\b)",
     # "…, die Sie suchen"
     asks="ob wann wo wer wen wem wie was welche[rsmn]? warum weshalb woher wohin wieviele? um (?:die|der|das|den|"
-    "nach_der|nach_denen)_(?:sie|du|ihr|mir|ich) (?:die|diese|ihre)_frage_zu_\\w{1,20}$",
+    "nach_der|nach_denen)_(?:sie|du|ihr|mir|ich) (?:die|diese|ihre)_frage_zu_\\w{1,20}$ "
+    "(?:ich_)?(?:mochte|will)_nicht_raten",
     according="laut gemass nach aus auf_grundlage basierend_auf",
-    guess="(?:ich_)?(?:mochte|will)_nicht_raten",
     courtesy="(?:es_)?tut_mir_(?:sehr_)?leid leider entschuldig* verzeihung gerne? wenn_(?:sie|du) falls_(?:sie|du) "
     "helfe_ich kann_ich_(?:ihnen|dir) haben_sie_(?:noch_)?(?:weitere|andere)_fragen ich_helfe bitte_(?:wende|"
     "kontaktiere|frage|prufe|formuliere|gebe|teile|versuche|nenne|lasse|konsultiere)n? (?:konnten|konntest|konnen|"
@@ -318,30 +302,28 @@ _FRENCH: Final = _Language(
     negation="ne n' aucun* rien ni impossible incapable ignore ignorons depasse* hors inconnu* pas absent* manqu* "
     "insuffisant*",
     first="je j' nous m' mes ma possible impossible",
-    know="sais savons connais connaissons ignore ignorons savoir pas_sure? pas_certaine?",
+    know="sais savons connais connaissons ignore ignorons savoir pas_sure? pas_certaine? repondre determiner dire "
+    "renseigner preciser trouver trouve_pas suite_a_cette suite_a_votre acces_a_cette acces_a_ces acces_a_l'",
     have="n'ai n'avons avoir trouv* dispose* possed* donner fournir obtenir vois",
-    answer="repondre determiner dire renseigner preciser trouver trouve_pas suite_a_cette suite_a_votre acces_a_cette "
-    "acces_a_ces acces_a_l'",
     help="aider",
     with_that="avec_cette avec_ce avec_cela avec_ca dans_cette sur_ce aider$",
     source="document* passage* texte* extrait* source* contexte manuel guide base_de_connaissances faq "
     "resultats_de_recherche",
-    say="mention* precis* indiqu* dis* abord* parl* trait* evoqu* couvr* specifi* figur* trouv* rien",
+    say="mention* precis* indiqu* dis* abord* parl* trait* evoqu* couvr* specifi* figur* trouv* rien determiner "
+    "repondre depasse hors_du",
     information="information* reponse* detail* donnee* precision* indication* mention* element* renseignement* rien",
     contain="contien* fourni* donne* comport* offr* inclu* y_a disponible*",
-    outside="determiner repondre depasse hors_du",
-    lack="assez suffisamment suffisant* insuffisant* absent* manqu*",
+    lack="assez suffisamment suffisant* insuffisant* absent* manqu* trouvee?s? disponibles? figure figurent",
     question="question",
     answered="reponse repondre repondu",
-    found="trouvee?s? disponibles? figure figurent",
     claims="mais cependant toutefois sauf probablement peut-etre sans_doute que_(?!vous\\b) et_(?:il|elle|on|c'est)",
     connectors="malheureusement desole desolee pardon et mais donc alors car comme puisque parce_que ainsi "
     "par_consequent",
     # "Je ne sais pas | car le texte n'en parle pas" and "Je regrette | mais je ne sais pas"
     splits=r" (?=car\b)| mais | et (?=(?:je|nous|j')\b)",
-    asks="si quand ou qui quel\\w{0,4} comment pourquoi combien pour",
+    asks="si quand ou qui quel\\w{0,4} comment pourquoi combien pour (?:je_)?(?:prefere|ne_(?:veux|"
+    "souhaite)_pas)_(?:ne_pas_)?deviner",
     according="d'apres selon sur_la_base a_partir",
-    guess="(?:je_)?(?:prefere|ne_(?:veux|souhaite)_pas)_(?:ne_pas_)?deviner",
     courtesy="(?:je_suis_|nous_sommes_)?(?:vraiment_)?desolee?s? malheureusement je_(?:le_)?regrette je_m'excuse "
     "pardon excusez n'hesitez si_vous si_tu je_serai je_(?:peux|pourrai)_vous_aider puis-je (?:veuillez|merci_de|"
     "(?:pourriez|pouvez|peux|pourrais)-(?:vous|tu))_(?:contacter|consulter|preciser|reformuler|fournir|verifier|"
@@ -357,32 +339,30 @@ _SPANISH: Final = _Language(
     "encontre encontramos encontrar encontrado hallado cuento hay se sabemos conozco conocemos estoy desconozco",
     # "No sé si …": without its accent, "se" is also the reflexive pronoun.
     know="no_(?:lo_|la_)?(?:sabemos|conozco|conocemos|estoy_segur[oa]) no_l[oa]_se desconozco no_se$ no_se_(?:si|que|"
-    "quien|cual|cuando|donde|como|cuant[oa]s?|por_que|nada)",
+    "quien|cual|cuando|donde|como|cuant[oa]s?|por_que|nada) responder* contestar* determinar* decir* encontrar* "
+    "saber* indicar* dar",
     have="tengo tenemos dispongo disponemos encuentro encontre encontramos encontrar encontrado hallado cuento hay "
     "dar proporcionar ofrecer acceso",
-    answer="responder* contestar* determinar* decir* encontrar* saber* indicar* dar",
     help="ayudar* atender*",
     with_that="con_es* en_es* es[ao]_solicitud es[ao]_peticion ayudar\\w*$",
     source="documento* pasaje* texto* extracto* fragmento* fuente* contexto* manual guia base_de_conocimiento* "
     "documentacion preguntas_frecuentes resultados_de_busqueda",
     say="mencion* especific* indic* dic* habla* trata* aborda* cubre* precis* figura* aparec* esta estan hay describ* "
-    "senala* encuentro acceso",
+    "senala* encuentro acceso determinar responder alcance",
     information="informacion* respuesta* detalle* dato* indicacion* mencion* nada",
     contain="contien* proporcion* ofrec* inclu* da dan tien*",
-    outside="determinar responder alcance",
-    lack="falta faltan insuficiente* suficiente*",
+    lack="falta faltan insuficiente* suficiente* encontro encontraron hay disponible* existe* encontrada",
     question="pregunta",
     answered="responder respond* contestar",
-    found="encontro encontraron hay disponible* existe* encontrada",
     claims="pero sin_embargo aunque salvo excepto probablemente quizas? tal_vez "
     "que_(?!busca|tengo|tenemos|tiene|se_me) y_(?:el|ella|es)",
     connectors="lamentablemente desafortunadamente lo_siento disculpe perdon y pero asi_que por_lo_que por_tanto "
     "por_lo_tanto ya_que porque pues como dado_que me_temo_que",
     # "No lo sé | porque el texto no lo dice" and "Lo siento | pero no lo sé"
     splits=r" (?=(?:porque|ya que|asi que)\b)| pero | y (?=(?:no puedo|no quiero|prefiero|por)\b)",
-    asks="si cuando donde quien\\w{0,2} cual\\w{0,2} como por_que cuant[oa]s? para",
+    asks="si cuando donde quien\\w{0,2} cual\\w{0,2} como por_que cuant[oa]s? para (?:prefiero|quiero)_no_adivinar "
+    "no_quiero_adivinar",
     according="segun con_base_en a_partir_de",
-    guess="(?:prefiero|quiero)_no_adivinar no_quiero_adivinar",
     courtesy="lo_(?:siento|lamento) lamentablemente disculp\\w{1,6} perdon\\w{0,4} por_favor$ no_dude "
     "si_(?:me|tiene|desea|necesita|puede|quiere) con_gusto estare puedo_ayudar le_ayudare (?:por_favor_)?(?:(?:podria|"
     "puede)s?_)?(?:pongase|reformular|proporcionar|aclarar|facilitar|consultar|contactar|decirme|ser_mas|reformule|"
@@ -395,31 +375,29 @@ _ITALIAN: Final = _Language(
     negation="non ne_il ne_la ne_i nessun* nulla niente impossibile oltre alcun* ignoro manca mancano insufficient*",
     first="posso possiamo sono_in_grado siamo_in_grado riesco riuscit* possibile potuto ho abbiamo dispongo "
     "disponiamo trovo trovato troviamo trovare avere c'e ci_sono so sappiamo conosco conosciamo sono",
-    know="non_(?:lo_|la_)?(?:so|sappiamo|conosco|conosciamo) non_sono_(?:del_tutto_)?sicur[oa]",
+    know="non_(?:lo_|la_)?(?:so|sappiamo|conosco|conosciamo) non_sono_(?:del_tutto_)?sicur[oa] risponder* determinar* "
+    "dir* trovar* saper* indicar* dare",
     have="ho abbiamo avere dispongo disponiamo trovo trovato troviamo trovare sono_riuscit* dare fornire c'e ci_sono "
     "accesso",
-    answer="risponder* determinar* dir* trovar* saper* indicar* dare",
     help="aiutar* soddisfar*",
     with_that="con_quest* in_quest* questa_richiesta aiutar\\w*$",
     source="document* bran* test[oi] estratt* font* contesto passagg* manuale guida base_di_conoscenza documentazione "
     "faq risultati_di_ricerca",
     say="menzion* specific* indic* dic* parla* tratta* affronta* copr* precis* riporta* figura* trova trovano trovo "
-    "trovato c'e descriv*",
+    "trovato c'e descriv* determinare rispondere oltre",
     information="informazion* rispost* dettagl* dat[oi] indicazion* menzion* nulla niente",
     contain="conten* contien* forni* offr* includ* ci_sono c'e disponibil* danno",
-    outside="determinare rispondere oltre",
-    lack="manca mancano insufficient* sufficient* abbastanza",
+    lack="manca mancano insufficient* sufficient* abbastanza trovat* disponibil* risult* ci_sono",
     question="domanda",
     answered="rispondere risposta",
-    found="trovat* disponibil* risult* ci_sono",
     claims="ma pero tuttavia tranne salvo probabilmente forse che_(?!cerca|cerchi) e_(?:lui|lei|esso)",
     connectors="purtroppo mi_dispiace mi_spiace mi_scuso scusi e ma quindi percio pertanto dunque perche poiche "
     "siccome dato_che visto_che temo_di",
     # "Non lo so | perché il testo non lo dice" and "Mi scuso | ma non lo so"
     splits=r" (?=(?:perche|poiche|quindi)\b)| ma | e (?=(?:non posso|preferisco|non voglio)\b)",
-    asks="se quando dove chi quale quali come perche quant[oaie] per",
+    asks="se quando dove chi quale quali come perche quant[oaie] per (?:preferisco|voglio)_non_(?:indovinare|tirare) "
+    "non_voglio_indovinare",
     according="in_base_a[il]? secondo sulla_base_de\\w{1,3}",
-    guess="(?:preferisco|voglio)_non_(?:indovinare|tirare) non_voglio_indovinare",
     courtesy="mi_(?:dispiace|spiace|scuso) purtroppo scus\\w{1,3} non_esiti se_(?:mi|ha|hai|vuole|vuoi|puo|puoi) saro "
     "posso_aiutar\\w{2} (?:[lt][ai]_prego_di|per_favore|potrebbe|potresti|puo|puoi)_(?:contatt|consult|riformul|fornir|"
     "verific|precis|specific|chiarir|prov)\\w{0,5}",
