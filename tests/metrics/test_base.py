@@ -212,6 +212,21 @@ def test_a_metric_that_requires_what_no_turn_has_has_failed() -> None:
     assert result.error_type == "AttributeError"
 
 
+def test_a_value_outside_of_its_range_has_failed() -> None:
+    """The message says where the range is given. Within it, the score has the unit and the range of its definition."""
+
+    @metric(high=5, unit="stars")
+    def stars(turn: Turn) -> int:
+        return len(turn.response)
+
+    [low, high] = [run(stars, make_turn(response)) for response in ("1234", "123456")]
+
+    assert [(score.value, score.unit, score.high) for score in low if isinstance(score, Score)] == [(4, "stars", 5)]
+    assert [failed.message for failed in high if isinstance(failed, Failed)] == [
+        "the value is 6, and stars is 0 to 5: give its range where it is made, such as high=None"
+    ]
+
+
 def test_a_metric_that_fails_on_every_turn_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """One line with the traceback."""
 

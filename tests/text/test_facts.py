@@ -153,6 +153,7 @@ UNSUPPORTED = {
     "another currency": ("It costs $5.", "It costs €5.", ["$5"]),
     "another currency in words": ("It costs five euros.", "It costs $5.", ["five euros"]),
     "another unit": ("It weighs 5 kg.", "It weighs 5 g.", ["5 kg"]),
+    "another unit glued on": ("It weighs 5kg.", "It weighs 5g.", ["5kg"]),
     "another unit of time": ("It took 3 weeks.", "It took three days.", ["3 weeks"]),
     "per cent for points": ("It rose by 5%.", "It rose by 5 percentage points.", ["5%"]),
     "another half of the day": ("It opens at 5 p.m. there.", "It opens at 5 a.m.", ["5 p.m."]),

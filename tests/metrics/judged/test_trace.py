@@ -138,10 +138,11 @@ def test_keys_of_passages_in_another_notation(written: str) -> None:
 
 @pytest.mark.parametrize("written", ["a ", "A", "a:", "[a]"])
 def test_keys_of_the_response_in_another_notation(written: str) -> None:
-    """Mean the same sentences, and the stricter holds."""
-    values = trace_values(labels(["0a"], ["0a"], {"a": True, written: False}), ["0a"], ["a"])
+    """Mean the same sentences, and the stricter holds, whether it comes first or last."""
+    for said in ({"a": True, written: False}, {written: False, "a": True}):
+        values = trace_values(labels(["0a"], ["0a"], said), ["0a"], ["a"])
 
-    assert (values.adherence, values.unjudged, values.dropped_keys) == (0.0, (), ())
+        assert (values.adherence, values.unjudged, values.dropped_keys) == (0.0, (), ())
 
 
 @pytest.mark.parametrize("keys", [["9z"], ["sentence 0a"], ["0", "1"], ["a"], ["0a, 0b"], ["none", "9z"]])

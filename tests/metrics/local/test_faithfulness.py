@@ -39,6 +39,20 @@ def test_small_edits_are_visible(supported: str, edited: str, reason: str) -> No
     assert reason in (wrong.explanation or "")
 
 
+def test_the_weakest_sentence_counts_as_much_as_the_mean() -> None:
+    """The documented formula, by the sentences that the score lists: without wrong facts these have their own."""
+    score = score_of(
+        "Sales rose by 12 percent in Germany. Rabbits happily enjoyed juicy carrots near old wooden fences."
+    )
+    sentences = [(sentence["score"], sentence["weight"]) for sentence in score.metadata["sentences"]]
+    mean = sum(value * weight for value, weight in sentences) / sum(weight for _, weight in sentences)
+    weakest = mean + min((value - mean) * weight / (weight + 5) for value, weight in sentences)
+
+    assert len(sentences) == 2
+    assert score.value == pytest.approx((mean + weakest) / 2)
+    assert score.value < mean - 0.1
+
+
 PAIRS = [
     ("Dogs are not allowed on the night boat.", "Dogs are allowed on the night boat."),
     ("The museum does not open on Mondays.", "The museum opens on Mondays."),

@@ -206,6 +206,17 @@ def test_cost_at_the_prices_of_the_models() -> None:
     assert score.metadata == {"source": "provider", "prices": "genai-prices"}
 
 
+def test_tokens_that_no_call_shows_have_the_price_of_the_answering_model() -> None:
+    """The framework counted a million tokens, of which the recorded call has 120."""
+    turn = turn_of(call("gpt-4o-mini", "openai", FEW))
+    turn = turn.model_copy(update={"usage": Usage(input_tokens=1_000_000, output_tokens=0)})
+
+    [score] = run(Cost(), turn)
+
+    assert isinstance(score, Score)
+    assert score.value == pytest.approx(0.15)
+
+
 def test_an_estimate_has_the_price_of_the_answering_model() -> None:
     """Without a count by the provider, the estimated tokens are priced."""
     [score] = run(Cost(), turn_of(call("gpt-4o-mini", "openai", None)))

@@ -10,8 +10,9 @@ import pytest
 from rageval_hooks import Evaluation, evaluate
 from rageval_hooks.metrics.judged.citation import Citation
 from rageval_hooks.metrics.judged.umbrela import Umbrela
+from rageval_hooks.testing import FakeJudge
 from tests.judges.server import Received, answer, error, raw
-from tests.metrics.good_judge import long_turn, on_server, served
+from tests.metrics.good_judge import good_answer, long_turn, on_server, served
 
 CUT_OFF = answer({}, finish_reason="length")
 
@@ -67,6 +68,15 @@ def test_what_was_spent_in_vain_is_reported_too(schema: str, failing: list[int],
     assert evaluation.failed
     assert charged == 100 * requests
     assert reported(evaluation) == charged
+
+
+def test_a_score_of_several_calls_has_their_cost_together() -> None:
+    """Twelve passages in batches of six are two calls."""
+    judge = FakeJudge(lambda call: good_answer(call.schema.__name__, call.messages[-1].content), cost=0.25)
+    mean = evaluate(long_turn(12), metrics=[Umbrela(batch=6)], judge=judge).score("umbrela.mean")
+
+    assert mean is not None
+    assert mean.metadata["judge"]["cost"] == 0.5
 
 
 def test_unanswered_requests_cost_nothing() -> None:
