@@ -142,6 +142,17 @@ class TestOwnProvider:
         assert max(flush_late, close_late) < GRACE
         assert exporter.stats()["lost"] > 0
 
+    def test_spans_that_a_collector_cannot_take_are_lost(self, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Once the OTLP exporter has given up. They are not counted as delivered."""
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "1")
+        exporter = connect(NOWHERE)
+        exporter.export(EVALUATION)
+        queued = exporter.stats()["queued"]
+
+        assert not exporter.flush(20)
+        assert (exporter.stats()["lost"], exporter.stats()["delivered"]) == (queued, 0)
+        exporter.shutdown(5)
+
     def test_a_later_flush_reports_only_new_losses(self, connect: Any, collector: Collector) -> None:
         """A collector that recovered is trusted again."""
         collector.status = 422
