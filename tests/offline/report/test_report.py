@@ -272,6 +272,14 @@ class TestVerdict:
         records = [judged(f"q{k}", "bad" if k < bad else "good") for k in range(40)]
         assert conclude(report_of(tmp_path, *records)).quality[0].kind == kind
 
+    @pytest.mark.parametrize(("questions", "lines"), [(29, 2), (30, 1)])
+    def test_few_questions_tell_little(self, tmp_path: Path, questions: int, lines: int) -> None:
+        """The conclusion says so."""
+        report = report_of(tmp_path, *(judged(f"q{k}", "good") for k in range(questions)))
+        said = conclude(report).certainty
+        few = "Fewer than 30 questions: only large differences can be told from chance."
+        assert (len(said), few in said) == (lines, lines == 2)
+
     def test_the_bad_turns_come_first_with_the_reason(self, tmp_path: Path) -> None:
         """Whatever the other scores say."""
         verdicts = ["good", "doubtful", "bad", "declined", "bad"]
@@ -453,7 +461,9 @@ def test_how_alike_repeated_answers_are(tmp_path: Path) -> None:
         for run in (1, 2)
         for name, texts in answers.items()
     ]
-    report = report_of(tmp_path, *records, record("q4", scores={"cost": 1}))
+    # Half an answer would look like an inconsistent one.
+    failed = record("q1", 3, response="the pi", error="TimeoutError")
+    report = report_of(tmp_path, *records, failed, record("q4", scores={"cost": 1}))
     found = {item.name: item for item in report.files[0].similarity}
 
     assert list(found) == ["rouge1", "rouge2", "rougeL"]

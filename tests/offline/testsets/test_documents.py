@@ -60,6 +60,16 @@ def test_a_very_large_pdf_is_not_read(tmp_path: Path) -> None:
     assert str(problem) == "a.pdf: it is larger than 32 MiB (unpacked): split it, or convert it to text"
 
 
+def test_a_pdf_with_very_much_text_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pages may hold far more than its size suggests."""
+    monkeypatch.setattr("rageval_hooks.offline.testsets.documents._MOST_CHARACTERS", 20)
+    (tmp_path / "a.pdf").write_bytes(pdf(["The first page.", "The second page."]))
+    [problem] = read_documents([tmp_path]).problems
+
+    assert str(problem).startswith("a.pdf: it has more than 20 characters of text")
+    assert str(problem).endswith("split it, or convert it to text")
+
+
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.eml.gz", "a.html.gz"])
 def test_a_text_that_is_too_large(tmp_path: Path, name: str) -> None:
     """A small compressed file cannot fill the memory; the others are read."""
