@@ -29,7 +29,7 @@ def test_run_score_and_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """The application gets the original question, and scores are computed on what the file holds."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app.py").write_text(APP)
-    (tmp_path / "set.csv").write_text(f"question\nWho is {MAIL}?\n\nAnd in 2018?\n")
+    (tmp_path / "set.csv").write_text(f"question,chunk\nWho is {MAIL}?,Write to {MAIL}.\n\nAnd in 2018?,\n")
     environment = {"RAGEVAL_REDACT": "true", "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"}
 
     run("run", "set.csv", "--app", "app:ask", "-o", "answers.jsonl", **environment)

@@ -352,11 +352,12 @@ class TestJudged:
         assert "scored 2 turns" in run(*scoring.arguments, "--restart", OPENAI_API_KEY="sk-test").stdout
 
     def test_a_dry_run(self, file: Path, server: JudgeServer) -> None:
-        """Says how many requests there would be, and makes none."""
+        """Says how many requests there would be, and makes none: none at all for a question that has no answer."""
+        write_lines(file, [{**row, "answerable": number > 0} for number, row in enumerate(rows(6))])
         scoring = Scoring(server, file, "--dry-run")
         output = scoring.run().stdout
 
-        assert output.startswith("6 turns: about 6 requests to openai:")
+        assert output.startswith("6 turns: about 5 requests to openai:")
         assert "dry run: nothing was asked" in output
         assert not server.requests
         assert not scoring.output.exists()

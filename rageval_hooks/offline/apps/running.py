@@ -140,7 +140,7 @@ def records_of(questions: Sequence[GoldenQuestion], repeat: int, journal: Journa
         if ids.comparable:
             break
     for record in _recorded(questions, repeat, journal):
-        yield place_target(record, ids) if record.turn.status != "error" else record
+        yield place_target(record, ids)
 
 
 def _recorded(questions: Sequence[GoldenQuestion], repeat: int, journal: Journal) -> Iterator[Record]:

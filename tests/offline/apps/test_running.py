@@ -194,8 +194,15 @@ class TestWhatIsCaptured:
 
     @pytest.mark.parametrize(
         "app",
-        [both, later, Caller(), Caller, fixed({"result": "In 2019.", "source_documents": langchain.FACTS[:1]})],
-        ids=["pair", "mapping, later", "Turn", "class", "documents"],
+        [
+            both,
+            lambda *asked: both(*asked),
+            later,
+            Caller(),
+            Caller,
+            fixed({"result": "In 2019.", "source_documents": langchain.FACTS[:1]}),
+        ],
+        ids=["pair", "wrapper", "mapping, later", "Turn", "class", "documents"],
     )
     def test_functions_without_a_framework(self, bench: Bench, app: Any) -> None:
         """What they return is the turn; the chunk is found by its text."""
@@ -239,6 +246,10 @@ class TestWhatIsCaptured:
         assert [passage.id for passage in first.turn.passages] == ["d2"]
         assert (first.rank, second.rank) == (None, 1)
         assert [step.kind for step in first.turn.steps] == ["retriever", "llm"]
+
+        # Captured passages have ids too, so they are kept if the function returns the same texts.
+        first, _ = bench(lambda question: (inside(question), [fact.page_content for fact in langchain.FACTS]))
+        assert [passage.id for passage in first.turn.passages] == ["d1", "d2"]
 
     @pytest.mark.parametrize(
         ("chain", "input_key"),

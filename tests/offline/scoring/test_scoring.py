@@ -235,6 +235,18 @@ class TestResuming:
         assert (scored.resumed, len(records)) == (2, 6)
         assert len(rest.calls) == 3  # The judgement of the third question is in an earlier line.
 
+    def test_a_damaged_line_is_the_end(self, path: Path) -> None:
+        """Nothing after it is trusted: those turns are judged again."""
+        self.interrupted(path)
+        journal = journal_path(path.parent / "out.jsonl")
+        lines = journal.read_bytes().splitlines(keepends=True)
+        journal.write_bytes(b"".join([*lines[:3], b"{damaged\n", *lines[4:]]))
+        rest = FakeJudge(lambda _: LABELS)
+        scored, records = score(path, rest)
+
+        assert (scored.resumed, [record.id for record in records]) == (1, [f"q{index}" for index in range(6)])
+        assert len(rest.calls) == 5
+
     def test_what_one_metric_has_found_is_kept(self, path: Path) -> None:
         """Of a turn that two metrics ask about, one of them judged, only the other is asked."""
 
