@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 Logits = Callable[["Encoding"], "FloatArray"]
 """Takes one input; returns a vector per token (token classification), or one vector."""
 
+Kind = Literal["pair", "tokens", "seq2seq"]
+"""The classifiers: of a text or a pair, of tokens, and MiniCheck-Flan-T5, which answers with one token."""
+
+_NO_AND_YES: Final = [3, 209]
+"""The tokens by which MiniCheck-Flan-T5 answers: "0" and "1" of T5's vocabulary."""
+
 _CORES: Final = {"grounding": 2}
 """For PyTorch; one core for other roles: a grounding model never runs while a call of the application waits."""
 
 
-def load_logits(
-    role: str, name: str, folder: Path, settings: ModelSettings, kind: Literal["pair", "tokens"]
-) -> tuple[Logits, str]:
+def load_logits(role: str, name: str, folder: Path, settings: ModelSettings, kind: Kind) -> tuple[Logits, str]:
     """Load the graph where ONNX Runtime can compute the model, else the weights.
 
     Returns:
@@ -38,7 +42,8 @@ def load_logits(
         ModelUnavailableError: the model needs code from its repository.
         ValueError: weights are missing in the file.
     """
-    graph = open_graph(role, name, folder, settings, kind)
+    # A model that writes text is exported as several files.
+    graph = None if kind == "seq2seq" else open_graph(role, name, folder, settings, kind)
     if graph is None:
         return _by_torch(role, name, folder, settings.device, kind), "torch"
     import numpy as np
@@ -54,7 +59,7 @@ def load_logits(
     return logits, "onnx"
 
 
-def _by_torch(role: str, name: str, folder: Path, device: str, kind: Literal["pair", "tokens"]) -> Logits:
+def _by_torch(role: str, name: str, folder: Path, device: str, kind: Kind) -> Logits:
     with model_requires(role, "sentence-transformers", "local", "a model that PyTorch computes"):
         import torch
         import transformers
@@ -75,7 +80,12 @@ def _by_torch(role: str, name: str, folder: Path, device: str, kind: Literal["pa
             inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
             if "token_type_ids" in names:
                 inputs["token_type_ids"] = torch.tensor([encoding.type_ids], device=device)
-            found: FloatArray = model(**inputs).logits[0].float().cpu().numpy()
+            if kind == "seq2seq":
+                inputs["decoder_input_ids"] = torch.zeros((1, 1), dtype=torch.long, device=device)
+            output = model(**inputs).logits[0]
+            # The logits of the first written token, of which two words are answers.
+            output = output[0, _NO_AND_YES] if kind == "seq2seq" else output
+            found: FloatArray = output.float().cpu().numpy()
         return found
 
     return logits

@@ -3,7 +3,7 @@
 Two families are told apart by the ``architectures`` of ``config.json``:
 
 - **token classification** (LettuceDetect): the model reads passages and answer together and marks unsupported tokens;
-- **sequence pair** (NLI cross-encoders, MiniCheck, FactCG): it reads a source and one sentence, and gives the
+- **sequence pair** (NLI cross-encoders, MiniCheck, FactCG, HHEM): it reads a source and one sentence, and gives the
   probability that the source supports the sentence.
 
 :mod:`rageval_hooks.models.grounding_files` loads them. No code of a model is run.

@@ -5,7 +5,7 @@ A model gives meaningless numbers for input in any other form. Sources of the fo
 - ``lettucedetect``: the package lettucedetect 0.2.3, ``prompts/qa_prompt_en.txt``, ``summary_prompt_en.txt`` and
   ``detectors/transformer.py`` (at most 4,096 tokens);
 - ``minicheck``: github.com/Liyan06/MiniCheck, ``minicheck/inference.py``: source and claim joined by the end token;
-  sources in chunks of 400 tokens, at most 2,048 tokens (512 for RoBERTa);
+  sources in chunks of 400 tokens (500 words for Flan-T5), at most 2,048 tokens (512 for RoBERTa);
 - ``factcg``: github.com/derenlei/FactCG, ``factcg/utils.py`` and ``inference.py``: one text, in chunks of 550 words, at
   most 2,048 tokens;
 - ``pair``: the model cards of ``cross-encoder/nli-*``: premise and hypothesis as a pair of at most 512 tokens.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.models.classifier import load_logits
 from rageval_hooks.models.grounding import GroundingModel, PairModel, TokenModel, probabilities
+from rageval_hooks.models.hhem import load_hhem
 from rageval_hooks.models.onnx import onnx_is_wanted
 from rageval_hooks.models.sources import find_model, read_json, reading
 from rageval_hooks.models.tokenizing import load_tokenizer, position_limit
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding
 
 
-Family = Literal["tokens", "pair"]
+Family = Literal["tokens", "pair", "seq2seq", "hhem"]
 _VERSION: Final = "1"
 """Changes when a model is asked in another way and its scores change: the template, the windows, the aggregation."""
 
@@ -40,8 +41,10 @@ _MOST_TOKENS: Final = 4096
 
 # The last part of a class name in `architectures`, such as "ModernBertForTokenClassification".
 _FAMILIES: Final[dict[str, Family]] = {
+    "HHEMv2ForSequenceClassification": "hhem",
     "ForTokenClassification": "tokens",
     "ForSequenceClassification": "pair",
+    "ForConditionalGeneration": "seq2seq",
 }
 # Names of labels, in lower case. The first of each is the one that messages recommend.
 _SUPPORTED: Final = (
@@ -75,7 +78,8 @@ _FACTCG: Final = (
 _TEMPLATES: Final = {
     "pair": _Template("", limit=512, window=400),
     "minicheck": _Template("{source}{end}{claim}", limit=2048, window=400),
-    # 550 words of English are about 700 tokens.
+    # 500 words and 550 words of English are about 650 and 700 tokens.
+    "minicheck-t5": _Template("predict: {source}{end}{claim}", limit=2048, window=650),
     "factcg": _Template(_FACTCG, limit=2048, window=700),
 }
 
@@ -100,7 +104,9 @@ def load_grounding(settings: ModelSettings) -> GroundingModel:
         if snapshot := _SNAPSHOT.search(os.path.realpath(folder)):
             details["revision"] = snapshot.group(1)
         version = f"{template}-{_VERSION}"
-        index = _index(config, name, family, template)
+        if family == "hhem":
+            return _load_hhem(settings, version, details)
+        index = 1 if family == "seq2seq" else _index(config, name, family, template)
         logits, details["backend"] = load_logits("grounding", name, folder, settings, family)
         tokenizer = load_tokenizer("grounding", folder, name)
         positions = position_limit(config)
@@ -116,7 +122,7 @@ def load_grounding(settings: ModelSettings) -> GroundingModel:
                 logits=logits,
                 index=index,
             )
-        form, limit, window = _TEMPLATES[template]
+        form, limit, window = _TEMPLATES["minicheck-t5" if family == "seq2seq" else template]
         end = _end_token(folder)
 
         def encode(source: str, claim: str) -> Encoding:
@@ -146,8 +152,6 @@ def _unavailable(reason: str) -> ModelUnavailableError:
 
 def _family(config: Mapping[str, Any], name: str) -> Family:
     classes = [str(item) for item in config.get("architectures") or ()]
-    if "HHEMv2ForSequenceClassification" in classes:
-        raise _unavailable(f"{name} wants a prompt of its own: name the metric 'hhem', which asks it")
     for ending, family in _FAMILIES.items():
         if any(item.endswith(ending) for item in classes):
             return family
@@ -163,13 +167,19 @@ def _template(config: Mapping[str, Any], name: str, family: Family, given: str) 
     Raises:
         ModelUnavailableError: the family cannot use it.
     """
+    # These families have one template each. MiniCheck-Flan-T5 is the only model that writes text and can be used.
+    only = {"tokens": "lettucedetect", "hhem": "hhem"}
     names = f"{name} {config.get('_name_or_path', '')}".lower()
     template = given
     if given == "auto":
         by_name = next((known for known in ("minicheck", "factcg") if known in names), "pair")
-        template = "lettucedetect" if family == "tokens" else by_name
-    # Token classification has one template, which no other family can use.
-    if (template == "lettucedetect") != (family == "tokens"):
+        template = only.get(family, by_name)
+    if family == "seq2seq" and template != "minicheck":
+        raise _unavailable(
+            f"{name} writes text. The only such model that can be used is MiniCheck-Flan-T5: if {name} is one, set "
+            "models={'grounding_template': 'minicheck'}"
+        )
+    if template != only.get(family, template) or (family not in only and template in only.values()):
         raise _unavailable(f"{name}: grounding_template={template!r} does not fit its architecture: omit it")
     return template
 
@@ -206,3 +216,23 @@ def _end_token(folder: Path) -> str:
     config = read_json(folder / "tokenizer_config.json") or {}
     token = config.get("eos_token") or config.get("sep_token") or ""
     return str(token.get("content", "")) if isinstance(token, Mapping) else str(token)
+
+
+def _load_hhem(settings: ModelSettings, version: str, details: dict[str, str]) -> PairModel:
+    """Load HHEM, which has a prompt of its own."""
+    model = load_hhem(settings.model_copy(update={"hhem": settings.grounding}))
+
+    def support(source: str, claim: str) -> tuple[float, int]:
+        tokens = sum(len(model.tokenizer.encode(text).ids) for text in (source, claim))
+        return model.support(source, claim), tokens
+
+    return PairModel(
+        name=settings.grounding,
+        version=version,
+        details=details,
+        tokenizer=model.tokenizer,
+        limit=2048,
+        support=support,
+        window=1024,
+        overhead=64,  # of its prompt
+    )

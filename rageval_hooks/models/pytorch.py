@@ -13,6 +13,7 @@ _CLASSES = {
     "encoder": "AutoModel",
     "pair": "AutoModelForSequenceClassification",
     "tokens": "AutoModelForTokenClassification",
+    "seq2seq": "AutoModelForSeq2SeqLM",
 }
 _limited = threading.local()
 
@@ -54,7 +55,8 @@ def load_model(folder: Path, kind: str, **options: Any) -> tuple[Any, list[str]]
 
     Args:
         folder: the model's folder.
-        kind: what it computes: see :data:`rageval_hooks.models.onnx.GraphKind`.
+        kind: what it computes: one of :data:`rageval_hooks.models.onnx.GraphKind`, or ``seq2seq`` for one that writes
+            text.
         options: further arguments of ``from_pretrained``.
 
     Returns:

@@ -14,6 +14,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableLambda
 from langchain_openai import ChatOpenAI
@@ -33,6 +34,7 @@ from rageval_hooks.errors import (
 )
 from rageval_hooks.judges.base import resolve_judge
 from rageval_hooks.judges.langchain import LangChainJudge
+from rageval_hooks.judges.prices import price_usd
 from rageval_hooks.turn import Usage
 from tests.judges.helpers import FIXED_NONCE, GOOD, KEY, PROMPT, Grade, StillClock, ask, failure
 from tests.judges.server import MODEL, AnyReply, JudgeServer, answer, error, hang_up, picky, silent
@@ -242,6 +244,24 @@ def test_answers_are_cached_by_the_models_parameters(server: JudgeServer, tmp_pa
     assert ask(LangChainJudge(chat(server, temperature=0.0), cache=path)).cached
     assert not ask(LangChainJudge(chat(server, temperature=1.0), cache=path)).cached
     assert KEY.encode() not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+
+
+class OfOpenAI(Scripted):
+    """A model that names its provider, as LangChain's own do."""
+
+    model_name: str = "gpt-4o"
+
+    def _get_ls_params(self, *args: Any, **kwargs: Any) -> Any:
+        return {"ls_provider": "openai"}
+
+
+def test_an_answer_has_the_price_of_its_provider() -> None:
+    """A budget in money counts it."""
+    usage = UsageMetadata(input_tokens=1000, output_tokens=100, total_tokens=1100)
+    judge = LangChainJudge(OfOpenAI(answer=lambda _: AIMessage(SIGNED, usage_metadata=usage)))
+
+    assert judge.has_known_price
+    assert ask(judge).cost == price_usd(Usage(input_tokens=1000, output_tokens=100), "gpt-4o", provider="openai")
 
 
 @pytest.mark.parametrize("given", ["gpt", object(), None])

@@ -40,7 +40,7 @@ FACTCG = (
     '"{claim}"?\n\nOPTIONS:\n- Yes\n- No\nI think the answer is '
 )
 BERT, ROBERTA = "BertForSequenceClassification", "RobertaForSequenceClassification"
-DEBERTA = "DebertaV2ForSequenceClassification"
+DEBERTA, T5 = "DebertaV2ForSequenceClassification", "T5ForConditionalGeneration"
 TOKENS = "ModernBertForTokenClassification"
 
 # The folder's name, as names on the hub are, its class, its labels; the input in words, and what counts as supported.
@@ -99,6 +99,31 @@ def test_a_pair_has_the_probability_that_transformers_computes(
     assert [sentence.support for sentence in reading.sentences] == pytest.approx(expected, abs=1e-6)
     assert (reading.windows, reading.passes) == (1, 2)
     assert abs(expected[0] - expected[1]) > 1e-4
+
+
+def test_minicheck_t5_answers_with_the_token_1(models: Path) -> None:
+    """Its first written token is 0 or 1; the share of 1 among the two is the support."""
+    folder = made(models, "MiniCheck-Flan-T5", T5)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    library = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    claim = RESPONSE[: SENTENCES[0][1]]
+    inputs = tokenizer(f"predict: {PASSAGES[0]}</s>{claim}", return_tensors="pt")
+    with torch.no_grad():
+        logits = library(**inputs, decoder_input_ids=torch.zeros((1, 1), dtype=torch.long)).logits[0, 0]
+
+    reading = load(folder).read(grounding_input(PASSAGES[:1], sentences=SENTENCES[:1]))
+
+    assert reading.sentences[0].support == pytest.approx(softmax(logits[[3, 209]])[1], abs=1e-6)
+
+
+def test_hhem_can_take_the_slot(models: Path) -> None:
+    """With its own prompt; its code is not run."""
+    folder = tiny_models.build_hhem(models / "hhem")
+
+    model = load(folder)
+
+    assert 0 < model.read(grounding_input(PASSAGES)).sentences[0].support < 1
+    assert model.version == "hhem-1"
 
 
 @pytest.mark.parametrize(
@@ -204,8 +229,7 @@ def edited(folder: Path, target: Path, **changes: Any) -> Path:
         ({"architectures": ["BertModel"]}, "has the architecture BertModel. A grounding model classifies tokens or"),
         ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, "labels label_0, label_1, of which none is known to mean"),
         ({"id2label": {"0": "LABEL_0"}}, "write id2label in its config.json, with 'entailment'"),
-        ({"architectures": ["HHEMv2ForSequenceClassification"]}, "name the metric 'hhem'"),
-        ({"architectures": ["T5ForConditionalGeneration"]}, "has the architecture T5ForConditionalGeneration"),
+        ({"architectures": ["T5ForConditionalGeneration"]}, "'grounding_template': 'minicheck'"),
         ({"model_type": "EuroBertX"}, "needs code from its repository, and such code is never run"),
         ({"architectures": ["BertForTokenClassification"]}, "labels contradiction, entailment, neutral"),
     ],
