@@ -254,6 +254,13 @@ def test_documents_are_shown_before_the_answer_is_written() -> None:
     assert len(taken) <= 1
 
 
+def test_a_line_that_leads_to_a_sentence_is_checked_with_it() -> None:
+    """No passage supports "Here is what I found:" by itself."""
+    chain = streaming({"context": [PASSAGE]}, {"answer": "Here is what I found:\n"}, {"answer": SUPPORTED + " "})
+    chunks = list((chain | make_guard(on_error="closed", threshold=0.9)).stream("?"))
+    assert "".join(chunk.get("answer", "") for chunk in chunks) == f"Here is what I found:\n{SUPPORTED} "
+
+
 def test_a_chunk_of_a_message_waits_until_all_of_its_text_is_checked() -> None:
     """Added up, the chunks are the whole message, with its usage once."""
     usage = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}

@@ -16,6 +16,7 @@ from langchain.agents import create_agent
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.caches import InMemoryCache
 from langchain_core.documents import Document
+from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.output_parsers import PydanticToolsParser, StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
@@ -775,3 +776,11 @@ def test_an_answer_out_of_langchains_cache_used_no_tokens(captured: Captured) ->
     assert [turn.usage and turn.usage.total_tokens for turn in captured.turns] == [47, 0]
     assert [turn.usage and turn.usage.source for turn in captured.turns] == ["provider", "provider"]
     assert [turn.response for turn in captured.turns] == [ANSWER, ANSWER]
+
+
+def test_a_response_without_an_id(captured: Captured) -> None:
+    """Text models report none, and the ids that LangChain makes are not the provider's."""
+    text_model = FakeListLLM(responses=["In 2019."])
+    RunnableLambda(lambda question: text_model.invoke(question) + model("Yes.").invoke(question).text).invoke(QUESTION)
+
+    assert [step.response_id for step in captured.turn.steps] == [None, None]

@@ -437,6 +437,16 @@ def test_the_oldest_is_delivered_when_too_many_wait(captured: Captured, monkeypa
     ]
 
 
+def test_the_oldest_is_delivered_when_too_much_waits() -> None:
+    """What waits keeps within ``queue_max_mb``."""
+    large = [Document(id="d1", page_content="The pier is long. " * 40_000)]
+    with rageval_hooks.instrument(metrics=[], exporters=[InMemoryExporter()], queue_max_mb=1):
+        app = graph(large)
+        for name in "123":
+            app.invoke({"question": QUESTION}, thread(name))
+        assert len(held_turns()) == 1
+
+
 def test_a_turn_that_waits_too_long_is_delivered(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is delivered when the next turn ends."""
     app = graph()

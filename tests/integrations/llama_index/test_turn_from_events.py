@@ -69,6 +69,16 @@ def test_a_turn() -> None:
     assert turn.timing.time_to_first_token == 5e-6
 
 
+def test_searches_at_the_same_time_count_once() -> None:
+    """The three ran from 2,000 to 4,000 ns."""
+    root, retriever, *others = family()
+    parallel = run("Q.retrieve", root, "retriever", 2_500, 3_500, {"str_or_query_bundle": "When?"}, nodes_after=())
+    turn = turn_from_events([root, retriever, parallel, *others])
+
+    assert turn.timing is not None
+    assert turn.timing.retrieval == 2e-6
+
+
 def test_records_are_not_changed() -> None:
     """The same records give the same turn again."""
     records = family()
