@@ -275,6 +275,13 @@ class TestChunks:
             "# Ferry\n\nThe ferry is quick and clean.",
         ]
 
+    def test_a_heading_at_the_end_of_a_full_piece_goes_to_the_next(self) -> None:
+        """Unless both together are too long: nothing is lost."""
+        text = "The pier is long.\n\n# Ferry\n\nThe ferry is quick and clean."
+
+        assert list(cut(text, 40)) == ["The pier is long.", "# Ferry\n\nThe ferry is quick and clean."]
+        assert list(cut(text, 36)) == ["The pier is long.\n\n# Ferry", "The ferry is quick and clean."]
+
     def test_long_paragraphs_are_cut_at_sentences(self) -> None:
         """And long sentences between words."""
         assert list(cut("The pier is long. It is old. It was built by Dr. Hale in 1902.", 36)) == [
