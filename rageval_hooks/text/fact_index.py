@@ -109,13 +109,13 @@ def index_facts(text: str) -> FactIndex:
     keys.update(_month_key(month) for _, month, _ in dates)
     codes = {code_key(code.group()) for code in find_codes(text)}
     acronyms = set()
-    for place, kind in enumerate(found.kinds):
-        if kind == "acronym":
+    for place in [place for place, kind in enumerate(found.kinds) if kind in ("acronym", "number")]:
+        is_next = place > 0 and found.starts[place] - found.ends[place - 1] <= 1
+        if found.kinds[place] == "acronym":
             acronyms.add(_acronym_letters(text[found.starts[place] : found.ends[place]]))
-        # "GPT 4" is a code too.
-        elif kind == "number" and place and found.kinds[place - 1] in ("word", "acronym"):
-            before, is_near = found.starts[place - 1], found.starts[place] - found.ends[place - 1] <= 1
-            codes.update([code_key(text[before : found.ends[place]])] if is_near else [])
+        elif is_next and found.kinds[place - 1] in ("word", "acronym"):
+            # "GPT 4" is a code too.
+            codes.add(code_key(text[found.starts[place - 1] : found.ends[place]]))
     return FactIndex(
         numbers=frozenset(numbers.values),
         bare_numbers=frozenset(numbers.bare),

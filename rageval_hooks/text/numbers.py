@@ -333,7 +333,7 @@ def measure(text: str, start: int, end: int) -> Measure:
     if before := _BEFORE.search(text[first:start]):
         spelling = (before["sign"] or before["code"]).casefold().rstrip(".")
         return Measure(_BY_SPELLING[spelling], first + before.start(), end)
-    glued = _GLUED.search(text[start:end])
+    glued = _GLUED.search(text[start:end]) if text[end - 1].isalpha() else None
     found = _AFTER.match(text, end - len(glued.group()) if glued else end, end + _LONGEST_AFTER)
     if found is None:
         return Measure(NO_UNIT, start, end)
