@@ -87,11 +87,12 @@ def watch_records(records: Iterable[Record], path: Path) -> Iterator[Record]:
 
 
 @contextmanager
-def resumable(output: Path) -> Iterator[None]:
+def resumable(output: Path, *, has_journal: bool = True) -> Iterator[None]:
     """Print one line if the work was interrupted, or if a file cannot be read or written.
 
     Args:
         output: the first output; the journal of what is done is next to it.
+        has_journal: False if what is done is in the output itself.
 
     Raises:
         typer.Exit: with status 130 after an interruption, 2 after an error.
@@ -103,8 +104,9 @@ def resumable(output: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         from rageval_hooks.offline.jobs.journal import journal_path
 
-        done = f"The results so far are in {journal_path(output)}: run the same command again to resume"
-        kept = done if journal_path(there).exists() else "There are no results yet"
+        place = journal_path(output) if has_journal else output
+        done = f"The results so far are in {place}: run the same command again to resume"
+        kept = done if journal_path(there).exists() or not has_journal else "There are no results yet"
         typer.echo(f"rageval-hooks: interrupted. {kept}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     except OSError as error:

@@ -32,7 +32,6 @@ from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rageval_hooks.offline.scoring import Scored
-    from rageval_hooks.online.pipeline import Pipeline
 
 
 class Columns(StrEnum):
@@ -151,7 +150,7 @@ def score(
     from rageval_hooks.offline.scoring import build_pipeline, estimate, read_input, required_fields, score_file
 
     file, output = Path(inputs), list(map(Path, outputs))
-    with resumable(output[0]):
+    with resumable(output[0], has_journal=engine is Engine.local):
         # Errors in options are reported before the rows are counted, which takes a moment for a large file.
         options: dict[str, Any] = {
             "metrics": metrics,
@@ -181,9 +180,19 @@ def score(
                     "--max-cost": max_cost,
                 },
             )
-            scored = _score_on_ray(
-                inputs, outputs[0], pipeline, options, details, required, mapping, encoding, workers, restart
+            from rageval_hooks.offline.ray_engine import RayScoring, score_on_ray
+
+            scoring = RayScoring(
+                options=options,
+                details=details.value,
+                required=required,
+                mapping=ColumnMap.parse(mapping or ()),
+                encoding=encoding,
             )
+            with progress_bar("scoring", None) as advance:
+                scored = score_on_ray(
+                    inputs, outputs[0], pipeline, scoring, workers=workers, restart=restart, advance=advance
+                )
         elif dry_run:
             items = read_input(file, context, required, ColumnMap.parse(mapping or ()), encoding)
             typer.echo(estimate((item for _, item in items if isinstance(item, Record)), pipeline))
@@ -236,37 +245,6 @@ def _check_for_ray(outputs: Sequence[str], given: Mapping[str, object]) -> None:
         raise ConfigurationError(f"--engine ray does not have {', '.join(wrong)}{more}")
     if len(outputs) > 1 or Path(outputs[0]).suffix in (".jsonl", ".csv"):
         raise ConfigurationError(f"with --engine ray the output is one folder, such as scores/, not {outputs[-1]}")
-
-
-def _score_on_ray(
-    inputs: str,
-    output: str,
-    pipeline: Pipeline,
-    options: Mapping[str, Any],
-    details: DetailLevel,
-    required: tuple[str, ...],
-    mapping: list[str] | None,
-    encoding: str | None,
-    workers: int | None,
-    restart: bool,
-) -> Scored:
-    from rageval_hooks.offline.jobs.running import progress_bar
-    from rageval_hooks.offline.ray_engine import RayScoring, score_on_ray
-    from rageval_hooks.offline.records.columns import ColumnMap
-
-    scoring = RayScoring(
-        options=options,
-        details=details.value,
-        required=required,
-        mapping=ColumnMap.parse(mapping or ()),
-        encoding=encoding,
-    )
-    try:
-        with progress_bar("scoring", None) as advance:
-            return score_on_ray(inputs, output, pipeline, scoring, workers=workers, restart=restart, advance=advance)
-    except KeyboardInterrupt:
-        typer.echo(f"interrupted. The scores so far are in {output}: run the same command again to resume", err=True)
-        raise typer.Exit(130) from None
 
 
 def _status(scored: Scored) -> int:

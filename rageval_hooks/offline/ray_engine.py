@@ -210,8 +210,7 @@ def _files(inputs: str, output: str, work: Mapping[str, Any]) -> list[_File]:
 
     def signature(name: str) -> str:
         about = source.info(name)
-        changed = next((about[key] for key in ("ETag", "etag", "mtime", "LastModified", "updated") if key in about), "")
-        return f"{about['size']} bytes, {changed}"
+        return f"{about['size']} bytes, {about.get('ETag') or about.get('etag') or about.get('mtime')}"
 
     return [
         _File(

@@ -230,6 +230,7 @@ def test_dask_scores_partitions() -> None:
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 def test_spark_scores_partitions(tmp_path: Path) -> None:
     sql = pytest.importorskip("pyspark.sql", reason="no Spark: pip install pyspark")
+    pytest.importorskip("pyspark.sql.types")
     if shutil.which("java") is None:
         pytest.skip("no Java: apt-get install default-jre-headless")
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -245,7 +246,7 @@ def test_spark_scores_partitions(tmp_path: Path) -> None:
         found = [*rows(12), {"question": "Why?", "answer": "Because.", "contexts": None}]
         score = rageval_hooks.ScoreBatches(metrics="groundedness", **LEXICAL)
         answers = spark.createDataFrame(found).repartition(3)
-        schema = answers.schema
+        schema = sql.types.StructType([*answers.schema.fields])
         for name, kind in score.columns.items():
             schema = schema.add(name, kind)
         scored = answers.mapInPandas(lambda frames: map(score, frames), schema).toPandas().sort_values("question")
