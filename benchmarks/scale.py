@@ -30,7 +30,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -238,11 +238,11 @@ def score(arguments: list[str]) -> tuple[float, float]:
         nonlocal most
         while not ended.wait(0.5):
             total = 0
-            for process in (found := psutil.Process(running.pid), *found.children(recursive=True)):
-                try:
-                    total += process.memory_full_info().pss
-                except psutil.Error:
-                    continue
+            # Processes end while they are counted.
+            with suppress(psutil.Error):
+                for process in (found := psutil.Process(running.pid), *found.children(recursive=True)):
+                    with suppress(psutil.Error):
+                        total += process.memory_full_info().pss
             most = max(most, total / 2**20)
 
     sampler = threading.Thread(target=sample)
