@@ -85,7 +85,7 @@ def test_score_gives_the_records_of_the_local_engine(tmp_path: Path) -> None:
     for name in ("a.parquet", "deep/b.jsonl"):
         local = tmp_path / "local.jsonl"
         invoke("score", source / name, "-o", local, restart=True, workers=1, **LEXICAL)
-        assert lines_in(output / name) == local.read_text().splitlines()
+        assert lines_in(output / name) == local.read_text().removesuffix("\n").split("\n")
     [error] = (output / "deep" / "b.jsonl" / "_errors-00000.jsonl").read_text().splitlines()
     assert json.loads(error)["line"] == 31
     # Scores have columns, and readers of Parquet find all parts of all files.
@@ -175,7 +175,7 @@ def test_a_killed_actor_and_a_killed_command_lose_nothing(tmp_path: Path) -> Non
 
     local = tmp_path / "local.jsonl"
     invoke("score", source, "-o", local, **LEXICAL)
-    assert lines_in(output / "in.parquet") == local.read_text().splitlines()
+    assert lines_in(output / "in.parquet") == local.read_text().removesuffix("\n").split("\n")
 
 
 def lines_in_parts(output: Path) -> int:
