@@ -300,7 +300,8 @@ class ScoredFile:
             found += [Score(name=f"hit@{k}", value=float(rank <= k), metric=TARGET_RANK) for k in HITS]
         if (answered := self._answered(record)) is not None:
             found.append(answered)
-        if record.answerable:
+        # A file that has one of them was scored with its own references.
+        if record.answerable and not any(name.startswith(_OVERLAP) for name in self._own):
             found += overlap_scores(record.turn)
         return (score for score in found if score.name not in self._own)
 
