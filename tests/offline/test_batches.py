@@ -46,8 +46,11 @@ def test_every_batch_has_the_same_columns(score: rageval_hooks.ScoreBatches) -> 
     frame = pandas.DataFrame(ROWS)
     types = score(frame).dtypes
     assert list(types.index) == [*ROWS, *score.columns]
+    assert list(score.columns)[:3] == ["groundedness", "groundedness.label", "groundedness.reason"]
     for batch in (frame.head(0), frame.tail(1), frame.head(1)):
-        assert pickle.loads(pickle.dumps(score))(batch).dtypes[score.columns.keys()].equals(types[score.columns.keys()])
+        found = pickle.loads(pickle.dumps(score))(batch).dtypes
+        assert list(found.index) == list(types.index)
+        assert found[score.columns.keys()].equals(types[score.columns.keys()])
     assert {kind for name, kind in score.columns.items() if str(types[name]) == "float64"} == {"double"}
 
 
