@@ -360,6 +360,7 @@ def test_the_public_names() -> None:
         "RagevalError",
         "Result",
         "Score",
+        "ScoreBatches",
         "ScoreDefinition",
         "Skipped",
         "SpanReference",

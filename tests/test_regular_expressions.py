@@ -94,7 +94,7 @@ def test_patterns_are_found_where_they_are() -> None:
     """A module's own patterns are measured, and those in its tuples."""
     found = set(patterns_of("text").values())
 
-    assert {"rageval_hooks.text.sentences._STOP", "rageval_hooks.text.dates._OTHER_DATE"} <= found
+    assert {"rageval_hooks.text.sentences._STOP", "rageval_hooks.text.dates._NOTATIONS"} <= found
     assert len(found) > 40
 
 

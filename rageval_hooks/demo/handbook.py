@@ -97,8 +97,8 @@ def search_in(
     return search
 
 
-def extract(question: str, passages: Iterable[str], most: int = 2) -> str:
-    """Return the sentences of the passages that share most words with the question, in their original order."""
+def extract(question: str, passages: Iterable[str]) -> str:
+    """Return the two sentences of the passages that share most words with the question, in their original order."""
     wanted = _content_words(question)
     ranked: list[tuple[float, int, str]] = []
     for rank, passage in enumerate(passages):
@@ -108,7 +108,7 @@ def extract(question: str, passages: Iterable[str], most: int = 2) -> str:
             # A sentence of a passage about the question is worth more, and an earlier passage more than a later one.
             shared = len(wanted & _content_words(sentence)) + 0.5 * about - 0.1 * rank
             ranked.append((shared, len(ranked), sentence))
-    best = sorted(ranked, key=lambda item: (-item[0], item[1]))[:most]
+    best = sorted(ranked, key=lambda item: (-item[0], item[1]))[:2]
     return " ".join(sentence for _, _, sentence in sorted(best, key=lambda item: item[1]))
 
 

@@ -312,12 +312,12 @@ def _server_of(place: OtlpPlace) -> OtlpPlace:
     return OtlpPlace(url=base, headers={**_login_headers(None), **login})
 
 
-def mlflow_fault(provider: object = None) -> str | None:
+def mlflow_fault() -> str | None:
     """Return why the MLflow that gets the spans does not take them; None if no reason is found. Asks the server.
 
     For ``rageval-hooks doctor``. MLflow answers with 422 or 404 and does not say that it is about the experiment.
     """
-    for place in otlp_places(provider):
+    for place in otlp_places():
         found = _server_of(place)
         # A gateway in front may want a login for every page: then the header alone decides.
         if not _is_http(found.url) or not asks_version(f"{found.url}/version", locked=True):

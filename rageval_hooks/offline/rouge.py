@@ -23,21 +23,20 @@ class RougePairs(NamedTuple):
     usable: int
 
 
-def rouge_pairs(answers: Sequence[str], *, stem: bool = False) -> RougePairs:
+def rouge_pairs(answers: Sequence[str]) -> RougePairs:
     """Compare all pairs of answers.
 
     The package reads the letters a to z and digits only: an answer in another script has no words.
 
     Args:
         answers: the answers.
-        stem: compare the stems of English words.
 
     Raises:
         MissingDependencyError: rouge-score is not installed.
     """
     with requires("rouge-score", "offline", "ROUGE"):
         from rouge_score import rouge_scorer, tokenizers  # type: ignore[import-untyped]
-    tokenizer = tokenizers.DefaultTokenizer(stem)
+    tokenizer = tokenizers.DefaultTokenizer()
     usable = [answer for answer in answers if tokenizer.tokenize(answer)]
     scorer = rouge_scorer.RougeScorer(list(ROUGE), tokenizer=tokenizer)
     pairs = tuple(scorer.score(earlier, later) for earlier, later in combinations(usable, 2))

@@ -365,17 +365,12 @@ def message_count(app: Celery, queue: str) -> int:
             return 0
 
 
-def failed_reasons(app: Celery, limit: int = 1000) -> Counter[str]:
-    """Return the reasons of the failed jobs at the broker, and how many jobs have each. The jobs stay there.
-
-    Args:
-        app: from :func:`celery_app`.
-        limit: how many jobs are read, at most.
-    """
+def failed_reasons(app: Celery) -> Counter[str]:
+    """Return the reasons of the first 1,000 failed jobs at the broker, and how many have each. The jobs stay there."""
     reasons = Counter[str]()
     total = message_count(app, FAILED_QUEUE)
     with app.connection_for_read() as connection, connection.SimpleQueue(FAILED_QUEUE) as failed:
-        messages = [failed.get(timeout=5) for _ in range(min(limit, total))]
+        messages = [failed.get(timeout=5) for _ in range(min(1000, total))]
         for message in messages:
             reasons[str(message.payload.get("reason"))] += 1
             message.requeue()

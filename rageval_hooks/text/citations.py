@@ -269,7 +269,7 @@ _YEAR_OR_TIME: Final = re.compile(r"\d+|\d{1,2}(?::\d{2}){1,2}")
 _NUMBERED_SOURCE: Final = re.compile(r"Source (\d{1,3}):\s")
 
 # A token without white space or brackets and with a letter or digit: only these can be ids.
-_ONE_TOKEN: Final = re.compile(r"(?=.*[^\W_])[^\s\[\]]{2,}")
+_ONE_TOKEN: Final = re.compile(r"\A(?=.*[^\W_])[^\s\[\]]{2,}")
 # What distinguishes an id from a word: "doc_7", "https://example.com", "report.pdf".
 _ID_SIGN: Final = re.compile(r"[\d_]|://|\w\.[a-z]{2,5}\Z")
 # The same where ids are made of words only: "pier-history".

@@ -63,7 +63,7 @@ _FRACTION: Final = re.compile(
 _FRACTION_MARK: Final = re.compile(rf"[{VULGAR}/⁄]")
 # "two and a half"
 _AND_A_HALF: Final = re.compile(
-    r"(?P<whole>[a-z]+|\d+) and (?:a |one )?(?P<part>half|quarter)(?![^\W_])", re.IGNORECASE
+    r"(?<![^\W_])(?P<whole>[a-z]{1,12}|\d{1,9}) and (?:a |one )?(?P<part>half|quarter)(?![^\W_])", re.IGNORECASE
 )
 _PARTS: Final = {"half": Fraction(1, 2), "quarter": Fraction(1, 4)}
 # "(in millions)", "$ millions", "USD in billions" in the header or the caption of a table: a unit of all its numbers.

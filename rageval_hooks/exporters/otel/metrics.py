@@ -216,13 +216,9 @@ class BoundedAttributes:
 
     It keeps the first values of each attribute and replaces the rest by ``other``. Names of scores come from metrics,
     and models from replies: an application may have any number of them.
-
-    Args:
-        limit: values per attribute.
     """
 
-    def __init__(self, limit: int = _MOST_VALUES) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._seen: dict[str, set[str]] = {}
 
     def of(self, attributes: Mapping[str, str | None]) -> dict[str, AttributeValue]:
@@ -233,7 +229,7 @@ class BoundedAttributes:
         value = value[:_LONGEST_VALUE]
         seen = self._seen.setdefault(name, set())
         if value not in seen:
-            if len(seen) >= self._limit:
+            if len(seen) >= _MOST_VALUES:
                 return _OTHER
             seen.add(value)
         return value

@@ -110,9 +110,9 @@ def _kappa(passed: Flags, labels: Flags, weights: Floats) -> float:
 # --------------------------------------------------------------------------- calibration and thresholds
 
 
-def calibration_error(data: Labelled, bins: int = 10) -> float:
+def calibration_error(data: Labelled) -> float:
     """Expected calibration error: how far the share of label 1 is from the mean value, in ten bins of equal width."""
-    where = np.minimum((data.values * bins).astype(int), bins - 1)
+    where = np.minimum((data.values * 10).astype(int), 9)
     error = 0.0
     for number in np.unique(where):
         inside = where == number

@@ -44,7 +44,6 @@ def to_html(
     *,
     bounds: dict[str, float] | None = None,
     trace_url: str | None = None,
-    title: str = "RAG evaluation",
 ) -> str:
     """Return the report as a page.
 
@@ -53,7 +52,6 @@ def to_html(
         conclusion: what the page says first.
         bounds: required means, which the plots mark.
         trace_url: address of a trace, with ``{trace_id}`` in it.
-        title: the page's heading.
 
     Raises:
         ConfigurationError: the address of traces is not one.
@@ -69,7 +67,6 @@ def to_html(
     script = (_TEMPLATES / "report.js").read_text("utf-8")
     scores = {row.name: row for file in reversed(report.files) for row in reversed(file.scores) if row.spread}
     return environment.get_template("report.html.j2").render(
-        title=title,
         version=__version__,
         style=(_TEMPLATES / "report.css").read_text("utf-8"),
         script=script,

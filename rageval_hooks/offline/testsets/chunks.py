@@ -21,7 +21,7 @@ _BETWEEN_BLOCKS = "\n\n"
 _BLOCKS = re.compile(r"\n\s*\n")
 # A block that is a heading: "## Fares"; or a line with an underline, as in reStructuredText, "Fares\n=====", and
 # perhaps the same line above it.
-_HEADING = re.compile(r"#{1,6}\s.*|(?:([^\w\s])\1{2,}\n)?\S.*\n([^\w\s])\2{2,}\s*")
+_HEADING = re.compile(r"\A(?:#{1,6}\s.*|(?:([^\w\s])\1{2,}\n)?\S.*\n([^\w\s])\2{2,}\s*)")
 
 
 class Chunk(Data):
