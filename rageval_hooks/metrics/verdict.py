@@ -78,9 +78,7 @@ def _quoted(sentence: SentenceScore) -> str:
 def _why_good(weakest: SentenceScore, sentences: Sequence[SentenceScore]) -> str:
     # Not "supported": the formula compares words, and has only found nothing that is clearly unsupported.
     of = f"the weakest of {len(sentences)} sentences is" if len(sentences) > 1 else "the sentence is"
-    return (
-        f"nothing is clearly unsupported; {of} {_quoted(weakest)}, and the nearest to it passage {weakest.passage_name}"
-    )
+    return f"nothing is clearly unsupported; {of} {_quoted(weakest)}; the nearest is passage {weakest.passage_name}"
 
 
 def _reason(sentence: SentenceScore, wrong: Sequence[str]) -> str:

@@ -51,8 +51,8 @@ def verdict_of(evaluation: Evaluation) -> Score | Skipped:
             "good",
             1.0,
             (
-                "nothing is clearly unsupported; the sentence is “The pier was opened in 2019.”, and the "
-                "nearest to it passage doc-1"
+                "nothing is clearly unsupported; the sentence is “The pier was opened in 2019.”; the "
+                "nearest is passage doc-1"
             ),
         ),
         (
@@ -60,8 +60,8 @@ def verdict_of(evaluation: Evaluation) -> Score | Skipped:
             "good",
             1.0,
             (
-                "nothing is clearly unsupported; the weakest of 2 sentences is “The pier was opened in 2019.”, "
-                "and the nearest to it passage doc-1"
+                "nothing is clearly unsupported; the weakest of 2 sentences is “The pier was opened in 2019.”; "
+                "the nearest is passage doc-1"
             ),
         ),
         (INVENTED, "bad", 0.0, "“The pier was opened in 2017.”: no passage has 2017; the nearest is passage doc-1"),
