@@ -156,7 +156,7 @@ def test_without_ray_there_is_a_clear_error(tmp_path: Path) -> None:
 
 def test_a_killed_actor_and_a_killed_command_lose_nothing(tmp_path: Path) -> None:
     """The actor dies in the middle of a file, and Ray starts it again. The command dies, and resumes."""
-    source, output = write(tmp_path / "in.parquet", rows(4000)), tmp_path / "out"
+    source, output = write(tmp_path / "in.parquet", rows(6000)), tmp_path / "out"
     command = [*COMMAND, "score", str(source), "-o", str(output), "--engine", "ray", "--models", "lexical"]
     killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     wait_for(lambda: lines_in_parts(output) >= 1)
@@ -171,7 +171,7 @@ def test_a_killed_actor_and_a_killed_command_lose_nothing(tmp_path: Path) -> Non
     os.kill(actors[0], signal.SIGKILL)
     printed, _ = running.communicate(timeout=200)
     assert running.returncode == 0, printed
-    assert "scored 4000 turns" in printed
+    assert "scored 6000 turns" in printed
 
     local = tmp_path / "local.jsonl"
     invoke("score", source, "-o", local, **LEXICAL)
