@@ -166,9 +166,8 @@ def test_a_killed_actor_and_a_killed_command_lose_nothing(tmp_path: Path) -> Non
     assert len(kept) < 4
 
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    wait_for(lambda: len(list((output / "in.parquet").glob("part-*.parquet"))) > len(kept))
-    actors = actors_below(running.pid)
-    os.kill(actors[0], signal.SIGKILL)
+    wait_for(lambda: actors_below(running.pid))
+    os.kill(actors_below(running.pid)[0], signal.SIGKILL)
     printed, _ = running.communicate(timeout=200)
     assert running.returncode == 0, printed
     assert "scored 6000 turns" in printed
