@@ -1,10 +1,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# uv takes seconds where pip takes minutes. `$(call environment,DIR)` makes a virtual environment with it, and
-# `$(call install,DIR) ARGUMENTS` installs packages there. uv does not read pip's variable for wheels on this machine.
-environment = $(PYTHON) -m venv $(1) && $(1)/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"
-install = $(1)/bin/uv pip install --quiet --python $(1)/bin/python $(PIP_FIND_LINKS:%=--find-links %)
+# pip reads the index that a company has configured, and uv does not; uv takes seconds where pip takes minutes, so CI
+# says INSTALLER=uv. `$(call install,DIR) ARGUMENTS` installs packages into a virtual environment.
+INSTALLER ?= pip
+PIP := -m pip install --quiet --disable-pip-version-check
+environment = $(PYTHON) -m venv $(1)$(if $(filter uv,$(INSTALLER)), && $(1)/bin/python $(PIP) "uv>=0.9")
+uv_install = $(1)/bin/uv pip install --quiet --python $(1)/bin/python $(PIP_FIND_LINKS:%=--find-links %)
+install = $(if $(filter uv,$(INSTALLER)),$(uv_install),$(1)/bin/python $(PIP))
 INSTALL := $(call install,$(VENV)) -c constraints.txt
 # The suites of `make compat-hosts`, for example SUITES="core agents".
 SUITES ?=
@@ -21,10 +24,10 @@ BY_FILE := -n auto --dist loadgroup
 .PHONY: install demo demo-phoenix test test-lexical test-lowest test-pre mlflow e2e lint lint-workflows docs docs-images wheel check-version compat-hosts compat-otel clean
 
 # A stamp records which extras are installed. It is renewed when pyproject.toml changes.
-$(VENV)/bin/uv:
+$(VENV)/bin/python:
 	$(call environment,$(VENV))
 
-$(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/bin/uv
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e ".[$*]"
 	@touch $@
 
@@ -32,7 +35,7 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/bin/uv
 EXTRAS ?= test
 COMMA := ,
 EMPTY :=
-install: pyproject.toml constraints.txt | $(VENV)/bin/uv
+install: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e ".[$(subst $(EMPTY) $(EMPTY),$(COMMA),$(EXTRAS))]"
 	@touch $(EXTRAS:%=$(VENV)/.installed-%)
 
@@ -57,6 +60,8 @@ CORE_TESTS := tests/test_settings.py tests/test_instrument.py tests/offline/reco
 	$(addprefix tests/integrations/llama_index/test_,chat_engines.py query_engines.py streams.py)
 test-lowest: RESOLUTION := --resolution lowest-direct
 test-pre: RESOLUTION := --prerelease allow --upgrade
+# Only uv resolves to the lowest versions.
+test-lowest test-pre: INSTALLER := uv
 test-lowest test-pre: test-%:
 	$(call environment,$(VENV)-$*)
 	$(VENV)-$*/bin/uv pip compile --quiet $(RESOLUTION) --extra test-core -c constraints.txt pyproject.toml \
