@@ -12,8 +12,7 @@ benchmarks/request_path.py makes them: five passages of about 1,100 characters t
 ``--command`` measures what a user runs: ``rageval-hooks score FILE``, with each checkout by turns. It counts user and
 system time, also that of worker processes. The start of the command is measured with a file of one row.
 
-A checkout of an older commit: git worktree add ../old COMMIT. Commits before the engine (November 21, 2026) have
-fewer default metrics and always write all details; --metrics BOTH scores the metrics that the first of them has.
+A checkout of an older commit: git worktree add ../old COMMIT.
 """
 
 from __future__ import annotations
@@ -36,10 +35,6 @@ from _environments import ROOT
 
 _WARM = 20
 _TURNS = 60
-_BOTH = (
-    "answer_relevance,concept_completeness,context_relevance,semantic_grounding,entity_consistency,factual_accuracy,"
-    "hallucination,groundedness,unsupported_facts,latency,tokens,cost"
-)
 
 
 class Child:
@@ -84,41 +79,14 @@ def _serve(given: argparse.Namespace) -> None:
 
 def _load(given: argparse.Namespace) -> tuple[list[Any], Callable[[Any], str]]:
     """Return the records of the file and the function that scores one, by the checkout that comes first in the path."""
-    metrics = _BOTH if given.metrics == "BOTH" else given.metrics
-    try:
-        from rageval_hooks.offline.records import read_records
-    except ImportError:
-        from rageval_hooks.offline.files import read_records  # type: ignore[import-not-found,no-redef]
+    from rageval_hooks.offline.records import read_records
 
-        return list(read_records(given.file))[: given.rows], _scorer_without_engine(metrics)
-    return list(read_records(given.file))[: given.rows], _scorer(metrics, given.details)
-
-
-def _scorer_without_engine(metrics: str | None) -> Callable[[Any], str]:
-    """Return the function that scores a record with a checkout from before the engine: commit 201ded8 and around."""
-    from rageval_hooks.analysis import TurnAnalysis  # type: ignore[import-not-found]
-    from rageval_hooks.offline.setup import build_pipeline  # type: ignore[import-not-found]
-
-    from rageval_hooks.metrics.base import compute  # type: ignore[attr-defined]
-
-    pipeline = build_pipeline(metrics, "lexical", None, None, (), 1)
-
-    def score(record: Any) -> str:
-        analysis = TurnAnalysis(record.turn, pipeline.models, wait=True)
-        computed = [result for metric in pipeline.metrics for result in compute(metric, analysis)]
-        line: str = record.model_copy(update={"results": pipeline.finish(computed)}).model_dump_json()
-        return line
-
-    return score
+    return list(read_records(given.file))[: given.rows], _scorer(given.metrics, given.details)
 
 
 def _scorer(metrics: str | None, details: Any) -> Callable[[Any], str]:
+    from rageval_hooks.offline.scoring.scorer import with_details
     from rageval_hooks.offline.scoring.setup import build_pipeline
-
-    try:
-        from rageval_hooks.offline.scoring.scorer import with_details
-    except ImportError:  # an older checkout
-        from rageval_hooks.offline.scoring.detail import with_details  # type: ignore[import-not-found,no-redef]
 
     engine = build_pipeline(metrics, "lexical", None, None, (), 1).engine
 
@@ -135,11 +103,7 @@ def _scorer(metrics: str | None, details: Any) -> Callable[[Any], str]:
 def _new_turns() -> Iterator[Any]:
     """Yield turns of the size of benchmarks/request_path.py, whose passages were never seen before."""
     from rageval_hooks import Passage, Turn
-
-    try:
-        from rageval_hooks.offline.records.record import Record
-    except ImportError:
-        from rageval_hooks.offline.records import Record  # type: ignore[no-redef,attr-defined]
+    from rageval_hooks.offline.records.record import Record
 
     sys.path.insert(0, str(ROOT / "benchmarks"))
     from request_path import passage
@@ -181,11 +145,9 @@ def _command_seconds(checkout: Path, file: Path, folder: Path, given: argparse.N
     """Return the CPU time of the command and its worker processes."""
     program, output = "from rageval_hooks.cli import main; main()", folder / "scores.jsonl"
     command = [sys.executable, "-c", program, "score", str(file), "-o", str(output), "--models", "lexical", "--restart"]
+    command += ["--details", given.details, "--workers", str(given.workers)]
     if given.metrics:
-        command += ["--metrics", _BOTH if given.metrics == "BOTH" else given.metrics]
-    # Checkouts from before the engine have neither workers nor the choice of details.
-    if (checkout / "rageval_hooks" / "offline" / "scoring").exists():
-        command += ["--details", given.details, "--workers", str(given.workers)]
+        command += ["--metrics", given.metrics]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     subprocess.run(command, env=environment, cwd=folder, stdout=subprocess.DEVNULL, check=True)
@@ -205,7 +167,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_200)
     parser.add_argument("--block", type=int, default=50)
     parser.add_argument("--details", choices=("none", "failed", "all"), default="all")
-    parser.add_argument("--metrics", help="names separated by commas; BOTH for those of the oldest checkouts")
+    parser.add_argument("--metrics", help="names separated by commas")
     parser.add_argument("--command", action="store_true", help="measure the whole command, with all rows of the file")
     parser.add_argument("--rounds", type=int, default=3, help="of --command")
     parser.add_argument("--workers", type=int, default=1, help="of --command")

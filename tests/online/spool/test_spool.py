@@ -282,6 +282,12 @@ def test_scores_go_into_the_same_trace_after_a_restart(tmp_path: Path) -> None:
     assert score.parent.span_id == context.span_id
 
 
+def is_open(folder: Path) -> bool:
+    """Return True if this process has a file of a folder open. Elsewhere than on Linux it is not known."""
+    # A descriptor may be closed before it is read.
+    return any(os.path.realpath(entry).startswith(f"{folder}/") for entry in Path("/proc/self/fd").glob("*"))
+
+
 def test_a_file_that_is_deleted_while_jobs_are_evaluated(tmp_path: Path) -> None:
     """Their results are dropped and counted, and do not mix with those of the jobs in the next file."""
     gate = threading.Event()
@@ -296,6 +302,8 @@ def test_a_file_that_is_deleted_while_jobs_are_evaluated(tmp_path: Path) -> None
     pipeline.submit(first)
     while pipeline.stats()["spool"]["evaluating"] == 0:
         pipeline.flush(0.05)
+    # What comes while the file is open would be stored in the deleted file.
+    assert wait_until(lambda: not is_open(tmp_path), 10)
     for file in tmp_path.iterdir():
         file.unlink()
     for turn in others:
