@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanContext
+from opentelemetry.trace import Span, SpanContext, set_span_in_context
 
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
@@ -39,8 +39,8 @@ class Framework:
         texts_of: returns the texts of the passages in the output of a retriever or reranker.
         join: builds one turn of a root's turn and the turns of the other frameworks' outermost runs inside it. None if
             the inner runs are only details of what the root does.
-        continues_unsampled: returns True if the calling code belongs to a sampled-out turn whose runs have ended, for
-            example because a streamed answer is still being read. A run of another framework is then no new turn.
+        find_span: returns the span that another tracer has made for a run, by the run's id. For a root that is about to
+            start the recording is None. Never raises.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Framework:
     text_id: Callable[[Any], str] = str
     texts_of: Callable[[Any], Sequence[str]] = lambda _: ()
     join: Callable[[Turn, Sequence[Turn]], Turn] | None = None
-    continues_unsampled: Callable[[], bool] = lambda: False
+    find_span: Callable[[Any, Recording | None], Span | None] = lambda _run_id, _recording: None
 
 
 @dataclass(eq=False)
@@ -266,8 +266,7 @@ class Recorder:
         *,
         explicit: bool = False,
         standalone: bool = True,
-        selection: TurnContext | None = None,
-        context: Context | None = None,
+        selected: bool | None = None,
         details: dict[str, Any] | None = None,
     ) -> Run | None:
         """Record that a run has started.
@@ -282,8 +281,7 @@ class Recorder:
             framework: the framework that reports the run. A run of another framework may enclose it more closely.
             explicit: True if the handler was attached to this chain; its pipeline then receives the turn.
             standalone: False if the run cannot be a turn by itself. As a root it counts as sampled out.
-            selection: the sampling decision if the run is a root; None to ask ``owner``.
-            context: the OpenTelemetry context of the turn if the run is a root; None for the current one.
+            selected: the sampling decision if the run is a root that resumes an earlier turn; None to decide now.
             details: initial value of :attr:`Run.details`.
 
         Returns:
@@ -298,12 +296,11 @@ class Recorder:
                 return None
             if placed == "root":
                 root = Run(run_id, None, framework, kind, name, input, self.wall_clock(), details=details or {})
-                if selection is None:
-                    # Code inside a sampled-out turn of another framework whose streamed answer is still being read.
-                    is_unsampled = any(one.continues_unsampled() for one in self.frameworks if one is not framework)
-                    may_be_turn = standalone and (explicit or not is_unsampled)
-                    context = otel_context.get_current() if context is None else context
-                    selection = owner.begin(context) if may_be_turn else _SAMPLED_OUT
+                context = otel_context.get_current()
+                # The turn is sampled like another tracer's span. Most tracers do not make their spans current.
+                if (span := framework.find_span(run_id, None)) is not None:
+                    context = set_span_in_context(span, context)
+                selection = owner.begin(context, selected=selected) if standalone else _SAMPLED_OUT
                 now = self.clock()
                 recording = Recording(root, owner, selection, opened_at=now, clock_offset=root.started_at - now)
                 self._give_up_the_oldest(now)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from opentelemetry import baggage
@@ -77,9 +76,6 @@ _logger = logging.getLogger(__name__)
 _STEPS = frozenset({"retriever", "reranker", "llm", "tool"})
 """Kinds of runs that are spans of ours, unless another tracer has made them."""
 
-Find = Callable[[Run, Recording], Span | None]
-"""Returns another tracer's span for a run."""
-
 _named: set[str] = set()
 """Names of the tracers that were mentioned in the log."""
 
@@ -89,22 +85,17 @@ def shares_spans(recording: Recording) -> bool:
     return recording.owner.settings.spans in ("auto", "scores")
 
 
-def note_other_span(run: Run, find: Find) -> None:
-    """Note the span that another tracer has made for a run in progress, if there is one by now.
-
-    Args:
-        run: a run in progress.
-        find: looks for a span of a run of the same framework.
-    """
+def note_other_span(run: Run) -> None:
+    """Note the span that another tracer has made for a run in progress, if there is one by now."""
     # The span matters of the root, and of a run that is a span of ours.
     if run.parent is not None and run.kind not in _STEPS:
         return
     recording = shared_recorder().recording(run.id)
     if recording is not None:
-        look_for_other_span(run, recording, find)
+        look_for_other_span(run, recording)
 
 
-def look_for_other_span(run: Run, recording: Recording, find: Find) -> None:
+def look_for_other_span(run: Run, recording: Recording) -> None:
     """Note the span that another tracer has made for a run, and for the root of its turn.
 
     The other tracer may be called before us or after us, so this is called at the start of runs and at their end.
@@ -112,19 +103,18 @@ def look_for_other_span(run: Run, recording: Recording, find: Find) -> None:
     Args:
         run: a run in progress.
         recording: what it belongs to.
-        find: looks for a span of a run of the same framework.
     """
-    root = recording.root
+    root, find_span = recording.root, run.framework.find_span
     # Once found, the span of a root is looked for again only at the root's own end.
     is_wanted = recording.other_span is None or run is root
-    if is_wanted and root.framework is run.framework and (found := _valid(find(root, recording))) is not None:
+    if is_wanted and root.framework is run.framework and (found := _valid(find_span(root.id, recording))) is not None:
         recording.other_span = found
         if shares_spans(recording):
             recording.selection.caller_waits = True
             _name_once(found)
     if run is root or run.kind not in _STEPS or not shares_spans(recording):
         return
-    if (found := _valid(find(run, recording))) is not None:
+    if (found := _valid(find_span(run.id, recording))) is not None:
         context = found.get_span_context()
         run.details["span_id"] = f"{context.span_id:016x}"
         run.details["span_tracer"] = _scope_of(found)

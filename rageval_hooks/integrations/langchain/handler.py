@@ -19,16 +19,17 @@ from langchain_core.documents import Document
 from langchain_core.outputs import LLMResult
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers.context import register_configure_hook
-from opentelemetry import context as otel_context
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.deferred import held_turns
 from rageval_hooks.integrations.capture.passages import is_search_tool
 from rageval_hooks.integrations.capture.recorder import Framework, Recording, Run, shared_recorder
+from rageval_hooks.integrations.capture.trace_context import note_other_span
 from rageval_hooks.integrations.capture.turns import turn_of
-from rageval_hooks.integrations.langchain.other_tracers import context_of_root, note_other_span
+from rageval_hooks.integrations.capture.values import first_string
+from rageval_hooks.integrations.langchain.other_tracers import find_span
 from rageval_hooks.integrations.langchain.payloads import content_text, copied, copy_values
-from rageval_hooks.integrations.langchain.resuming import earlier_sampling, hold_if_waiting, join_halves, note_sampling
+from rageval_hooks.integrations.langchain.resuming import hold_if_waiting, join_halves, resumes
 from rageval_hooks.integrations.langchain.turn_building import IDENTITY_KEYS, turn_of_conversation
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
@@ -84,11 +85,13 @@ def _ambient_run() -> Hashable | None:
     return surrounding_run() if retriever is None else retriever.id
 
 
-def _texts_of(output: Any) -> list[str]:
-    return [document.page_content for document in output or ()]
-
-
-FRAMEWORK = Framework("langchain", turn_of_conversation, _ambient_run, texts_of=_texts_of)
+FRAMEWORK = Framework(
+    "langchain",
+    turn_of_conversation,
+    _ambient_run,
+    texts_of=lambda documents: [document.page_content for document in documents or ()],
+    find_span=find_span,
+)
 _recorder.join(FRAMEWORK)
 
 _DETAILS = frozenset({"description", "invocation_params", "is_search", "streamed", "template", "tool_call_id"})
@@ -196,15 +199,13 @@ class TurnHandler(BaseCallbackHandler):
             return
         try:
             parent_run_id, metadata = event.get("parent_run_id"), event.get("metadata")
-            about_root: dict[str, Any] = {}
+            selected = thread = None
             if parent_run_id is None:
                 # LangChain says so for the root of chain.stream(…), whose input is only known at its end.
                 event["streamed"] = "defers_inputs" in event
                 # A graph that goes on after it waited for a person is sampled like the first half of its turn.
-                selected = earlier_sampling(input, metadata)
-                context = otel_context.get_current()
-                about_root["selection"] = None if selected is None else pipeline.begin(context, selected=selected)
-                about_root["context"] = context_of_root(run_id)
+                thread = first_string(metadata, ("thread_id",))
+                selected = held_turns().earlier_sampling(thread) if thread and resumes(input) else None
             run = _recorder.start(
                 pipeline,
                 run_id,
@@ -215,10 +216,10 @@ class TurnHandler(BaseCallbackHandler):
                 FRAMEWORK,
                 explicit=self.explicit,
                 details={name: event[name] for name in _DETAILS.intersection(event)},
-                **about_root,
+                selected=selected,
             )
-            if parent_run_id is None and _recorder.knows(run_id):
-                note_sampling(metadata, sampled_out=_recorder.get(run_id) is None)
+            if thread and _recorder.knows(run_id):
+                held_turns().note_sampling(thread, sampled_out=_recorder.get(run_id) is None)
             if run is not None:
                 run.metadata = metadata or {}
                 config = var_child_runnable_config.get()
@@ -308,13 +309,11 @@ class TurnHandler(BaseCallbackHandler):
     @_callback
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **event: Any) -> PendingTurn | None:
         """Record what a model wrote."""
-        _add_missed_model(run_id, event.get("parent_run_id"))
         return _end(run_id, response, None)
 
     @_callback
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **event: Any) -> PendingTurn | None:
         """Record that a model call has ended with an exception, and what the model had written by then."""
-        _add_missed_model(run_id, event.get("parent_run_id"))
         return _end(run_id, event.get("response"), error)
 
     @_callback
@@ -364,18 +363,6 @@ def _note_streamed_input(run_id: UUID, inputs: Any) -> None:
     run = _recorder.get(run_id)
     if run is not None:
         run.input = inputs
-
-
-def _add_missed_model(run_id: UUID, parent_run_id: UUID | None) -> None:
-    """Record a model call whose start was not reported.
-
-    For text-completion models, ``AsyncCallbackManager.on_llm_start`` calls only handlers marked ``run_inline`` if there
-    are any. LangSmith's tracer and LangGraph's message streams have that mark; this handler does not. The prompt is
-    then unknown.
-    """
-    recording = _recorder.recording(parent_run_id)
-    if recording is not None and not _recorder.knows(run_id):
-        _recorder.start(recording.owner, run_id, parent_run_id, "llm", "llm", None, FRAMEWORK)
 
 
 # --------------------------------------------------------------------------- the end of a turn

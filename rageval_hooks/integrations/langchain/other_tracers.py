@@ -30,30 +30,27 @@ from typing import Any
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
-from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags, set_span_in_context
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags
 
-from rageval_hooks.integrations.capture import trace_context
-from rageval_hooks.integrations.capture.recorder import Recording, Run
+from rageval_hooks.integrations.capture.recorder import Recording
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
 from rageval_hooks.runtime.tracing import RandomIds, preset_ids
 
 _logger = logging.getLogger(__name__)
 
 
-def note_other_span(run: Run) -> None:
-    """Note the span that another tracer has made for a run in progress, if there is one by now."""
-    if _is_any_active():
-        trace_context.note_other_span(run, _find_span)
+def find_span(run_id: Any, recording: Recording | None) -> Span | None:
+    """Return the span of another tracer for a run; the first one's if several tracers are active.
 
-
-def context_of_root(run_id: UUID) -> Context | None:
-    """Return the current context with another tracer's span for a root that starts; None without such a span.
-
-    The turn is then sampled like that span. Most tracers do not make their spans current.
+    Args:
+        run_id: the run's id.
+        recording: what the run belongs to; None for a root that is about to start.
     """
-    span = _first(_open_spans(run_id)) if _is_any_active() else None
-    return None if span is None else set_span_in_context(span)
+    try:
+        return next((span for span in _spans_of(run_id, recording) if span is not None), None)
+    except Exception:  # another version of that tracer, which keeps its spans elsewhere
+        _logger.debug("rageval-hooks: spans of another tracer could not be read", exc_info=True)
+        return None
 
 
 def watch() -> None:
@@ -69,32 +66,20 @@ def unwatch() -> None:
     global _watching
     _watching = False
     _langfuse.remove()
-    _restore_when_done()
+    _remove_when_done()
 
 
-def _is_any_active() -> bool:
-    return bool(_handlers() or _langfuse_spans or _langsmith.installed)
+def _remove_when_done() -> None:
+    if not _watching and not _pending:
+        _langsmith.remove()
 
 
-def _find_span(run: Run, recording: Recording) -> Span | None:
-    """Return the span of another tracer for a run; the first one's if several tracers are active."""
-    run_id = UUID(run.text_id)
-    return _first(_open_spans(run_id)) or _first(_langsmith_spans(run_id, run, recording))
-
-
-def _first(spans: Iterator[Span | None]) -> Span | None:
-    try:
-        return next((span for span in spans if span is not None), None)
-    except Exception:  # another version of that tracer, which keeps its spans elsewhere
-        _logger.debug("rageval-hooks: spans of another tracer could not be read", exc_info=True)
-        return None
-
-
-def _open_spans(run_id: UUID) -> Iterator[Span | None]:
-    """Yield what instrumentors and Langfuse have open for a run."""
+def _spans_of(run_id: Any, recording: Recording | None) -> Iterator[Span | None]:
     for handler, span_of in _handlers():
         yield span_of(handler, run_id)
     yield _langfuse_spans.get(run_id)
+    if _langsmith.installed and recording is not None:
+        yield from _langsmith_spans(run_id, recording)
 
 
 # --------------------------------------------------------------------------- OpenInference, OpenLLMetry, OTel's GenAI
@@ -194,7 +179,7 @@ _pending: set[UUID] = set()
 _watching = False
 
 
-def _langsmith_spans(run_id: UUID, run: Run, recording: Recording) -> Iterator[Span | None]:
+def _langsmith_spans(run_id: UUID, recording: Recording) -> Iterator[Span | None]:
     """Yield the span that LangSmith has made for a run or will make; nothing if it does not trace this run."""
     # Not imported here: an application without LangSmith must not load it.
     trees, utils = sys.modules.get("langsmith.run_trees"), sys.modules.get("langsmith.utils")
@@ -208,8 +193,17 @@ def _langsmith_spans(run_id: UUID, run: Run, recording: Recording) -> Iterator[S
     if made := exporter._span_info.get(run_id):
         yield made.span
         return
-    context = _choose(run_id, recording)
-    if run is not recording.root:
+    context = _chosen.get(run_id)
+    if context is None:
+        # The trace of the application's current span, or that of the turn if it begins a trace.
+        selection = recording.selection
+        flags = TraceFlags(selection.flags)
+        context = SpanContext(selection.trace_id, RandomIds().generate_span_id(), is_remote=False, trace_flags=flags)
+        _chosen[run_id] = context
+        _pending.add(run_id)
+        if len(_chosen) > _REMEMBERED:
+            _pending.discard(_chosen.popitem(last=False)[0])
+    if run_id != recording.root.id:
         # Without a span for the root, LangSmith traces only a part of the turn, in a trace that is not known.
         yield NonRecordingSpan(context) if recording.other_span is not None else None
         return
@@ -224,28 +218,6 @@ def _langsmith_spans(run_id: UUID, run: Run, recording: Recording) -> Iterator[S
         yield NonRecordingSpan(SpanContext(trace_id, context.span_id, is_remote=False, trace_flags=context.trace_flags))
 
 
-def _choose(run_id: UUID, recording: Recording) -> SpanContext:
-    """Return the context for the span of a run; the same for each call with this run."""
-    context = _chosen.get(run_id)
-    if context is None:
-        # The trace of the application's current span, or that of the turn if it begins a trace.
-        selection = recording.selection
-        flags = TraceFlags(selection.flags)
-        context = SpanContext(selection.trace_id, RandomIds().generate_span_id(), is_remote=False, trace_flags=flags)
-        _chosen[run_id] = context
-        _pending.add(run_id)
-        if len(_chosen) > _REMEMBERED:
-            oldest, _ = _chosen.popitem(last=False)
-            _pending.discard(oldest)
-    return context
-
-
-def _restore_when_done() -> None:
-    if not _watching and not _pending:
-        _langsmith.remove()
-        _chosen.clear()
-
-
 def _with_chosen_ids(method: FunctionType) -> Callable[..., Any]:
     def create_span_for_run(self: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
         context = _chosen.get(op.id)
@@ -256,7 +228,7 @@ def _with_chosen_ids(method: FunctionType) -> Callable[..., Any]:
                 return method(self, op, *args, **kwargs)
         finally:
             _pending.discard(op.id)
-            _restore_when_done()
+            _remove_when_done()
 
     return create_span_for_run
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from rageval_hooks.integrations.capture.deferred import HeldTurn, held_turns
 from rageval_hooks.integrations.capture.recorder import Recording, Run
 from rageval_hooks.integrations.capture.turns import of_kind
-from rageval_hooks.integrations.capture.values import first_string, or_else
+from rageval_hooks.integrations.capture.values import or_else
 from rageval_hooks.integrations.langchain.passages import thread_of
 from rageval_hooks.integrations.langchain.payloads import copy_values, fields_by_name
 from rageval_hooks.integrations.langchain.turn_building import is_control_flow, is_waiting
@@ -18,34 +18,13 @@ from rageval_hooks.runtime.narrowing import mapping_or_empty
 _PLACE = "langgraph_checkpoint_ns"
 """Metadata of the runs of a graph. It ends with the id of the node's task, which stays the same when it is resumed."""
 
-_THREAD = ("thread_id",)
-"""The key of the conversation in the metadata of a root."""
-
 
 class GraphInterrupt(Exception):  # noqa: N818 - named like that of LangGraph, which may not be installed
     """Stands for the exception with which a node waits for a person."""
 
 
-# --------------------------------------------------------------------------- sampling
-
-
-def note_sampling(metadata: Mapping[str, Any] | None, sampled_out: bool) -> None:
-    """Remember the sampling decision for a root, which may be the first half of a turn."""
-    thread = first_string(metadata, _THREAD)
-    if thread:
-        held_turns().note_sampling(thread, sampled_out)
-
-
-def earlier_sampling(input: Any, metadata: Mapping[str, Any] | None) -> bool | None:
-    """Return whether the first half of a turn was selected; None for a turn that resumes none that is known."""
-    thread = first_string(metadata, _THREAD)
-    if thread is None or not _resumes(input):
-        return None
-    return held_turns().earlier_sampling(thread)
-
-
 @or_else(False)
-def _resumes(input: Any) -> bool:
+def resumes(input: Any) -> bool:
     """Return True for the input that lets a graph go on: a command with what the person said, or None."""
     if input is None:
         return True
@@ -83,7 +62,7 @@ def _resumed_graph(recording: Recording) -> Run | None:
     """Return the graph that a turn resumes; None without one, or if the graph also waited in this turn."""
     runs = recording.runs
     of_graphs = {id(run.parent) for run in runs if _PLACE in run.metadata}
-    resumed = next((run for run in runs if id(run) in of_graphs and _resumes(run.input)), None)
+    resumed = next((run for run in runs if id(run) in of_graphs and resumes(run.input)), None)
     if resumed is None:
         return None
     # An application may ask the person itself and resume the graph, all in one turn.

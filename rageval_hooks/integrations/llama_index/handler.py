@@ -21,19 +21,12 @@ from llama_index_instrumentation.span_handlers import BaseSpanHandler
 from rageval_hooks.integrations.capture.deferred import hand_over
 from rageval_hooks.integrations.capture.passages import is_search_tool
 from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
+from rageval_hooks.integrations.capture.trace_context import note_other_span
 from rageval_hooks.integrations.capture.wrapped_methods import VectorStoreSearches
-from rageval_hooks.integrations.llama_index import streams
-from rageval_hooks.integrations.llama_index.other_tracers import context_of_root, note_other_span
+from rageval_hooks.integrations.llama_index import streams, values
 from rageval_hooks.integrations.llama_index.passages import nodes_in, snapshot
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
-from rageval_hooks.integrations.llama_index.values import (
-    Streamed,
-    arguments_of,
-    is_generator,
-    kind_of,
-    name_of,
-    streamed_in,
-)
+from rageval_hooks.integrations.llama_index.values import Streamed, is_generator
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.runtime.suppression import is_suppressed
@@ -78,8 +71,8 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
             return
         try:
             run = _recorder.get(id_)
-            if run is None:
-                _end_unsampled(id_, result)
+            if run is None:  # of a sampled-out turn
+                streams.end(id_, None)
             else:
                 _end(run, result)
         except Exception as error:
@@ -90,14 +83,8 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         self, id_: str, bound_args: Any, instance: Any = None, err: BaseException | None = None, **kwargs: Any
     ) -> None:
         """Record that a span has ended with an exception."""
-        if not _knows(id_):
-            return
-        if isinstance(err, GeneratorExit):
-            # The garbage collector destroys an abandoned coroutine. It may run anywhere, for example inside
-            # ContextVar.set, so no work may be done here.
-            hand_over(_safely, id_, _drop, id_, err)
-        else:
-            _safely(id_, _drop, id_, err)
+        if _knows(id_):
+            _after_error(err, _safely, id_, _drop, id_, err)
 
     # The base class calls these three from the methods above, which this class replaces.
 
@@ -123,29 +110,24 @@ class _EventHandler(BaseEventHandler):
         """Record an event on the run of its span."""
         run = _recorder.get(event.span_id)
         record = _RECORDERS.get(type(event).__name__)
-        if run is None or record is None:
-            return
-        if isinstance(getattr(event, "exception", None), GeneratorExit):
-            hand_over(_safely, run.id, record, run, event)  # the garbage collector may be running: see span_drop
-        else:
-            _safely(run.id, record, run, event)
+        if run is not None and record is not None:
+            _after_error(getattr(event, "exception", None), _safely, run.id, record, run, event)
 
 
 # --------------------------------------------------------------------------- spans
 
 
 def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: Any, instance: Any) -> None:
-    kind = kind_of(span_id, instance)
+    kind = values.kind_of(span_id, instance)
     run = _recorder.start(
         pipeline,
         span_id,
         parent_id,
         kind,
-        name_of(span_id, instance),
+        values.name_of(span_id, instance),
         bound_args,
         FRAMEWORK,
         standalone=kind not in _NO_TURN,
-        context=None if parent_id is not None else context_of_root(span_id),
     )
     if run is None:
         return
@@ -154,7 +136,7 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
         run.details["is_search"] = is_search_tool(run.name, pipeline.settings.search_tools)
     if kind in ("reranker", "synthesizer"):
         # Postprocessors change nodes in place, so what they were given is copied now.
-        run.details["nodes_before"] = snapshot(arguments_of(bound_args).get("nodes"))
+        run.details["nodes_before"] = snapshot(values.arguments_of(bound_args).get("nodes"))
     if run.parent is None:
         run.metadata = dict(active_instrument_tags.get())
     note_other_span(run)
@@ -167,9 +149,13 @@ def _end(run: Run, result: Any) -> None:
         run.details["nodes_after"] = snapshot(result)
     note_other_span(run)
     if run.kind == "llm" and is_generator(result):
-        _keep_model_open(run, result)
+        # The call goes on when its span has ended with a stream. Its last event ends it, or the loss of the stream.
+        if run.parent is not None:
+            streams.wait_for(run, ("llm", run.id))
+        # A finalizer calls: see streams.Follower.
+        streams.when_dropped(result, partial(hand_over, _break_off, run.id, GeneratorExit()))
         return
-    streamed = streamed_in(result)
+    streamed = values.streamed_in(result)
     # Other tools that watch synthesizers, OpenInference among them, expect the generator that the synthesizer made. It
     # is followed when the engine around the synthesizer returns it.
     if run.kind != "synthesizer" or run.parent is None:
@@ -193,25 +179,22 @@ def _drop(span_id: str, error: BaseException | None) -> None:
         streams.finish_stream(run, _writer_key(run), error)
 
 
+def _after_error(error: object, function: Callable[..., object], *args: Any) -> None:
+    """Call a function after an exception; on another thread if it is GeneratorExit."""
+    # The garbage collector destroys an abandoned coroutine. It may run anywhere, for example inside ContextVar.set, so
+    # no work may be done here.
+    if isinstance(error, GeneratorExit):
+        hand_over(function, *args)
+    else:
+        function(*args)
+
+
 def _safely(run_id: Hashable, function: Callable[..., object], *args: Any) -> None:
     """Call a function of ours. LlamaIndex's dispatcher, or the reader of a stream, must not see its exceptions."""
     try:
         function(*args)
     except Exception as error:
         streams.log_failure(run_id, error)
-
-
-def _end_unsampled(span_id: str, result: Any) -> None:
-    """End a span of a sampled-out turn.
-
-    Its streamed answer is read later, perhaps in another context. What the model calls then must not become a turn.
-    """
-    streams.end(span_id, None)
-    for response in streamed_in(result):
-        stream = getattr(response, "response_gen", None)
-        if stream is not None and not streams.Follower.follows(stream):
-            response.response_gen = streams.Follower(span_id).follow(stream)
-            _recorder.ended.add([span_id])  # the span goes on, as far as the recorder is concerned
 
 
 def _writer_key(run: Run) -> tuple[str, int]:
@@ -290,18 +273,7 @@ def detach() -> None:
         _recorder.forget(pipeline)
 
 
-# --------------------------------------------------------------------------- events
-
-
-def _keep_model_open(run: Run, stream: Any) -> None:
-    """Keep a model call open whose span has ended with a stream. Its last event ends it, or the loss of the stream."""
-    if run.parent is not None:
-        streams.wait_for(run, ("llm", run.id))
-    # A finalizer calls: see streams.Follower.
-    streams.when_dropped(stream, partial(hand_over, _break_off, run.id, GeneratorExit()))
-
-
-# --------------------------------------------------------------------------- model calls
+# --------------------------------------------------------------------------- events of model calls
 
 
 def _model_starts(run: Run, event: Any) -> None:

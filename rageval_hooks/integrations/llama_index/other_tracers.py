@@ -9,36 +9,13 @@ import logging
 from typing import Any
 
 from llama_index_instrumentation import get_dispatcher
-from opentelemetry.context import Context
-from opentelemetry.trace import Span, set_span_in_context
-
-from rageval_hooks.integrations.capture import trace_context
-from rageval_hooks.integrations.capture.recorder import Recording, Run
+from opentelemetry.trace import Span
 
 _logger = logging.getLogger(__name__)
 
 
-def note_other_span(run: Run) -> None:
-    """Note the span that another tracer has made for a run in progress, if there is one by now."""
-    trace_context.note_other_span(run, find_span)
-
-
-def context_of_root(span_id: str) -> Context | None:
-    """Return the current context with another tracer's span for a root that starts; None without such a span.
-
-    The turn is then sampled like that span. Most tracers do not make their spans current.
-    """
-    span = _open_span(span_id)
-    return None if span is None else set_span_in_context(span)
-
-
-def find_span(run: Run, _: Recording) -> Span | None:
-    """Return the span of another tracer for a run of LlamaIndex; None if it has not made one."""
-    return _open_span(run.text_id)
-
-
-def _open_span(span_id: str) -> Span | None:
-    """Return what another tracer's handler keeps for an open span of LlamaIndex.
+def find_span(span_id: Any, _: object) -> Span | None:
+    """Return what another tracer's handler keeps for an open span of LlamaIndex; None if there is none.
 
     Private names, tested with openinference-instrumentation-llama-index 4.3, opentelemetry-instrumentation-llamaindex
     0.62 and opentelemetry-instrumentation-genai-llama-index 1.3b0. In a version without them, the scores go on spans

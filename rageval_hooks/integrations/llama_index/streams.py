@@ -19,7 +19,6 @@ from rageval_hooks.integrations.capture.deferred import hand_over, in_event_loop
 from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import look_for_other_span
 from rageval_hooks.integrations.capture.turns import turn_of
-from rageval_hooks.integrations.llama_index.other_tracers import find_span
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator, streamed_in
 from rageval_hooks.online.pending import PendingTurn
@@ -44,12 +43,12 @@ class Follower:
     def __init__(
         self,
         span_id: str,
-        on_text: Callable[[Any], object] = lambda _: None,
-        on_end: Callable[[BaseException | None], object] | None = None,
+        on_text: Callable[[Any], object],
+        on_end: Callable[[BaseException | None], object],
     ) -> None:
         self._span_id = span_id
         self._on_text = on_text
-        self._on_end = on_end
+        self._on_end: Callable[[BaseException | None], object] | None = on_end
         self._finalizer: weakref.finalize[..., Any] | None = None
 
     @staticmethod
@@ -61,9 +60,8 @@ class Follower:
     def follow(self, stream: Any) -> Any:
         """Return a generator that yields what another one yields."""
         followed = self._aread(aiter(stream)) if _is_asynchronous(stream) else self._read(iter(stream))
-        if self._on_end is not None:
-            # A generator that was never started runs none of its code when it is dropped.
-            self._finalizer = when_dropped(followed, lambda: self._end(GeneratorExit()))
+        # A generator that was never started runs none of its code when it is dropped.
+        self._finalizer = when_dropped(followed, lambda: self._end(GeneratorExit()))
         return followed
 
     def _read(self, stream: Any) -> Generator[Any, None, None]:
@@ -266,7 +264,7 @@ def _submit(recording: Recording) -> None:
         return  # for example a node parser that is used on its own
     pipeline = recording.owner
     try:
-        look_for_other_span(recording.root, recording, find_span)
+        look_for_other_span(recording.root, recording)
         turn = turn_of(recording)
     except Exception as error:
         pipeline.failed("a turn could not be built from what was recorded", error)

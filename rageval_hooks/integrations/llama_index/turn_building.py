@@ -12,6 +12,7 @@ from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
 from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.integrations.llama_index import model_calls, values
+from rageval_hooks.integrations.llama_index.other_tracers import find_span
 from rageval_hooks.integrations.llama_index.passages import (
     EarlierTools,
     Marks,
@@ -220,21 +221,7 @@ def _fields(run: Run, runs: Sequence[Run], marks: Marks) -> dict[str, Any]:
 # --------------------------------------------------------------------------- for the recorder
 
 
-_recorder = shared_recorder()
 _earlier = EarlierTools()
-
-
-def _continues_an_unsampled_turn() -> bool:
-    """Return True if the calling code belongs to a sampled-out turn whose root span has ended.
-
-    A streamed answer is read after that. The model may then call a chain of another framework.
-    """
-    span_id = active_span_id.get()
-    return span_id is not None and not _recorder.knows(span_id) and _recorder.ended.goes_on(span_id)
-
-
-def _texts_of(nodes: Any) -> list[str]:
-    return [node.get_content() for node in nodes or ()]
 
 
 def _turn_of(runs: Sequence[Run], **options: Any) -> Turn:
@@ -247,7 +234,7 @@ FRAMEWORK = Framework(
     "llama_index",
     _turn_of,
     active_span_id.get,
-    texts_of=_texts_of,
-    continues_unsampled=_continues_an_unsampled_turn,
+    texts_of=lambda nodes: [node.get_content() for node in nodes or ()],
+    find_span=find_span,
 )
-_recorder.join(FRAMEWORK)
+shared_recorder().join(FRAMEWORK)
