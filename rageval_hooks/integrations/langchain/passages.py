@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
 
-from rageval_hooks.integrations.capture import turns
+from rageval_hooks.integrations.capture import turns, values
 from rageval_hooks.integrations.capture.passages import (
     EARLIER,
     EarlierPassages,
@@ -23,14 +23,7 @@ from rageval_hooks.integrations.capture.passages import (
     text_results,
 )
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.capture.values import (
-    attribute_text,
-    first_string,
-    is_a,
-    names_search,
-    names_search_results,
-    or_else,
-)
+from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain import payloads
 from rageval_hooks.integrations.langchain.model_calls import generated_text, prompt_messages, prompt_of
 from rageval_hooks.integrations.langchain.question_and_answer import query_of
@@ -262,7 +255,7 @@ class _Collecting:
 
         An application that calls functions by itself appends their results after the question.
         """
-        own = {attribute_text(tool.output, "tool_call_id") for tool in turns.of_kind(self._runs, "tool")}
+        own = {values.attribute_text(tool.output, "tool_call_id") for tool in turns.of_kind(self._runs, "tool")}
         for call in self._calls:
             messages = prompt_messages(call)
             last_human = max((at for at, message in enumerate(messages) if message.type == "human"), default=-1)
@@ -412,7 +405,7 @@ def thread_of(runs: Sequence[Run]) -> str | None:
     for run in runs:
         for source in (run.metadata, run.details.get("configurable")):
             if source and "thread_id" in source:
-                return first_string(source, ("thread_id",))
+                return values.first_string(source, ("thread_id",))
     return None
 
 
@@ -425,7 +418,7 @@ def _thread_key(runs: Sequence[Run]) -> str:
 def _call_key(thread: str, message: Any) -> str:
     """Return the key of a tool call among earlier searches. Some models number the calls of each conversation."""
     # ToolMessage(content="The pier was …", tool_call_id="call_1")
-    identity = attribute_text(message, "tool_call_id")
+    identity = values.attribute_text(message, "tool_call_id")
     return f"{thread} call {identity}" if identity else ""
 
 
@@ -463,11 +456,11 @@ def _results_of_message(message: Any, about: Mapping[str, Any] | None = None, na
 def _results_in_fields(run: Run, value: Any) -> Sequence[Passage]:
     """Return the search results in a text, or in the fields of a mapping or a state, by their names."""
     if is_a(value, (str, list, tuple)):
-        return text_results(value, {"function": run.name}) if names_search(run.name) else ()
+        return text_results(value, {"function": run.name}) if values.names_search(run.name) else ()
     given = payloads.fields_by_name(run.input) if value is not run.input else {}
     results: list[Passage] = []
     for key, item in payloads.fields_by_name(value.update if payloads.is_command(value) else value).items():
         # What a function was given, it has not found.
-        if names_search_results(key) and is_a(item, (str, list, tuple)) and item != given.get(key):
+        if values.names_search_results(key) and is_a(item, (str, list, tuple)) and item != given.get(key):
             results += text_results(item, {"field": key})
     return results

@@ -13,24 +13,11 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, convert_to_messages
 from langchain_core.prompt_values import PromptValue
 
+from rageval_hooks.integrations.capture import values
 from rageval_hooks.integrations.capture.turns import carries, writer_of
-from rageval_hooks.integrations.capture.values import (
-    answer_keys_in,
-    is_a,
-    is_answer_object_key,
-    is_beside_answer,
-    or_else,
-    question_among,
-)
-from rageval_hooks.integrations.langchain.payloads import (
-    as_json,
-    content_text,
-    fields_by_name,
-    is_content,
-    is_structured_answer,
-    message_text,
-    role_of,
-)
+from rageval_hooks.integrations.capture.values import is_a, or_else
+from rageval_hooks.integrations.langchain import payloads
+from rageval_hooks.integrations.langchain.payloads import fields_by_name, message_text
 
 _QUERY_KEYS = ("input", "question", "query", "user_input", "prompt", "text")
 """Keys of the usual inputs, for example {"input": "…", "chat_history": […]} of a conversational chain."""
@@ -91,7 +78,7 @@ def _query_under_other_key(fields: Mapping[Any, Any]) -> str:
     # For example {"topic": "When was the pier opened?", "chat_history": [question, answer]}.
     others = {key: item for key, item in fields.items() if key not in MESSAGE_KEYS}
     if any(strings_in(others)):
-        return question_among(others)
+        return values.question_among(others)
     return next(filter(None, texts.values()), "")
 
 
@@ -163,11 +150,11 @@ def answer_of(value: Any, given: Any = None, written: Sequence[str] = (), stream
         return message_text(value)
     if isinstance(value, Mapping):
         return _answer_in_mapping(value, given, written, streamed)
-    if is_content(value):
-        return content_text(value)
+    if payloads.is_content(value):
+        return payloads.content_text(value)
     if isinstance(value, (list, tuple)):
         return new_reply(value, given, given, written)
-    if is_structured_answer(value):
+    if payloads.is_structured_answer(value):
         return _structured_text(value)
     return ""
 
@@ -175,7 +162,7 @@ def answer_of(value: Any, given: Any = None, written: Sequence[str] = (), stream
 def _answer_in_mapping(fields: Mapping[Any, Any], given: Any, written: Sequence[str], streamed: Sequence[str]) -> str:
     # An agent's last message repeats a structured response as JSON, or calls the tool that returns it.
     structured = fields.get(_STRUCTURED)
-    if structured is not None and as_json(structured) != as_json(_field(given, _STRUCTURED)):
+    if structured is not None and payloads.as_json(structured) != payloads.as_json(_field(given, _STRUCTURED)):
         return _structured_text(structured)
 
     text = _under_answer_key(fields, given)
@@ -202,10 +189,14 @@ def _under_answer_key(fields: Mapping[Any, Any], given: Any, certain: bool = Tru
         given: the input.
         certain: False for objects, which may be verdicts about an answer.
     """
-    for key in answer_keys_in(fields):
+    for key in values.answer_keys_in(fields):
         item = fields.get(key)
-        is_object = bool(is_structured_answer(item))
-        is_certain = is_a(item, (str, BaseMessage)) or is_content(item) or (is_object and is_answer_object_key(key))
+        is_object = bool(payloads.is_structured_answer(item))
+        is_certain = (
+            is_a(item, (str, BaseMessage))
+            or payloads.is_content(item)
+            or (is_object and values.is_answer_object_key(key))
+        )
         if is_certain if certain else is_object:
             text = str(answer_of(item))
             if not text or text != answer_of(_field(given, key)):
@@ -231,7 +222,7 @@ def _structured_text(value: Any) -> str:
     for certain in (True, False):
         if (text := _under_answer_key(fields, None, certain)) is not None:
             return text
-    return as_json(value if is_structured_answer(value) else fields or value)
+    return payloads.as_json(value if payloads.is_structured_answer(value) else fields or value)
 
 
 # --------------------------------------------------------------------------- answers under keys of the application
@@ -245,7 +236,9 @@ def _answer_under_other_key(
     # Texts, a model's messages and content blocks that were not in the input already. A human message is no answer.
     passed_through = {"", query_of(given), *strings_in(fields_by_name(given))}
     texts = [
-        (key, str(answer_of(item))) for key, item in fields.items() if is_a(item, (str, AIMessage)) or is_content(item)
+        (key, str(answer_of(item)))
+        for key, item in fields.items()
+        if is_a(item, (str, AIMessage)) or payloads.is_content(item)
     ]
     strings = [(key, text) for key, text in texts if text not in passed_through]
 
@@ -255,8 +248,8 @@ def _answer_under_other_key(
 
     # A later step may have copied the model's text, with or without words around it. A title, a critique or follow-up
     # questions, which a model may have written after the answer, come last.
-    likely = [text for key, text in strings if not is_beside_answer(key)]
-    beside = [text for key, text in strings if is_beside_answer(key)]
+    likely = [text for key, text in strings if not values.is_beside_answer(key)]
+    beside = [text for key, text in strings if values.is_beside_answer(key)]
     for group in (likely, _answers_within(fields), beside):
         same = _first_matching(group, written, lambda text, one: text.strip() == one.strip())
         if text := same or _first_matching(group, written, carries):
@@ -317,9 +310,9 @@ def _closes_stream(text: str, streamed: Sequence[str]) -> bool:
     """Return True if a text is the closing event of a stream (for example "done") and not its content."""
     for whole in streamed:
         # The content is a field of the streamed JSON object, or a phrase. A single word is in other texts by chance.
-        is_content = as_json(text) in whole or (" " in text and text in whole)
+        payloads.is_content = payloads.as_json(text) in whole or (" " in text and text in whole)
         # A text that is longer than a stream cannot be taken from it.
-        if len(whole) > len(text) and not is_content:
+        if len(whole) > len(text) and not payloads.is_content:
             return True
     return False
 
@@ -379,7 +372,7 @@ def _positions(messages: Sequence[Any], of: type) -> list[int]:
 def _said(messages: Sequence[Any]) -> Sequence[tuple[str, str]]:
     """Return who said what."""
     converted = convert_to_messages(messages)
-    return [(role_of(message.type), message_text(message)) for message in converted]
+    return [(payloads.role_of(message.type), message_text(message)) for message in converted]
 
 
 def _reply_in(messages: Sequence[Any], written: Sequence[str]) -> str:

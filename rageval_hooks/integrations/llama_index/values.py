@@ -10,14 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from rageval_hooks.integrations.capture.values import (
-    answer_keys_in,
-    attribute_text,
-    is_a,
-    is_beside_answer,
-    or_else,
-    question_among,
-)
+from rageval_hooks.integrations.capture import values as capture_values
+from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.runtime.jsonable import json_text, string_of
 from rageval_hooks.runtime.narrowing import entry_or_attribute, items_or_empty, mapping_or_empty, text_or_none
 from rageval_hooks.turn import Message, ToolCall
@@ -51,7 +45,7 @@ def role_of(message: Any) -> str:
 
 def message_text(message: Any) -> str:
     """Return the text of a message."""
-    return attribute_text(message, "content") or ""
+    return capture_values.attribute_text(message, "content") or ""
 
 
 def tool_calls_of(response: Any) -> list[Any]:
@@ -265,7 +259,7 @@ def name_of(span_id: str, instance: Any) -> str:
     component: type = type(instance)
     own = None
     if _kind_of_class(component) == "tool":
-        own = attribute_text(getattr(instance, "metadata", None), "name")
+        own = capture_values.attribute_text(getattr(instance, "metadata", None), "name")
     return own or component.__name__
 
 
@@ -344,7 +338,7 @@ def _query_in_fields(value: Any, depth: int) -> str:
     found = text_under(fields, _QUERY_KEYS, partial(query_of, depth=depth + 1))
     # The arguments of the root and the fields of an event may have any name.
     may_have_own_names = depth == 0 or (found is None and is_mapping(value))
-    return found or (question_among(fields) if may_have_own_names else "")
+    return found or (capture_values.question_among(fields) if may_have_own_names else "")
 
 
 def tool_input(bound: Any) -> str:
@@ -390,7 +384,7 @@ def answer_of(value: Any, depth: int = 0) -> str:
 
 def _answer_in_fields(value: Any, depth: int) -> str:
     fields = fields_of(value)
-    found = text_under(fields, answer_keys_in(fields, _ANSWER_KEYS), partial(answer_of, depth=depth + 1))
+    found = text_under(fields, capture_values.answer_keys_in(fields, _ANSWER_KEYS), partial(answer_of, depth=depth + 1))
     if found is not None:
         return found
     # PydanticResponse(response=Invoice(total=12)): an object of the application is a structured answer.
@@ -401,7 +395,7 @@ def _answer_in_fields(value: Any, depth: int) -> str:
 
 def _answer_under_other_key(fields: Mapping[str, Any], depth: int) -> str:
     # {"text_out": "In 1869.", "title": "The pier"}: a title is the answer only if nothing else is.
-    likely = {key: item for key, item in fields.items() if not is_beside_answer(key)}
+    likely = {key: item for key, item in fields.items() if not capture_values.is_beside_answer(key)}
     if text := only_string(likely):
         return text
     # {"status": "success", "data": {"answer": "In 1869."}}
@@ -422,7 +416,7 @@ def leaves_answer_open(output: Any) -> bool:
     is_event = hasattr(output, "__pydantic_private__")
     result = fields_of(output).get("result") if is_event and "_result" in private_attributes(output) else output
     if isinstance(result, Mapping):
-        return bool(answer_keys_in(result, _ANSWER_KEYS)) or not any(result.values())
+        return bool(capture_values.answer_keys_in(result, _ANSWER_KEYS)) or not any(result.values())
     # An array has no truth value, nor has its comparison.
     return result is None or result is True or (isinstance(result, str) and not result)
 
