@@ -355,14 +355,8 @@ class Recorder:
         Returns:
             The enclosing run's entry, ``"root"`` if no run encloses it, or None if the run is not to be recorded.
         """
-
-        def may_open_turn(entry: Entry) -> bool:
-            """Return True if another pipeline has sampled out a turn that may still be one of the explicit handler."""
-            recording, _ = entry
-            return explicit and not recording.selection.selected and recording.owner is not owner
-
         seen = self._table.get(run_id)
-        if seen is not None and not may_open_turn(seen):
+        if seen is not None:
             # Two handlers report the same run. The turn belongs to the explicit one.
             if explicit:
                 seen[0].owner = owner
@@ -379,7 +373,7 @@ class Recorder:
         inner = None if foreign is None else foreign[1]
         if around is None or (inner is not None and any(outer is around[1] for outer in inner.ancestors())):
             around = foreign
-        if around is None or may_open_turn(around):
+        if around is None:
             return "root"
         if explicit:
             around[0].owner = owner

@@ -289,16 +289,14 @@ class TurnHandler(BaseCallbackHandler):
     @_callback
     def on_chain_end(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> PendingTurn | None:
         """Record that a chain has ended. If it was the root of a turn, submit the turn."""
-        _note_streamed_input(run_id, inputs)
-        return _end(run_id, outputs, None)
+        return _end(run_id, outputs, None, inputs)
 
     @_callback
     def on_chain_error(
         self, error: BaseException, *, run_id: UUID, inputs: Any = None, **event: Any
     ) -> PendingTurn | None:
         """Record that a chain has ended with an exception. If it was the root of a turn, submit the turn."""
-        _note_streamed_input(run_id, inputs)
-        return _end(run_id, None, error)
+        return _end(run_id, None, error, inputs)
 
     @_callback
     def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
@@ -357,25 +355,24 @@ def _parent_key(parent_run_id: UUID | None) -> Hashable | None:
     return around if _recorder.knows(around) else parent
 
 
-def _note_streamed_input(run_id: UUID, inputs: Any) -> None:
-    if inputs is None:
-        return
-    run = _recorder.get(run_id)
-    if run is not None:
-        run.input = inputs
-
-
 # --------------------------------------------------------------------------- the end of a turn
 
 
-def _end(run_id: UUID, output: Any, error: BaseException | None) -> PendingTurn | None:
+def _end(run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> PendingTurn | None:
     """Record that a run has ended, and submit the turn if it was the root of one.
+
+    Args:
+        run_id: the run's id.
+        output: its output.
+        error: the exception that ended it.
+        inputs: its input, if that was not known at its start: a chain that streams.
 
     Returns:
         What an async caller waits for, within the budget for inline scores; None if there is nothing to wait for.
     """
     run = _recorder.get(run_id)
     if run is not None:
+        run.input = run.input if inputs is None else inputs
         note_other_span(run)
     recording = _recorder.end(run_id, output, error)
     if recording is None:

@@ -43,7 +43,10 @@ def query_of(value: Any, depth: int = _QUERY_DEPTH) -> str:
     if isinstance(value, BaseMessage):
         return message_text(value)
     if isinstance(value, (list, tuple)):
-        return _query_in_list(value, depth)
+        # A model that is called by itself gets a batch of one conversation: [[HumanMessage("…")]] or ["…"].
+        if depth and len(value) == 1 and isinstance(value[0], (str, list)):
+            return query_of(value[0], depth - 1)
+        return last_human_text(messages_in(value))
     if not depth:
         return ""
     # Command(resume="yes", update={"question": "…"}) resumes a graph. What the person said to it is not the question.
@@ -56,30 +59,19 @@ def query_of(value: Any, depth: int = _QUERY_DEPTH) -> str:
     return _query_under_other_key(fields)
 
 
-def _query_in_list(values: Sequence[Any], depth: int) -> str:
-    """Return the question in a conversation: what the user said last."""
-    if depth and len(values) == 1:
-        # A model that is called by itself gets a batch of one conversation: [[HumanMessage("…")]] or ["…"].
-        [only] = values
-        if isinstance(only, (str, list)):
-            return query_of(only, depth - 1)
-    return last_human_text(values)
-
-
 def _query_under_other_key(fields: Mapping[Any, Any]) -> str:
     """Return the question in a mapping that has it under no known key: in a conversation, or next to one."""
-    conversations = {key: as_messages(fields.get(key), key) for key in MESSAGE_KEYS}
-    texts = {key: last_human_text(messages) for key, messages in conversations.items()}
-    for key, text in texts.items():
+    conversations = {key: messages_in(fields.get(key), key) for key in MESSAGE_KEYS}
+    for key, messages in conversations.items():
         # A conversation under "messages" ends with the question; a history that ends with an answer lies before it.
-        if text and (key == "messages" or not _is_answered(conversations[key])):
+        if (text := last_human_text(messages)) and (key == "messages" or not _last_model_text(messages[-1:])):
             return text
 
     # For example {"topic": "When was the pier opened?", "chat_history": [question, answer]}.
     others = {key: item for key, item in fields.items() if key not in MESSAGE_KEYS}
     if any(strings_in(others)):
         return values.question_among(others)
-    return next(filter(None, texts.values()), "")
+    return next(filter(None, map(last_human_text, conversations.values())), "")
 
 
 def strings_in(fields: Mapping[Any, Any]) -> list[str]:
@@ -87,38 +79,41 @@ def strings_in(fields: Mapping[Any, Any]) -> list[str]:
     return [item for key, item in fields.items() if is_a(item, str) and key not in MESSAGE_KEYS]
 
 
-def as_messages(value: Any, key: str) -> Sequence[Any]:
+# --------------------------------------------------------------------------- conversations
+
+
+def messages_in(value: Any, key: str = "messages") -> Sequence[BaseMessage]:
     """Return the messages under a key. A string is one only under ``messages``; elsewhere it is a history as text."""
-    if is_a(value, (list, tuple)):
-        return list(value)
     # For example {"chat_history": "Human: Hello\nAI: Hello"}.
-    is_text = key != "messages" and is_a(value, str)
-    return () if value is None or is_text else (value,)
-
-
-@or_else(False)
-def _is_answered(messages: Sequence[Any]) -> bool:
-    """Return True if a conversation ends with an answer."""
-    [last] = convert_to_messages(messages[-1:])
-    # A message with tool calls asks for something first: AIMessage(content="", tool_calls=[{"name": "search", …}]).
-    return isinstance(last, AIMessage) and not last.tool_calls
-
-
-@or_else("")
-def last_human_text(messages: Sequence[Any]) -> str:
-    """Return what the user said last."""
-    for message in reversed(messages):
-        human = _as_human(message)
-        if human is not None:
-            return message_text(human)
-    return ""
+    if value is None or (key != "messages" and is_a(value, str)):
+        return ()
+    items = value if is_a(value, (list, tuple)) else (value,)
+    return [message for message in map(_message, items) if message is not None]
 
 
 @or_else(None)
-def _as_human(message: Any) -> HumanMessage | None:
+def _message(item: Any) -> BaseMessage | None:
     # The other forms of a message: "Hello", ("user", "Hello") or {"role": "user", "content": "Hello"}.
-    converted = message if isinstance(message, BaseMessage) else convert_to_messages([message])[0]
-    return converted if isinstance(converted, HumanMessage) else None
+    return item if isinstance(item, BaseMessage) else convert_to_messages([item])[0]
+
+
+def last_human_text(messages: Sequence[BaseMessage]) -> str:
+    """Return what the user said last."""
+    return next(iter(_human_texts(messages)), "")
+
+
+def _human_texts(messages: Sequence[BaseMessage]) -> list[str]:
+    """Return the texts of the human messages, the last one first."""
+    return [message_text(message) for message in reversed(messages) if isinstance(message, HumanMessage)]
+
+
+def _last_model_text(messages: Sequence[BaseMessage]) -> str:
+    """Return the text of the last message of a model that requests no tools."""
+    written = [one for one in messages if isinstance(one, AIMessage) and not one.tool_calls]
+    return message_text(written[-1]) if written else ""
+
+
+# --------------------------------------------------------------------------- answers
 
 
 _DEPTH = 3
@@ -192,11 +187,8 @@ def _under_answer_key(fields: Mapping[Any, Any], given: Any, certain: bool = Tru
     for key in values.answer_keys_in(fields):
         item = fields.get(key)
         is_object = bool(payloads.is_structured_answer(item))
-        is_certain = (
-            is_a(item, (str, BaseMessage))
-            or payloads.is_content(item)
-            or (is_object and values.is_answer_object_key(key))
-        )
+        is_text = is_a(item, (str, BaseMessage)) or payloads.is_content(item)
+        is_certain = is_text or (is_object and values.is_answer_object_key(key))
         if is_certain if certain else is_object:
             text = str(answer_of(item))
             if not text or text != answer_of(_field(given, key)):
@@ -204,10 +196,8 @@ def _under_answer_key(fields: Mapping[Any, Any], given: Any, certain: bool = Tru
     return None
 
 
-@or_else(None)
 def _field(value: Any, key: str) -> Any:
-    fields: Mapping[Any, Any] = fields_by_name(value)
-    return fields.get(key)
+    return fields_by_name(value).get(key)
 
 
 # --------------------------------------------------------------------------- answers that are objects
@@ -337,24 +327,25 @@ def new_reply(messages: Any, before: Any, given: Any, written: Sequence[str]) ->
         given: the whole input.
         written: the texts that models of this turn wrote.
     """
-    if not is_a(messages, (list, tuple)) or not messages:
+    if not is_a(messages, (list, tuple)):
         return ""
-    return _reply_in(_added(messages, as_messages(before, "messages"), query_of(given)), written)
+    conversation = messages_in([message for message in messages if not is_a(message, str)])
+    return _reply_in(_added(conversation, messages_in(before), query_of(given)), written)
 
 
-def _added(messages: Sequence[Any], before: Sequence[Any], query: str) -> Sequence[Any]:
+def _added(messages: Sequence[BaseMessage], before: Sequence[BaseMessage], query: str) -> Sequence[BaseMessage]:
     """Return the messages that came after the input's messages and after the question.
 
     A graph with a checkpointer has the messages of earlier turns before those of the input.
     """
-    said, told = _said(messages), _said(before)
+    said, told = ([(payloads.role_of(one.type), message_text(one)) for one in some] for some in (messages, before))
     start = len(told) if said[: len(told)] == told else 0
     # Nothing was replied: a node that trims the history returns [c, d] for [a, b, c, d], and one that loads the history
     # returns [a, b, c, d] for [c, d].
     is_end = told and not start and said[-1:] == told[-1:]
     if is_end and (len(said) <= len(told) or said[-len(told) :] == told):
         return ()
-    humans = _positions(messages, HumanMessage)
+    humans = [position for position, message in enumerate(messages) if isinstance(message, HumanMessage)]
     questions = {query, last_human_text(before)} - {""}
     for position in reversed(humans):
         if message_text(messages[position]) in questions:
@@ -363,52 +354,24 @@ def _added(messages: Sequence[Any], before: Sequence[Any], query: str) -> Sequen
     return messages[humans[-1] + 1 :] if humans and not start else messages[start:]
 
 
-def _positions(messages: Sequence[Any], of: type) -> list[int]:
-    """Return the positions of the messages of a class."""
-    return [position for position, message in enumerate(messages) if is_a(message, of)]
-
-
-@or_else(())
-def _said(messages: Sequence[Any]) -> Sequence[tuple[str, str]]:
-    """Return who said what."""
-    converted = convert_to_messages(messages)
-    return [(payloads.role_of(message.type), message_text(message)) for message in converted]
-
-
-def _reply_in(messages: Sequence[Any], written: Sequence[str]) -> str:
+def _reply_in(messages: Sequence[BaseMessage], written: Sequence[str]) -> str:
     """Return the reply among the new messages of a conversation.
 
     The reply comes after the last result of a tool. If nothing does, the text next to the tool call or the tool's text
     is the reply (``return_direct``).
     """
-    results = _positions(messages, ToolMessage)
+    results = [position for position, message in enumerate(messages) if isinstance(message, ToolMessage)]
     if not results:
-        if text := _last_model_text(messages):
-            return text
         # A node that returns {"messages": [text]} makes a human message of the model's text.
         matching = (text for text, one in product(_human_texts(messages), written) if carries(text, one))
-        return next(matching, "")
+        return _last_model_text(messages) or next(matching, "")
 
     last = messages[results[-1] + 1 :]
     # The node after the tool may make a human message of the model's text, or of the tool's.
-    if text := _last_model_text(last) or next(iter(_human_texts(last)), ""):
+    if text := _last_model_text(last) or last_human_text(last):
         return text
-    if _positions(last, AIMessage):
+    calls = [message for message in messages if isinstance(message, AIMessage)]
+    if calls and calls[-1] in last:
         return _last_model_text(messages)
-    calls = _positions(messages, AIMessage)
-    beside_call = message_text(messages[calls[-1]]) if calls else ""
+    beside_call = message_text(calls[-1]) if calls else ""
     return beside_call or message_text(messages[results[-1]])
-
-
-def _last_model_text(messages: Sequence[Any]) -> str:
-    """Return the text of the last message of a model that requests no tools."""
-    for message in reversed(messages):
-        if is_a(message, AIMessage) and not message.tool_calls:
-            return message_text(message)
-    return ""
-
-
-def _human_texts(messages: Sequence[Any]) -> list[str]:
-    """Return the texts of the human messages, the last one first."""
-    positions = _positions(messages, HumanMessage)
-    return [message_text(messages[position]) for position in reversed(positions)]
