@@ -1,6 +1,6 @@
 """The passages of a turn: the documents in the final prompt, wherever they came from, and those that were retrieved.
 
-``passages_of_turn`` collects in this order: what retrievers and tools returned, what functions and graph nodes did
+``TurnPassages`` collects in this order: what retrievers and tools returned, what functions and graph nodes did
 with it, documents that the model saw although nothing retrieved them, and, if there is none of all these, search
 results that are text. Passages of earlier turns come last.
 """
@@ -8,7 +8,6 @@ results that are text. Passages of earlier turns come last.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
@@ -36,45 +35,6 @@ Key: TypeAlias = tuple[str | None, str]
 """Id and text of a passage."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TurnPassages:
-    """The documents that a turn retrieved, and those that the model saw.
-
-    Attributes:
-        passages: the documents of the final prompt and all that were retrieved, marked with ``in_prompt``.
-        searches: the outermost runs that retrieved something: retrievers, tools, and functions that search by
-            themselves.
-        found: the passages that each search returned, by the identity of its run.
-        queries: what was searched for, in order.
-    """
-
-    passages: tuple[Passage, ...]
-    searches: Sequence[Run]
-    found: Mapping[int, Sequence[Passage]]
-    queries: Sequence[str]
-
-
-def passages_of_turn(
-    runs: Sequence[Run], models: Sequence[Run], answering: Run | None, response: str, earlier: EarlierPassages
-) -> TurnPassages:
-    """Collect the passages of a turn.
-
-    Args:
-        runs: the records by start time, the root first.
-        models: the model calls outside of retrievers.
-        answering: the call that wrote the answer; None if no model wrote it.
-        response: the answer.
-        earlier: what tools and retrievers found in earlier turns: see :func:`remember`.
-    """
-    collecting = _Collecting(runs, models, answering, response, earlier)
-    passages, found = collecting.passages(), collecting.found
-    queries = [_query(run, id(run) in found) for run in runs]
-    # A chain that is the root has its whole turn around the search, so its duration says nothing about searching.
-    searches = [run for run in runs if id(run) in found and not (run.parent is None and run.kind == "chain")]
-    queries = [query for query in queries if query.strip()]
-    return TurnPassages(passages=tuple(passages), searches=searches, found=found, queries=queries)
-
-
 def _query(run: Run, found_documents: bool) -> str:
     """Return what a run searched for; empty if it did not search, or if its input does not say for what."""
     is_function = run.kind == "chain" and run.parent is not None  # the input of the root is the question
@@ -88,11 +48,22 @@ def _end_or_start(run: Run) -> int:
     return turns.end_of(run, run.started_at)
 
 
-class _Collecting:
-    """Collects the passages of one turn; see :func:`passages_of_turn`.
+class TurnPassages:
+    """The documents that a turn retrieved, and those that the model saw.
+
+    Args:
+        runs: the records by start time, the root first.
+        models: the model calls outside of retrievers.
+        answering: the call that wrote the answer; None if no model wrote it.
+        response: the answer.
+        earlier: what tools and retrievers found in earlier turns: see :func:`remember`.
 
     Attributes:
         found: the passages that each search returned, by the identity of its run.
+        passages: the documents of the final prompt and all that were retrieved, marked with ``in_prompt``.
+        searches: the outermost runs that retrieved something: retrievers, tools, and functions that search by
+            themselves.
+        queries: what was searched for, in order.
     """
 
     def __init__(
@@ -109,9 +80,15 @@ class _Collecting:
         self._calls = self._prompting_calls()
         self._prompt = "\n".join(turns.prompt_text(prompt_of(call)) for call in self._calls) if self._calls else None
         self._carried_over = self._find_carried_over()
+        self.passages = tuple(self._collect())
+        # A chain that is the root has its whole turn around the search, so its duration says nothing about searching.
+        self.searches = [
+            run for run in runs if id(run) in self.found and not (run.parent is None and run.kind == "chain")
+        ]
+        queries = [_query(run, id(run) in self.found) for run in runs]
+        self.queries = [query for query in queries if query.strip()]
 
-    def passages(self) -> list[Passage]:
-        """Return the passages."""
+    def _collect(self) -> list[Passage]:
         retrieved = self._retrieved()
         passages = list(mark_seen(retrieved.passages, self._prompt))
         # Documents that nothing retrieved count only if the model saw them.

@@ -307,13 +307,6 @@ def _closes_stream(text: str, streamed: Sequence[str]) -> bool:
     return False
 
 
-@or_else(False)
-def is_interrupted(output: Any) -> bool:
-    """Return True if a graph's output says that it waits for a person."""
-    # {"messages": […], "__interrupt__": [Interrupt(value="Is this correct?")]}
-    return isinstance(output, Mapping) and "__interrupt__" in output
-
-
 # --------------------------------------------------------------------------- replies in conversations
 
 

@@ -13,9 +13,10 @@ from rageval_hooks.integrations.capture import turns, values
 from rageval_hooks.integrations.capture.passages import EarlierPassages, passage_key
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import is_a
-from rageval_hooks.integrations.langchain import model_calls, question_and_answer
-from rageval_hooks.integrations.langchain.passages import TurnPassages, passages_of_turn, remember
+from rageval_hooks.integrations.langchain import model_calls
+from rageval_hooks.integrations.langchain.passages import TurnPassages, remember
 from rageval_hooks.integrations.langchain.payloads import DocumentReader, as_json, as_text, fields_by_name, tool_text
+from rageval_hooks.integrations.langchain.question_and_answer import answer_of, is_stream_event, query_of
 from rageval_hooks.turn import SpanReference, Step, StepKind, Turn, TurnStatus
 
 # What a reasoning model writes before its answer, for example "<think>Which pier?</think>". Some chat templates leave
@@ -33,15 +34,10 @@ def returned_answer(root: Run, models: Sequence[Run]) -> str:
     # The streamed pieces of each model, for example [["It opened", " in 1869."]]. Streams may end with empty pieces.
     is_streamed = bool(root.details.get("streamed"))
     streams = [list(filter(None, run.tokens)) for run in models if run.tokens] if is_streamed else []
-    text = str(
-        question_and_answer.answer_of(root.output, root.input, _written_texts(models), list(map("".join, streams)))
-    )
+    text = str(answer_of(root.output, root.input, _written_texts(models), list(map("".join, streams))))
     # The last event of a stream may hold its last piece: the answer is then all pieces together.
-    if question_and_answer.is_stream_event(root.output, root.input) and any(
-        len(one) > 1 and one[-1] == text for one in streams
-    ):
-        return ""
-    return text
+    is_last_piece = any(len(one) > 1 and one[-1] == text for one in streams)
+    return "" if is_last_piece and is_stream_event(root.output, root.input) else text
 
 
 def _written_texts(models: Sequence[Run]) -> list[str]:
@@ -120,8 +116,8 @@ def is_waiting(runs: Sequence[Run]) -> bool:
     # The reader of a graph's stream may stop at the interrupt, which cancels the root. A failure comes after it.
     if error is not None and type(error).__name__ not in turns.CANCELS:
         return False
-    # LangGraph hides the exception that a node raises to wait.
-    if question_and_answer.is_interrupted(runs[0].output):
+    # LangGraph hides the exception that a node raises to wait: {"messages": […], "__interrupt__": [Interrupt(…)]}.
+    if is_a(runs[0].output, Mapping) and "__interrupt__" in runs[0].output:
         return True
     for run in runs:
         if type(run.error).__name__ in _WAITING:
@@ -204,7 +200,7 @@ def turn_from_runs(
     elif root.error is None and _stopped_early(runs, answering, returned):
         status = "cancelled"
     response = response_of(runs, models, answering, returned, status)
-    context = passages_of_turn(runs, models, answering, response, earlier or EarlierPassages())
+    context = TurnPassages(runs, models, answering, response, earlier or EarlierPassages())
     # What was searched for first is the best guess if the input of the root has no question.
     query = _query(root) or next(iter(context.queries), "")
     steps = _steps_of(runs, ended_at, every_step, context)
@@ -261,17 +257,13 @@ def turn_of_conversation(runs: Sequence[Run], **options: Any) -> Turn:
 def _query(root: Run) -> str:
     """Return the user's question in the input of the root; empty if it has no question."""
     if not root.details.get("first_half_missing"):
-        return question_and_answer.query_of(root.input)
+        return query_of(root.input)
     # The state of a graph that goes on. Its messages may be those of an agent inside it, so its texts come first: of
     # several the one whose key names a question, else the first field of the state.
     state: Mapping[Any, Any] = fields_by_name(root.input)
     no_questions = {*values.answer_keys_in(state), *filter(values.is_beside_answer, state)}
     texts = {key: item for key, item in state.items() if is_a(item, str) and item and key not in no_questions}
-    return (
-        question_and_answer.query_of(texts)
-        or next(iter(texts.values()), "")
-        or question_and_answer.query_of(root.input)
-    )
+    return query_of(texts) or next(iter(texts.values()), "") or query_of(root.input)
 
 
 def _seconds_waited(root: Run, until: int) -> float:
@@ -323,7 +315,7 @@ def _steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Tur
             found = DocumentReader().passages_in(run.output) if found is None else found
         if found is not None:
             fields |= {
-                "input": question_and_answer.query_of(run.input),
+                "input": query_of(run.input),
                 "passages": tuple(marked.get(passage_key(passage), passage) for passage in found),
                 "top_k": run.details.get("top_k"),
                 # The collection that was searched, else the class of the vector store.
