@@ -84,15 +84,12 @@ class HeldTurns:
         held = HeldTurn(recording=recording, thread=thread, places=places, since=self.clock(), size=recording.size)
         with self._lock:
             self._held.append(held)
-            # The newest ones that there is room for, at least this one.
-            left, kept = recording.owner.settings.queue_max_mb * 2**20, 0
-            for one in reversed(self._held[-self.max_turns :]):
-                left -= one.size
-                if left < 0 and kept:
-                    break
-                kept += 1
-            too_many = self._held[:-kept]
-        self._submit_where(too_many.__contains__)
+            most, size = recording.owner.settings.queue_max_mb * 2**20, sum(one.size for one in self._held)
+            too_many = []
+            while len(self._held) > 1 and (size > most or len(self._held) > self.max_turns):
+                too_many.append(self._held.pop(0))
+                size -= too_many[-1].size
+        self._submit(too_many)
 
     def take(self, thread: str, places: frozenset[str], name: str) -> HeldTurn | None:
         """Return the first half that a turn resumes, which is then no longer held.
@@ -114,19 +111,21 @@ class HeldTurns:
 
     def submit_old(self) -> None:
         """Submit the first halves that have waited for too long."""
-        if not self._held:
-            return
-        oldest = self.clock() - self.max_age_ns
-        self._submit_where(lambda held: held.since < oldest)
+        if self._held:
+            oldest = self.clock() - self.max_age_ns
+            self._take_where(lambda held: held.since < oldest)
 
     def submit_all(self, owner: Pipeline | None = None) -> None:
         """Submit all first halves of a pipeline, or of all pipelines: nothing must be pending afterwards."""
-        self._submit_where(lambda held: owner is None or held.recording.owner is owner)
+        self._take_where(lambda held: owner is None or held.recording.owner is owner)
 
-    def _submit_where(self, is_due: Callable[[HeldTurn], bool]) -> None:
+    def _take_where(self, is_due: Callable[[HeldTurn], bool]) -> None:
         with self._lock:
             due = [held for held in self._held if is_due(held)]
             self._held = [held for held in self._held if held not in due]
+        self._submit(due)
+
+    def _submit(self, due: list[HeldTurn]) -> None:
         for held in due:  # as turns without an answer: they were not resumed
             recording = held.recording
             recording.owner.submit(partial(turn_of, recording), recording.selection)
@@ -194,7 +193,7 @@ def closes_generator() -> bool:
 def prepare() -> None:
     """Register the exit drain, so that :func:`hand_over` has nothing left to set up."""
     EXIT_DRAIN.add(_submit_held, "capture")
-    EXIT_DRAIN.add(settle, "capture", _has_pending)
+    EXIT_DRAIN.add(settle, "capture", lambda: bool(_pending))
     EXIT_DRAIN.register()
 
 
@@ -271,10 +270,6 @@ _this_thread = threading.local()
 
 def _submit_held(_: float) -> None:
     held_turns().submit_all()
-
-
-def _has_pending() -> bool:
-    return bool(_pending)
 
 
 def settle(timeout: float) -> bool:

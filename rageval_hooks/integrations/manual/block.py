@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 from uuid import uuid4
@@ -107,11 +107,6 @@ class Block:
 _innermost: ContextVar[Block | None] = ContextVar("rageval_hooks_block", default=None)
 
 
-def _ambient_block() -> Hashable | None:
-    block = _innermost.get()
-    return None if block is None else block.id
-
-
 # --------------------------------------------------------------------------- from a block to a turn
 
 
@@ -157,6 +152,10 @@ def _join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
     """
     if not inner:
         return turn
+
+    def text_of(step: Step) -> str:
+        return step.output or ""
+
     # The turns may have run at the same time.
     steps = sorted((step for one in inner for step in one.steps), key=lambda step: step.started_at)
     calls = turns.of_kind(turns.outside_retrieval(steps), "llm")
@@ -166,15 +165,15 @@ def _join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
     # The model call that wrote the answer; None if no captured call did, for example an HTTP client did.
     own = [] if answered is None else [call for call in calls if call in answered.steps]
     if turn.response:
-        writer = turns.writer_of(turn.response, calls, _text_of)
+        writer = turns.writer_of(turn.response, calls, text_of)
     else:  # without a call whose text is the answer, the last one is the most likely
-        writer = turns.writer_of("" if answered is None else answered.response, own, _text_of) or last_of(own)
+        writer = turns.writer_of("" if answered is None else answered.response, own, text_of) or last_of(own)
     prompt = None
     if writer is not None:
         texts = [
             turns.ModelCall(
                 prompt=turns.prompt_text(call.messages),
-                text=_text_of(call),
+                text=text_of(call),
                 started_at=call.started_at,
                 ended_at=call.ended_at,
             )
@@ -219,10 +218,6 @@ def _join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
     )
 
 
-def _text_of(step: Step) -> str:
-    return step.output or ""
-
-
 def _passages(turn: Turn, inner: Sequence[Turn], source: Turn | None, prompt: str | None) -> tuple[Passage, ...]:
     """Return the passages that the application named, then those that were captured.
 
@@ -232,9 +227,13 @@ def _passages(turn: Turn, inner: Sequence[Turn], source: Turn | None, prompt: st
         source: the inner turn that wrote the answer. It knows best which of its passages were in the prompt.
         prompt: the text that the answer was written from; None if it is not known.
     """
+
+    def share(passage: Passage) -> float:
+        return passage.prompt_share or 0.0
+
     # If no named passage is in the prompt, the application has rewritten them, and its word counts.
     marked = mark_seen(turn.passages, prompt)
-    named = marked if any(map(_share, marked)) else turn.passages
+    named = marked if any(map(share, marked)) else turn.passages
 
     # Each captured passage once: as the one that shows most of it in the prompt of the whole block's answer.
     captured: dict[str, Passage] = {}
@@ -242,8 +241,8 @@ def _passages(turn: Turn, inner: Sequence[Turn], source: Turn | None, prompt: st
         again = one.passages if prompt is None else mark_seen(one.passages, prompt)
         for old, new in zip(one.passages, again, strict=True):
             # The framework may have seen more than the text of the prompt says, for example that a passage was cut.
-            passage = max(old, new, key=_share) if one is source else new
-            captured[passage.text] = max(captured.get(passage.text, passage), passage, key=_share)
+            passage = max(old, new, key=share) if one is source else new
+            captured[passage.text] = max(captured.get(passage.text, passage), passage, key=share)
     named_texts = {passage.text for passage in named}
     others = [passage for passage in captured.values() if passage.text not in named_texts]
     if named and prompt is None:
@@ -252,8 +251,4 @@ def _passages(turn: Turn, inner: Sequence[Turn], source: Turn | None, prompt: st
     return (*named, *others)
 
 
-def _share(passage: Passage) -> float:
-    return passage.prompt_share or 0.0
-
-
-FRAMEWORK = Framework("manual", _turn_from_block, _ambient_block, join=_join_inner_turns)
+FRAMEWORK = Framework("manual", _turn_from_block, lambda: getattr(_innermost.get(), "id", None), join=_join_inner_turns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -24,8 +24,8 @@ _logger = logging.getLogger(__name__)
 _PASSAGE_FORMS = "a text, a mapping with 'text', a Passage, a document of LangChain or a node of LlamaIndex"
 
 
-_attached: tuple[Pipeline, Callable[[Pipeline, Turn], Block | None]] | None = None
-"""The pipeline that receives the turns, and the function that starts to record one; None without ``instrument()``."""
+_pipeline: Pipeline | None = None
+"""Receives the turns; None without ``instrument()``."""
 
 
 class OpenTurn:
@@ -74,11 +74,12 @@ class OpenTurn:
 
     def __enter__(self) -> OpenTurn:
         """Start the turn."""
-        if _attached is None:
+        if _pipeline is None:
             _logger.debug("rageval-hooks: start_turn() without instrument(): nothing is recorded")
         else:
-            pipeline, begin = _attached
-            self._block = begin(pipeline, self._given)
+            from rageval_hooks.integrations.manual.block import begin  # here, so that importing rageval_hooks is light
+
+            self._block = begin(_pipeline, self._given)
         return self
 
     def __exit__(
@@ -196,17 +197,15 @@ def _text_of(answer: Any) -> str | None:
 
 def attach(pipeline: Pipeline) -> None:
     """Send the turns that ``start_turn`` makes to a pipeline, in place of the one that was attached before."""
-    from rageval_hooks.integrations.manual.block import begin  # here, so that importing rageval_hooks stays light
-
-    global _attached
-    _attached = pipeline, begin
+    global _pipeline
+    _pipeline = pipeline
 
 
 def detach() -> None:
     """Record no more turns, and drop those that are open."""
-    global _attached
-    attached, _attached = _attached, None
-    if attached is not None:
+    global _pipeline
+    pipeline, _pipeline = _pipeline, None
+    if pipeline is not None:
         from rageval_hooks.integrations.capture.recorder import shared_recorder
 
-        shared_recorder().forget(attached[0])
+        shared_recorder().forget(pipeline)
