@@ -26,12 +26,10 @@ def text_in(value: Any) -> str | None:
     if not isinstance(content, list):
         return None
     # "text", or {"type": "text", "text": "…"}; other blocks are reasoning, images and tool calls.
-    texts = [block if isinstance(block, str) else _text_of_block(mapping_or_empty(block)) for block in content]
-    return "".join(texts)
-
-
-def _text_of_block(block: Mapping[str, Any]) -> str:
-    return text_or_empty(block.get("text")) if block.get("type") == "text" else ""
+    blocks = [
+        {"type": "text", "text": block} if isinstance(block, str) else mapping_or_empty(block) for block in content
+    ]
+    return "".join(text_or_empty(block.get("text")) for block in blocks if block.get("type") == "text")
 
 
 def question_in(value: Any, keys: Sequence[str]) -> str:

@@ -6,10 +6,8 @@ wait for: :func:`drive` waits for it on this thread, and :func:`adrive` awaits i
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -24,6 +22,7 @@ from opentelemetry import context as otel_context
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.guard.options import AnswerBlockedError, GuardAction, GuardDecision, GuardOptions, GuardVerdict
 from rageval_hooks.guard.span import GuardSpans
+from rageval_hooks.integrations.capture.deferred import in_event_loop
 from rageval_hooks.integrations.capture.passages import passage_of
 from rageval_hooks.integrations.capture.recorder import Recording, shared_recorder
 from rageval_hooks.integrations.capture.turns import turn_of
@@ -51,8 +50,6 @@ within the timeout. A busy machine wakes the waiting thread some 15 ms late, wha
 
 _SHORT: Final = 200
 """Characters up to which an answer may have no content words, such as "Yes, it is."."""
-
-_POLL_SECONDS: Final = 0.002
 
 # A citation after a refusal: "[1]", "[^2]". Without the passages it is not certain, but it never is a claim.
 _CITED: Final = re.compile(r" ?\[\^?\d{1,3}\]")
@@ -92,31 +89,20 @@ async def adrive(steps: GuardSteps[T]) -> T:
                 step = steps.send(result)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
-            result = await (_arrival(step) if isinstance(step, PendingTurn) else step())
-
-
-async def _arrival(pending: PendingTurn) -> None:
-    """Wait until some work on another thread is done, or until its deadline."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        trio = sys.modules.get("trio")
-        if trio is None:
-            message = "a guard works in event loops of asyncio and trio: use check() here"
-            raise ConfigurationError(message) from None
-        while not pending.done and time.perf_counter() < pending.deadline:
-            await trio.sleep(_POLL_SECONDS)
-        return
-    await pending
+            if isinstance(step, PendingTurn):
+                if not in_event_loop():
+                    raise ConfigurationError("a guard works in event loops of asyncio and trio: use check() here")
+                result = await step
+            else:
+                result = await step()
 
 
 # --------------------------------------------------------------------------- what an answer is checked against
 
 
 def _captured_recording() -> Recording | None:
-    """Return the recording of the turn that the calling code is in; None if no turn is being captured."""
-    entry = shared_recorder().surrounding(None)  # the guard is no framework, so the run around it may be of any
-    return None if entry is None else entry[0]
+    # The guard is no framework, so the run around it may be of any.
+    return next(iter(shared_recorder().surrounding(None) or ()), None)
 
 
 @dataclass(frozen=True, kw_only=True)

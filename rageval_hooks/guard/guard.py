@@ -7,19 +7,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from rageval_hooks.errors import requires
-from rageval_hooks.guard import checking
+from rageval_hooks.guard import checking, options
 from rageval_hooks.guard.answers import answer_in, question_in, with_decision
-from rageval_hooks.guard.options import (
-    ANSWER_KEYS,
-    DEFAULT_FALLBACK,
-    PASSAGE_KEYS,
-    QUESTION_KEYS,
-    GuardDecision,
-    GuardOptions,
-    OnError,
-    OnFail,
-    guard_thresholds,
-)
+from rageval_hooks.guard.options import GuardDecision, GuardOptions
 from rageval_hooks.guard.span import GuardSpans
 from rageval_hooks.guard.streams import GuardedStream
 from rageval_hooks.integrations.capture.passages import PassageLike
@@ -116,14 +106,14 @@ class GroundingGuard(_Base):
         metrics: Iterable[AnyMetric] | str | None = None,
         threshold: float | Mapping[str, float] | None = None,
         *,
-        on_fail: OnFail = "flag",
-        fallback: str = DEFAULT_FALLBACK,
-        on_error: OnError = "open",
+        on_fail: options.OnFail = "flag",
+        fallback: str = options.DEFAULT_FALLBACK,
+        on_error: options.OnError = "open",
         timeout_ms: float = 1000.0,
         max_regenerations: int = 1,
-        passage_keys: Sequence[str] = PASSAGE_KEYS,
-        answer_keys: Sequence[str] = ANSWER_KEYS,
-        question_keys: Sequence[str] = QUESTION_KEYS,
+        passage_keys: Sequence[str] = options.PASSAGE_KEYS,
+        answer_keys: Sequence[str] = options.ANSWER_KEYS,
+        question_keys: Sequence[str] = options.QUESTION_KEYS,
         models: str | ModelSettings | Mapping[str, Any] | None = None,
         judge: object = None,
         judge_options: Mapping[str, Any] | None = None,
@@ -152,7 +142,9 @@ class GroundingGuard(_Base):
         if decides_by_verdict:
             names = (VERDICT, *names)
         self.metrics = tuple(resolve_metrics(names, asked, settings))
-        self.thresholds = {} if decides_by_verdict else guard_thresholds(threshold, self.metrics, settings.models)
+        self.thresholds: dict[str, float | None] = {}
+        if not decides_by_verdict:
+            self.thresholds = options.guard_thresholds(threshold, self.metrics, settings.models)
         self._models = Models(settings.models)
         given = {name: threshold for name, threshold in self.thresholds.items() if threshold is not None}
         engine = Engine(self.metrics, self._models, asked, thresholds=Thresholds(given))

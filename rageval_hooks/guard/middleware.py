@@ -12,14 +12,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.runnables.config import var_child_runnable_config
 
 from rageval_hooks.guard.answers import text_in, with_decision
-from rageval_hooks.guard.checking import (
-    GuardEvidence,
-    GuardSteps,
-    adrive,
-    drive,
-    passages_under,
-    read_passages,
-)
+from rageval_hooks.guard.checking import GuardEvidence, GuardSteps, adrive, drive, passages_under, read_passages
 
 if TYPE_CHECKING:
     from rageval_hooks.guard.guard import GroundingGuard

@@ -53,34 +53,32 @@ class GuardedStream:
     def run(self, chunks: Iterator[Any]) -> Generator[Any, None, None]:
         """Yield the chunks that may be shown."""
         for chunk in chain(chunks, [_END]):
-            yield from self._take(chunk)
-            while (end := self._next_end(chunk is _END)) is not None:
-                yield from drive(self._check(end, chunk is _END))
-                if self._is_blocked:
-                    # The model stops writing.
-                    getattr(chunks, "close", lambda: None)()
-                    return
-        yield from self._rest()
+            yield from drive(self._take(chunk))
+            if self._is_blocked:
+                # The model stops writing.
+                getattr(chunks, "close", lambda: None)()
+                return
 
     async def arun(self, chunks: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
         """Yield the chunks that may be shown, without blocking the event loop."""
         async for chunk in _with_end(chunks):
-            for free in self._take(chunk):
-                yield free
-            while (end := self._next_end(chunk is _END)) is not None:
-                for checked in await adrive(self._check(end, chunk is _END)):
-                    yield checked
-                if self._is_blocked:
-                    if hasattr(chunks, "aclose"):
-                        await chunks.aclose()
-                    return
-        for left in self._rest():
-            yield left
+            for shown in await adrive(self._take(chunk)):
+                yield shown
+            if self._is_blocked:
+                if hasattr(chunks, "aclose"):
+                    await chunks.aclose()
+                return
 
-    def _take(self, chunk: Any) -> list[Any]:
-        """Take a chunk, and return what can be shown at once: chunks without text, such as those with documents."""
-        if chunk is _END:
-            return []
+    def _take(self, chunk: Any) -> GuardSteps[list[Any]]:
+        """Take a chunk, check what it completes, and return the chunks that may be shown."""
+        is_last = chunk is _END
+        shown = [] if is_last else self._add(chunk)
+        while not self._is_blocked and (end := self._next_end(is_last)) is not None:
+            shown += yield from self._check(end, is_last)
+        return [*shown, *self._rest()] if is_last and not self._is_blocked else shown
+
+    def _add(self, chunk: Any) -> list[Any]:
+        """Add a chunk, and return what can be shown at once: chunks without text, such as those with documents."""
         options = self._decider.options
         # {"context": [Document, …]} comes before {"answer": "…"}.
         found = passages_under(chunk, options.passage_keys) if isinstance(chunk, Mapping) else []

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rageval_hooks.errors import TurnError
-from rageval_hooks.integrations.capture.passages import TEXT_KEYS, PassageLike, is_passage, passage_of
+from rageval_hooks.integrations.capture.passages import TEXT_KEYS, PassageLike, passage_of
 from rageval_hooks.turn import Passage, Turn
 
 Context = Sequence[PassageLike]
@@ -31,7 +31,7 @@ def turns_from_conversation(messages: Sequence[Mapping[str, Any]], contexts: Seq
             answers.
     """
     pairs = _pairs(messages)
-    shared = all(is_passage(context) for context in contexts)
+    shared = all(passage_of(context) is not None for context in contexts)
     per_answer: Sequence[Any] = [contexts] * len(pairs) if shared else contexts
     if len(per_answer) != len(pairs):
         raise TurnError(

@@ -50,11 +50,6 @@ A document may have its score next to it, as LangChain's ``similarity_search_wit
 """
 
 
-def is_passage(value: object) -> bool:
-    """Return True if a value is one passage, and not several or something else."""
-    return passage_of(value) is not None
-
-
 @or_else(None)
 def passage_of(value: object) -> Passage | None:
     """Return a value as a passage; None if it is not a passage or has no text."""

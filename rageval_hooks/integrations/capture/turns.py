@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -203,23 +202,6 @@ _MOST_CALLS = 200
 """Of an agent that runs for long, only so many calls before the answer are compared with its prompts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelCall:
-    """A model call, as :func:`contributors` sees it.
-
-    Attributes:
-        prompt: all text of the prompt.
-        text: what the model wrote.
-        started_at: nanoseconds since the epoch.
-        ended_at: nanoseconds since the epoch.
-    """
-
-    prompt: str
-    text: str
-    started_at: int
-    ended_at: int
-
-
 def prompt_text(messages: Iterable[Message]) -> str:
     """Return all text of a prompt."""
     return "\n".join(message.content for message in messages)
@@ -290,21 +272,36 @@ def carries(text: str, written: str) -> bool:
     return bool(written) and written in text and len(written) >= min(LEAST_PART, len(text) / 2)
 
 
-def contributors(answering: ModelCall, calls: Iterable[ModelCall]) -> list[ModelCall]:
+def contributors(
+    answering: T, calls: Iterable[T], prompt_of: Callable[[T], str], text_of: Callable[[T], str]
+) -> list[T]:
     """Return the answering call and the earlier calls whose text reached its prompt, directly or through others.
 
     The map calls of a map-reduce chain, the earlier rounds of a refine chain and the agents below a supervisor have
     all seen passages for the answer. A grader or a query rewriter has not contributed: its text is not in the prompt.
+
+    Args:
+        answering: the call that wrote the answer.
+        calls: all model calls.
+        prompt_of: returns all text of a call's prompt.
+        text_of: returns what a call wrote.
+
+    Returns:
+        The calls by start time.
     """
     # A label, such as "yes" or "vectorstore", is in prompts by chance.
-    phrases = [call for call in calls if len(call.text) >= _LEAST_CONTRIBUTION and " " in call.text.strip()]
-    found = [answering]
-    for call in found:  # grows while it is read
-        prompt = PromptText(call.prompt)
-        for other in phrases[-_MOST_CALLS:]:
-            if other.ended_at <= call.started_at and other not in found and prompt.contains(other.text):
-                found.append(other)
-    return found
+    texts = ((call, text_of(call)) for call in calls)
+    phrases = [(call, text) for call, text in texts if len(text) >= _LEAST_CONTRIBUTION and " " in text.strip()]
+    found = {id(answering): answering}
+    waiting = [answering]
+    for call in waiting:  # grows while it is read
+        prompt = PromptText(prompt_of(call))
+        for other, text in phrases[-_MOST_CALLS:]:
+            has_ended = (other.ended_at or other.started_at) <= call.started_at
+            if has_ended and id(other) not in found and prompt.contains(text):
+                found[id(other)] = other
+                waiting.append(other)
+    return sorted(waiting, key=lambda call: call.started_at)
 
 
 # --------------------------------------------------------------------------- the turn of a recording
@@ -366,7 +363,9 @@ def _merge(turn: Turn, inner: Turn, border: Run) -> Turn:
         inner: the turn that the other framework's runs make.
         border: the outermost run of the other framework.
     """
-    call = _same_model_call(turn, inner, border)
+    # One framework's model class may wrap the other's: the inner call is then the same.
+    around = {run.text_id for run in of_kind(border.ancestors(), "llm")}
+    call = next((step for step in of_kind(turn.steps, "llm") if step.id in around), None)
     if call is not None:
         # Only the wrapped framework knows the provider's token counts and the model's name: a model class of
         # LlamaIndex around a chat model of LangChain passes on the text only.
@@ -409,21 +408,6 @@ def _merge(turn: Turn, inner: Turn, border: Run) -> Turn:
             "steps": tuple(steps),
         }
     )
-
-
-def _same_model_call(turn: Turn, inner: Turn, border: Run) -> Step | None:
-    """Return the model call that the inner turn is part of: one framework's model class wraps the other's."""
-    around = {run.text_id for run in of_kind(border.ancestors(), "llm")}
-    for call in of_kind(turn.steps, "llm"):
-        if call.id in around:
-            return call
-        # The inner call of a streamed one begins when the stream is read, so it is not inside the outer call. But it
-        # begins while the outer call is streaming, and writes the same text.
-        is_streamed = border.kind == "llm" and call.time_to_first_token is not None
-        is_during = call.started_at <= border.started_at <= call.ended_at
-        if is_streamed and is_during and call.output == inner.response:
-            return call
-    return None
 
 
 def _marked_also(passages: Sequence[Passage], turn: Turn) -> Sequence[Passage]:

@@ -181,6 +181,24 @@ def _words(key: str) -> list[str]:
     return [word.lower() for word in _WORDS.findall(key)]
 
 
+# --------------------------------------------------------------------------- fields of a vector store
+
+_COLLECTIONS = ("collection_name", "_collection_name", "index_name", "_index_name", "table_name", "_table_name")
+
+
+@or_else({})
+def own_fields(value: Any) -> Mapping[str, Any]:
+    """Return the fields of an object. Only fields: a property may ask the store's server."""
+    # A pydantic object keeps its private fields elsewhere.
+    return {**(getattr(value, "__pydantic_private__", None) or {}), **(getattr(value, "__dict__", None) or {})}
+
+
+def collection_name(store: Any) -> str:
+    """Return the collection that a vector store searches, else the class of the store."""
+    # The class at least tells a Chroma from a test's store in memory.
+    return first_string(own_fields(store), _COLLECTIONS) or type(store).__name__
+
+
 # --------------------------------------------------------------------------- parameters of a model call
 
 

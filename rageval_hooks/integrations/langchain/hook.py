@@ -14,7 +14,7 @@ from langchain_core.tracers.context import register_configure_hook
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.integrations.capture.values import first_string
+from rageval_hooks.integrations.capture.values import collection_name
 from rageval_hooks.integrations.capture.wrapped_methods import VectorStoreSearches
 from rageval_hooks.integrations.langchain.handler import FRAMEWORK, TurnHandler
 from rageval_hooks.integrations.langchain.other_tracers import unwatch, watch
@@ -27,9 +27,6 @@ from rageval_hooks.runtime.suppression import is_suppressed
 # "max_marginal_relevance_search_by_vector"; not "create_search_index".
 _SEARCH_METHOD = re.compile(r"a?(search|similarity_search\w*|max_marginal_relevance_search\w*|hybrid_search\w*)")
 
-_COLLECTION_FIELDS = ("collection_name", "_collection_name", "index_name", "_index_name", "table_name", "_table_name")
-"""Where vector stores keep the name of what they search."""
-
 
 class _VectorStores(VectorStoreSearches):
     def query(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
@@ -38,8 +35,7 @@ class _VectorStores(VectorStoreSearches):
 
     def describe(self, store: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return how many passages are asked for, and of which collection."""
-        # A cheap look only: a property of a class may ask the server.
-        details = {"collection": first_string(vars(store), _COLLECTION_FIELDS) or type(store).__name__}
+        details = {"collection": collection_name(store)}
         return {**details, "top_k": kwargs["k"]} if type(kwargs.get("k")) is int else details
 
     def read(self, result: Any, details: dict[str, Any]) -> Any:

@@ -31,6 +31,10 @@ from rageval_hooks.turn import Passage, Turn
 _MOST_HANDED_IN = 1000
 """Documents in inputs that are compared with the prompt."""
 
+SESSION_KEYS = ("session_id", "thread_id", "conversation_id")
+USER_KEYS = ("user_id",)
+IDENTITY_KEYS = (*SESSION_KEYS, *USER_KEYS)
+
 Key: TypeAlias = tuple[str | None, str]
 """Id and text of a passage."""
 
@@ -46,6 +50,10 @@ def _query(run: Run, found_documents: bool) -> str:
 
 def _end_or_start(run: Run) -> int:
     return turns.end_of(run, run.started_at)
+
+
+def _prompt_text(call: Run) -> str:
+    return turns.prompt_text(prompt_of(call))
 
 
 class TurnPassages:
@@ -75,10 +83,10 @@ class TurnPassages:
         self._answering = answering
         self._response = response
         self._earlier = earlier
-        self._thread = _thread_key(runs)
+        self._thread = thread_of(runs) or ""
         self._reader = payloads.DocumentReader()
         self._calls = self._prompting_calls()
-        self._prompt = "\n".join(turns.prompt_text(prompt_of(call)) for call in self._calls) if self._calls else None
+        self._prompt = "\n".join(map(_prompt_text, self._calls)) if self._calls else None
         self._carried_over = self._find_carried_over()
         self.passages = tuple(self._collect())
         # A chain that is the root has its whole turn around the search, so its duration says nothing about searching.
@@ -115,18 +123,8 @@ class TurnPassages:
             if response not in written:
                 return ()
         if len(self._models) == 1:
-            return self._models  # saves building the call, which formats its prompt
-        calls = {
-            id(run): turns.ModelCall(
-                prompt=turns.prompt_text(prompt_of(run)),
-                text=generated_text(run.output),
-                started_at=run.started_at,
-                ended_at=_end_or_start(run),
-            )
-            for run in self._models
-        }
-        chosen = turns.contributors(calls[id(self._answering)], calls.values())
-        return [run for run in self._models if calls[id(run)] in chosen]
+            return self._models  # saves formatting its prompt
+        return turns.contributors(self._answering, self._models, _prompt_text, lambda run: generated_text(run.output))
 
     # ----------------------------------------------------------------------- retrievers, tools, functions
 
@@ -366,7 +364,7 @@ def remember(earlier: EarlierPassages, runs: Sequence[Run], turn: Turn) -> None:
         runs: the records of the turn.
         turn: the turn that was built from them.
     """
-    thread = _thread_key(runs)
+    thread = thread_of(runs) or ""
     earlier.add(thread, turn.retrieved, turn.id)
     found = {step.id: step.passages for step in turn.steps if step.passages}
     for run in runs:
@@ -377,19 +375,19 @@ def remember(earlier: EarlierPassages, runs: Sequence[Run], turn: Turn) -> None:
 
 
 def thread_of(runs: Sequence[Run]) -> str | None:
-    """Return the id of the conversation, from the first run that has it; None without one."""
-    # {"configurable": {"thread_id": "42"}}: LangGraph copies it into the metadata.
+    """Return the id of the conversation; None without one."""
+    return values.first_string(identity_of(runs), ("thread_id",))
+
+
+def identity_of(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the ids of session and user: from the first run that has them, or from its configuration."""
+    identity: dict[str, Any] = {}
     for run in runs:
-        for source in (run.metadata, run.details.get("configurable")):
-            if source and "thread_id" in source:
-                return values.first_string(source, ("thread_id",))
-    return None
-
-
-def _thread_key(runs: Sequence[Run]) -> str:
-    """Return the key of a conversation among earlier searches; empty without the id of a thread."""
-    thread = thread_of(runs)
-    return f"thread {thread}" if thread else ""
+        # chain.invoke(…, {"metadata": {"session_id": "42"}}) or {"configurable": {"thread_id": "42"}}
+        for source in (run.metadata, run.details.get("configurable") or {}):
+            known = {key: source[key] for key in IDENTITY_KEYS if source.get(key) is not None}
+            identity = {**known, **identity}
+    return identity
 
 
 def _call_key(thread: str, message: Any) -> str:

@@ -38,13 +38,6 @@ def fields_by_name(value: Any) -> Mapping[Any, Any]:
     return {}
 
 
-@or_else(())
-def _fields_of(value: Any) -> Sequence[Any]:
-    """Return the values in a mapping, in the state that a graph's command sets, or in a state of the application."""
-    state = value.update if is_command(value) else value
-    return list(fields_by_name(state).values())
-
-
 @or_else(False)
 def is_command(value: Any) -> bool:
     """Return True for a LangGraph ``Command(update={"documents": […]}, goto="answer")``, which a node may return."""
@@ -208,25 +201,18 @@ class DocumentReader:
         if isinstance(value, (list, tuple)):
             inner = [self._search(item, depth - 1, in_list=True) for item in value[:_MOST_ITEMS]]
             return [list(chain.from_iterable(chain.from_iterable(inner)))]
-        # A state, for example {"question": "…", "context": [Document(…), …]}.
-        return list(chain.from_iterable(self._search(field, depth - 1) for field in _fields_of(value)))
+        # A state, for example {"question": "…", "context": [Document(…), …]}, or a command that sets it.
+        fields = fields_by_name(value.update if is_command(value) else value)
+        return list(chain.from_iterable(self._search(field, depth - 1) for field in fields.values()))
 
     def _read(self, item: Any) -> Passage | None:
         """Return a document, or a pair of a document and its score, as a passage; None for anything else."""
-        if isinstance(item, Document):
-            return self._passage(item, None)
-        if isinstance(item, tuple) and len(item) == 2:
-            first, second = item
-            # Vector stores return (document, score). Two documents are a list of two.
-            if isinstance(first, Document) and not isinstance(second, Document):
-                return self._passage(first, second)
-            # Some rerankers return (score, document).
-            if isinstance(second, Document) and isinstance(first, (int, float)):
-                return self._passage(second, first)
-        return None
-
-    def _passage(self, document: Any, score: Any) -> Passage | None:
-        """Return a document as a passage. A score next to it comes before those in its fields and its metadata."""
+        pair = item if isinstance(item, tuple) and len(item) == 2 else (item, None)
+        # Vector stores return (document, score), some rerankers (score, document). Two documents are a list of two.
+        document, score = pair if isinstance(pair[0], Document) else pair[::-1]
+        if not isinstance(document, Document) or isinstance(score, Document):
+            return None
+        # This score comes before those in the fields and the metadata of the document.
         number = finite(score)
         known = self._passages.get((id(document), number))
         if known is None:

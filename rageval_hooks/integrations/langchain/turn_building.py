@@ -14,7 +14,7 @@ from rageval_hooks.integrations.capture.passages import EarlierPassages, passage
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import is_a
 from rageval_hooks.integrations.langchain import model_calls
-from rageval_hooks.integrations.langchain.passages import TurnPassages, remember
+from rageval_hooks.integrations.langchain.passages import SESSION_KEYS, USER_KEYS, TurnPassages, identity_of, remember
 from rageval_hooks.integrations.langchain.payloads import DocumentReader, as_json, as_text, fields_by_name, tool_text
 from rageval_hooks.integrations.langchain.question_and_answer import answer_of, is_stream_event, query_of
 from rageval_hooks.turn import SpanReference, Step, StepKind, Turn, TurnStatus
@@ -161,10 +161,6 @@ def is_complete(status: TurnStatus, answering: Run | None, response: str) -> boo
     return not model_calls.tool_calls_of(answering.output)
 
 
-_SESSION_KEYS = ("session_id", "thread_id", "conversation_id")
-_USER_KEYS = ("user_id",)
-IDENTITY_KEYS = (*_SESSION_KEYS, *_USER_KEYS)
-
 # Metadata that LangChain and LangGraph add, for example "ls_provider", "langgraph_node" or "checkpoint_ns".
 _OWN_METADATA = ("ls_", "lc_", "langgraph_", "checkpoint_", "__")
 
@@ -204,13 +200,7 @@ def turn_from_runs(
     # What was searched for first is the best guess if the input of the root has no question.
     query = _query(root) or next(iter(context.queries), "")
     steps = _steps_of(runs, ended_at, every_step, context)
-    # The ids of session and user: from the first run that has them, or from its configuration.
-    identity: dict[str, Any] = {}
-    for run in runs:
-        # chain.invoke(…, {"metadata": {"session_id": "42"}}) or {"configurable": {"thread_id": "42"}}
-        for source in (run.metadata, run.details.get("configurable") or {}):
-            known = {key: source[key] for key in IDENTITY_KEYS if source.get(key) is not None}
-            identity = {**known, **identity}
+    identity = identity_of(runs)
     # The citations that the model marked. Their positions hold only for exactly its text.
     written = next((step for step in steps if answering is not None and step.id == answering.text_id), None)
     is_whole_text = answering is not None and model_calls.generated_text(answering.output) == response
@@ -238,8 +228,8 @@ def turn_from_runs(
         error=error,
         prompt=() if written is None else written.messages,
         model=None if written is None else written.model,
-        session_id=values.first_string(identity, _SESSION_KEYS),
-        user_id=values.first_string(identity, _USER_KEYS),
+        session_id=values.first_string(identity, SESSION_KEYS),
+        user_id=values.first_string(identity, USER_KEYS),
         metadata={**({"citations": citations} if citations else {}), **identity, **metadata},
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import product
+from itertools import product, takewhile
 from typing import Any
 
 from rageval_hooks.integrations.capture import turns
@@ -104,9 +104,14 @@ def generated_text(call: Run) -> str:
     if tool_calls:
         return values.as_json(tool_calls)
     # OpenAI has a separate field for the words in which a model refused.
-    choice = next(iter(items_or_empty(_of_provider(call.output, "choices"))), None)
-    places = (entry_or_attribute(choice, "message"), getattr(call.output, "additional_kwargs", None))
+    places = (entry_or_attribute(_choice(call.output), "message"), getattr(call.output, "additional_kwargs", None))
     return first_text(entry_or_attribute(place, "refusal") for place in places) or ""
+
+
+@or_else(None)
+def _choice(response: Any) -> Any:
+    """Return the provider's own form of an answer, an object or a mapping; None without one."""
+    return next(iter(items_or_empty(_of_provider(response, "choices"))), None)
 
 
 @or_else(None)
@@ -168,16 +173,6 @@ def call_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def _template_of(call: Run) -> PromptTemplate | None:
-    """Return the template of a call that a ``predict`` around it has made."""
-    for ancestor in call.ancestors():
-        if ancestor.kind != "model":
-            return None
-        if found := _template_in(ancestor.input, ancestor.details.get("instance")):
-            return found
-    return None
-
-
 # Of the description of a model: texts for prompts, and what is no parameter of the call.
 _NO_PARAMETERS = frozenset({"system_prompt", "query_wrapper_prompt", "class_name", "tools", "messages"})
 _FINISH_KEYS = ("finish_reason", "stop_reason", "done_reason")
@@ -185,27 +180,24 @@ _ATOMS = (str, bool, int, float)
 
 
 @or_else(None)
-def _template_in(bound: Any, model: Any) -> PromptTemplate | None:
-    """Return the template that ``predict`` was called with.
-
-    Args:
-        bound: the arguments of ``LLM.predict(prompt, **prompt_args)`` or one of its relatives.
-        model: the model. A template may be different for chat models.
-    """
-    arguments = values.arguments_of(bound)
-    prompt = arguments.get("prompt")
-    if prompt is None or not hasattr(prompt, "get_template"):
-        return None
-    given = {**(getattr(prompt, "kwargs", None) or {}), **(arguments.get("prompt_args") or {})}
-    variables = {str(name): string_of(value) for name, value in given.items()}
-    return PromptTemplate(text=string_of(prompt.get_template(llm=model)), variables=variables)
+def _template_of(call: Run) -> PromptTemplate | None:
+    """Return the template of a call that a ``LLM.predict(prompt, **prompt_args)`` around it has made."""
+    for ancestor in takewhile(lambda run: run.kind == "model", call.ancestors()):
+        arguments = values.arguments_of(ancestor.input)
+        prompt = arguments.get("prompt")
+        if hasattr(prompt, "get_template"):
+            given = {**(getattr(prompt, "kwargs", None) or {}), **(arguments.get("prompt_args") or {})}
+            variables = {str(name): string_of(value) for name, value in given.items()}
+            # A template may be different for chat models.
+            text = string_of(prompt.get_template(llm=ancestor.details.get("instance")))
+            return PromptTemplate(text=text, variables=variables)
+    return None
 
 
 @or_else(None)
 def _finish_reason_of(response: Any) -> str | None:
     """Return why a model stopped, from the provider's own response: {"choices": [{"finish_reason": "stop"}]}."""
-    raw = getattr(response, "raw", None)
-    holders = [raw, *items_or_empty(entry_or_attribute(raw, "choices"))[:1]]
+    holders = (getattr(response, "raw", None), _choice(response))
     found = (entry_or_attribute(holder, key) for holder in holders for key in _FINISH_KEYS)
     return next((str(reason) for reason in found if reason), None)
 
@@ -274,7 +266,5 @@ def _is_part(run: Run, call: Run) -> bool:
     """Return True if a model call is made inside another one, with no third call between them."""
     if run.kind != "llm" or run is call:
         return False
-    for ancestor in run.ancestors():
-        if ancestor.kind == "llm":
-            return ancestor is call
-    return _delegates(call, run)
+    around = next(iter(turns.of_kind(run.ancestors(), "llm")), None)
+    return around is call if around is not None else _delegates(call, run)

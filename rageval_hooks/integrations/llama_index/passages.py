@@ -21,7 +21,14 @@ from rageval_hooks.integrations.capture.passages import (
 )
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.turns import carries, of_kind, outside
-from rageval_hooks.integrations.capture.values import attribute_text, finite, first_string, or_else
+from rageval_hooks.integrations.capture.values import (
+    attribute_text,
+    collection_name,
+    finite,
+    first_string,
+    or_else,
+    own_fields,
+)
 from rageval_hooks.integrations.llama_index.model_calls import generated_text, prompts_of_answer
 from rageval_hooks.integrations.llama_index.values import answer_of, arguments_of, fields_of, messages_of
 from rageval_hooks.runtime.narrowing import is_integer, text_or_empty
@@ -135,14 +142,11 @@ def _parts_of(value: Any) -> Iterable[Any]:
 
 _TOP_K = ("_similarity_top_k", "similarity_top_k", "top_n", "_top_k")
 _STORES = ("_vector_store", "vector_store", "_store")
-_COLLECTIONS = ("collection_name", "index_name", "table_name", "_collection_name", "_index_name", "_table_name")
 
 
-@or_else(None)
 def _field(value: Any, names: Iterable[str]) -> Any:
     """Return the first field that an object has and that is set; None without one."""
-    # A pydantic object keeps its private fields elsewhere. Only fields: a property may ask the store's server.
-    fields = {**(getattr(value, "__pydantic_private__", None) or {}), **(getattr(value, "__dict__", None) or {})}
+    fields = own_fields(value)
     return next((fields[name] for name in names if fields.get(name) is not None), None)
 
 
@@ -155,8 +159,7 @@ def top_k_of(retriever: Any) -> int | None:
 def collection_of(retriever: Any) -> str | None:
     """Return the collection that a retriever searches, else the class of its store; None without a store."""
     store = _field(retriever, _STORES)
-    # The class at least tells a Chroma from a test's store in memory.
-    return None if store is None else first_string({"": _field(store, _COLLECTIONS)}, ("",)) or type(store).__name__
+    return None if store is None else collection_name(store)
 
 
 Marks = dict[tuple[str | None, str], Passage]

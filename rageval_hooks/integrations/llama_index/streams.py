@@ -59,7 +59,10 @@ class Follower:
 
     def follow(self, stream: Any) -> Any:
         """Return a generator that yields what another one yields."""
-        followed = self._aread(aiter(stream)) if _is_asynchronous(stream) else self._read(iter(stream))
+        # A proxy may have the methods of both kinds, so real generators are told apart by their type.
+        is_generator = isinstance(stream, (GeneratorType, AsyncGeneratorType))
+        is_asynchronous = isinstance(stream, AsyncGeneratorType) if is_generator else hasattr(stream, "__anext__")
+        followed = self._aread(aiter(stream)) if is_asynchronous else self._read(iter(stream))
         # A generator that was never started runs none of its code when it is dropped.
         self._finalizer = when_dropped(followed, lambda: self._end(GeneratorExit()))
         return followed
@@ -137,13 +140,6 @@ class _InsideSpan:
         if kind is None or not issubclass(kind, GeneratorExit):
             with suppress(ValueError):  # the next piece is read in another context
                 active_span_id.reset(self._token)
-
-
-def _is_asynchronous(stream: Any) -> bool:
-    # A proxy may have the methods of both kinds, so real generators are told apart by their type.
-    if isinstance(stream, (GeneratorType, AsyncGeneratorType)):
-        return isinstance(stream, AsyncGeneratorType)
-    return hasattr(stream, "__anext__")
 
 
 def when_dropped(stream: Any, function: Callable[[], Any]) -> weakref.finalize[..., Any] | None:

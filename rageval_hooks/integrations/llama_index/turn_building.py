@@ -132,16 +132,12 @@ def _outcome(root: Run, runs: Iterable[Run]) -> tuple[TurnStatus, ErrorInfo | No
     status, error = turns.outcome_of_error(root.error, _CANCELS)
     if root.details.get("cancelled"):
         status, error = "cancelled", None
-    if status == "cancelled" and any(map(_waits_for_a_human, runs)):
+    # A step of a workflow that waits for a human: ctx.wait_for_event raises WaitingForEvent; a step may also return
+    # InputRequiredEvent(prefix="Is this correct?").
+    bases = (base for run in runs for base in (*type(run.error).__mro__, *type(run.output).__mro__))
+    if status == "cancelled" and any(base.__name__ in ("WaitingForEvent", "InputRequiredEvent") for base in bases):
         return "interrupted", None
     return status, error
-
-
-def _waits_for_a_human(run: Run) -> bool:
-    """Return True if a workflow's step was waiting for a human's response when it ended."""
-    # ctx.wait_for_event raises WaitingForEvent; a step may also return InputRequiredEvent(prefix="Is this correct?").
-    names = {base.__name__ for base in (*type(run.error).__mro__, *type(run.output).__mro__)}
-    return not names.isdisjoint({"WaitingForEvent", "InputRequiredEvent"})
 
 
 # --------------------------------------------------------------------------- steps

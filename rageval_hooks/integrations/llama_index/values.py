@@ -318,22 +318,9 @@ def query_of(value: Any, depth: int = 0) -> str:
     if is_message(value):
         return message_text(value)
     if isinstance(value, (list, tuple)):
-        return _query_in_list(value, depth)
-    return _query_in_fields(value, depth)
-
-
-def _query_in_list(values: Sequence[Any], depth: int) -> str:
-    messages = filter(is_message, values)
-    user_messages = [message for message in messages if role_of(message) == "user"]
-    if user_messages:
-        return message_text(user_messages[-1])
-    # The positional arguments of a function: ("When was the pier opened?",).
-    if len(values) == 1:
-        return query_of(values[0], depth + 1)
-    return ""
-
-
-def _query_in_fields(value: Any, depth: int) -> str:
+        said = [message_text(one) for one in value if is_message(one) and role_of(one) == "user"]
+        # The positional arguments of a function: ("When was the pier opened?",).
+        return said[-1] if said else query_of(value[0], depth + 1) if len(value) == 1 else ""
     fields = fields_of(value)
     found = text_under(fields, _QUERY_KEYS, partial(query_of, depth=depth + 1))
     # The arguments of the root and the fields of an event may have any name.
@@ -379,10 +366,6 @@ def answer_of(value: Any, depth: int = 0) -> str:
     is_tool_output = isinstance(getattr(value, "content", None), str)
     if is_message(value) or is_tool_output:
         return message_text(value)
-    return _answer_in_fields(value, depth)
-
-
-def _answer_in_fields(value: Any, depth: int) -> str:
     fields = fields_of(value)
     found = text_under(fields, capture_values.answer_keys_in(fields, _ANSWER_KEYS), partial(answer_of, depth=depth + 1))
     if found is not None:
@@ -390,10 +373,8 @@ def _answer_in_fields(value: Any, depth: int) -> str:
     # PydanticResponse(response=Invoice(total=12)): an object of the application is a structured answer.
     if depth > 0 and hasattr(value, "model_dump"):
         return as_json(value)
-    return _answer_under_other_key(fields, depth) if is_mapping(value) else ""
-
-
-def _answer_under_other_key(fields: Mapping[str, Any], depth: int) -> str:
+    if not is_mapping(value):
+        return ""
     # {"text_out": "In 1869.", "title": "The pier"}: a title is the answer only if nothing else is.
     likely = {key: item for key, item in fields.items() if not capture_values.is_beside_answer(key)}
     if text := only_string(likely):
@@ -450,13 +431,10 @@ def streamed_in(result: Any) -> Sequence[Any]:
     A workflow's result is inside its last event. The streamed answer of a chat engine is not included: a thread or
     task of the engine reads it.
     """
-    inner = private_attributes(result).get("_result")
-    return list(filter(_is_streamed, (result, inner)))
-
-
-def _is_streamed(value: Any) -> bool:
     # StreamingResponse(response_gen=<generator>) of a query engine. The answer of a chat engine has a property of this
     # name, which is not in its __dict__.
-    fields = getattr(value, "__dict__", None)
-    has_generator = fields is not None and fields.get("response_gen") is not None
-    return has_generator or is_generator(value)
+    return [
+        value
+        for value in (result, private_attributes(result).get("_result"))
+        if is_generator(value) or getattr(value, "__dict__", {}).get("response_gen") is not None
+    ]

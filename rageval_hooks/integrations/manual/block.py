@@ -156,6 +156,9 @@ def _join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
     def text_of(step: Step) -> str:
         return step.output or ""
 
+    def prompt_of(step: Step) -> str:
+        return turns.prompt_text(step.messages)
+
     # The turns may have run at the same time.
     steps = sorted((step for one in inner for step in one.steps), key=lambda step: step.started_at)
     calls = turns.of_kind(turns.outside_retrieval(steps), "llm")
@@ -170,16 +173,7 @@ def _join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
         writer = turns.writer_of("" if answered is None else answered.response, own, text_of) or last_of(own)
     prompt = None
     if writer is not None:
-        texts = [
-            turns.ModelCall(
-                prompt=turns.prompt_text(call.messages),
-                text=text_of(call),
-                started_at=call.started_at,
-                ended_at=call.ended_at,
-            )
-            for call in calls
-        ]
-        prompt = "\n".join(call.prompt for call in turns.contributors(texts[calls.index(writer)], texts))
+        prompt = "\n".join(map(prompt_of, turns.contributors(writer, calls, prompt_of, text_of)))
     # The inner turn whose model wrote the answer of the block.
     source = answered if answered is not None and writer in answered.steps else None
     captured_answer = "" if turn.response or answered is None else answered.response
