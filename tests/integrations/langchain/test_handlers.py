@@ -96,19 +96,6 @@ def test_both_on_different_levels_count_a_turn_once(
     assert [passage.id for passage in evaluation.turn.passages] == ["d1", "d2"]
 
 
-def test_a_handler_sees_what_the_process_has_sampled_out(handler: CallbackHandler, exporter: InMemoryExporter) -> None:
-    """The handler's own sample rate applies to its chain."""
-    memory = InMemoryExporter()
-    with rageval_hooks.instrument(metrics=[], exporters=[memory], sample_rate=0.0) as handle:
-        inner = lcel("inner answer").with_config(callbacks=[handler])
-        (RunnableLambda(lambda question: question.upper()) | inner).invoke("when?")
-        handle.flush(10)
-    handler.flush(10)
-
-    assert [evaluation.turn.response for evaluation in exporter.evaluations] == ["inner answer"]
-    assert memory.evaluations == []
-
-
 def test_concurrent_calls_in_copies_of_one_context_are_separate_turns(
     handler: CallbackHandler, exporter: InMemoryExporter
 ) -> None:

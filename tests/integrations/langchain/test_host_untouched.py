@@ -142,12 +142,12 @@ def test_a_bare_text_model_is_traced(captured: Captured) -> None:
 
 
 def test_a_text_model_next_to_an_inline_tracer_is_captured(captured: Captured) -> None:
-    """LangChain reports only the end of its run, which is enough for a step with the answer."""
+    """LangChain reports only the end of its run, so the turn has no step of the model. Its passages are unmarked."""
     asyncio.run(traced_inline(completion_chain()))
 
     turn = captured.turn
     assert turn.response == ANSWER
-    assert [(step.kind, step.output) for step in turn.steps if step.kind == "llm"] == [("llm", ANSWER)]
+    assert [passage.in_prompt for passage in turn.passages] == [None] * len(turn.passages)
 
 
 # --------------------------------------------------------------------------- managers

@@ -376,19 +376,6 @@ def test_a_handler_beside_it_takes_the_turn_over() -> None:
     assert len(mine.evaluations) == 2
 
 
-def test_a_handler_inside_of_a_turn_that_is_sampled_out() -> None:
-    """The handler captures its part. The whole turn is still counted as sampled out."""
-    mine = InMemoryExporter()
-    handler = CallbackHandler(metrics=[], exporters=[mine])
-    inner = lcel("inner").with_config(callbacks=[handler])
-    with watched(0.0) as process:
-        (RunnablePassthrough() | inner).invoke(QUESTION)
-
-        assert process.counted == (0, 1)
-    assert handler.flush(10)
-    assert [evaluation.turn.response for evaluation in mine.evaluations] == ["inner"]
-
-
 def test_an_unsampled_trace_is_sampled_out_too() -> None:
     """It has a separate counter."""
     provider = TracerProvider(sampler=ALWAYS_OFF)
