@@ -30,7 +30,7 @@ class OfflineSupport(ABC):
     """The name of an application of the framework in messages: ``a query engine of LlamaIndex``."""
 
     @abstractmethod
-    def capturing(self, pipeline: Pipeline) -> AbstractContextManager[Callable[[], None]]:
+    def capturing(self, pipeline: Pipeline) -> AbstractContextManager[Callable[[], object]]:
         """Send the turns of the framework to a pipeline while the block runs.
 
         Args:

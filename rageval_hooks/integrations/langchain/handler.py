@@ -16,7 +16,6 @@ from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
-from langchain_core.outputs import LLMResult
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers.context import register_configure_hook
 
@@ -249,14 +248,11 @@ class TurnHandler(BaseCallbackHandler):
             slot[:] = [run_id]
 
     @_callback
-    def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **event: Any) -> None:
-        """Record that a chat model has started."""
-        self._start(run_id, "llm", _name_of(serialized, event), messages, event)
-
-    @_callback
-    def on_llm_start(self, serialized: Any, prompts: list[str], *, run_id: UUID, **event: Any) -> None:
-        """Record that a text-completion model has started."""
+    def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **event: Any) -> None:
+        """Record that a model has started."""
         self._start(run_id, "llm", _name_of(serialized, event), prompts, event)
+
+    on_chat_model_start = on_llm_start
 
     @_callback
     def on_tool_start(self, serialized: Any, input_str: str, *, run_id: UUID, **event: Any) -> None:
@@ -306,19 +302,16 @@ class TurnHandler(BaseCallbackHandler):
         return _end(run_id, copied(documents), None)
 
     @_callback
-    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **event: Any) -> PendingTurn | None:
-        """Record what a model wrote."""
-        return _end(run_id, response, None)
-
-    @_callback
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **event: Any) -> PendingTurn | None:
         """Record that a model call has ended with an exception, and what the model had written by then."""
         return _end(run_id, event.get("response"), error)
 
     @_callback
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
-        """Record what a tool returned."""
+        """Record what a tool returned, or what a model wrote."""
         return _end(run_id, output, None)
+
+    on_llm_end = on_tool_end
 
     @_callback
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:

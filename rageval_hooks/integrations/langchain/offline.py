@@ -15,7 +15,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.tracers.context import register_configure_hook
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.integrations.langchain import CallbackHandler
+from rageval_hooks.integrations.langchain.handler import TurnHandler
 from rageval_hooks.integrations.offline_support import OfflineSupport, StoredItem
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.narrowing import mapping_or_empty
@@ -33,14 +33,13 @@ class LangChainSupport(OfflineSupport):
     app_kind = "a runnable of LangChain"
 
     @contextmanager
-    def capturing(self, pipeline: Pipeline) -> Iterator[Callable[[], None]]:
+    def capturing(self, pipeline: Pipeline) -> Iterator[Callable[[], object]]:
         """Capture every chain of the contexts that call the yielded function."""
-        handler = _CapturingHandler(pipeline)
-
-        def watch() -> None:
-            _handler.set(handler)
-
-        yield watch
+        # Like every handler that is passed to a chain, this one comes before that of ``instrument()``. LangChain calls
+        # handlers of a context last, so that the turn belongs to this one.
+        handler = TurnHandler()
+        handler.pipeline = pipeline
+        yield lambda: _handler.set(handler)
 
     def question_function(self, app: Any, input_key: str | None) -> Callable[[str], Any] | None:
         """Return a function that invokes a runnable with the question in the place that its input has for it."""
@@ -66,21 +65,6 @@ class LangChainSupport(OfflineSupport):
         if isinstance(entries, Mapping):
             return [(None, entry) for entry in entries.values()]
         return None
-
-
-class _CapturingHandler(CallbackHandler):
-    """Hands turns to an existing pipeline, whatever the environment says.
-
-    Like every handler that is passed to a chain, it comes before the one of ``instrument()``. LangChain calls handlers
-    of a context last, so that the turn belongs to this one.
-
-    Args:
-        pipeline: receives the turns.
-    """
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        super(CallbackHandler, self).__init__()  # CallbackHandler's own would build a pipeline
-        self.pipeline = pipeline
 
 
 def _key_of(runnable: Runnable[Any, Any]) -> str | None:

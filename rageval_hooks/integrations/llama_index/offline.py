@@ -22,7 +22,7 @@ class LlamaIndexSupport(OfflineSupport):
     app_kind = "a query engine of LlamaIndex"
 
     @contextmanager
-    def capturing(self, pipeline: Pipeline) -> Iterator[Callable[[], None]]:
+    def capturing(self, pipeline: Pipeline) -> Iterator[Callable[[], object]]:
         """Capture everything while the block runs. What ``instrument()`` attached is detached."""
         attach(pipeline)
         try:

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
@@ -23,6 +24,7 @@ from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator, streamed_in
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.runtime.logs import RateLimitedLogger
+from rageval_hooks.turn import Turn
 
 
 class Follower:
@@ -191,7 +193,7 @@ class _OpenStreams:
         return self.span_ended and not any(self.models_count or kind != "llm" for kind, _ in tuple(self.open))
 
 
-def root_of(run: Run) -> Run | None:
+def _root_of(run: Run) -> Run | None:
     """Return the root that waits for streams. A root of another framework ends when that framework says so."""
     recording = _recorder.recording(run.id)
     return recording.root if recording is not None and recording.root.framework is FRAMEWORK else None
@@ -199,7 +201,7 @@ def root_of(run: Run) -> Run | None:
 
 def wait_for(run: Run, key: StreamKey) -> None:
     """Let the root of a run wait for a stream."""
-    root = root_of(run)
+    root = _root_of(run)
     if root is not None:
         _open_streams(root).open.add(key)
 
@@ -234,7 +236,7 @@ def end_root_span(root: Run, result: Any) -> None:
 
 def finish_stream(run: Run, key: StreamKey, error: BaseException | None) -> None:
     """Record that a stream has ended, and end the turn if that was the last stream it waited for."""
-    root = root_of(run)
+    root = _root_of(run)
     if root is None:
         return
     streams = _open_streams(root)
@@ -258,15 +260,12 @@ def _open_streams(root: Run) -> _OpenStreams:
 def _submit(recording: Recording) -> None:
     if not any(run.kind in _MEANINGFUL for run in recording.runs):
         return  # for example a node parser that is used on its own
-    pipeline = recording.owner
-    try:
+    turn: Turn | Callable[[], Turn] = partial(turn_of, recording)
+    # If the turn cannot be built, the pipeline tries it again, and counts the failure.
+    with suppress(Exception):
         look_for_other_span(recording.root, recording)
         turn = turn_of(recording)
-    except Exception as error:
-        pipeline.failed("a turn could not be built from what was recorded", error)
-        pipeline.drop("not_built")
-        return
-    deferred.submit(pipeline, turn, recording.selection)
+    deferred.submit(recording.owner, turn, recording.selection)
 
 
 def log_failure(run_id: Hashable, error: BaseException) -> None:

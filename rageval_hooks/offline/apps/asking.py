@@ -135,7 +135,7 @@ class Capture:
 
     def __init__(self) -> None:
         self._pipeline = _Collector()
-        self._watches: list[Callable[[], None]] = []
+        self._watches: list[Callable[[], object]] = []
 
     @contextmanager
     def attached(self) -> Iterator[Capture]:
