@@ -6,6 +6,5 @@ recorder with the pipeline behind it.
 ``recorder`` keeps the runs in progress. When a root ends, ``turns`` builds its turn with the framework's
 ``turn_from_*``, and ``deferred`` submits it, or keeps it while a graph waits for a person. ``passages`` and ``values``
 read what the application passes through its runs. ``trace_context`` finds the span of a turn, also that of another
-tracer. ``wrapped_methods`` captures searches that no framework reports. A new file goes here when a second integration
-needs it.
+tracer. A new file goes here when a second integration needs it.
 """

@@ -363,9 +363,7 @@ def _merge(turn: Turn, inner: Turn, border: Run) -> Turn:
         inner: the turn that the other framework's runs make.
         border: the outermost run of the other framework.
     """
-    # One framework's model class may wrap the other's: the inner call is then the same.
-    around = {run.text_id for run in of_kind(border.ancestors(), "llm")}
-    call = next((step for step in of_kind(turn.steps, "llm") if step.id in around), None)
+    call = _same_model_call(turn, inner, border)
     if call is not None:
         # Only the wrapped framework knows the provider's token counts and the model's name: a model class of
         # LlamaIndex around a chat model of LangChain passes on the text only.
@@ -408,6 +406,21 @@ def _merge(turn: Turn, inner: Turn, border: Run) -> Turn:
             "steps": tuple(steps),
         }
     )
+
+
+def _same_model_call(turn: Turn, inner: Turn, border: Run) -> Step | None:
+    """Return the model call that the inner turn is part of: one framework's model class wraps the other's."""
+    around = {run.text_id for run in of_kind(border.ancestors(), "llm")}
+    for call in of_kind(turn.steps, "llm"):
+        if call.id in around:
+            return call
+        # The inner call of a streamed one begins when the stream is read, so it is not inside the outer call. But it
+        # begins while the outer call is streaming, and writes the same text.
+        is_streamed = border.kind == "llm" and call.time_to_first_token is not None
+        is_during = call.started_at <= border.started_at <= call.ended_at
+        if is_streamed and is_during and call.output == inner.response:
+            return call
+    return None
 
 
 def _marked_also(passages: Sequence[Passage], turn: Turn) -> Sequence[Passage]:

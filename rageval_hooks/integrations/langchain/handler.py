@@ -80,7 +80,8 @@ def running_retriever() -> Run | None:
     return None
 
 
-def _ambient_run() -> Hashable | None:
+def ambient_run() -> Hashable | None:
+    """Return the id of the run that the calling code is in, retrievers included."""
     retriever = running_retriever()
     return surrounding_run() if retriever is None else retriever.id
 
@@ -88,7 +89,7 @@ def _ambient_run() -> Hashable | None:
 FRAMEWORK = Framework(
     "langchain",
     turn_of_conversation,
-    _ambient_run,
+    ambient_run,
     texts_of=lambda documents: [document.page_content for document in documents or ()],
     find_span=find_span,
 )

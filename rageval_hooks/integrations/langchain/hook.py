@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, cast
+from uuid import uuid4
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
@@ -15,36 +19,98 @@ from langchain_core.tracers.context import register_configure_hook
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.values import collection_name
-from rageval_hooks.integrations.capture.wrapped_methods import VectorStoreSearches
-from rageval_hooks.integrations.langchain.handler import FRAMEWORK, TurnHandler
+from rageval_hooks.integrations.langchain.handler import FRAMEWORK, TurnHandler, ambient_run
 from rageval_hooks.integrations.langchain.other_tracers import unwatch, watch
 from rageval_hooks.integrations.langchain.payloads import copied
+from rageval_hooks.integrations.langchain.wrapped_methods import WrappedMethods
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.runtime.suppression import is_suppressed
+
+# --------------------------------------------------------------------------- searches of vector stores
 
 # Public methods that return documents, for example "search", "asimilarity_search_with_score" or
 # "max_marginal_relevance_search_by_vector"; not "create_search_index".
 _SEARCH_METHOD = re.compile(r"a?(search|similarity_search\w*|max_marginal_relevance_search\w*|hybrid_search\w*)")
 
+_SEARCHES = frozenset({"retriever", "reranker", "ingestion"})
+"""Kinds of runs that search for themselves, and whose results are captured."""
 
-class _VectorStores(VectorStoreSearches):
-    def query(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """Return the text; a search by a vector has none."""
-        return text_or_empty(args[0] if args else kwargs.get("query"))
+_searching: ContextVar[bool] = ContextVar("rageval_hooks_searching", default=False)
+"""True inside a search: search methods call each other, and only the outermost call is recorded."""
 
-    def describe(self, store: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return how many passages are asked for, and of which collection."""
-        details = {"collection": collection_name(store)}
-        return {**details, "top_k": kwargs["k"]} if type(kwargs.get("k")) is int else details
-
-    def read(self, result: Any, details: dict[str, Any]) -> Any:
-        """Return a copy of the documents."""
-        return copied(result)
+_recorder = shared_recorder()
 
 
-VECTOR_STORES = _VectorStores("langchain_core.vectorstores.base", "VectorStore", _SEARCH_METHOD, FRAMEWORK)
+def _recording(method: FunctionType) -> Callable[..., Any]:
+    """Return a search method that records its searches: LangChain reports runs of retrievers, not of vector stores."""
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def asearch(store: Any, /, *args: Any, **kwargs: Any) -> Any:
+            with _search(store, args, kwargs) as results:
+                results.append(await method(store, *args, **kwargs))
+                return results[0]
+
+        return asearch
+
+    @functools.wraps(method)
+    def search(store: Any, /, *args: Any, **kwargs: Any) -> Any:
+        with _search(store, args, kwargs) as results:
+            results.append(method(store, *args, **kwargs))
+            return results[0]
+
+    return search
+
+
+@contextmanager
+def _search(store: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[list[Any]]:
+    """Record the search in the block, which appends its result to the list."""
+    results: list[Any] = []
+    around = None
+    if not _searching.get() and not is_suppressed():
+        # The run that the search is in, of any framework; None if it is in no turn.
+        around = _recorder.get(ambient_run())
+        if around is None and (foreign := _recorder.surrounding(FRAMEWORK)) is not None:
+            around = foreign[1]
+    recording = None if around is None else _recorder.recording(around.id)
+    if around is None or recording is None:
+        yield results
+        return
+    token, started_at = _searching.set(True), _recorder.clock() + recording.clock_offset
+    error: BaseException | None = None
+    try:
+        yield results
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        # The garbage collector destroys an abandoned coroutine, perhaps inside ContextVar.set: see deferred.
+        if not isinstance(error, GeneratorExit):
+            _searching.reset(token)
+        try:
+            details: dict[str, Any] = {"collection": collection_name(store)}
+            if type(kwargs.get("k")) is int:
+                details["top_k"] = kwargs["k"]
+            inside = next((run for run in (around, *around.ancestors()) if run.kind in _SEARCHES), None)
+            if inside is not None:  # a search by a retriever adds to the retriever's run
+                inside.details = {**details, **inside.details}
+            else:
+                key, query = str(uuid4()), text_or_empty(args[0] if args else kwargs.get("query"))
+                about = (around.id, "retriever", type(store).__name__, query, FRAMEWORK)
+                found = _recorder.start(recording.owner, key, *about, details=details)
+                if found is not None:
+                    found.started_at = started_at
+                    _recorder.end(key, copied(results[0]) if results else None, error)
+        except Exception as failure:
+            recording.owner.failed("a search in a vector store could not be recorded", failure)
+
+
+VECTOR_STORES = WrappedMethods("langchain_core.vectorstores.base", "VectorStore", _SEARCH_METHOD, _recording)
 """The search methods of all vector store classes."""
+
+
+# --------------------------------------------------------------------------- the handler of every chain
 
 
 class _AttachedHandler(TurnHandler):
@@ -120,4 +186,4 @@ def detach() -> None:
     unwatch()
     pipeline, _handler.pipeline = _handler.pipeline, None
     if pipeline is not None:
-        shared_recorder().forget(pipeline)
+        _recorder.forget(pipeline)

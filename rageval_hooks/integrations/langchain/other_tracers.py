@@ -33,7 +33,7 @@ from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags
 
 from rageval_hooks.integrations.capture.recorder import Recording
-from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
+from rageval_hooks.integrations.langchain.wrapped_methods import WrappedMethods
 from rageval_hooks.runtime.tracing import RandomIds, preset_ids
 
 _logger = logging.getLogger(__name__)

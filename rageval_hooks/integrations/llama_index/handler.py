@@ -6,8 +6,7 @@ carry. When the root ends (``streams``), ``turn_from_events`` builds the turn fr
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
@@ -22,9 +21,8 @@ from rageval_hooks.integrations.capture.deferred import hand_over
 from rageval_hooks.integrations.capture.passages import is_search_tool
 from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import note_other_span
-from rageval_hooks.integrations.capture.wrapped_methods import VectorStoreSearches
 from rageval_hooks.integrations.llama_index import streams, values
-from rageval_hooks.integrations.llama_index.passages import nodes_in, snapshot
+from rageval_hooks.integrations.llama_index.passages import snapshot
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator
 from rageval_hooks.online.pipeline import Pipeline
@@ -71,8 +69,8 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
             return
         try:
             run = _recorder.get(id_)
-            if run is None:  # of a sampled-out turn
-                streams.end(id_, None)
+            if run is None:
+                _end_unsampled(id_, result)
             else:
                 _end(run, result)
         except Exception as error:
@@ -197,6 +195,20 @@ def _safely(run_id: Hashable, function: Callable[..., object], *args: Any) -> No
         streams.log_failure(run_id, error)
 
 
+def _end_unsampled(span_id: str, result: Any) -> None:
+    """End a span of a sampled-out turn.
+
+    Its streamed answer is read later, perhaps in another context. Many model classes start another model call then,
+    which must not become a turn.
+    """
+    streams.end(span_id, None)
+    for response in values.streamed_in(result):
+        stream = getattr(response, "response_gen", None)
+        if stream is not None and not streams.Follower.follows(stream):
+            response.response_gen = streams.Follower(span_id).follow(stream)
+            _recorder.ended.add([span_id])  # the span goes on, as far as the recorder is concerned
+
+
 def _writer_key(run: Run) -> tuple[str, int]:
     """Return the key of a chat engine's writer: the thread or task that adds a streamed answer to the history."""
     return ("writer", id(run.details.get("instance")))
@@ -226,26 +238,6 @@ def _follow(run: Run, response: Any) -> None:
 # --------------------------------------------------------------------------- attaching
 
 
-class _VectorStores(VectorStoreSearches):
-    def query(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, str]:
-        """Return the text; a query by a vector has none."""
-        return {"query_str": getattr(args[0] if args else kwargs.get("query"), "query_str", None) or ""}
-
-    def describe(self, store: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the store, whose collection is read when the turn is built."""
-        return {"instance": store}
-
-    def read(self, result: Any, details: dict[str, Any]) -> Any:
-        """Note the nodes. A store that keeps no texts, such as SimpleVectorStore, finds ids only."""
-        details["nodes_after"] = nodes_in(result)
-        return result if details["nodes_after"] else None
-
-
-VECTOR_STORES = _VectorStores(
-    "llama_index.core.vector_stores.types", "BasePydanticVectorStore", re.compile("a?query"), FRAMEWORK
-)
-"""The methods ``query`` and ``aquery`` of all vector store classes."""
-
 _span_handler = _SpanHandler()
 _event_handler = _EventHandler()
 
@@ -254,7 +246,6 @@ def attach(pipeline: Pipeline) -> None:
     """Send the turns of everything that LlamaIndex runs in this process to a pipeline, instead of the previous one."""
     global _pipeline
     _pipeline = pipeline
-    VECTOR_STORES.install()
     dispatcher = get_dispatcher()
     if not any(handler is _span_handler for handler in dispatcher.span_handlers):
         dispatcher.add_span_handler(_span_handler)
@@ -265,7 +256,6 @@ def detach() -> None:
     """Remove the handlers, and drop turns that have not ended."""
     global _pipeline
     pipeline, _pipeline = _pipeline, None
-    VECTOR_STORES.remove()
     dispatcher = get_dispatcher()
     dispatcher.span_handlers[:] = [handler for handler in dispatcher.span_handlers if handler is not _span_handler]
     dispatcher.event_handlers[:] = [handler for handler in dispatcher.event_handlers if handler is not _event_handler]

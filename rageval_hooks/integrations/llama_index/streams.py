@@ -45,12 +45,12 @@ class Follower:
     def __init__(
         self,
         span_id: str,
-        on_text: Callable[[Any], object],
-        on_end: Callable[[BaseException | None], object],
+        on_text: Callable[[Any], object] = lambda _: None,
+        on_end: Callable[[BaseException | None], object] | None = None,
     ) -> None:
         self._span_id = span_id
         self._on_text = on_text
-        self._on_end: Callable[[BaseException | None], object] | None = on_end
+        self._on_end = on_end
         self._finalizer: weakref.finalize[..., Any] | None = None
 
     @staticmethod

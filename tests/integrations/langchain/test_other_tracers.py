@@ -290,7 +290,7 @@ def test_another_version_of_a_tracer_costs_only_its_spans(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("tracer", ["Langfuse", "LangSmith"])
 def test_a_version_that_is_too_new_is_left_alone(tracer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its private methods are not wrapped, and the turn has spans of ours."""
-    monkeypatch.setattr("rageval_hooks.integrations.capture.wrapped_methods.version", lambda distribution: "7.1rc2")
+    monkeypatch.setattr("rageval_hooks.integrations.langchain.wrapped_methods.version", lambda distribution: "7.1rc2")
     spans = traced(tracer, "ours first")
 
     assert "rag RunnableSequence" in {span.name for span in spans.ours}

@@ -85,8 +85,8 @@ def test_a_cancelled_task(captured: Captured) -> None:
 
 
 PLACES = {
-    "the start of a span": "rageval_hooks.integrations.llama_index.handler.kind_of",
-    "the end of a span": "rageval_hooks.integrations.llama_index.handler.streamed_in",
+    "the start of a span": "rageval_hooks.integrations.llama_index.values.kind_of",
+    "the end of a span": "rageval_hooks.integrations.llama_index.values.streamed_in",
     "an event": "rageval_hooks.integrations.llama_index.handler.hasattr",
     "the turn": "rageval_hooks.integrations.llama_index.streams.turn_of",
 }

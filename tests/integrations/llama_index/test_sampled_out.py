@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.base.response.schema import Response, StreamingResponse
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.query_engine import CustomQueryEngine, RetrieverQueryEngine
 
 import rageval_hooks
 from rageval_hooks.testing import InMemoryExporter
@@ -51,6 +55,28 @@ def turns(handle: rageval_hooks.Instrumentation) -> int:
     return int(handle.stats()["sampled_out"])
 
 
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_calls_while_the_answer_is_read_in_another_context_are_not_turns(
+    sampled_out_process: rageval_hooks.Instrumentation, asynchronous: bool
+) -> None:
+    """The model calls another engine while its stream is read."""
+    answering = engine(ask_llama_index)
+    before = turns(sampled_out_process)
+    if asynchronous:
+
+        async def ask_and_read() -> str:
+            response = await asyncio.create_task(answering.aquery(QUESTION))
+            return await contextvars.Context().run(asyncio.ensure_future, read(response))
+
+        text = asyncio.run(ask_and_read())
+    else:
+        response = contextvars.copy_context().run(answering.query, QUESTION)
+        text = contextvars.Context().run("".join, response.response_gen)
+
+    assert text == ANSWER
+    assert turns(sampled_out_process) == before + 1
+
+
 def test_what_the_reader_asks_between_two_pieces_is_a_turn(sampled_out_process: rageval_hooks.Instrumentation) -> None:
     """Only what the generator calls belongs to the sampled-out turn."""
     answering = engine(lambda messages: ANSWER)
@@ -61,3 +87,50 @@ def test_what_the_reader_asks_between_two_pieces_is_a_turn(sampled_out_process: 
             ask_langchain([])
 
     assert turns(sampled_out_process) == before + 5
+
+
+def test_a_streamed_answer_inside_another_value(
+    sampled_out_process: rageval_hooks.Instrumentation,
+) -> None:
+    """A function of the application returns the response in a dictionary."""
+    answering = engine(ask_llama_index)
+    before = turns(sampled_out_process)
+
+    @get_dispatcher().span
+    def answered(question: str) -> dict[str, Any]:
+        return {"answer": answering.query(question), "for": question}
+
+    assert "".join(answered(QUESTION)["answer"].response_gen) == ANSWER
+    assert turns(sampled_out_process) == before + 1
+
+
+class Pieces:
+    """A stream that is not a generator."""
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self._pieces = iter(pieces)
+
+    def __iter__(self) -> Pieces:
+        return self
+
+    def __next__(self) -> str:
+        piece = next(self._pieces)
+        ask_llama_index([])
+        return piece
+
+
+class OwnEngine(CustomQueryEngine):
+    """A query engine of the application whose stream is not a generator."""
+
+    def custom_query(self, query_str: str) -> Any:
+        return StreamingResponse(response_gen=Pieces(ANSWER.split(" ")))  # type: ignore[arg-type]
+
+
+def test_a_stream_that_is_not_a_generator(sampled_out_process: rageval_hooks.Instrumentation) -> None:
+    """What is called while it is read belongs to the sampled-out turn."""
+    before = turns(sampled_out_process)
+    response = OwnEngine().query(QUESTION)
+    assert not isinstance(response, Response)
+
+    assert " ".join(contextvars.Context().run(list, response.response_gen)) == ANSWER
+    assert turns(sampled_out_process) == before + 1
