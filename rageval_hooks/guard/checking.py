@@ -101,8 +101,8 @@ async def adrive(steps: GuardSteps[T]) -> T:
 
 
 def _captured_recording() -> Recording | None:
-    # The guard is no framework, so the run around it may be of any.
-    return next(iter(shared_recorder().surrounding(None) or ()), None)
+    entry = shared_recorder().surrounding(None)  # the guard is no framework, so the run around it may be of any
+    return None if entry is None else entry[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -253,7 +253,7 @@ class TurnHandler(BaseCallbackHandler):
         """Record that a model has started."""
         self._start(run_id, "llm", _name_of(serialized, event), prompts, event)
 
-    on_chat_model_start = on_llm_start
+    on_chat_model_start = on_llm_start  # type: ignore[assignment] # LangChain gives both by position
 
     @_callback
     def on_tool_start(self, serialized: Any, input_str: str, *, run_id: UUID, **event: Any) -> None:
@@ -312,7 +312,7 @@ class TurnHandler(BaseCallbackHandler):
         """Record what a tool returned, or what a model wrote."""
         return _end(run_id, output, None)
 
-    on_llm_end = on_tool_end
+    on_llm_end = on_tool_end  # type: ignore[assignment] # LangChain gives both by position
 
     @_callback
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:

@@ -300,9 +300,9 @@ def _closes_stream(text: str, streamed: Sequence[str]) -> bool:
     """Return True if a text is the closing event of a stream (for example "done") and not its content."""
     for whole in streamed:
         # The content is a field of the streamed JSON object, or a phrase. A single word is in other texts by chance.
-        payloads.is_content = payloads.as_json(text) in whole or (" " in text and text in whole)
+        is_content = payloads.as_json(text) in whole or (" " in text and text in whole)
         # A text that is longer than a stream cannot be taken from it.
-        if len(whole) > len(text) and not payloads.is_content:
+        if len(whole) > len(text) and not is_content:
             return True
     return False
 

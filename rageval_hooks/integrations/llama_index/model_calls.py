@@ -185,7 +185,7 @@ def _template_of(call: Run) -> PromptTemplate | None:
     for ancestor in takewhile(lambda run: run.kind == "model", call.ancestors()):
         arguments = values.arguments_of(ancestor.input)
         prompt = arguments.get("prompt")
-        if hasattr(prompt, "get_template"):
+        if prompt is not None and hasattr(prompt, "get_template"):
             given = {**(getattr(prompt, "kwargs", None) or {}), **(arguments.get("prompt_args") or {})}
             variables = {str(name): string_of(value) for name, value in given.items()}
             # A template may be different for chat models.
