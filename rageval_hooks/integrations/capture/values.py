@@ -186,7 +186,10 @@ def _words(key: str) -> list[str]:
 _COLLECTIONS = ("collection_name", "_collection_name", "index_name", "_index_name", "table_name", "_table_name")
 
 
-@or_else({})
+_NO_FIELDS: dict[str, Any] = {}
+
+
+@or_else(_NO_FIELDS)
 def own_fields(value: Any) -> Mapping[str, Any]:
     """Return the fields of an object. Only fields: a property may ask the store's server."""
     # A pydantic object keeps its private fields elsewhere.

@@ -344,10 +344,7 @@ class _Collected:
             moved[key] = known
         arranged: dict[Key, Passage] = {}
         for key, known in self._by_key.items():
-            if key not in moved:
-                arranged[key] = known
-            elif key not in arranged:  # the first of them: all come here, and the loop skips the others
-                arranged.update(moved)
+            arranged.update(moved if key in moved else {key: known})  # all come to the place of the first of them
         self._by_key = arranged
 
 

@@ -197,7 +197,8 @@ def _under_answer_key(fields: Mapping[Any, Any], given: Any, certain: bool = Tru
 
 
 def _field(value: Any, key: str) -> Any:
-    return fields_by_name(value).get(key)
+    fields: Mapping[Any, Any] = fields_by_name(value)
+    return fields.get(key)
 
 
 # --------------------------------------------------------------------------- answers that are objects
