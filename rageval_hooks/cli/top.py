@@ -15,8 +15,6 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
-    from rich.table import Table
-
 
 _STALE: Final = 10.0
 """Seconds after which a file's process has probably ended."""
@@ -94,7 +92,7 @@ def _read(paths: Iterable[Path]) -> list[dict[str, Any]]:
     for path in paths:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            processes.append({"pid": content["pid"], "written_at": content["written_at"], "stats": content["stats"]})
+            processes.append({name: content[name] for name in ("pid", "written_at", "stats")})
         except FileNotFoundError:
             # A process removes its file when it ends.
             continue
@@ -110,25 +108,22 @@ def _screen(processes: list[dict[str, Any]], before: Mapping[int, tuple[float, i
 
 
 def _of_process(found: dict[str, Any], before: tuple[float, int] | None) -> Iterator[RenderableType]:
+    from rich.table import Table
     from rich.text import Text
 
-    stats = found["stats"]
+    stats, scores = found["stats"], found["stats"]["scores"]
     heading = f"process {found['pid']}: {stats['turns']} turns"
-    if before is not None:
-        seconds, turns = found["written_at"] - before[0], stats["turns"] - before[1]
-        # The file may not have been written since the last screen.
-        if seconds > 0:
-            heading += f", {turns / seconds:.1f} per second"
+    # The file may not have been written since the last screen.
+    if before is not None and (seconds := found["written_at"] - before[0]) > 0:
+        heading += f", {(stats['turns'] - before[1]) / seconds:.1f} per second"
     age = time.time() - found["written_at"]
     if age > _STALE:
         heading += f"; not updated for {age:.0f} s"
     yield Text(heading, style="bold")
-    verdicts = stats["scores"].get("verdict", {}).get("labels", {})
-    if verdicts:
-        total = sum(verdicts.values())
+    if verdicts := Counter(scores.get("verdict", {}).get("labels", {})):
         # The most frequent verdict first, for example "88% good, 9% doubtful, 3% bad, of 1204".
-        shares = [f"{count / total:.0%} {label}" for label, count in Counter(verdicts).most_common()]
-        yield Text(f"verdict {', '.join(shares)}, of {total}", style="bold")
+        shares = [f"{count / verdicts.total():.0%} {label}" for label, count in verdicts.most_common()]
+        yield Text(f"verdict {', '.join(shares)}, of {verdicts.total()}", style="bold")
     yield Text("turns   " + ", ".join(f"{stats[name]} {name.replace('_', ' ')}" for name in _OUTCOMES))
     faults = ", ".join(f"{stats[name]} {name.replace('_', ' ')}" for name in _FAULTS)
     yield Text("faults  " + faults, style="red" if any(stats[name] for name in _FAULTS) else "")
@@ -141,8 +136,16 @@ def _of_process(found: dict[str, Any], before: tuple[float, int] | None) -> Iter
         yield Text(f"export  {name}: {_numbers(counts)}")
     if stats["models"]:
         yield Text("models  " + ", ".join(f"{role} {state}" for role, state in stats["models"].items()))
-    if stats["scores"]:
-        yield _scores(stats["scores"])
+    if scores:
+        table = Table("score", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for column in ("mean", "last", "count", "fail", "skipped", "failed"):
+            table.add_column(column, justify="right")
+        for name, score in sorted(scores.items()):
+            values = ["-" if score[key] is None else f"{score[key]:.3g}" for key in ("mean", "last")]
+            counts = (score["count"], score["labels"].get("fail", 0), score["skipped"], score["failed"])
+            # A custom metric may have any name.
+            table.add_row(Text(name), *values, *map(str, counts))
+        yield table
     yield Text("")
 
 
@@ -150,18 +153,3 @@ def _numbers(counts: Mapping[str, Any]) -> str:
     """Return the numbers of a mapping that are not 0; texts and nested counts are in the JSON."""
     numbers = [f"{value:.6g} {name}" for name, value in counts.items() if isinstance(value, int | float) and value]
     return ", ".join(numbers) or "nothing yet"
-
-
-def _scores(scores: Mapping[str, Mapping[str, Any]]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("score", "mean", "last", "count", "fail", "skipped", "failed"):
-        table.add_column(column, justify="left" if column == "score" else "right")
-    for name, found in sorted(scores.items()):
-        values = ["-" if found[key] is None else f"{found[key]:.3g}" for key in ("mean", "last")]
-        counts = (found["count"], found["labels"].get("fail", 0), found["skipped"], found["failed"])
-        # A custom metric may have any name.
-        table.add_row(Text(name), *values, *map(str, counts))
-    return table

@@ -22,8 +22,8 @@ from rageval_hooks.errors import ConfigurationError, ExportError, ModelUnavailab
 from rageval_hooks.exporters.base import REGISTRY, Exporter
 from rageval_hooks.exporters.console import make_console, score_table, turn_tree
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.delivery import ScoreApiExporter
 from rageval_hooks.exporters.otlp_places import OtlpPlace
+from rageval_hooks.exporters.score_api import ScoreApiExporter
 from rageval_hooks.instrumentation import instrument
 from rageval_hooks.models import Models, Role
 from rageval_hooks.models.sources import on_this_machine

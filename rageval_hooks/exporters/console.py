@@ -54,26 +54,28 @@ class ConsoleExporter(Exporter):
 
     def export(self, evaluation: Evaluation) -> None:
         """Print the turn's tree with its local scores, or a table of late ones."""
-        missing = [found for found in evaluation.results if isinstance(found, Skipped) and found.missing_model]
-        results = [result for result in evaluation.results if result not in missing]
-        # Once: the same rows in every table would hide the scores; traces have the reason for each turn.
-        news: dict[str, list[Skipped]] = {}
-        for result in missing:
-            if result.missing_model is not None and result.missing_model not in self._reported_models:
-                news.setdefault(result.missing_model, []).append(result)
-        self._reported_models |= news.keys()
+        # A missing model is reported once: the same rows in every table would hide the scores.
+        missing: dict[str, list[Skipped]] = {}
+        results = list[Result]()
+        for result in evaluation.results:
+            if isinstance(result, Skipped) and result.missing_model:
+                if result.missing_model not in self._reported_models:
+                    missing.setdefault(result.missing_model, []).append(result)
+            else:
+                results.append(result)
+        self._reported_models |= missing.keys()
         shown: list[RenderableType] = []
         if evaluation.stage == "inline":
             shown.append(turn_tree(evaluation.turn, self._policy, evaluation.results))
-        elif results or news:
+        elif results or missing:
             verdict = _verdict(results, self._policy)
             shown += [] if verdict is None else [verdict]
             shown.append(f"later scores of: {self._policy.quote(evaluation.turn.query, self._policy.inputs)}")
         if results:
             shown.append(score_table(results, self._policy))
-        for found in news.values():
-            names = ", ".join(result.name for result in found)
-            shown.append(_text(f"not computed: {names} ({found[-1].reason})"))
+        for skipped in missing.values():
+            names = ", ".join(result.name for result in skipped)
+            shown.append(_text(f"not computed: {names} ({skipped[-1].reason})"))
         # A new console each time: an application may replace sys.stderr, and in a forked child the lock of a console
         # that printed in the parent at the moment of the fork is never released. Nor is that of the stream.
         console = make_console(self._stream or sys.stderr)

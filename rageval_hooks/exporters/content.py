@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
-from rageval_hooks.turn import ErrorInfo, Message, Passage, Step, StepKind, ToolCall
+from rageval_hooks.turn import ErrorInfo, Passage, Step, StepKind
 
 _logger = logging.getLogger(__name__)
 
@@ -18,18 +18,6 @@ REDACTED = "__REDACTED__"
 _GENAI_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _GENAI_SHOWN = frozenset({"span_only", "span_and_event", "true", "1", "yes", "on"})
 _GENAI_HIDDEN = frozenset({"no_content", "event_only", "false", "0", "no", "off"})
-_HIDE = "OPENINFERENCE_HIDE_"
-_HIDEABLE = (
-    "INPUTS",
-    "INPUT_MESSAGES",
-    "INPUT_TEXT",
-    "OUTPUTS",
-    "OUTPUT_MESSAGES",
-    "OUTPUT_TEXT",
-    "RETRIEVAL_DOCUMENTS",
-    "LLM_TOOLS",
-    "LLM_INVOCATION_PARAMETERS",
-)
 _PLUMBING = frozenset[StepKind]({"chain", "agent", "prompt", "parser"})
 
 
@@ -55,29 +43,30 @@ class ContentPolicy(Data):
     parameters: bool = True
 
     @classmethod
-    def build(cls, capture_content: bool | None, environment: Mapping[str, str] | None = None) -> ContentPolicy:
-        """Read the switches.
+    def build(cls, capture_content: bool | None) -> ContentPolicy:
+        """Read the switches of the environment. ``OPENINFERENCE_HIDE_*`` always hides.
 
         Args:
             capture_content: our own setting. False hides everything. True overrides
                 ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``, None follows it.
-            environment: the environment variables; those of the process by default. ``OPENINFERENCE_HIDE_*`` always
-                hides, also with ``capture_content=True``.
         """
-        environment = os.environ if environment is None else environment
-        shown = _genai_shows(environment) if capture_content is None else capture_content
+        shown = _genai_shows() if capture_content is None else capture_content
         if not shown:
             return cls(**dict.fromkeys(cls.model_fields, False))
-        hidden = {name for name in _HIDEABLE if _is_on(environment.get(_HIDE + name, ""))}
+
+        def hides(*names: str) -> bool:
+            values = (os.environ.get(f"OPENINFERENCE_HIDE_{name}", "") for name in names)
+            return any(value.strip().lower() in ("true", "1") for value in values)
+
         return cls(
-            inputs="INPUTS" not in hidden,
-            outputs="OUTPUTS" not in hidden,
+            inputs=not hides("INPUTS"),
+            outputs=not hides("OUTPUTS"),
             # The wider switch hides the narrower ones too, as in OpenInference.
-            input_messages=hidden.isdisjoint({"INPUTS", "INPUT_MESSAGES", "INPUT_TEXT"}),
-            output_messages=hidden.isdisjoint({"OUTPUTS", "OUTPUT_MESSAGES", "OUTPUT_TEXT"}),
-            documents="RETRIEVAL_DOCUMENTS" not in hidden,
-            tools=hidden.isdisjoint({"INPUTS", "LLM_TOOLS"}),
-            parameters="LLM_INVOCATION_PARAMETERS" not in hidden,
+            input_messages=not hides("INPUTS", "INPUT_MESSAGES", "INPUT_TEXT"),
+            output_messages=not hides("OUTPUTS", "OUTPUT_MESSAGES", "OUTPUT_TEXT"),
+            documents=not hides("RETRIEVAL_DOCUMENTS"),
+            tools=not hides("INPUTS", "LLM_TOOLS"),
+            parameters=not hides("LLM_INVOCATION_PARAMETERS"),
         )
 
     @property
@@ -123,12 +112,8 @@ class ContentPolicy(Data):
         return f"{result.error_type}: {REDACTED}"
 
 
-def _is_on(value: str) -> bool:
-    return value.strip().lower() in ("true", "1")
-
-
-def _genai_shows(environment: Mapping[str, str]) -> bool:
-    value = environment.get(_GENAI_SWITCH, "").strip().lower()
+def _genai_shows() -> bool:
+    value = os.environ.get(_GENAI_SWITCH, "").strip().lower()
     if not value or value in _GENAI_SHOWN:
         return True
     # An unknown value hides: a typing error must not publish what the user meant to keep.
@@ -148,62 +133,41 @@ def _genai_shows(environment: Mapping[str, str]) -> bool:
 def hide(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
     """Return the evaluation with hidden texts replaced, and without the metadata that may quote them.
 
+    Steps pass on texts of every kind: if a kind is hidden, they have none.
+
     Args:
         evaluation: the evaluation; returned unchanged if nothing is hidden.
         policy: what may be shown.
     """
     if policy == ContentPolicy():
         return evaluation
-    turn = evaluation.turn
-    shown = turn.model_copy(
-        update={
-            "query": policy.quote(turn.query, policy.inputs),
-            "passages": _passages(turn.passages, policy),
-            "response": policy.quote(turn.response, policy.outputs),
-            "retrieval_queries": tuple(policy.quote(query, policy.inputs) for query in turn.retrieval_queries),
-            "reference": policy.quote(turn.reference, policy.outputs),
-            "prompt": _messages(turn.prompt, policy),
-            "steps": tuple(_step(step, policy) for step in turn.steps),
-            "error": _error(turn.error, policy),
-            "metadata": {},
-        }
-    )
-    results = tuple(hide_result(result, policy) for result in evaluation.results)
-    return evaluation.model_copy(update={"turn": shown, "results": results})
-
-
-def _step(step: Step, policy: ContentPolicy) -> Step:
-    input_shown, output_shown = policy.shows(step)
-    return step.model_copy(
-        update={
-            "input": policy.quote(step.input, input_shown),
-            "output": policy.quote(step.output, output_shown),
-            "messages": _messages(step.messages, policy),
-            "template": step.template if policy.shows_prompts else None,
-            "tool_calls": _tool_calls(step.tool_calls, policy, policy.shows_completions),
-            "tools": step.tools if policy.tools else (),
-            "parameters": shown_parameters(step.parameters, policy),
-            "passages": _passages(step.passages, policy),
-            "error": _error(step.error, policy),
-        }
-    )
-
-
-def _messages(messages: Iterable[Message], policy: ContentPolicy) -> tuple[Message, ...]:
-    shown = policy.input_messages
-    return tuple(
-        message.model_copy(
+    turn, everything = evaluation.turn, policy.everything
+    hidden: dict[str, Any] = {"input": None, "output": None, "messages": (), "template": None, "tool_calls": ()}
+    steps = [
+        step.model_copy(
             update={
-                "content": policy.quote(message.content, shown),
-                "tool_calls": _tool_calls(message.tool_calls, policy, shown),
+                **({} if everything else hidden),
+                "tools": step.tools if policy.tools else (),
+                "parameters": shown_parameters(step.parameters, policy),
+                "passages": _passages(step.passages, policy),
+                "error": _error(step.error, policy),
             }
         )
-        for message in messages
-    )
-
-
-def _tool_calls(calls: Iterable[ToolCall], policy: ContentPolicy, shown: bool) -> tuple[ToolCall, ...]:
-    return tuple(call.model_copy(update={"arguments": policy.quote(call.arguments, shown)}) for call in calls)
+        for step in turn.steps
+    ]
+    shown = {
+        "query": policy.quote(turn.query, policy.inputs),
+        "passages": _passages(turn.passages, policy),
+        "response": policy.quote(turn.response, policy.outputs),
+        "retrieval_queries": tuple(policy.quote(query, policy.inputs) for query in turn.retrieval_queries),
+        "reference": policy.quote(turn.reference, policy.outputs),
+        "prompt": turn.prompt if everything else (),
+        "steps": tuple(steps),
+        "error": _error(turn.error, policy),
+        "metadata": turn.metadata if everything else {},
+    }
+    results = [hide_result(result, policy) for result in evaluation.results]
+    return evaluation.model_copy(update={"turn": turn.model_copy(update=shown), "results": tuple(results)})
 
 
 def shown_parameters(parameters: Mapping[str, Any], policy: ContentPolicy) -> Mapping[str, Any]:
@@ -214,10 +178,9 @@ def shown_parameters(parameters: Mapping[str, Any], policy: ContentPolicy) -> Ma
 
 
 def _passages(passages: Iterable[Passage], policy: ContentPolicy) -> tuple[Passage, ...]:
-    if policy.documents:
-        return tuple(passages)
     # Metadata may contain a title or the text itself.
-    return tuple(passage.model_copy(update={"text": REDACTED, "metadata": {}}) for passage in passages)
+    hidden: dict[str, Any] = {} if policy.documents else {"text": REDACTED, "metadata": {}}
+    return tuple(passage.model_copy(update=hidden) for passage in passages)
 
 
 def _error(error: ErrorInfo | None, policy: ContentPolicy) -> ErrorInfo | None:
@@ -226,10 +189,8 @@ def _error(error: ErrorInfo | None, policy: ContentPolicy) -> ErrorInfo | None:
 
 def hide_result(result: Result, policy: ContentPolicy) -> Result:
     """Return a result without the explanation, message and metadata that may quote hidden texts."""
-    if isinstance(result, Score):
-        shown = policy.quote(result.explanation, policy.everything)
-        return result.model_copy(update={"explanation": shown, "metadata": {}})
-    if isinstance(result, Failed):
-        shown = policy.quote(result.message, policy.everything)
-        return result.model_copy(update={"message": shown, "metadata": {}})
-    return result
+    if policy.everything or isinstance(result, Skipped):
+        return result
+    name = "explanation" if isinstance(result, Score) else "message"
+    shown = policy.quote(getattr(result, name), False)
+    return result.model_copy(update={name: shown, "metadata": {}})

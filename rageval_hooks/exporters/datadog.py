@@ -10,10 +10,18 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.exporters.delivery import DeliveryOptions, Item, ScoreApiExporter, ScoreServer
-from rageval_hooks.exporters.delivery.exporter import as_secret, evaluated_at, reveal, variable
+from rageval_hooks.exporters.delivery import Item
 from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
-from rageval_hooks.score import VERDICT, Evaluation, Failed
+from rageval_hooks.exporters.score_api import (
+    DeliveryOptions,
+    ScoreApiExporter,
+    ScoreServer,
+    as_secret,
+    evaluated_at,
+    reveal,
+    variable,
+)
+from rageval_hooks.score import VERDICT, Evaluation
 from rageval_hooks.turn import SpanReference
 
 _KEY = "DD_API_KEY"
@@ -45,7 +53,7 @@ class DatadogExporter(ScoreApiExporter):
         url: the base URL of the intake, in place of the site; by default ``DD_LLMOBS_OVERRIDE_ORIGIN``.
         api_key: by default ``DD_API_KEY``, or the header ``dd-api-key`` with which the spans are sent.
         ml_app: the application's name; by default ``DD_LLMOBS_ML_APP``, else the service of the spans' resource.
-        options: see :class:`rageval_hooks.exporters.delivery.ScoreApiExporter`.
+        options: see :class:`rageval_hooks.exporters.score_api.ScoreApiExporter`.
 
     Raises:
         ConfigurationError: there is neither a key nor an agent.
@@ -78,8 +86,6 @@ class DatadogExporter(ScoreApiExporter):
         of_variable = variable("DD_LLMOBS_ML_APP")
         ml_app = self._ml_app or of_variable or service or variable("DD_SERVICE") or "unnamed-ml-app"
         for placed in self.placed_results(evaluation, span):
-            if isinstance(placed.result, Failed):
-                continue
             # Labels have letters, digits and underscores only, and begin with a letter.
             label = _NOT_IN_LABELS.sub("_", placed.name)[:_LONGEST_LABEL]
             by_label = placed.name == VERDICT
@@ -125,12 +131,10 @@ class DatadogExporter(ScoreApiExporter):
         return bool(place.headers.get(_SOURCE_HEADER))
 
     def _key(self) -> str:
-        place = self.place_of_spans()
-        return reveal(self._api_key) or ("" if place is None else place.headers.get(_KEY_HEADER, ""))
+        return reveal(self._api_key) or self.place_of_spans().headers.get(_KEY_HEADER, "")
 
     def _site(self) -> str:
-        place = self.place_of_spans()
-        of_spans = None if place is None else _SITE.search(urlsplit(place.url).hostname or "")
+        of_spans = _SITE.search(urlsplit(self.place_of_spans().url).hostname or "")
         return variable("DD_SITE") or (_DEFAULT_SITE if of_spans is None else of_spans[1])
 
 
@@ -160,9 +164,7 @@ class DatadogServer(ScoreServer):
     def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
         """Send evaluations. They may come before their spans: Datadog joins them later."""
         data = {"type": "evaluation_metric", "attributes": {"metrics": list(bodies)}}
-        answer = self.request("POST", self._path, json={"data": data})
-        if not answer.is_success:
-            raise self.refusal(answer)
+        self.request("POST", self._path, json={"data": data})
 
 
 def _agent_url() -> str | None:

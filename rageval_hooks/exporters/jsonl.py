@@ -44,12 +44,13 @@ class JsonlExporter(Exporter):
         self.path = Path(path)
         self._policy = policy or ContentPolicy()
         # A path that cannot be written is an error now, not in the background. The file comes with the first line.
-        folder = self.path.parent
         if self.path.exists():
             self._open().close()
-        elif not folder.is_dir() or not os.access(folder, os.W_OK):
+        else:
+            folder = self.path.parent
             code = errno.EACCES if folder.is_dir() else errno.ENOENT
-            raise OSError(code, os.strerror(code), str(self.path))
+            if not os.access(folder, os.W_OK):
+                raise OSError(code, os.strerror(code), str(self.path))
         self._lost = 0
         self._reason = ""
 
@@ -78,12 +79,8 @@ class JsonlExporter(Exporter):
         """Return True if everything since the last flush was written; log the reason otherwise."""
         lost, self._lost = self._lost, 0
         if lost:
-            _logger.warning(
-                "rageval-hooks: %d evaluations could not be written to %s: %s [RAGEVAL-508]",
-                lost,
-                self.path,
-                self._reason,
-            )
+            message = "rageval-hooks: %d evaluations could not be written to %s: %s [RAGEVAL-508]"
+            _logger.warning(message, lost, self.path, self._reason)
         return not lost
 
     def stores(self, evaluation: Evaluation) -> bool:

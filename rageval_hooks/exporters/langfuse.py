@@ -9,19 +9,22 @@ from typing import Any, ClassVar, Unpack
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.exporters.delivery import (
+from rageval_hooks.exporters.delivery import Item, RejectedError
+from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
+from rageval_hooks.exporters.score_api import (
     DeliveryOptions,
-    Item,
-    PostError,
-    RejectedError,
+    Outcomes,
     ScoreApiExporter,
     ScoreServer,
+    as_secret,
+    basic_auth,
+    evaluated_at,
+    iso_time,
+    reveal,
+    variable,
 )
-from rageval_hooks.exporters.delivery.exporter import as_secret, evaluated_at, iso_time, reveal, variable
-from rageval_hooks.exporters.delivery.server import basic_auth
-from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import VERDICT, Evaluation, Failed
+from rageval_hooks.score import VERDICT, Evaluation
 from rageval_hooks.turn import SpanReference
 
 _CLOUD = "https://cloud.langfuse.com"
@@ -46,7 +49,7 @@ class LangfuseExporter(ScoreApiExporter):
         base_url: by default ``LANGFUSE_BASE_URL`` or ``LANGFUSE_HOST``, else where the spans go, else Langfuse's cloud.
         public_key: by default ``LANGFUSE_PUBLIC_KEY``.
         secret_key: by default ``LANGFUSE_SECRET_KEY``.
-        options: see :class:`rageval_hooks.exporters.delivery.ScoreApiExporter`.
+        options: see :class:`rageval_hooks.exporters.score_api.ScoreApiExporter`.
 
     Raises:
         ConfigurationError: a key is missing.
@@ -84,8 +87,6 @@ class LangfuseExporter(ScoreApiExporter):
         if _ENVIRONMENT.fullmatch(environment):
             common["environment"] = environment
         for placed in self.placed_results(evaluation, span):
-            if isinstance(placed.result, Failed):
-                continue
             by_label = placed.name == VERDICT
             body: dict[str, Any] = {
                 "id": placed.id,
@@ -129,9 +130,8 @@ class LangfuseExporter(ScoreApiExporter):
         return basic_auth(self._public_key, reveal(self._secret_key))
 
     def _address(self) -> str:
-        place = self.place_of_spans()
-        of_spans = "" if place is None else place.url.partition(_OTLP_PATH)[0]
         named = reveal(self._base_url) or variable("LANGFUSE_BASE_URL", "LANGFUSE_HOST")
+        of_spans = self.place_of_spans().url.partition(_OTLP_PATH)[0]
         return (named or of_spans or _CLOUD).strip().rstrip("/")
 
 
@@ -149,9 +149,7 @@ class LangfuseServer(ScoreServer):
     credentials: ClassVar[str] = _KEYS
     _takes_lists = True
 
-    def post(
-        self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool
-    ) -> Sequence[PostError | None] | None:
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> Outcomes:
         """Send a list of scores, or to older servers one score per request."""
         if not self._takes_lists:
             return super().post(route, bodies, confirmed=confirmed)
@@ -171,19 +169,13 @@ class LangfuseServer(ScoreServer):
 
     def has(self, item: Item) -> bool:
         """Return True if the server lists a score."""
-        # Servers before 3.179 have the second path only.
-        for path in ("api/public/v3/scores", "api/public/v2/scores"):
-            answer = self.request("GET", path, params={"traceId": item.target, "limit": "100"})
-            if answer.status_code != 404:
-                break
-        if not answer.is_success:
-            raise self.refusal(answer)
+        params = {"traceId": item.target, "limit": "100"}
+        answer = self.request("GET", "api/public/v3/scores", params=params, accept=(404,))
+        if answer.status_code == 404:  # before 3.179
+            answer = self.request("GET", "api/public/v2/scores", params=params)
         return any(score.get("id") == item.body["id"] for score in answer.json().get("data", ()))
 
     def _send(self, body: Any) -> None:
-        answer = self.request("POST", _ROUTE, json=body)
         # 207: some scores of the list were accepted. Ids are stable, so the rest is found by sending parts again.
-        if answer.status_code == 207:
+        if self.request("POST", _ROUTE, json=body).status_code == 207:
             raise RejectedError("answers 207: some of the scores are not accepted")
-        if not answer.is_success:
-            raise self.refusal(answer)

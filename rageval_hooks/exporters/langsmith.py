@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Unpack
@@ -12,20 +11,21 @@ from uuid import UUID
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.exporters.delivery import (
+from rageval_hooks.exporters.delivery import Item, TargetsMissingError
+from rageval_hooks.exporters.otlp_places import OtlpPlace
+from rageval_hooks.exporters.score_api import (
     DeliveryOptions,
-    Item,
-    PostError,
+    Outcomes,
     ScoreApiExporter,
     ScoreServer,
-    TargetsMissingError,
+    as_secret,
+    evaluated_at,
+    iso_time,
+    reveal,
+    variable,
 )
-from rageval_hooks.exporters.delivery.exporter import as_secret, evaluated_at, iso_time, reveal, variable
-from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.score import Evaluation, Failed
 from rageval_hooks.turn import SpanReference, Turn
-
-_logger = logging.getLogger(__name__)
 
 RunSelection = Literal["auto", "langchain", "otlp"]
 
@@ -48,7 +48,7 @@ class LangsmithExporter(ScoreApiExporter):
         runs: what gets the feedback: ``langchain`` for the root run of LangChain, as LangSmith's own tracer sends it;
             ``otlp`` for the run that LangSmith makes of the turn's span; ``auto`` for the first where that tracer is
             on, and for the second elsewhere.
-        options: see :class:`rageval_hooks.exporters.delivery.ScoreApiExporter`.
+        options: see :class:`rageval_hooks.exporters.score_api.ScoreApiExporter`.
 
     Raises:
         ConfigurationError: the key is missing.
@@ -57,6 +57,7 @@ class LangsmithExporter(ScoreApiExporter):
 
     name: ClassVar[str] = "langsmith"
     backend: ClassVar[str] = "LangSmith"
+    takes_failures: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class LangsmithExporter(ScoreApiExporter):
         """Yield the feedback of a stage."""
         in_langchain = self._langchain_run(evaluation.turn)
         # LangSmith's tracer knows LangChain only; other turns get there as spans, or not at all.
-        if self.automatic and in_langchain is None and self.place_of_spans() is None:
+        if self.automatic and in_langchain is None and not self.place_of_spans().url:
             return
         time = iso_time(evaluated_at(evaluation.turn))
         for placed in self.placed_results(evaluation, span):
@@ -107,8 +108,7 @@ class LangsmithExporter(ScoreApiExporter):
 
     def connect(self) -> LangsmithServer:
         """Return the server."""
-        place = self.place_of_spans()
-        of_spans = "" if place is None else place.headers.get(_PROJECT_HEADER, "")
+        of_spans = self.place_of_spans().headers.get(_PROJECT_HEADER)
         # LangSmith's SDK reads these, and calls a project without a name "default".
         project = self._project or of_spans or _variable("PROJECT") or _variable("SESSION") or "default"
         return LangsmithServer(self._address(), self._headers(), project)
@@ -146,8 +146,7 @@ class LangsmithExporter(ScoreApiExporter):
         return (urlsplit(place.url).hostname or "").endswith(_CLOUD_HOST) or _PROJECT_HEADER in place.headers
 
     def _address(self) -> str:
-        place = self.place_of_spans()
-        of_spans = "" if place is None else place.url.partition("/otel")[0]
+        of_spans = self.place_of_spans().url.partition("/otel")[0]
         return (reveal(self._endpoint) or _variable("ENDPOINT") or of_spans or _CLOUD).strip().strip("\"'").rstrip("/")
 
 
@@ -174,52 +173,39 @@ class LangsmithServer(ScoreServer):
         super().__init__(url, headers)
         self._project = project
         self._project_id: str | None = None
-        self._may_read_projects = True
 
-    def post(
-        self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool
-    ) -> Sequence[PostError | None] | None:
-        """Send feedback, one per request."""
-        self._find_project()
-        if self._project_id is not None:
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> Outcomes:
+        """Send feedback, one per request, with the id of its project, which LangSmith wants."""
+        if self._project_id is None:
+            self._find_project()
+        if self._project_id:
             bodies = [{**body, "session_id": self._project_id} for body in bodies]
         return super().post(route, bodies, confirmed=confirmed)
 
     def post_one(self, body: Mapping[str, Any]) -> None:
         """Send one feedback."""
-        answer = self.request("POST", _ROUTE, json=body)
+        answer = self.request("POST", _ROUTE, json=body, accept=(404, 409))
         # 409: it is stored. Either an earlier attempt had arrived, though its answer was lost, or this is the judge's
         # verdict after the local one.
         if answer.status_code == 409:
             changed = {name: body.get(name) for name in ("score", "value", "comment")}
-            answer = self.request("PATCH", f"{_ROUTE}/{body['id']}", json=changed)
+            answer = self.request("PATCH", f"{_ROUTE}/{body['id']}", json=changed, accept=(404,))
         if answer.status_code == 404:
             raise TargetsMissingError(frozenset({body["run_id"]}))
-        if not answer.is_success:
-            raise self.refusal(answer)
 
     def has(self, item: Item) -> bool:
         """Return True if the server shows a feedback."""
-        answer = self.request("GET", f"{_ROUTE}/{item.body['id']}")
-        if not answer.is_success and answer.status_code != 404:
-            raise self.refusal(answer)
-        return answer.is_success
+        return self.request("GET", f"{_ROUTE}/{item.body['id']}", accept=(404,)).is_success
 
     def _find_project(self) -> None:
-        """Look up the project's id. LangSmith wants it with feedback for a run; leaving it out is deprecated."""
-        if self._project_id is not None or not self._may_read_projects:
-            return
+        """Look up the project's id; empty if the key may not read projects, and feedback is sent without one."""
         params = {"limit": "1", "name": self._project, "include_stats": "false"}
-        answer = self.request("GET", "sessions", params=params)
-        if answer.status_code >= 500 or answer.status_code in (401, 429):
-            raise self.refusal(answer)
-        found = answer.json() if answer.is_success else None
+        answer = self.request("GET", "sessions", params=params, accept=(403, 404))
         # The project is made when its first run arrives; until then the runs are missing too.
-        if isinstance(found, list) and found:
-            self._project_id = str(found[0].get("id"))
-        elif answer.status_code == 403:
-            self._may_read_projects = False
-            _logger.debug("rageval-hooks: the key may not read LangSmith's projects: feedback is sent without one")
+        if answer.status_code == 403:
+            self._project_id = ""
+        elif answer.is_success and (found := answer.json()):
+            self._project_id = str(found[0]["id"])
 
 
 def _langsmith_traces() -> bool:

@@ -6,39 +6,38 @@ one POST request. The address and the login come from the same variables.
 
 from __future__ import annotations
 
-import configparser
 import json
 import logging
 import math
-import os
-import ssl
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Unpack
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ExportError, MissingDependencyError
-from rageval_hooks.exporters.delivery import (
+from rageval_hooks.exporters.delivery import DestinationAbsentError, Item, PostError, TargetsMissingError
+from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
+from rageval_hooks.exporters.score_api import (
     DeliveryOptions,
-    DestinationAbsentError,
-    Item,
     PlacedResult,
     ScoreApiExporter,
     ScoreServer,
-    TargetsMissingError,
+    as_secret,
+    asks_version,
+    basic_auth,
+    evaluated_at,
+    iso_time,
+    reveal,
+    variable,
 )
-from rageval_hooks.exporters.delivery.exporter import as_secret, evaluated_at, iso_time, reveal, variable
-from rageval_hooks.exporters.delivery.server import asks_version, basic_auth
-from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Score, metric_of
 from rageval_hooks.turn import SpanReference
 
 _logger = logging.getLogger(__name__)
 
-EXPERIMENT_HEADER = "x-mlflow-experiment-id"
+_EXPERIMENT_HEADER = "x-mlflow-experiment-id"
 _WORKSPACE_HEADER = "x-mlflow-workspace"
 _DEFAULT_URL = "http://localhost:5000"
 _TRACES = "api/3.0/mlflow/traces"
@@ -48,7 +47,6 @@ _ASK_AGAIN = 60.0
 _ID_KEY = "rageval.id"
 """In an assessment's metadata: tells whether it is stored already."""
 
-_LABEL = ".label"
 _SOURCE_TYPES = {"CODE": "CODE", "LLM": "LLM_JUDGE", "HUMAN": "HUMAN"}
 _PASS_OR_FAIL = {"good": "pass", "bad": "fail"}
 """MLflow draws these words green and red, and every other label of a verdict without a colour."""
@@ -61,8 +59,8 @@ class MlflowExporter(ScoreApiExporter):
         tracking_uri: the server's base URL. By default ``MLFLOW_TRACKING_URI``, or where the spans go if they carry
             the header ``x-mlflow-experiment-id``; else http://localhost:5000.
         token: sent as a bearer token. By default ``MLFLOW_TRACKING_USERNAME`` and ``MLFLOW_TRACKING_PASSWORD``, or
-            ``MLFLOW_TRACKING_TOKEN``; ``~/.mlflow/credentials`` is read too.
-        options: see :class:`rageval_hooks.exporters.delivery.ScoreApiExporter`. Only ``scores="all"`` posts shares of
+            ``MLFLOW_TRACKING_TOKEN``.
+        options: see :class:`rageval_hooks.exporters.score_api.ScoreApiExporter`. Only ``scores="all"`` posts shares of
             which less is better, such as ``hallucination``: MLflow colours them as if more were.
 
     Raises:
@@ -71,6 +69,7 @@ class MlflowExporter(ScoreApiExporter):
 
     name: ClassVar[str] = "mlflow"
     backend: ClassVar[str] = "MLflow"
+    takes_failures: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -81,56 +80,51 @@ class MlflowExporter(ScoreApiExporter):
     ) -> None:
         super().__init__(**options)
         self._uri = as_secret(tracking_uri)
-        self._token = SecretStr(token) if isinstance(token, str) else token
+        self._token = as_secret(token)
 
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the assessments of a stage."""
-        placed = list(self.placed_results(evaluation, span))
-        # MLflow has no directions: it would draw a hallucination of 0.1, which is good, in red.
-        if self.scores == "main":
-            placed = [
-                place
-                for place in placed
-                if not isinstance(place.result, Score) or place.result.high != 1 or place.result.direction == "higher"
-            ]
-        for position, place in enumerate(placed):
-            yield from _assessments(place, evaluation, span, position)
+        for position, placed in enumerate(self.placed_results(evaluation, span)):
+            score = placed.result
+            # MLflow has no directions: it would draw a hallucination of 0.1, which is good, in red.
+            is_inverse = isinstance(score, Score) and score.high == 1 and score.direction == "lower"
+            if self.scores == "all" or not is_inverse:
+                yield from _assessments(placed, evaluation, span, position)
 
     def connect(self) -> MlflowServer:
         """Return the server."""
         place = self._place()
-        if place is None:
+        if not place.url:
             _logger.warning(
                 "rageval-hooks: it is not known where the MLflow server is; scores go to %s. Set MLFLOW_TRACKING_URI "
                 "to its address [RAGEVAL-110]",
                 _DEFAULT_URL,
             )
-        return _server(place or OtlpPlace(url=_DEFAULT_URL))
+        return MlflowServer(place.url or _DEFAULT_URL, place.headers)
 
     def otlp_place(self, project: str) -> OtlpPlace:
         """Return where the server takes spans: of ``MLFLOW_EXPERIMENT_ID``, or of the experiment with this name."""
-        place = self._place() or OtlpPlace(url=_DEFAULT_URL)
-        server = _server(place)
+        place = self._place()
+        server = MlflowServer(place.url or _DEFAULT_URL, place.headers)
         # MLflow takes spans only with the id of an experiment, which people know by its name.
         try:
-            experiment = os.environ.get("MLFLOW_EXPERIMENT_ID") or server.experiment_id(project)
+            experiment = variable("MLFLOW_EXPERIMENT_ID") or server.experiment_id(project)
         finally:
             server.close()
-        page = f"{safe_url(place.url)}/#/experiments/{experiment}/traces"
-        headers = {**place.headers, EXPERIMENT_HEADER: experiment}
-        return OtlpPlace(url=f"{place.url}/v1/traces", headers=headers, page=page)
+        url = place.url or _DEFAULT_URL
+        page = f"{safe_url(url)}/#/experiments/{experiment}/traces"
+        return OtlpPlace(url=f"{url}/v1/traces", headers={**place.headers, _EXPERIMENT_HEADER: experiment}, page=page)
 
     def gets(self, place: OtlpPlace) -> bool:
         """Return True for an MLflow: it refuses spans without this header, and nothing else has it."""
-        return EXPERIMENT_HEADER in place.headers and _is_http(place.url)
+        return _EXPERIMENT_HEADER in place.headers and _is_http(place.url)
 
-    def _place(self) -> OtlpPlace | None:
-        """Return base URL and login of the server that the user names, else of the one that spans go to."""
+    def _place(self) -> OtlpPlace:
+        """Return base URL and login of the server that the user names, else of the one that spans go to, if any."""
         url = reveal(self._uri) or variable("MLFLOW_TRACKING_URI")
         if not self.automatic and _is_http(url):
             return OtlpPlace(url=url.rstrip("/"), headers=_login_headers(self._token))
-        place = self.place_of_spans()
-        return None if place is None else _server_of(place)
+        return _base_of(self.place_of_spans())
 
 
 class MlflowAutoExporter(MlflowExporter):
@@ -146,14 +140,14 @@ class MlflowAutoExporter(MlflowExporter):
     def connect(self) -> MlflowServer:
         """Return the server that the spans go to."""
         place = self._place()
-        answer = None if place is None else asks_version(f"{place.url}/version", locked=True)
+        answer = asks_version(f"{place.url}/version", locked=True)
         # None means no answer: the server may still be starting.
-        if place is None or not answer:
+        if not answer:
             raise DestinationAbsentError(math.inf if answer is False else _ASK_AGAIN)
         _logger.info(
             "rageval-hooks: scores go to the MLflow at %s as assessments, too [RAGEVAL-113]", safe_url(place.url)
         )
-        return _server(place)
+        return MlflowServer(place.url or _DEFAULT_URL, place.headers)
 
 
 class MlflowServer(ScoreServer):
@@ -179,7 +173,7 @@ class MlflowServer(ScoreServer):
         path = f"{_TRACES}/{body['trace_id']}/assessments"
         self.post_once(path, {"assessment": assessment}, body["id"], stored, look_first=body["is_late"])
 
-    def refusal(self, answer: Any) -> Any:
+    def refusal(self, answer: Any) -> PostError:
         """Return the error for an answer that is not a success: a trace that has not arrived, or a fault."""
         if answer.status_code == 404 and '"RESOURCE_DOES_NOT_EXIST"' in answer.text:
             # .../traces/tr-0af7651916cd43dd8448eb211c80319c/assessments
@@ -200,13 +194,11 @@ class MlflowServer(ScoreServer):
         Raises:
             ExportError: the server cannot be asked.
         """
-        found = self.request("GET", f"{_EXPERIMENTS}/get-by-name", params={"experiment_name": name})
+        params = {"experiment_name": name}
+        found = self.request("GET", f"{_EXPERIMENTS}/get-by-name", params=params, accept=(404,))
         if found.is_success:
             return str(found.json()["experiment"]["experiment_id"])
-        made = self.request("POST", f"{_EXPERIMENTS}/create", json={"name": name})
-        if not made.is_success:
-            raise super().refusal(made)
-        return str(made.json()["experiment_id"])
+        return str(self.request("POST", f"{_EXPERIMENTS}/create", json={"name": name}).json()["experiment_id"])
 
     def has_experiment(self, experiment_id: str) -> bool:
         """Return False if the server says that there is no such experiment.
@@ -214,15 +206,13 @@ class MlflowServer(ScoreServer):
         Raises:
             ExportError: the server cannot be asked.
         """
-        answer = self.request("GET", f"{_EXPERIMENTS}/get", params={"experiment_id": experiment_id})
-        return answer.status_code != 404
+        params = {"experiment_id": experiment_id}
+        return self.request("GET", f"{_EXPERIMENTS}/get", params=params, accept=(404,)).is_success
 
     def _stored_ids(self, trace_id: str) -> dict[str, str]:
         """Return the server's ids of the assessments that a trace has, by our own."""
-        answer = self.request("GET", f"{_TRACES}/{trace_id}")
-        if not answer.is_success:
-            raise self.refusal(answer)
-        found = answer.json()["trace"]["trace_info"].get("assessments", ())
+        answer = self.request("GET", f"{_TRACES}/{trace_id}").json()
+        found = answer["trace"]["trace_info"].get("assessments", ())
         return {item.get("metadata", {}).get(_ID_KEY): item.get("assessment_id", "") for item in found}
 
 
@@ -241,38 +231,35 @@ def _assessments(placed: PlacedResult, evaluation: Evaluation, span: SpanReferen
         span: the turn's span.
         position: of the result in the stage, from 0.
     """
-    trace_id = f"tr-{span.trace_id}"
+    result, trace_id = placed.result, f"tr-{span.trace_id}"
+    metadata = {**placed.details, "mlflow.assessment.scorerName": metric_of(result)}  # MLflow's own name
+    source_id = "rageval-hooks"
+    if isinstance(result, Score):
+        metadata["mlflow.assessment.scorerVersion"] = result.version
+        source_id = result.model or source_id
     feedback: dict[str, dict[str, Any]] = {}
-    if isinstance(placed.result, Failed):
-        feedback[""] = {"error": {"error_code": placed.result.error_type, "error_message": placed.result.message}}
+    if isinstance(result, Failed):
+        feedback[""] = {"error": {"error_code": result.error_type, "error_message": result.message}}
     elif placed.name == VERDICT:
         feedback[""] = {"value": _PASS_OR_FAIL.get(placed.label or "", placed.label)}
     else:
         feedback[""] = {"value": placed.value}
         if placed.label is not None:
-            feedback[_LABEL] = {"value": placed.label}
+            feedback[".label"] = {"value": placed.label}
     # The judge's verdict is told from the local one, which it replaces.
     own_id = f"{placed.id}.LLM" if placed.name == VERDICT and placed.annotator == "LLM" else placed.id
     for number, (suffix, value) in enumerate(feedback.items()):
         # MLflow lists the newest first, by milliseconds: the verdict stays first, and a label follows its value.
         earlier = (2 * position + number) * 1_000_000
         time = iso_time(evaluated_at(evaluation.turn) - earlier).replace("+00:00", "Z")
-        metadata = {
-            **placed.details,
-            _ID_KEY: own_id + suffix,
-            # MLflow's own name.
-            "mlflow.assessment.scorerName": metric_of(placed.result),
-        }
-        if isinstance(placed.result, Score):
-            metadata["mlflow.assessment.scorerVersion"] = placed.result.version
-        source = placed.result.model if isinstance(placed.result, Score) else None
+        metadata[_ID_KEY] = own_id + suffix
         assessment = {
             "assessment_name": placed.name + suffix,
             "trace_id": trace_id,
             "span_id": placed.span_id,
-            "source": {"source_type": _SOURCE_TYPES[placed.annotator], "source_id": source or "rageval-hooks"},
+            "source": {"source_type": _SOURCE_TYPES[placed.annotator], "source_id": source_id},
             "feedback": value,
-            "rationale": None if isinstance(placed.result, Failed) else placed.explanation,
+            "rationale": None if isinstance(result, Failed) else placed.explanation,
             # MLflow takes nothing but text.
             "metadata": {name: text if isinstance(text, str) else json.dumps(text) for name, text in metadata.items()},
             "create_time": time,
@@ -293,23 +280,12 @@ def _assessments(placed: PlacedResult, evaluation: Evaluation, span: SpanReferen
 # --------------------------------------------------------------------------- where the server is, and how to log in
 
 
-def _server(place: OtlpPlace) -> MlflowServer:
-    """Return the server at a base URL, with the certificates that MLflow's variables name."""
-    verify: ssl.SSLContext | bool = variable("MLFLOW_TRACKING_INSECURE_TLS").lower() not in ("true", "1")
-    server, client = variable("MLFLOW_TRACKING_SERVER_CERT_PATH"), variable("MLFLOW_TRACKING_CLIENT_CERT_PATH")
-    if verify and (server or client):
-        verify = ssl.create_default_context(cafile=server or None)
-        if client:
-            verify.load_cert_chain(client)
-    return MlflowServer(place.url, place.headers, verify=verify)
-
-
-def _server_of(place: OtlpPlace) -> OtlpPlace:
+def _base_of(place: OtlpPlace) -> OtlpPlace:
     """Return base URL and login of the server with an endpoint of spans."""
     # What logs in with the spans logs in with their scores.
     login = {name: text for name, text in place.headers.items() if name in ("authorization", _WORKSPACE_HEADER)}
     base = place.url.rstrip("/").removesuffix("/v1/traces").rstrip("/")
-    return OtlpPlace(url=base, headers={**_login_headers(None), **login})
+    return OtlpPlace(url=base, headers={**_login_headers(), **login} if base else {})
 
 
 def mlflow_fault() -> str | None:
@@ -318,38 +294,31 @@ def mlflow_fault() -> str | None:
     For ``rageval-hooks doctor``. MLflow answers with 422 or 404 and does not say that it is about the experiment.
     """
     for place in otlp_places():
-        found = _server_of(place)
+        found = _base_of(place)
         # A gateway in front may want a login for every page: then the header alone decides.
         if not _is_http(found.url) or not asks_version(f"{found.url}/version", locked=True):
             continue
-        experiment = place.headers.get(EXPERIMENT_HEADER)
+        experiment = place.headers.get(_EXPERIMENT_HEADER)
         if experiment is None:
-            return (
-                f"MLflow takes spans with the header {EXPERIMENT_HEADER} only: add {EXPERIMENT_HEADER}=0 to the headers"
-            )
+            header = _EXPERIMENT_HEADER
+            return f"MLflow takes spans with the header {header} only: add {header}=0 to the headers"
         try:
-            server = _server(found)
+            server = MlflowServer(found.url, found.headers)
             known = server.has_experiment(experiment)
             server.close()
         except (MissingDependencyError, ExportError):
             return None
         if not known:
-            return f"MLflow has no experiment with the id {experiment!r}, which the header {EXPERIMENT_HEADER} names"
+            return f"MLflow has no experiment with the id {experiment!r}, which the header {_EXPERIMENT_HEADER} names"
     return None
 
 
-def _login_headers(token: SecretStr | None) -> dict[str, str]:
+def _login_headers(token: SecretStr | None = None) -> dict[str, str]:
     """Return the headers that MLflow's client sends: a user name and a password go before a token."""
     headers = {}
     if workspace := variable("MLFLOW_WORKSPACE"):
         headers[_WORKSPACE_HEADER] = workspace
-    stored = configparser.ConfigParser(interpolation=None)
-    try:
-        stored.read(Path.home() / ".mlflow" / "credentials")
-    except (OSError, RuntimeError, UnicodeError, configparser.Error):
-        stored.clear()
-    user = variable("MLFLOW_TRACKING_USERNAME") or stored.get("mlflow", "mlflow_tracking_username", fallback="")
-    password = variable("MLFLOW_TRACKING_PASSWORD") or stored.get("mlflow", "mlflow_tracking_password", fallback="")
+    user, password = variable("MLFLOW_TRACKING_USERNAME"), variable("MLFLOW_TRACKING_PASSWORD")
     bearer = reveal(token).strip() or ("" if user and password else variable("MLFLOW_TRACKING_TOKEN"))
     if bearer:
         headers["authorization"] = f"Bearer {bearer}"

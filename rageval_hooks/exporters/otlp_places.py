@@ -41,19 +41,19 @@ class OtlpPlace:
     page: str = ""
 
 
-def otlp_places(provider: object = None, environment: Mapping[str, str] | None = None) -> list[OtlpPlace]:
-    """Return where spans go: by the variables, then by the exporters of a provider.
-
-    Args:
-        provider: the tracer provider.
-        environment: the environment variables; those of the process by default.
-    """
-    environment = os.environ if environment is None else environment
-    headers = environment.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or environment.get("OTEL_EXPORTER_OTLP_HEADERS", "")
+def otlp_places(provider: object = None) -> list[OtlpPlace]:
+    """Return where spans go: by the standard variables, then by the exporters of a tracer provider."""
+    variables = os.environ
+    headers = variables.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or variables.get("OTEL_EXPORTER_OTLP_HEADERS", "")
     names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-    urls = filter(None, (environment.get(name, "").strip() for name in names))
-    by_variable = [OtlpPlace(url=url, headers=header_variable(headers)) for url in urls]
-    return [*by_variable, *_of_provider(provider)]
+    urls = filter(None, (variables.get(name, "").strip() for name in names))
+    return [*(OtlpPlace(url=url, headers=header_variable(headers)) for url in urls), *_of_provider(provider)]
+
+
+def uses_grpc(signal: str) -> bool:
+    """Return True if the standard variables choose OTLP over gRPC for ``TRACES``, ``LOGS`` or ``METRICS``."""
+    names = (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    return next(filter(None, map(os.environ.get, names)), "").strip() == "grpc"
 
 
 _TRACES_PATH = "/v1/traces"
@@ -70,9 +70,7 @@ def otlp_fault() -> str | None:
     if base_only:
         name = "OTEL_EXPORTER_OTLP_ENDPOINT"
     url = os.environ.get(name, "").strip()
-    protocols = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-    is_grpc = next(filter(None, map(os.environ.get, protocols)), "").strip() == "grpc"
-    if not url or is_grpc:
+    if not url or uses_grpc("TRACES"):
         return None
     if not url.startswith(("http://", "https://")):
         return f"{name} has no scheme: set it to http://{url.rpartition('://')[2]}"

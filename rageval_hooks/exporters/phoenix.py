@@ -9,30 +9,29 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self, Unpack
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from opentelemetry.trace import TracerProvider
 from pydantic import SecretStr
 
-from rageval_hooks.exporters.delivery import (
+from rageval_hooks.exporters.delivery import DestinationAbsentError, Item, PostError, TargetsMissingError
+from rageval_hooks.exporters.otlp_places import OtlpPlace, header_variable, otlp_places, resource_attributes
+from rageval_hooks.exporters.score_api import (
     DeliveryOptions,
-    DestinationAbsentError,
-    Item,
     ScoreApiExporter,
     ScoreServer,
-    TargetsMissingError,
+    as_secret,
+    asks_version,
+    reveal,
+    variable,
 )
-from rageval_hooks.exporters.delivery.exporter import as_secret, reveal, variable
-from rageval_hooks.exporters.delivery.server import asks_version
-from rageval_hooks.exporters.main_results import main_results
-from rageval_hooks.exporters.otlp_places import OtlpPlace, header_variable, otlp_places, resource_attributes
-from rageval_hooks.exporters.span_places import passage_place
+from rageval_hooks.exporters.selection import MAIN_SCORES, importance, passage_place, quality_results
+from rageval_hooks.metrics.base import REGISTRY
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, metric_of
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 
@@ -67,8 +66,8 @@ class PhoenixExporter(ScoreApiExporter):
         endpoint: the server's base URL. By default what ``PHOENIX_ENDPOINT``, ``PHOENIX_COLLECTOR_ENDPOINT`` or the
             variables of OTLP name, or where the provider's exporters send their spans; else http://localhost:6006.
         api_key: by default ``PHOENIX_API_KEY``. ``PHOENIX_CLIENT_HEADERS`` is read too.
-        options: see :class:`rageval_hooks.exporters.delivery.ScoreApiExporter`. ``scores="main"`` stands for the same
-            few scores of every turn: :data:`rageval_hooks.exporters.main_results.MAIN_SCORES` and those of your own
+        options: see :class:`rageval_hooks.exporters.score_api.ScoreApiExporter`. ``scores="main"`` stands for the same
+            few scores of every turn: :data:`rageval_hooks.exporters.selection.MAIN_SCORES` and those of your own
             metrics. ``scores="all"`` annotates the turn's span with every result.
 
     Raises:
@@ -89,6 +88,8 @@ class PhoenixExporter(ScoreApiExporter):
         self._endpoint = as_secret(endpoint)
         self._api_key = SecretStr(api_key) if isinstance(api_key, str) else api_key
         self._named_metrics: tuple[str, ...] = ()
+        # Looked up now: this imports their modules, which should not happen between two forks.
+        self._builtin_metrics: Collection[str] = REGISTRY.builtin()
         self._configs: dict[str, Mapping[str, Any]] = {}
 
     @classmethod
@@ -104,9 +105,8 @@ class PhoenixExporter(ScoreApiExporter):
 
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the annotations of a stage."""
-        named = self._named_metrics
-        main = main_results(evaluation.results, named)
-        has_verdict = not named or VERDICT in named
+        main = self._main_results(evaluation.results)
+        has_verdict = not self._named_metrics or VERDICT in self._named_metrics
         listed = [result for result in main if result.name == VERDICT] if has_verdict else main
         on_span: Sequence[Result] = evaluation.results if self.scores == "all" else listed
         for result in on_span:
@@ -139,6 +139,22 @@ class PhoenixExporter(ScoreApiExporter):
             else:
                 # Phoenix refuses an identifier here.
                 yield _annotation("document", place.span_id, score, "", document_position=place.position)
+
+    def _main_results(self, results: Iterable[Result]) -> list[Result]:
+        """Return the few results about the whole turn that a person should see, in the order of importance.
+
+        These are the main scores and those of the user's own metrics, and the ones of these that failed. If the user
+        has named metrics and none of them gives a main score, all of them do.
+        """
+        named = self._named_metrics
+        has_no_main_score = bool(named) and set(MAIN_SCORES).isdisjoint(named)
+        return [
+            result
+            for result in quality_results(results)
+            if importance(result) < len(MAIN_SCORES)
+            or metric_of(result) not in self._builtin_metrics
+            or (has_no_main_score and metric_of(result) in named)
+        ]
 
     def connect(self) -> PhoenixServer:
         """Return the server where the spans go."""
@@ -285,27 +301,25 @@ class PhoenixServer(ScoreServer):
             UnavailableError: the server cannot be reached, does not work, or wants another key.
         """
         params = {"sync": "true"} if confirmed else None
-        answer = self.request("POST", f"v1/{route}", json={"data": list(bodies)}, params=params)
-        if answer.status_code == 200:
-            self._register(str(body["name"]) for body in bodies)
-            return
+        self.request("POST", f"v1/{route}", json={"data": list(bodies)}, params=params)
+        self._register(str(body["name"]) for body in bodies)
+
+    def refusal(self, answer: Any) -> PostError:
+        """Return the error for an answer that is not a success: spans that have not arrived, or a fault."""
         missing = _MISSING.search(answer.text)
         # A 404 without any ids is that of a server without this API.
         if answer.status_code == 404 and missing:
-            raise TargetsMissingError(frozenset(missing[1].split(", ")))
-        raise self.refusal(answer)
+            return TargetsMissingError(frozenset(missing[1].split(", ")))
+        return super().refusal(answer)
 
     def has(self, item: Item) -> bool:
         """Return True if the server shows an annotation of a span, a trace or a session."""
         # For example span_annotations?span_ids=…
         params = {f"{item.route.removesuffix('_annotations')}_ids": item.target, "limit": "100"}
-        answer = self.request("GET", f"v1/projects/{self._project}/{item.route}", params=params)
         # 404: the project is made when its first span arrives.
-        if answer.status_code == 404:
-            return False
-        if not answer.is_success:
-            raise self.refusal(answer)
-        return any(annotation.get("name") == item.name for annotation in answer.json().get("data", ()))
+        answer = self.request("GET", f"v1/projects/{self._project}/{item.route}", params=params, accept=(404,))
+        found = answer.json().get("data", ()) if answer.is_success else ()
+        return any(annotation.get("name") == item.name for annotation in found)
 
     def _register(self, names: Iterable[str]) -> None:
         """Register the configs of new scores. They only add colours, so a failure is not worth a warning."""
@@ -316,19 +330,18 @@ class PhoenixServer(ScoreServer):
             self._configured.add(name)
             try:
                 # 409 if the name exists: the user's own stays.
-                self.request("POST", "v1/annotation_configs", json=self._configs[name])
-                path = f"v1/projects/{self._project}/annotation_configs/{quote(name, safe='')}"
-                self.request("PUT", path)
-            except Exception as error:
-                _logger.debug("rageval-hooks: no annotation config for %s: %s", name, type(error).__name__)
+                self.request("POST", "v1/annotation_configs", json=self._configs[name], accept=(409,))
+                self.request("PUT", f"v1/projects/{self._project}/annotation_configs/{quote(name, safe='')}")
+            except PostError as error:
+                _logger.debug("rageval-hooks: no annotation config for %s: %s", name, error)
 
 
 def login_headers(api_key: SecretStr | None = None) -> dict[str, str]:
     """Return the headers as Phoenix's own client has them: ``PHOENIX_CLIENT_HEADERS``, then ``PHOENIX_API_KEY``."""
-    headers = header_variable(os.environ.get("PHOENIX_CLIENT_HEADERS", ""), warn_as="PHOENIX_CLIENT_HEADERS")
+    headers = header_variable(variable("PHOENIX_CLIENT_HEADERS"), warn_as="PHOENIX_CLIENT_HEADERS")
     if api_key is not None:
-        headers["authorization"] = f"Bearer {api_key.get_secret_value().strip()}"
-    elif key := os.environ.get("PHOENIX_API_KEY", "").strip():
+        headers["authorization"] = f"Bearer {reveal(api_key).strip()}"
+    elif key := variable("PHOENIX_API_KEY"):
         headers.setdefault("authorization", f"Bearer {key}")
     return headers
 
@@ -340,9 +353,9 @@ def phoenix_collector() -> OtlpPlace | None:
 
 
 def phoenix_resource() -> dict[str, str]:
-    """Return the attribute that names the project, for the resource of spans; empty for the default project."""
+    """Return the attribute that names the project, for the resource of spans that go to :func:`phoenix_collector`."""
     project = _project_variable()
-    return {_PROJECT: project} if project else {}
+    return {_PROJECT: project} if project and phoenix_collector() is not None else {}
 
 
 def _project_variable() -> str:
@@ -357,12 +370,11 @@ def phoenix_places(setting: str | None, provider: object = None) -> list[str]:
         setting: the user's own setting; then it alone counts.
         provider: the tracer provider; the endpoints of its exporters are read.
     """
-    addresses = [setting] if setting else [os.environ.get(name, "").strip() for name in _PLACE_VARIABLES]
+    addresses = [setting] if setting else [variable(name) for name in _PLACE_VARIABLES]
     if not setting:
         addresses += [place.url for place in otlp_places(provider)]
-    bases = [_base_url(address) for address in addresses]
     # Several variables often name the same server; a dictionary keeps the order.
-    return list(dict.fromkeys(filter(None, bases)))
+    return list(dict.fromkeys(filter(None, map(_base_url, addresses))))
 
 
 def _base_url(address: str) -> str | None:
@@ -384,7 +396,7 @@ def _base_url(address: str) -> str | None:
         return None
     netloc = parts.netloc
     if parts_port == _GRPC_PORT:  # REST is on the other port
-        port = os.environ.get("PHOENIX_PORT", "").strip()
+        port = variable("PHOENIX_PORT")
         netloc = f"{netloc.rpartition(':')[0]}:{port if port.isdecimal() else _DEFAULT_PORT}"
     path = parts.path.rstrip("/").removesuffix("/v1/traces").rstrip("/")
     return urlunsplit((parts.scheme, netloc, path, "", ""))

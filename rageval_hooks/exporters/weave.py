@@ -11,17 +11,18 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.exporters.delivery import (
+from rageval_hooks.exporters.delivery import Item
+from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
+from rageval_hooks.exporters.score_api import (
     DeliveryOptions,
-    Item,
     ScoreApiExporter,
     ScoreServer,
-    UnavailableError,
+    as_secret,
+    basic_auth,
+    reveal,
+    variable,
 )
-from rageval_hooks.exporters.delivery.exporter import as_secret, reveal, variable
-from rageval_hooks.exporters.delivery.server import basic_auth
-from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
-from rageval_hooks.score import Evaluation, Failed, Score
+from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.turn import SpanReference
 
 _CLOUD = "https://trace.wandb.ai"
@@ -35,22 +36,6 @@ _PROJECT_ID = re.compile(r"[^/\s]{1,100}/[^/\s]{1,100}")
 # What the name of a scorer may not have, for example the sign in "precision@5".
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
-# W&B's SDK sends these fields too; a score has no values for them.
-_UNUSED: Mapping[str, Any] = {
-    "scorer_tags": [],
-    "scorer_tag_reasons": {},
-    "scorer_tag_confidences": {},
-    "scorer_ratings": {},
-    "scorer_rating_reasons": {},
-    "scorer_rating_confidences": {},
-    "span_agent_name": "",
-    "span_agent_version": "",
-    "span_status_code": "UNSET",
-    "span_conversation_id": "",
-    "span_trace_id": "",
-    "scorer_trace_id": "",
-}
-
 
 class WeaveExporter(ScoreApiExporter):
     """Posts scores to Weave, each as the output of a scorer on the call that Weave makes of the turn's span.
@@ -63,7 +48,7 @@ class WeaveExporter(ScoreApiExporter):
             ``WANDB_PROJECT``, else the project that the spans are sent to.
         api_key: by default ``WANDB_API_KEY``.
         url: the trace server; by default ``WF_TRACE_SERVER_URL``, else W&B's cloud.
-        options: see :class:`rageval_hooks.exporters.delivery.ScoreApiExporter`.
+        options: see :class:`rageval_hooks.exporters.score_api.ScoreApiExporter`.
 
     Raises:
         ConfigurationError: the key or the project is missing.
@@ -109,8 +94,6 @@ class WeaveExporter(ScoreApiExporter):
         """Yield the feedback of a stage."""
         project = self.project_id()
         for placed in self.placed_results(evaluation, span):
-            if isinstance(placed.result, Failed):
-                continue
             scorer = _NOT_IN_NAMES.sub("_", placed.name)
             # The version of the metric is the version of the scorer. Weave's versions are hashes.
             version = placed.result.version if isinstance(placed.result, Score) else ""
@@ -119,7 +102,6 @@ class WeaveExporter(ScoreApiExporter):
             explanation = {} if placed.explanation is None else {"explanation": placed.explanation}
             body = {
                 "id": placed.id,
-                **_UNUSED,
                 "project_id": project,
                 # Weave makes a call of each span, with the span's id.
                 "weave_ref": f"weave:///{project}/call/{placed.span_id}",
@@ -156,7 +138,7 @@ class WeaveExporter(ScoreApiExporter):
         """Return the entity and the project of the Weave that gets the spans; empty if they go elsewhere."""
         place, attributes = self.place_of_spans(), resource_attributes(self.provider)
         of_resource = f"{attributes.get('wandb.entity', '')}/{attributes.get('wandb.project', '')}"
-        found = "" if place is None else place.headers.get(_PROJECT_HEADER) or of_resource
+        found = (place.headers.get(_PROJECT_HEADER) or of_resource) if place.url else ""
         return found if _PROJECT_ID.fullmatch(found) else ""
 
 
@@ -180,7 +162,4 @@ class WeaveServer(ScoreServer):
     def _stores(self, body: Mapping[str, Any]) -> bool:
         same_id = {"$eq": [{"$getField": "id"}, {"$literal": body["id"]}]}
         query = {"project_id": body["project_id"], "fields": ["id"], "query": {"$expr": same_id}, "limit": 1}
-        answer = self.request("POST", "feedback/query", json=query)
-        if not answer.is_success:
-            raise UnavailableError(f"answers {answer.status_code} to a query")
-        return bool(answer.json().get("result"))
+        return bool(self.request("POST", "feedback/query", json=query).json().get("result"))

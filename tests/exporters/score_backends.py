@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rageval_hooks.exporters.datadog import DatadogAutoExporter, DatadogExporter
-from rageval_hooks.exporters.delivery import ScoreApiExporter
 from rageval_hooks.exporters.langfuse import LangfuseAutoExporter, LangfuseExporter
 from rageval_hooks.exporters.langsmith import LangsmithAutoExporter, LangsmithExporter
+from rageval_hooks.exporters.score_api import ScoreApiExporter
 from rageval_hooks.exporters.weave import WeaveAutoExporter, WeaveExporter
 from tests.exporters.recording import Recorded, Reply
 

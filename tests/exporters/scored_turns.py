@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rageval_hooks import Evaluation, Failed, Passage, Score, Skipped, Step, Target, Turn
-from rageval_hooks.exporters.delivery import ScoreApiExporter
+from rageval_hooks.exporters.score_api import ScoreApiExporter
 from rageval_hooks.turn import SpanReference, Timing
 
 __all__ = ["ENDED_AT", "RESULTS", "SPAN", "TRACE", "deliver", "evaluation", "turn"]

@@ -21,10 +21,10 @@ import rageval_hooks
 from rageval_hooks.demo.chain import ExtractiveModel, build_chain
 from rageval_hooks.demo.handbook import QUESTIONS, load_handbook
 from rageval_hooks.exporters.datadog import DatadogExporter
-from rageval_hooks.exporters.delivery import ScoreApiExporter
 from rageval_hooks.exporters.langfuse import LangfuseExporter
 from rageval_hooks.exporters.langsmith import LangsmithExporter
 from rageval_hooks.exporters.otel import OtelExporter
+from rageval_hooks.exporters.score_api import ScoreApiExporter
 from rageval_hooks.exporters.weave import WeaveExporter
 from rageval_hooks.models import Models
 from rageval_hooks.settings import ModelSettings

@@ -27,7 +27,7 @@ def test_endpoint_and_headers_in_the_code(make: Callable[[], Any], url: str) -> 
     """Of the exporters of a provider."""
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(make()))
-    [place] = otlp_places(provider, {})
+    [place] = otlp_places(provider)
     provider.shutdown()
 
     assert place.url.removesuffix("/v1/traces") == url
@@ -35,16 +35,12 @@ def test_endpoint_and_headers_in_the_code(make: Callable[[], Any], url: str) -> 
     assert "harbour" not in repr(place)
 
 
-def test_endpoint_and_headers_of_variables() -> None:
+def test_endpoint_and_headers_of_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those for traces go before those for every signal."""
-    places = otlp_places(
-        None,
-        {
-            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://every:4318",
-            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://traces:5000/v1/traces",
-            "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "X-Team=the%20harbour",
-        },
-    )
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://every:4318")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:5000/v1/traces")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "X-Team=the%20harbour")
+    places = otlp_places()
 
     assert [place.url for place in places] == ["http://traces:5000/v1/traces", "http://every:4318"]
     assert places[0].headers == {"x-team": "the harbour"}
@@ -69,7 +65,7 @@ def test_a_provider_is_searched_once() -> None:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
 
     for _ in range(100):
-        assert otlp_places(provider, {}) == []
+        assert otlp_places(provider) == []
 
     assert exporter.reads == 1
 
@@ -77,9 +73,9 @@ def test_a_provider_is_searched_once() -> None:
 def test_processors_that_come_later_are_found() -> None:
     """An application may add its exporter after it has called ``instrument()``."""
     provider = TracerProvider(shutdown_on_exit=False)
-    before = otlp_places(provider, {})
+    before = otlp_places(provider)
     provider.add_span_processor(SimpleSpanProcessor(HttpExporter("http://backend:5000/v1/traces")))
-    after = otlp_places(provider, {})
+    after = otlp_places(provider)
     provider.shutdown()
 
     assert before == []
@@ -100,7 +96,7 @@ def test_exporters_in_nested_processors_are_found() -> None:
     several.add_span_processor(BatchSpanProcessor(HttpExporter("http://backend:5000/v1/traces")))
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(_Wrapper(several))
-    [place] = otlp_places(provider, {})
+    [place] = otlp_places(provider)
     several.shutdown()
 
     assert place.url == "http://backend:5000/v1/traces"
@@ -111,4 +107,4 @@ def test_an_exporter_that_has_every_attribute_ends_the_search() -> None:
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(MagicMock()))
 
-    assert otlp_places(provider, {}) == []
+    assert otlp_places(provider) == []

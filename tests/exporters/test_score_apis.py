@@ -12,7 +12,7 @@ import pytest
 import rageval_hooks
 from rageval_hooks import ConfigurationError, Evaluation, Score, Skipped
 from rageval_hooks.exporters.base import REGISTRY
-from rageval_hooks.exporters.delivery import ScoreApiExporter
+from rageval_hooks.exporters.score_api import ScoreApiExporter
 from tests.exporters.recording import RecordingServer, Reply, recording_server, shaky
 from tests.exporters.score_backends import BACKENDS, SECRET, Backend, Store
 from tests.exporters.scored_turns import RESULTS, evaluation

@@ -9,11 +9,11 @@ import pytest
 
 from rageval_hooks.errors import ExportError
 from rageval_hooks.exporters.datadog import DatadogExporter
-from rageval_hooks.exporters.delivery import ScoreApiExporter
 from rageval_hooks.exporters.langfuse import LangfuseExporter
 from rageval_hooks.exporters.langsmith import LangsmithExporter
 from rageval_hooks.exporters.mlflow import MlflowExporter
 from rageval_hooks.exporters.phoenix import PhoenixExporter
+from rageval_hooks.exporters.score_api import ScoreApiExporter
 from tests.exporters.recording import Recorded, Reply, recording_server
 from tests.exporters.scored_turns import RESULTS, evaluation
 

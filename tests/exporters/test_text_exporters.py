@@ -253,15 +253,11 @@ class TestJsonl:
 
     HIDES: ClassVar[dict[str, tuple[str, ...]]] = {
         "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=NO_CONTENT": (),
-        "OPENINFERENCE_HIDE_INPUTS=true": ("the answer", "the passage", "the call"),
-        "OPENINFERENCE_HIDE_OUTPUTS=true": (
-            "the question", "the passage", "the prompt", "the template", "the tools", "the parameters",
-        ),
-        "OPENINFERENCE_HIDE_RETRIEVAL_DOCUMENTS=true": (
-            "the question", "the answer", "the prompt", "the template", "the call", "the tools", "the parameters",
-        ),
+        "OPENINFERENCE_HIDE_INPUTS=true": ("the answer", "the passage"),
+        "OPENINFERENCE_HIDE_OUTPUTS=true": ("the question", "the passage", "the tools", "the parameters"),
+        "OPENINFERENCE_HIDE_RETRIEVAL_DOCUMENTS=true": ("the question", "the answer", "the tools", "the parameters"),
         "OPENINFERENCE_HIDE_INPUT_MESSAGES=true": (
-            "the question", "the answer", "the passage", "the call", "the tools", "the parameters",
+            "the question", "the answer", "the passage", "the tools", "the parameters",
         ),
         "OPENINFERENCE_HIDE_LLM_TOOLS=true": (
             "the question", "the answer", "the passage", "the prompt", "the explanation", "the error", "the metadata",
@@ -277,7 +273,7 @@ class TestJsonl:
     def test_what_is_hidden_on_spans_is_not_in_the_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, shown: tuple[str, ...]
     ) -> None:
-        """Texts by their kind; what may quote any of them as soon as one is hidden. The numbers stay."""
+        """The turn's texts by their kind; those of steps, and what may quote any, as soon as one is hidden."""
         monkeypatch.setenv(*variable.split("="))
         settings = Settings.build(jsonl_path=str(tmp_path / "x.jsonl"))
         JsonlExporter.from_settings(settings, None).export(FULL)

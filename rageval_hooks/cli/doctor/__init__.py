@@ -95,12 +95,13 @@ def _examine(setup: Setup) -> dict[str, list[DoctorFinding]]:
     from rageval_hooks.cli.doctor.exporters import exporters
     from rageval_hooks.errors import RagevalError
 
-    broker = [checks.dispatch] if setup.settings.dispatch == "celery" else []
-    steps: list[Check] = [checks.versions, checks.settings, checks.models, checks.judge, exporters, *broker]
+    table: list[Check] = [checks.versions, checks.settings, checks.models, checks.judge, exporters]
+    if setup.settings.dispatch == "celery":
+        table.append(checks.dispatch)
     found: dict[str, list[DoctorFinding]] = {}
-    for check in (*steps, checks.clock, checks.turn):
+    for check in (*table, checks.clock, checks.turn):
         known = {finding.message for findings in found.values() for finding in findings}
-        findings = found.setdefault("a turn" if check is checks.turn else check.__name__, [])
+        findings = found["a turn" if check is checks.turn else check.__name__] = []
         try:
             findings.extend(check(setup))
         except RagevalError as error:

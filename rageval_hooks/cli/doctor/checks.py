@@ -181,13 +181,14 @@ def versions(_: Setup) -> Iterator[DoctorFinding]:
         yield note("the declared ranges are not known, or cannot be compared without the package packaging")
         return
     for requirement in declared:
+        name, wanted = requirement.name, requirement.specifier
         extra = str(requirement.marker or "").partition('extra == "')[2]
+        if extra.startswith(_FOR_DEVELOPMENT) or name == _PACKAGE:
+            continue
         with suppress(PackageNotFoundError):
-            if not extra.startswith(_FOR_DEVELOPMENT) and requirement.name != _PACKAGE:
-                found = installed[requirement.name] = version(requirement.name)
-                if not requirement.specifier.contains(found, prereleases=True):
-                    message = f"{requirement.name} {found} is installed, which is not {requirement.specifier}"
-                    yield problem(message, f'pip install "{requirement.name}{requirement.specifier}"')
+            found = installed[name] = version(name)
+            if not wanted.contains(found, prereleases=True):
+                yield problem(f"{name} {found} is installed, which is not {wanted}", f'pip install "{name}{wanted}"')
     yield ok(", ".join(f"{package} {found}" for package, found in installed.items()))
 
 
@@ -292,24 +293,15 @@ def models(setup: Setup) -> Iterator[DoctorFinding]:
 
 _QUESTION: Final = "Which whole number comes after 6? Give it in the field `number`."
 
-_BY_STATUS: Final = {
-    401: "set the key of the provider, such as OPENAI_API_KEY, to a valid one",
-    402: "add credit to the account",
-    403: "use a key that may use this model",
-    404: "correct the model's name in judge, and base_url",
-}
-_BY_WORDS: Final = {
+_ADVICE: Final = {
+    "key was not accepted": "set the key of the provider, such as OPENAI_API_KEY, to a valid one",
+    "no such model": "correct the model's name in judge, and base_url",
     "rate_limited": "wait, or raise the limit at the provider; requests_per_minute in judge_options keeps below it",
     "is not known": "correct the host in base_url, or the DNS of this machine",
     "certificate": "pass ca_bundle in judge_options, or set SSL_CERT_FILE to the file with the certificates",
     "TLS": "the server does not speak TLS, or is old: begin base_url with http:// if that is meant",
-    "no connection": "start the server, or correct base_url; a proxy is set by HTTPS_PROXY",
-    "within": "check base_url and the network, or set a longer timeout in judge_options",
-    "redirects": "set base_url to the final URL",
     "invalid_answer": "use a model that follows a JSON schema, or set structured=json_object in judge_options",
-    "refused": "use another model: this one refuses a harmless question",
-    "truncated": "raise max_tokens in judge_options: reasoning counts too",
-    "unavailable": "check that the server runs and that base_url is its address",
+    "unavailable": "check that the server runs, that base_url is its address, and the proxy in HTTPS_PROXY",
 }
 """What to do, by words of an error's kind or message; the first that fits."""
 
@@ -351,24 +343,17 @@ def judge(setup: Setup) -> Iterator[DoctorFinding]:
     except BudgetUsedUpError as error:
         yield problem(f"{given.judge}: {error.message}", "wait until the period ends, or raise judge_budget")
     except JudgeError as error:
-        said = f"{error.kind} {error.message}"
-        by_words = next((advice for words, advice in _BY_WORDS.items() if words in said), "see docs/judge.md")
-        advice = _BY_STATUS.get(error.details.get("status"), by_words)  # type: ignore[arg-type]
-        yield problem(f"{given.judge}: {error.kind}: {error.message}", advice)
+        said = f"{error.kind}: {error.message}"
+        advice = next((advice for words, advice in _ADVICE.items() if words in said), "see docs/judge.md")
+        yield problem(f"{given.judge}: {said}", advice)
     else:
-        details = [f"{time.monotonic() - started:.1f} s", f"answers as {found.mode}"]
-        if found.usage is not None:
-            details.append(f"{found.usage.input_tokens} + {found.usage.output_tokens} tokens")
-        if found.cost is not None:
-            details.append(f"{found.cost:.6f} USD")
-        if found.repaired:
-            details.append("after a correction")
-        yield ok(f"{given.judge}: {found.model} answered ({', '.join(details)})")
+        cost = "unknown cost" if found.cost is None else f"{found.cost:.6f} USD"
+        seconds = time.monotonic() - started
+        yield ok(f"{given.judge}: {found.model} answered ({seconds:.1f} s, as {found.mode}, {cost})")
 
 
 # --------------------------------------------------------------------------- clock
 
-_AHEAD: Final = 5.0
 _WRONG: Final = 60.0
 """Seconds. Beyond a minute, signed requests are refused and late scores seem to precede their turns."""
 
@@ -389,19 +374,17 @@ def clock(setup: Setup) -> Iterator[DoctorFinding]:
     servers = dict.fromkeys(f"{scheme}://{host}" for scheme, host in addresses if scheme in ("http", "https") and host)
     answers = {server: ahead for server in servers if (ahead := _seconds_ahead(server)) is not None}
     for server, ahead in answers.items():
-        message = f"the clock is {abs(ahead):.0f} s {'behind' if ahead > 0 else 'ahead of'} {server}"
-        advice = "synchronise the clock of this machine, for example with chrony or systemd-timesyncd"
-        if abs(ahead) < _AHEAD:
+        if abs(ahead) < _WRONG:
             yield ok(f"the clock agrees with {server}")
         else:
-            yield problem(message, advice) if abs(ahead) > _WRONG else warning(message, advice)
+            message = f"the clock is {abs(ahead):.0f} s {'behind' if ahead > 0 else 'ahead of'} {server}"
+            yield problem(message, "synchronise the clock of this machine, for example with chrony")
     if not answers:
         yield note("no server that the settings name says what time it is")
 
 
 def _seconds_ahead(server: str) -> float | None:
     """Return by how many seconds a server is ahead of this machine; None if it does not say."""
-    sent = time.time()
     try:
         with urlopen(Request(server, method="HEAD"), timeout=3.0) as response:  # noqa: S310 - http and https only
             header = response.headers["Date"]
@@ -409,9 +392,8 @@ def _seconds_ahead(server: str) -> float | None:
         header = error.headers["Date"]
     except (OSError, HTTPException, ValueError):
         return None
-    # The header has whole seconds, and was written somewhere between sending and receiving.
     with suppress(ValueError, TypeError):
-        return parsedate_to_datetime(header).timestamp() - (sent + time.time()) / 2 + 0.5
+        return parsedate_to_datetime(header).timestamp() - time.time()
     return None
 
 
@@ -463,28 +445,23 @@ def turn(setup: Setup) -> Iterator[DoctorFinding]:
         by = "the trace id and the salt" if given.sampling_salt else "the trace id"
         share = f"{given.sample_rate:.4g} of turns are evaluated, chosen by {by}"
     yield note(f"{share}; {'also' if given.evaluate_unsampled else 'not'} in traces that are not recorded")
-    running = [metric for metric in setup.metrics if setup.can_run(metric)]
-    if local := ", ".join(metric.name for metric in running if not metric.asks_judge):
-        when = f"inline, within {given.inline_budget_ms:g} ms, the rest later"
-        yield note(f"{when if given.inline_budget_ms > 0 else 'late, because inline_budget_ms is 0'}: {local}")
     rates = MetricSampler(setup.metrics, given).probabilities
-    judged = [
-        metric.name if rates[metric.name] == 1 else f"{metric.name} ({rates[metric.name]:.4g} of turns)"
-        for metric in running
-        if metric.asks_judge
-    ]
+    local, judged = list[str](), list[str]()
+    for metric in filter(setup.can_run, setup.metrics):
+        rate = rates[metric.name]
+        shown = metric.name if rate == 1 else f"{metric.name} ({rate:.4g} of turns)"
+        (judged if metric.asks_judge else local).append(shown)
+    if local:
+        when = "late, because inline_budget_ms is 0"
+        if given.inline_budget_ms > 0:
+            when = f"inline, within {given.inline_budget_ms:g} ms, the rest later"
+        yield note(f"{when}: {', '.join(local)}")
     if judged:
-        places = {
-            "thread": "from this process's memory",
-            "spool": f"from the file {given.spool_path}",
-            "celery": "by workers",
-        }
-        yield note(f"judged later, {places.get(given.dispatch, given.dispatch)}: {', '.join(judged)}")
+        places = {"spool": f"from the file {given.spool_path}", "celery": "by workers"}
+        place = places.get(given.dispatch, "from this process's memory")
+        yield note(f"judged later, {place}: {', '.join(judged)}")
     for role, reason in setup.missing_models.items():
-        yield warning(
-            f"skipped, because {reason}: {setup.metrics_with(role)}",
-            "see models above; each trace has the reason, too",
-        )
+        yield warning(f"skipped, because {reason}: {setup.metrics_with(role)}", "see models above")
     api = "the API of the backend that gets the spans"
     yield note(f"goes to: {', '.join(api if name == AUTOMATIC else name for name in given.exporters) or 'nowhere'}")
     metadata_is_filtered = given.metadata_allow is not None or given.metadata_deny

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import Final
 
 from rageval_hooks.cli.doctor.checks import DoctorFinding, Setup, marked_evaluation, note, ok, problem, warning
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.exporters.base import AUTOMATIC, REGISTRY, Exporter, automatic_exporters
-from rageval_hooks.exporters.delivery import DestinationAbsentError, PostError, ScoreApiExporter
+from rageval_hooks.exporters.delivery import DestinationAbsentError, PostError
 from rageval_hooks.exporters.mlflow import mlflow_fault
 from rageval_hooks.exporters.otlp_places import otlp_fault, otlp_places
+from rageval_hooks.exporters.score_api import ScoreApiExporter
 from rageval_hooks.judges.failures import MessageCleaner
 from rageval_hooks.runtime.time_limit import remaining, within
 from rageval_hooks.runtime.urls import safe_url
@@ -54,36 +55,35 @@ def exporters(setup: Setup) -> Iterator[DoctorFinding]:
         yield note(f"not in use, because spans do not go there: {', '.join(idle)}")
 
 
-class _Reasons(logging.Handler):
-    """Keeps the warnings that are logged in a ``with`` block: exporters only count their failures.
+@contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """Collect the warnings that are logged in a ``with`` block: exporters only count their failures.
 
-    Attributes:
-        lines: the messages. The first is nearest to the cause of a failure.
+    The first is nearest to the cause of a failure.
     """
+    lines: list[str] = []
+    clean = MessageCleaner(())
 
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines: list[str] = []
-        self._redact = MessageCleaner(())
-        self._loggers = [logging.getLogger(name) for name in ("rageval_hooks", "opentelemetry")]
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            # HTTP clients quote URLs, and a URL may have a key in its query.
+            lines.append(clean(record.getMessage().removeprefix("rageval-hooks: ")))
 
-    def emit(self, record: logging.LogRecord) -> None:
-        # HTTP clients quote URLs, and a URL may have a key in its query.
-        self.lines.append(self._redact(record.getMessage().removeprefix("rageval-hooks: ")))
-
-    def __enter__(self) -> list[str]:
-        for logger in self._loggers:
-            logger.addHandler(self)
-        return self.lines
-
-    def __exit__(self, *_: object) -> None:
-        for logger in self._loggers:
-            logger.removeHandler(self)
+    handler = Collector(logging.WARNING)
+    loggers = [logging.getLogger(name) for name in ("rageval_hooks", "opentelemetry")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
 
 
 def _examine(name: str, exporter: Exporter, evaluation: Evaluation, setup: Setup) -> DoctorFinding:
     """Send an evaluation, look for it, and return what became of it."""
-    places = otlp_places()
+    # Several exporters of a provider may send to one server.
+    places = dict.fromkeys(safe_url(place.url) for place in otlp_places())
     if name == "console":
         return ok("console: prints to standard error")
     if exporter.traces and not places:
@@ -95,13 +95,10 @@ def _examine(name: str, exporter: Exporter, evaluation: Evaluation, setup: Setup
     if not setup.sends:
         return note(f"{name}: nothing sent (--no-send)")
     backend = exporter.backend if isinstance(exporter, ScoreApiExporter) else ""
-    where = f" to {backend}" if backend else ""
-    if exporter.traces:
-        # Several exporters of a provider may send to one server.
-        where = f" to {', '.join(dict.fromkeys(safe_url(place.url) for place in places))}"
-    seconds = setup.seconds
-    with _Reasons() as lines:
-        finished, found = False, None
+    target = ", ".join(places) if exporter.traces else backend
+    where = f" to {target}" if target else ""
+    seconds, finished, found = setup.seconds, False, None
+    with _warnings() as lines:
         try:
             exporter.export(evaluation)
             finished = within(lambda: exporter.flush(seconds), seconds + 1)

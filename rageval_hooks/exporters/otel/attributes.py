@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pydantic_core import to_json
 
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.main_results import is_about_quality, quality_results
+from rageval_hooks.exporters.selection import is_about_quality, quality_results
 from rageval_hooks.score import VERDICT, Evaluation, Result, Score, Skipped, is_about_turn, judge_details, metric_of
 from rageval_hooks.turn import Turn
 

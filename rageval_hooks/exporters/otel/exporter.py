@@ -62,16 +62,15 @@ class OtelExporter(Exporter):
         if tracer_provider is not None and not hasattr(tracer_provider, "get_tracer"):
             raise ConfigurationError(f"tracer_provider is not an OpenTelemetry TracerProvider: {tracer_provider!r}")
         self._policy = ContentPolicy.build(capture_content)
-        self._spans = Spans(tracer_provider, self._policy, spans)
         # Log events and exemplars refer to spans, which are therefore written first.
-        self._others: list[OtelSignal[Any]] = []
+        self._spans = Spans(tracer_provider, self._policy, spans)
+        self._signals: list[OtelSignal[Any, Any]] = [self._spans]
         if log_events:
             events = LogEvents(logger_provider, self._spans, self._policy, spans, for_azure=azure_events)
-            self._others.append(events)
+            self._signals.append(events)
         if score_metrics:
-            self._others.append(Metrics(meter_provider, self._spans))
+            self._signals.append(Metrics(meter_provider, self._spans))
         self._console: ConsoleExporter | None = None
-        self._signals: list[OtelSignal[Any]] = [self._spans, *self._others]
         for signal in self._signals:
             signal.prepare()
 
@@ -89,8 +88,9 @@ class OtelExporter(Exporter):
 
     def export(self, evaluation: Evaluation) -> None:
         """Write an evaluation as every signal that has a destination."""
+        written = [signal.export(evaluation) for signal in self._signals]
         # Without a place for spans, a first user sees the scores on the terminal.
-        if not self._spans.export(evaluation):
+        if not written[0]:
             if self._console is None:
                 self._console = ConsoleExporter(policy=self._policy)
                 _logger.warning(
@@ -99,8 +99,6 @@ class OtelExporter(Exporter):
                     "OTEL_EXPORTER_OTLP_ENDPOINT, for example http://localhost:4318 [RAGEVAL-101]"
                 )
             self._console.export(evaluation)
-        for signal in self._others:
-            signal.export(evaluation)
 
     def annotate(self, evaluation: Evaluation) -> None:
         """Set the main scores on the turn's span of another tracer, if that is still open."""
@@ -133,8 +131,8 @@ class OtelExporter(Exporter):
         say); ``lost``: the collector could not be reached; ``dropped``: the queue was full. The same for log events
         and for exports of metrics, as ``log_events_queued`` and so on.
         """
-        stats = dict(self._spans.stats())
-        for signal in self._others:
-            prefix = signal.what.replace(" ", "_")
-            stats.update({f"{prefix}_{name}": count for name, count in signal.stats().items()})
+        stats: dict[str, int] = {}
+        for signal in self._signals:
+            prefix = "" if signal is self._spans else f"{signal.what.replace(' ', '_')}_"
+            stats.update({prefix + name: count for name, count in signal.stats().items()})
         return stats

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, cast
 
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LoggerProvider, LogRecord, SeverityNumber
-from opentelemetry.trace import NonRecordingSpan, SpanContext
+from opentelemetry.trace import NonRecordingSpan
 
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.attributes import (
@@ -18,9 +18,9 @@ from rageval_hooks.exporters.otel.attributes import (
     result_line,
 )
 from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, CountedExporter, OtelSignal
-from rageval_hooks.exporters.otel.spans import Spans
+from rageval_hooks.exporters.otel.spans import Spans, sibling
 from rageval_hooks.exporters.otel.turn_attributes import is_agent
-from rageval_hooks.exporters.span_places import PassagePlace, passage_place
+from rageval_hooks.exporters.selection import PassagePlace, passage_place
 from rageval_hooks.runtime.tracing import global_logger_provider
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, is_about_turn, metric_of
 from rageval_hooks.settings import SpanSelection
@@ -30,7 +30,7 @@ from rageval_hooks.version import __version__
 _EVENT = "gen_ai.evaluation.result"
 
 
-class LogEvents(OtelSignal[LoggerProvider]):
+class LogEvents(OtelSignal[LoggerProvider, Logger]):
     """Writes log events.
 
     Args:
@@ -61,11 +61,11 @@ class LogEvents(OtelSignal[LoggerProvider]):
         self._policy = policy
         self._selection = selection
         self._for_azure = for_azure
-        self._logger: Logger | None = None
 
     def export(self, evaluation: Evaluation) -> bool:
         """Write one event for each result."""
-        if not self.connected() or self._logger is None:
+        logger = self.writer()
+        if logger is None:
             return False
         turn = evaluation.turn
         # Log events may be later than their span, so they carry the true time, unlike the evaluation's span.
@@ -77,10 +77,8 @@ class LogEvents(OtelSignal[LoggerProvider]):
             if isinstance(result, Score) and result.target.kind == "passage":
                 place = passage_place(turn, result.target.index, self._selection)
             if place is not None:  # a passage's score belongs to its retriever
-                retriever = SpanContext(
-                    turn_span.trace_id, int(place.span_id, 16), False, turn_span.trace_flags, turn_span.trace_state
-                )
-                context = trace.set_span_in_context(NonRecordingSpan(retriever), turn_context)
+                retriever = NonRecordingSpan(sibling(turn_span, place.span_id))
+                context = trace.set_span_in_context(retriever, turn_context)
             # A verdict that a person should see, or a metric that failed. Another low score is not a warning: what is
             # low depends on the application.
             is_alarming = isinstance(result, Failed) or (result.name == VERDICT and result.label == "bad")
@@ -96,7 +94,7 @@ class LogEvents(OtelSignal[LoggerProvider]):
                 body=result_line(result) + reason,
                 attributes=self._attributes(result, turn, place),
             )
-            self._logger.emit(record)
+            logger.emit(record)
         return True
 
     def _attributes(self, result: Result, turn: Turn, place: PassagePlace | None) -> Attributes:
@@ -152,5 +150,5 @@ class LogEvents(OtelSignal[LoggerProvider]):
         provider.add_log_record_processor(CountedLogs(cast("Any", sent), max_queue_size=sent.capacity))
         return provider
 
-    def _use(self, provider: LoggerProvider) -> None:
-        self._logger = provider.get_logger(SCOPE, __version__, SCHEMA_URL)
+    def _make_writer(self, provider: LoggerProvider) -> Logger:
+        return provider.get_logger(SCOPE, __version__, SCHEMA_URL)

@@ -50,7 +50,7 @@ _MEASURING = re.compile(
 )
 
 
-class Metrics(OtelSignal[MeterProvider]):
+class Metrics(OtelSignal[MeterProvider, "Instruments"]):
     """Records metrics. The trace of a turn is their exemplar.
 
     Args:
@@ -67,7 +67,6 @@ class Metrics(OtelSignal[MeterProvider]):
         super().__init__(given)
         self._spans = spans
         self._bounded = BoundedAttributes()
-        self._instruments: Instruments | None = None
 
     def prepare(self) -> None:
         """Also report the counts of the process from now on: perhaps every turn is sampled out."""
@@ -77,9 +76,9 @@ class Metrics(OtelSignal[MeterProvider]):
 
     def export(self, evaluation: Evaluation) -> bool:
         """Record the results of an evaluation."""
-        if not self.connected() or self._instruments is None:
+        made, turn = self.writer(), evaluation.turn
+        if made is None:
             return False
-        made, turn = self._instruments, evaluation.turn
         # The SDK makes exemplars of what is recorded in the context of a sampled span.
         context = self._spans.context_of(turn)
         if evaluation.stage == "inline":
@@ -193,8 +192,8 @@ class Metrics(OtelSignal[MeterProvider]):
         reading._preferred_aggregation = sent.exporter._preferred_aggregation
         return MeterProvider([PeriodicExportingMetricReader(reading)], shutdown_on_exit=False)
 
-    def _use(self, provider: MeterProvider) -> None:
-        self._instruments = instruments_of(provider)
+    def _make_writer(self, provider: MeterProvider) -> Instruments:
+        return instruments_of(provider)
 
 
 def _others_measure() -> bool:

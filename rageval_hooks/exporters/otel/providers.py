@@ -14,8 +14,9 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
+from rageval_hooks.exporters.otlp_places import uses_grpc
 from rageval_hooks.exporters.phoenix import phoenix_collector
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.fork import reset_in_child
@@ -37,6 +38,7 @@ _DEFAULT_QUEUE = 2048
 _MAX_BYTES = 128 * 2**20
 
 Provider = TypeVar("Provider")
+Writer = TypeVar("Writer")
 
 
 class CountedExporter:
@@ -50,9 +52,12 @@ class CountedExporter:
 
     Attributes:
         exporter: sends a batch.
+        provider: our own provider, which uses this exporter. The worker's drain at exit shuts it down: a second exit
+            handler, the SDK's, could take longer than allowed.
     """
 
     exporter: Any
+    provider: Any
 
     def __init__(self, name: str, capacity: int) -> None:
         self.name = name
@@ -144,21 +149,11 @@ class CountedExporter:
                 self._queue.remove(self._queue.pending_bytes // self._queue.pending)
 
 
-class OwnProvider(NamedTuple):
-    """A provider of our own and the exporter that counts what became of what it sent.
-
-    The worker's drain at exit shuts it down. A second exit handler, the SDK's, could take longer than allowed.
-    """
-
-    provider: Any
-    sent: CountedExporter
+_own: dict[str, CountedExporter | None] = {}
+"""The exporters of our own providers by signal, for all exporters; None if the OTLP exporter is not installed."""
 
 
-_own: dict[str, OwnProvider | None] = {}
-"""Our providers by signal, for all exporters; None if the OTLP exporter is not installed."""
-
-
-class OtelSignal(ABC, Generic[Provider]):
+class OtelSignal(ABC, Generic[Provider, Writer]):
     """Spans, log events or metrics.
 
     They go to the provider of the application, which may be set later, or else to one of our own for the OTLP endpoint
@@ -184,7 +179,8 @@ class OtelSignal(ABC, Generic[Provider]):
     def __init__(self, given: Provider | None = None) -> None:
         self._given = given
         self._provider: Provider | None = None
-        self._own: OwnProvider | None = None
+        self._writer: Writer | None = None
+        self._own: CountedExporter | None = None
         self._undelivered = 0
         self._final_stats: Mapping[str, int] = {}
         self.reset_after_fork()
@@ -208,24 +204,21 @@ class OtelSignal(ABC, Generic[Provider]):
         """Return a provider of our own that sends through an exporter."""
 
     @abstractmethod
-    def _use(self, provider: Provider) -> None:
-        """Make what is needed to write to a provider that was not used before."""
+    def _make_writer(self, provider: Provider) -> Writer:
+        """Return what writes to a provider that was not used before."""
 
     def prepare(self) -> None:
         """Make our own provider now, unless the application has one: at exit it would be too late."""
         self._find_provider()
 
-    def connected(self) -> bool:
-        """Return True if there is a provider, which is ready to be used then."""
+    def writer(self) -> Writer | None:
+        """Return what writes to the provider; None if there is no provider."""
         provider = self._find_provider()
-        if provider is None:
-            return False
         # Applications set their provider late, and tests replace it.
-        if provider is not self._provider:
-            self._provider = provider
+        if provider is not None and provider is not self._provider:
             EXIT_DRAIN.run_before(provider)
-            self._use(provider)
-        return True
+            self._provider, self._writer = provider, self._make_writer(provider)
+        return None if provider is None else self._writer
 
     def _find_provider(self) -> Any:
         """Return the application's provider, or else our own; None without either."""
@@ -242,30 +235,29 @@ class OtelSignal(ABC, Generic[Provider]):
             place = phoenix_collector() if is_traces and not has_endpoint else None
             if has_endpoint or place is not None:
                 options = {} if place is None else {"endpoint": place.url, "headers": dict(place.headers)}
-                self._own = self._own_provider(options)
+                self._own = self._own_exporter(options)
         return None if self._own is None else self._own.provider
 
-    def _own_provider(self, options: dict[str, Any]) -> OwnProvider | None:
+    def _own_exporter(self, options: dict[str, Any]) -> CountedExporter | None:
         if self.variable in _own:
             return _own[self.variable]
         try:
             capacity = max(1, int(os.environ.get(self.capacity, "")))
         except ValueError:
             capacity = _DEFAULT_QUEUE
-        protocols = (f"OTEL_EXPORTER_OTLP_{self.variable}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-        is_grpc = next(filter(None, map(os.environ.get, protocols)), "").strip() == "grpc"
         sent = CountedExporter(self.queue, capacity)
         _own[self.variable] = None
+        transport = "grpc" if uses_grpc(self.variable) else "http"
         try:
-            if not is_grpc:
+            if transport == "http":
                 # Over gRPC a refusal cannot be told from a loss.
                 import requests
 
                 options["session"] = requests.Session()
                 options["session"].hooks["response"].append(sent.read_response)
             module, name = self.otlp_exporter
-            transport = import_module(f"opentelemetry.exporter.otlp.proto.{'grpc' if is_grpc else 'http'}.{module}")
-            sent.exporter = getattr(transport, name)(**options)
+            exporters = import_module(f"opentelemetry.exporter.otlp.proto.{transport}.{module}")
+            sent.exporter = getattr(exporters, name)(**options)
         except ImportError as error:
             _logger.warning(
                 "rageval-hooks: an OTLP endpoint is set, but its exporter is not installed (%s): "
@@ -273,7 +265,8 @@ class OtelSignal(ABC, Generic[Provider]):
                 error,
             )
         else:
-            _own[self.variable] = OwnProvider(self._make_provider(sent), sent)
+            sent.provider = self._make_provider(sent)
+            _own[self.variable] = sent
         return _own[self.variable]
 
     def flush(self, timeout: float) -> bool:
@@ -306,8 +299,8 @@ class OtelSignal(ABC, Generic[Provider]):
         self._provider = None
         _own.pop(self.variable, None)
         in_time = self._in_time(own.provider.shutdown, timeout)
-        lost = own.sent.give_up()
-        self._final_stats = own.sent.stats()
+        lost = own.give_up()
+        self._final_stats = own.stats()
         if lost:
             _logger.warning(
                 "rageval-hooks: %d %s could not be delivered in time and are lost [RAGEVAL-606]", lost, self.what
@@ -316,11 +309,11 @@ class OtelSignal(ABC, Generic[Provider]):
 
     def stats(self) -> Mapping[str, int]:
         """Return the counts of what our own provider sent; empty for a provider of the application."""
-        return self._final_stats if self._own is None else self._own.sent.stats()
+        return self._final_stats if self._own is None else self._own.stats()
 
-    def _delivered_everything(self, own: OwnProvider) -> bool:
+    def _delivered_everything(self, own: CountedExporter) -> bool:
         """Return True if nothing waits and nothing was lost since this was asked last."""
-        stats = own.sent.stats()
+        stats = own.stats()
         undelivered = stats["rejected"] + stats["lost"] + stats["dropped"]
         new, self._undelivered = undelivered - self._undelivered, undelivered
         return stats["queued"] == 0 and new == 0

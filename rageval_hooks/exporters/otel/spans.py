@@ -40,8 +40,8 @@ from rageval_hooks.exporters.otel.attributes import (
 from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, CountedExporter, OtelSignal
 from rageval_hooks.exporters.otel.turn_attributes import step_attributes, step_name, turn_attributes
 from rageval_hooks.exporters.otlp_places import otlp_places
-from rageval_hooks.exporters.phoenix import phoenix_collector, phoenix_resource
-from rageval_hooks.exporters.span_places import has_span, passage_place
+from rageval_hooks.exporters.phoenix import phoenix_resource
+from rageval_hooks.exporters.selection import has_span, passage_place
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.tracing import global_tracer_provider, most_attributes, provider_of_span, start_span
 from rageval_hooks.score import Evaluation
@@ -64,7 +64,7 @@ _ATTRIBUTE_LIMITS = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LI
 _MOST_ATTRIBUTES = 4096
 
 
-class Spans(OtelSignal[TracerProvider]):
+class Spans(OtelSignal[TracerProvider, "SpanWriter"]):
     """Writes spans.
 
     Args:
@@ -85,26 +85,24 @@ class Spans(OtelSignal[TracerProvider]):
         self._selection = selection
         # Providers of other tracers, whose spans carry turns; by them, our writers.
         self._others: weakref.WeakKeyDictionary[TracerProvider, SpanWriter] = weakref.WeakKeyDictionary()
-        self._writer: SpanWriter | None = None
 
     def export(self, evaluation: Evaluation) -> bool:
         """Write the turn's spans and the span of its results."""
         turn = evaluation.turn
         other = self._writer_beside(turn.span)
-        if other is not None:
-            other.write_evaluation(evaluation)
-            return True
-        if not self.connected() or self._writer is None:
+        writer = other or self.writer()
+        if writer is None:
             return False
         external = turn.span is not None and turn.span.external
-        if evaluation.stage == "inline" and not external:
-            self._writer.write_turn(turn, evaluation)
-        self._writer.write_evaluation(evaluation)
+        if evaluation.stage == "inline" and not external and other is None:
+            writer.write_turn(turn, evaluation)
+        writer.write_evaluation(evaluation)
         return True
 
     def tracer(self) -> Tracer | None:
         """Return our tracer of the provider that turns are written to; None if there is no provider."""
-        return self._writer.tracer if self.connected() and self._writer is not None else None
+        writer = self.writer()
+        return None if writer is None else writer.tracer
 
     def context_of(self, turn: Turn) -> Context:
         """Return a context whose current span is the turn's; empty for a turn without a place in a trace.
@@ -134,10 +132,10 @@ class Spans(OtelSignal[TracerProvider]):
             return None
         writer = self._others.get(provider)
         if writer is None:
-            writer = self._others[provider] = self._writer_of(provider)
+            writer = self._others[provider] = self._make_writer(provider)
         return writer
 
-    def _writer_of(self, provider: TracerProvider) -> SpanWriter:
+    def _make_writer(self, provider: TracerProvider) -> SpanWriter:
         tracer = provider.get_tracer(SCOPE, __version__, SCHEMA_URL)
         # For example https://api-eu.braintrust.dev/otel; any host with the header of Braintrust's projects.
         for_braintrust = any(
@@ -158,13 +156,10 @@ class Spans(OtelSignal[TracerProvider]):
 
         limited = any(name in os.environ for name in _ATTRIBUTE_LIMITS)
         limits = SpanLimits() if limited else SpanLimits(max_span_attributes=_MOST_ATTRIBUTES)
-        resource = Resource.create(phoenix_resource() if phoenix_collector() is not None else {})
+        resource = Resource.create(phoenix_resource())
         provider = SdkTracerProvider(span_limits=limits, resource=resource, shutdown_on_exit=False)
         provider.add_span_processor(CountedSpans(cast("Any", sent), max_queue_size=sent.capacity))
         return provider
-
-    def _use(self, provider: TracerProvider) -> None:
-        self._writer = self._writer_of(provider)
 
 
 class SpanWriter:
@@ -265,14 +260,12 @@ class SpanWriter:
 
     def _links(self, evaluation: Evaluation, judged: SpanContext) -> list[Link]:
         """Return a link to the turn's span, then one to each span whose passages have scores."""
-        links = [Link(judged)]
         scored = [score.target.index for score in evaluation.scores if score.target.kind == "passage"]
         places = [passage_place(evaluation.turn, index, self._selection) for index in scored]
         # Each span once, in the order of the scores.
-        for span_id in dict.fromkeys(place.span_id for place in places if place is not None):
-            context = SpanContext(judged.trace_id, int(span_id, 16), False, judged.trace_flags, judged.trace_state)
-            links.append(Link(context, {"rageval.link.target": "passages"}))
-        return links
+        retrievers = dict.fromkeys(place.span_id for place in places if place is not None)
+        about = {"rageval.link.target": "passages"}
+        return [Link(judged), *(Link(sibling(judged, span_id), about) for span_id in retrievers)]
 
     def _record_error(self, span: Span, error: ErrorInfo, at: int | None) -> None:
         # A message may quote any text.
@@ -376,6 +369,11 @@ def span_context(span: SpanReference | None) -> SpanContext | None:
     if span is None:
         return None
     return SpanContext(int(span.trace_id, 16), int(span.span_id, 16), False, TraceFlags(span.flags), _trace_state(span))
+
+
+def sibling(span: SpanContext, span_id: str) -> SpanContext:
+    """Return a reference to another span of the same trace."""
+    return SpanContext(span.trace_id, int(span_id, 16), False, span.trace_flags, span.trace_state)
 
 
 def _trace_state(span: SpanReference) -> TraceState:

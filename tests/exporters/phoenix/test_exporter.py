@@ -19,6 +19,7 @@ import pytest
 import rageval_hooks
 from rageval_hooks import ConfigurationError, Evaluation, Failed, Passage, Score, Skipped, Step, Target, Turn
 from rageval_hooks.exporters.phoenix import PhoenixAutoExporter, PhoenixExporter
+from rageval_hooks.metrics.base import REGISTRY as METRICS
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 from tests.exporters.collector import Collector
@@ -250,6 +251,32 @@ def test_scores_of_the_users_own_metrics_are_annotated(server: Server, exporter:
     assert exporter.flush(10)
 
     assert [item["name"] for item in server.traces] == ["faithfulness", "unsupported_facts", "tone"]
+
+
+def test_other_scores_of_the_packages_own_metrics_are_not(server: Server, exporter: PhoenixExporter) -> None:
+    """They are on the span ``evaluate``. This holds for a metric that is added to the package, too."""
+    kinds = [kind for kind in METRICS.builtin().values() if kind.scores]
+    exporter.export(
+        evaluation(
+            *(
+                Score(name=definition.name, value=0, high=None, metric=kind.name)
+                for kind in kinds
+                for definition in kind.scores
+            )
+        )
+    )
+    assert exporter.flush(10)
+
+    assert [item["name"] for item in server.traces] == ["verdict", "faithfulness", "unsupported_facts"]
+
+
+def test_a_judge_that_failed_is_shown_where_its_verdict_would_be(server: Server, exporter: PhoenixExporter) -> None:
+    """Else it would look like one that was not asked."""
+    failed = Failed(name="trace", error_type="timeout", annotator="LLM", metric="trace")
+    exporter.export(evaluation(Score(name="faithfulness", value=0.5), failed))
+    assert exporter.flush(10)
+
+    assert [item["name"] for item in server.traces] == ["trace", "faithfulness"]
 
 
 def test_metrics_that_the_user_has_named_are_annotated_if_no_main_one_is_named(server: Server) -> None:

@@ -13,10 +13,10 @@ from rageval_hooks.exporters.delivery import (
     Item,
     PostError,
     RejectedError,
-    ScoreServer,
     TargetsMissingError,
     UnavailableError,
 )
+from rageval_hooks.exporters.score_api import ScoreServer
 
 
 class Scripted(ScoreServer):
@@ -232,3 +232,27 @@ def test_a_fault_of_ours_loses_the_items_and_is_counted(caplog: pytest.LogCaptur
     assert "scores could not be posted to Test: KeyError [RAGEVAL-506]" in caplog.text
     assert "secret" not in caplog.text
     queue.close(1)
+
+
+def test_a_full_backlog_is_posted_when_the_queue_closes() -> None:
+    """In several requests, although its items are not due yet and the server has a pause."""
+    destination = Scripted(UnavailableError("answers 503"))
+    queue = DeliveryQueue("Test", lambda: destination)
+    queue.put([item(f"{number}") for number in range(450)])
+
+    assert queue.close(10)
+    assert len(destination.taken) == 450
+
+
+def test_a_server_that_is_down_ends_the_closing_early(caplog: pytest.LogCaptureFixture) -> None:
+    """After a few attempts, and not only at the timeout; everything is counted as lost."""
+    destination = Scripted(*[UnavailableError("cannot be reached")] * 1000)
+    queue = DeliveryQueue("Test", lambda: destination)
+    queue.put([item("a")])
+    began = time.monotonic()
+
+    assert not queue.close(60)
+    assert time.monotonic() - began < 20
+    assert len(destination.posted_at) > 1
+    assert queue.stats()["lost"] == 1
+    assert "1 scores could not be posted to Test in time and are lost [RAGEVAL-605]" in caplog.text

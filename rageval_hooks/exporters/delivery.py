@@ -30,8 +30,7 @@ from rageval_hooks.runtime.suppression import quiet_context
 from rageval_hooks.runtime.worker import BoundedQueue
 
 if TYPE_CHECKING:
-    from rageval_hooks.exporters.delivery.server import ScoreServer
-
+    from rageval_hooks.exporters.score_api import ScoreServer
 
 _logger = logging.getLogger(__name__)
 
@@ -54,15 +53,15 @@ _PATIENCE = 20.0
 """How long a span may take to arrive, in addition to the delay of the batch span processor."""
 
 _FLUSH_PATIENCE = 10.0
-"""The same during a flush, which has sent the spans before."""
+_CLOSING_PATIENCE = 0.6
+"""The same during a flush, which has sent the spans before, and at the end: a server stores them within a moment."""
 
 _LONGEST_WAIT = 5.0
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 60.0
-# A flush waits for the result, so it tries more often.
+# Someone waits for a flush, so it tries more often.
 _FLUSH_WAIT = 0.1
 _FLUSH_PAUSE = 1.0
-_CLOSING_PAUSES = (0.1, 0.2, 0.3, 0.0)
 
 # Not the module's own functions: an application that has seeded them gets the same numbers as without us.
 _JITTER = random.SystemRandom()
@@ -70,9 +69,9 @@ _JITTER = random.SystemRandom()
 _COUNTERS = ("delivered", "handed_over", "rejected", "lost", "unplaced", "errors")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True, eq=False)
 class Item:
-    """One score on its way to an API.
+    """One score on its way to an API. The queue sets the fields that have a default.
 
     Attributes:
         route: the kind of request that takes it; a request has items of one route.
@@ -80,12 +79,20 @@ class Item:
         name: the score's name, for log lines.
         body: as the API expects it. Sent twice, it must not become two scores: it has an id, or the API replaces what
             has the same target and name.
+        size: its characters as text.
+        queued_at: when it came, on the monotonic clock.
+        due: when it is posted next, on the monotonic clock.
+        attempts: how often its target was missing.
     """
 
     route: str
     target: str
     name: str
     body: Mapping[str, Any]
+    size: int = 0
+    queued_at: float = 0.0
+    due: float = 0.0
+    attempts: int = 0
 
 
 class DestinationAbsentError(ExportError):
@@ -132,23 +139,6 @@ class UnavailableError(PostError):
         self.retry_after = retry_after
 
 
-@dataclass(kw_only=True, slots=True, eq=False)
-class _Waiting:
-    """An item in the queue. Times are on the monotonic clock.
-
-    Attributes:
-        queued_at: when it came.
-        due: when it is posted next.
-        attempts: how often its target was missing.
-    """
-
-    item: Item
-    size: int
-    queued_at: float
-    due: float
-    attempts: int = 0
-
-
 class DeliveryQueue:
     """Takes items and posts them once their targets have arrived.
 
@@ -186,7 +176,7 @@ class DeliveryQueue:
     def reset_after_fork(self) -> None:
         """Start empty. What was queued before a fork is the parent's, and so are its connections."""
         self._changed = threading.Condition()
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[Item] = []
         self._bounds = BoundedQueue(self.name, self.capacity, self.max_bytes)
         self._counts: Counter[str] = Counter()
         self._thread: threading.Thread | None = None
@@ -197,8 +187,8 @@ class DeliveryQueue:
         self._flushes = 0
         self._flush_began = -math.inf
         self._undelivered = 0
-        self._closed = False
-        self._is_last_attempt = False
+        self._closed_at: float | None = None
+        self._gave_up = False
         self._limited_log = RateLimitedLogger(_logger)
 
     # -- on the threads of callers
@@ -206,21 +196,23 @@ class DeliveryQueue:
     def put(self, items: Iterable[Item]) -> None:
         """Queue items. Never waits for the network."""
         now = time.monotonic()
-        due = math.ceil((now + _TICK) / _TICK) * _TICK
-        new = [_Waiting(item=item, size=len(str(item.body)), queued_at=now, due=due) for item in items]
+        new = list(items)
+        for item in new:
+            item.size, item.queued_at = len(str(item.body)), now
+            item.due = math.ceil((now + _TICK) / _TICK) * _TICK
         with self._changed:
             # Without a server nothing is kept: the queue would fill for nothing.
             if not new or now < self._absent_until:
                 return
-            bounds = self._bounds
+            bounds, is_closed = self._bounds, self._closed_at is not None
             bounds.max_bytes = self.max_bytes
             # The newest are dropped, since the oldest are closest to delivery.
-            taken = [] if self._closed else [entry for entry in new if bounds.add(entry.size)]
+            taken = [] if is_closed else [item for item in new if bounds.add(item.size)]
             if dropped := len(new) - len(taken):
-                bounds.dropped += dropped if self._closed else 0
+                bounds.dropped += dropped if is_closed else 0
                 PROCESS_TOTALS.add_dropped(self.name, dropped)
                 waiting = f"{bounds.pending} are waiting, {bounds.pending_bytes / 2**20:.1f} MiB"
-                why = "it was shut down" if self._closed else waiting
+                why = "it was shut down" if is_closed else waiting
                 self._limited_log.warn("dropped", "scores for %s are dropped: %s [RAGEVAL-505]", self.name, why)
             if not taken:
                 return
@@ -229,9 +221,8 @@ class DeliveryQueue:
             PROCESS_TOTALS.watch(bounds)
             if self._thread is None or not self._thread.is_alive():
                 # The thread lives for long: it must not keep the spans and variables of the turn that started it.
-                context = quiet_context()
-                name = f"rageval-{self.name.lower()}"
-                self._thread = threading.Thread(target=lambda: context.run(self._run), name=name, daemon=True)
+                run, name = quiet_context().run, f"rageval-{self.name.lower()}"
+                self._thread = threading.Thread(target=lambda: run(self._run), name=name, daemon=True)
                 try:
                     self._thread.start()
                 except RuntimeError:  # the interpreter is exiting: the items count as lost
@@ -266,10 +257,7 @@ class DeliveryQueue:
             # Counted and not a flag: several threads may flush at the same time.
             self._flushes += 1
             now = self._flush_began = time.monotonic()
-            for entry in self._waiting:
-                entry.due = min(entry.due, now)
-            self._paused_until = max(min(self._paused_until, now + _FLUSH_PAUSE), self._refused_until)
-            self._changed.notify_all()
+            self._hurry(now, max(min(self._paused_until, now + _FLUSH_PAUSE), self._refused_until))
             try:
                 empty = self._changed.wait_for(lambda: self._bounds.pending == 0, timeout)
             finally:
@@ -283,11 +271,11 @@ class DeliveryQueue:
             False if something was lost or rejected since the last flush.
         """
         with self._changed:
-            if self._closed:
+            if self._closed_at is not None:
                 return True
-            self._closed = True
+            self._closed_at = time.monotonic()
+            self._hurry(self._closed_at, self._closed_at)
             thread = self._thread
-            self._changed.notify_all()
         if thread is not None:
             thread.join(timeout)
         with self._changed:
@@ -299,6 +287,13 @@ class DeliveryQueue:
                 "rageval-hooks: %d scores could not be posted to %s in time and are lost [RAGEVAL-605]", lost, self.name
             )
         return complete
+
+    def _hurry(self, now: float, paused_until: float) -> None:
+        """Post everything as soon as the pause is over; under the lock."""
+        for item in self._waiting:
+            item.due = min(item.due, now)
+        self._paused_until = paused_until
+        self._changed.notify_all()
 
     def _nothing_undelivered(self) -> bool:
         """Return True if everything since this was asked last was delivered; under the lock."""
@@ -317,41 +312,30 @@ class DeliveryQueue:
     # -- on the queue's thread
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not (batch := self._take()) and not self._closed:
-                    due = max(self._paused_until, min((entry.due for entry in self._waiting), default=math.inf))
-                    self._changed.wait(None if due == math.inf else max(0.0, due - time.monotonic()))
-                if self._closed:
-                    self._waiting += batch
-                    break
+        while batch := self._next_batch():
             self._deliver(batch)
-        # A server stores the spans that were sent at the end within a moment: everything is posted again, a few times.
-        for pause in _CLOSING_PAUSES:
-            self._is_last_attempt = pause == 0
-            left, self._waiting = self._waiting, []
-            failures = self._failures
-            while left and self._failures <= failures:  # if the server fails, the rest would fail too
-                batch, left = _first_batch(left)
-                self._deliver(batch)
-            self._waiting += left
-            if not self._waiting:
-                break
-            time.sleep(pause)
         # On this thread, because HTTP clients are not always safe to close from another.
         if self._destination is not None:
             self._destination.close()
 
-    def _take(self) -> list[_Waiting]:
-        """Return the items of the next request; under the lock."""
-        now = time.monotonic()
-        if now < self._paused_until:
+    def _next_batch(self) -> list[Item]:
+        """Wait for items that are due and return those of one request; empty once the queue is closed and done."""
+        with self._changed:
+            while not self._gave_up and (self._waiting or self._closed_at is None):
+                now = time.monotonic()
+                due = [item for item in self._waiting if item.due <= now and now >= self._paused_until]
+                if due:
+                    # The oldest first, since they expire first.
+                    due.sort(key=lambda item: item.queued_at)
+                    batch = [item for item in due if item.route == due[0].route][:_BATCH]
+                    taken = set(batch)
+                    self._waiting = [item for item in self._waiting if item not in taken]
+                    return batch
+                wake = max(self._paused_until, min((item.due for item in self._waiting), default=math.inf))
+                self._changed.wait(None if wake == math.inf else max(0.0, wake - now))
             return []
-        batch, left = _first_batch([entry for entry in self._waiting if entry.due <= now])
-        self._waiting = left + [entry for entry in self._waiting if entry.due > now]
-        return batch
 
-    def _deliver(self, batch: list[_Waiting]) -> None:
+    def _deliver(self, batch: list[Item]) -> None:
         """Post a batch. Whatever happens, each of its items is settled or waits again."""
         try:
             if self._destination is None:
@@ -367,43 +351,42 @@ class DeliveryQueue:
             self._limited_log.warn("internal", "scores could not be posted to %s: %s [RAGEVAL-506]", self.name, why)
             self._settle("lost", batch)
 
-    def _post(self, destination: ScoreServer, batch: list[_Waiting]) -> None:
+    def _post(self, destination: ScoreServer, batch: list[Item]) -> None:
         """Post a batch, and settle its items or let them wait, by the error of each."""
-        results = list(zip(batch, self._outcomes(destination, batch), strict=True))
-        failed = [entry for entry, error in results if isinstance(error, UnavailableError)]
+        delivered, missing = list[Item](), list[Item]()
+        failed: dict[Item, UnavailableError] = {}
+        for item, error in zip(batch, self._outcomes(destination, batch), strict=True):
+            if error is None:
+                delivered.append(item)
+            elif isinstance(error, TargetsMissingError):
+                missing.append(item)
+            elif isinstance(error, UnavailableError):
+                failed[item] = error
+            else:
+                message = "%s does not accept the score %s: it %s [RAGEVAL-501]"
+                self._limited_log.warn("rejected", message, self.name, item.name, error)
+                self._settle("rejected", [item])
         if len(failed) < len(batch):
             self._failures = 0
-        self._settle("delivered", [entry for entry, error in results if error is None])
-        for entry, error in results:
-            if isinstance(error, RejectedError):
-                self._limited_log.warn(
-                    "rejected",
-                    "%s does not accept the score %s: it %s [RAGEVAL-501]",
-                    self.name,
-                    entry.item.name,
-                    error,
-                )
-                self._settle("rejected", [entry])
-        missing = [entry for entry, error in results if isinstance(error, TargetsMissingError)]
+        self._settle("delivered", delivered)
         if missing:
             self._wait_for_targets(destination, missing)
         if failed:
-            unavailable = [error for _, error in results if isinstance(error, UnavailableError)]
-            self._pause(destination, failed, max(unavailable, key=lambda error: error.retry_after))
+            self._pause(destination, list(failed), max(failed.values(), key=lambda error: error.retry_after))
 
-    def _outcomes(self, destination: ScoreServer, batch: list[_Waiting]) -> list[PostError | None]:
+    def _outcomes(self, destination: ScoreServer, batch: list[Item]) -> list[PostError | None]:
         """Post a batch, in parts if a part of it is to blame, and return the error of each item."""
-        bodies = [entry.item.body for entry in batch]
         try:
-            return list(destination.post(batch[0].item.route, bodies, confirmed=True) or [None] * len(batch))
+            bodies = [item.body for item in batch]
+            return list(destination.post(batch[0].route, bodies, confirmed=True) or [None] * len(batch))
         except UnavailableError as error:
             return [error] * len(batch)
         except TargetsMissingError as error:
-            present = [entry for entry in batch if entry.item.target not in error.targets]
+            present = [item for item in batch if item.target not in error.targets]
             if len(present) == len(batch):  # the server names others
                 return [error] * len(batch)
             rest = iter(self._outcomes(destination, present) if present else [])
-            return [error if entry.item.target in error.targets else next(rest) for entry in batch]
+            return [error if item.target in error.targets else next(rest) for item in batch]
         except RejectedError as error:
             if len(batch) == 1:
                 return [error]
@@ -411,16 +394,17 @@ class DeliveryQueue:
             middle = len(batch) // 2
             return self._outcomes(destination, batch[:middle]) + self._outcomes(destination, batch[middle:])
 
-    def _wait_for_targets(self, destination: ScoreServer, batch: list[_Waiting]) -> None:
+    def _wait_for_targets(self, destination: ScoreServer, batch: list[Item]) -> None:
         """Put items back until their spans arrive. Those that have waited for too long are given up."""
         now = time.monotonic()
-        late = [entry for entry in batch if self._is_late(entry, now)]
+        in_a_hurry = self._flushes or self._closed_at is not None
+        late = [item for item in batch if self._is_late(item, now)]
         with self._changed:
-            for entry in batch:
+            for item in batch:
                 # After half a second at first, after five seconds in the end.
-                entry.due = now + (_FLUSH_WAIT if self._flushes else min(_LONGEST_WAIT, _TICK * 2**entry.attempts))
-                entry.attempts += 1
-            self._waiting += [entry for entry in batch if entry not in late]
+                item.due = now + (_FLUSH_WAIT if in_a_hurry else min(_LONGEST_WAIT, _TICK * 2**item.attempts))
+                item.attempts += 1
+            self._waiting += [item for item in batch if item not in late]
         if not late:
             return
         outcome = "lost"
@@ -434,7 +418,7 @@ class DeliveryQueue:
                 len(late),
             )
             with suppress(PostError):
-                destination.post(late[0].item.route, [entry.item.body for entry in late], confirmed=False)
+                destination.post(late[0].route, [item.body for item in late], confirmed=False)
                 outcome = "handed_over"
         if outcome == "lost":
             self._limited_log.warn(
@@ -442,15 +426,15 @@ class DeliveryQueue:
             )
         self._settle(outcome, late)
 
-    def _is_late(self, entry: _Waiting, now: float) -> bool:
+    def _is_late(self, item: Item, now: float) -> bool:
         """Return True if the span of an item should have arrived."""
-        if self._closed:
-            return self._is_last_attempt
-        if self._flushes and now - max(entry.queued_at, self._flush_began) > _FLUSH_PATIENCE:
+        if self._closed_at is not None:
+            return now - self._closed_at > _CLOSING_PATIENCE
+        if self._flushes and now - max(item.queued_at, self._flush_began) > _FLUSH_PATIENCE:
             return True
-        return now - entry.queued_at > self._patience
+        return now - item.queued_at > self._patience
 
-    def _pause(self, destination: ScoreServer, batch: list[_Waiting], error: UnavailableError) -> None:
+    def _pause(self, destination: ScoreServer, batch: list[Item], error: UnavailableError) -> None:
         """Put items back until the server is better. Those that have waited for too long are lost."""
         now = time.monotonic()
         # Single errors are common behind a load balancer, so the first pause is short; after six it is the longest.
@@ -459,32 +443,27 @@ class DeliveryQueue:
         with self._changed:
             # A flush shortens our own backoff, but not the pause that the server asked for.
             self._refused_until = now + min(_LONGEST_PAUSE, error.retry_after)
-            self._paused_until = max(
-                now + (min(backoff, _FLUSH_PAUSE) if self._flushes else backoff), self._refused_until
-            )
+            pause = min(backoff, _FLUSH_PAUSE) if self._flushes else backoff
+            self._paused_until = max(now + pause, self._refused_until)
+            if self._closed_at is not None:
+                # A few short attempts; then the rest would fail, too, and `close` counts it as lost.
+                self._paused_until = now + _FLUSH_WAIT
+                self._gave_up = now - self._closed_at > _CLOSING_PATIENCE
             self._failures += 1
             self._counts["errors"] += 1
-            self._waiting += [entry for entry in batch if now - entry.queued_at <= _KEPT]
+            self._waiting += [item for item in batch if now - item.queued_at <= _KEPT]
         self._limited_log.warn(
             "server", "%r %s. Scores wait; the spans have them too [RAGEVAL-504]", destination, error
         )
-        self._settle("lost", [entry for entry in batch if now - entry.queued_at > _KEPT])
+        self._settle("lost", [item for item in batch if now - item.queued_at > _KEPT])
 
-    def _settle(self, outcome: str, batch: list[_Waiting]) -> None:
+    def _settle(self, outcome: str, batch: list[Item]) -> None:
         """Count what became of items."""
         with self._changed:
-            for entry in batch:
+            for item in batch:
                 # After `close` an answer may still come for items that were counted as lost.
                 if self._bounds.pending:
-                    self._bounds.remove(entry.size)
+                    self._bounds.remove(item.size)
                     self._counts[outcome] += 1
             if self._bounds.pending == 0:
                 self._changed.notify_all()
-
-
-def _first_batch(entries: list[_Waiting]) -> tuple[list[_Waiting], list[_Waiting]]:
-    """Return the items of one request, of the route of the oldest item since these expire first; and the others."""
-    ordered = sorted(entries, key=lambda entry: entry.queued_at)
-    batch = [entry for entry in ordered if entry.item.route == ordered[0].item.route][:_BATCH]
-    taken = set(map(id, batch))
-    return batch, [entry for entry in ordered if id(entry) not in taken]

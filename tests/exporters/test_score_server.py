@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import pytest
 
-from rageval_hooks.exporters.delivery import RejectedError, ScoreServer, UnavailableError
+from rageval_hooks.exporters.delivery import PostError, RejectedError, UnavailableError
+from rageval_hooks.exporters.score_api import ScoreServer
 from tests.exporters.recording import Reply, recording_server
 
 
@@ -35,12 +36,14 @@ def test_a_status_becomes_an_error_that_says_what_to_do(status: int, kind: type[
     headers = {"location": "http://127.0.0.1:9/elsewhere"} if status == 307 else {}
     with recording_server(lambda _: Reply(status=status, body="no", headers=headers)) as server:
         client = TestServer(server.url)
-        error = client.refusal(client.request("POST", "v1/scores", json={}))
+        with pytest.raises(PostError) as raised:
+            client.request("POST", "v1/scores", json={})
+        assert client.request("POST", "v1/scores", json={}, accept=(status,)).status_code == status
         client.close()
 
-    assert type(error) is kind
-    assert str(error) == message
-    assert len(server.requests) == 1
+    assert type(raised.value) is kind
+    assert str(raised.value) == message
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("Thu, 01 Jan 2026 00:00:00 GMT", 0.0), ("soon", 0.0)])
@@ -48,11 +51,11 @@ def test_the_pause_that_a_server_asks_for(header: str, seconds: float) -> None:
     """``Retry-After`` in seconds; after a date, our own pauses are kept."""
     with recording_server(lambda _: Reply(status=503, headers={"retry-after": header})) as server:
         client = TestServer(server.url)
-        error = client.refusal(client.request("GET", "v1/scores"))
+        with pytest.raises(UnavailableError) as raised:
+            client.request("GET", "v1/scores")
         client.close()
 
-    assert isinstance(error, UnavailableError)
-    assert error.retry_after == seconds
+    assert raised.value.retry_after == seconds
 
 
 def test_a_password_in_the_address_is_sent_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,575 @@
+"""The base of exporters to score APIs: a backend's file says where scores go and what a score looks like there.
+
+``ScoreServer`` is the server over HTTP: errors that say what to do, no redirects, and no key in any message.
+``ScoreApiExporter`` is the exporter, with a queue of :mod:`rageval_hooks.exporters.delivery`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import time
+from abc import abstractmethod
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict
+from urllib.error import HTTPError
+from urllib.request import urlopen
+from uuid import UUID
+
+from opentelemetry import trace
+from opentelemetry.trace import TracerProvider
+from pydantic import SecretStr
+
+from rageval_hooks.errors import ConfigurationError, MissingDependencyError, requires
+from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.exporters.content import ContentPolicy, hide_result
+from rageval_hooks.exporters.delivery import (
+    DeliveryQueue,
+    DestinationAbsentError,
+    Item,
+    PostError,
+    RejectedError,
+    TargetsMissingError,
+    UnavailableError,
+)
+from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
+from rageval_hooks.exporters.selection import passage_place, quality_results
+from rageval_hooks.runtime.pool import DaemonPool
+from rageval_hooks.runtime.tracing import provider_of_span
+from rageval_hooks.runtime.urls import safe_url
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped
+from rageval_hooks.settings import Settings, SpanSelection
+from rageval_hooks.turn import SpanReference, Turn
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import httpx
+
+_logger = logging.getLogger(__name__)
+
+_LONGEST_REASON = 200
+_BUSY = frozenset({408, 425, 429})
+_FAULTY_DATA = frozenset({400, 409, 413, 415, 422})
+_MOST_FAILURES = 2
+"""Failures beyond the successes after which the rest of a batch is not tried: the server is down."""
+
+ScoreSelection = Literal["main", "all"]
+Body = Mapping[str, Any]
+Outcomes = Sequence[PostError | None] | None
+"""The error of each score that was posted; None if all are stored."""
+
+
+# --------------------------------------------------------------------------- the server
+
+
+class ScoreServer:
+    """A server with a score API. A subclass says how one score is posted, in ``post_one``, or many, in ``post``.
+
+    Redirects are not followed: a key must not travel to another host, and a POST must not become a GET.
+
+    Args:
+        url: the base URL. A user name and password in it are sent as basic authentication, and shown nowhere.
+        headers: sent with every request.
+
+    Attributes:
+        backend: the backend's name, such as ``"MLflow"``, for messages.
+        credentials: the variables that hold the key, for messages: ``"MLFLOW_TRACKING_TOKEN"``.
+        own_queue: True if the server itself keeps scores whose spans have not arrived.
+        timeout: seconds to connect, and seconds between two parts of an answer.
+        workers: requests at a time, where each takes one score. One by one, at 100 ms each, the ten scores of a turn
+            would take a second.
+
+    Raises:
+        MissingDependencyError: httpx is not installed.
+    """
+
+    backend: ClassVar[str]
+    credentials: ClassVar[str]
+    own_queue: ClassVar[bool] = False
+    timeout: ClassVar[float] = 15.0
+    workers: ClassVar[int] = 8
+
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
+        self._httpx = require_httpx(self.backend.lower())
+        self._shown_url = safe_url(url)
+        self._unsure: set[str] = set()
+        base = self._httpx.URL(url)
+        login = {"authorization": basic_auth(base.username, base.password)} if base.userinfo else {}
+        self._client: httpx.Client = self._httpx.Client(
+            base_url=base.copy_with(userinfo=b""),  # httpx logs the URL of each request
+            headers={**login, **(headers or {})},
+            timeout=self.timeout,
+            follow_redirects=False,
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.backend}({self._shown_url!r})"
+
+    def post(self, route: str, bodies: Sequence[Body], *, confirmed: bool) -> Outcomes:
+        """Send scores of one route.
+
+        Args:
+            route: the kind of request.
+            bodies: the scores.
+            confirmed: True to learn whether they were stored, which needs their spans to be there. False, only with
+                ``own_queue``: leave them to the server.
+
+        Returns:
+            None if all are stored; else the error of each, or None.
+
+        Raises:
+            TargetsMissingError: spans have not arrived yet.
+            RejectedError: the server does not accept the request as a whole: the queue sends its halves.
+            UnavailableError: the server cannot be reached, is overloaded, or wants another key.
+        """
+        pool, tally = DaemonPool(self.workers, "rageval-post"), Counter[str]()
+        try:
+            # In a copy of this thread's context, so that the requests are not traced.
+            return [future.result() for future in [pool.submit(self._outcome, body, tally) for body in bodies]]
+        finally:
+            pool.shutdown()
+
+    def _outcome(self, body: Body, tally: Counter[str]) -> PostError | None:
+        """Send one score and return the error.
+
+        Once the server seems to be down, the rest of the batch is not tried: each request might wait for a timeout.
+        """
+        if tally["refused"] or tally["failed"] > tally["taken"] + _MOST_FAILURES:
+            return UnavailableError("cannot be reached")
+        try:
+            self.post_one(body)
+        except UnavailableError as error:
+            tally["failed"] += 1
+            tally["refused"] += error.retry_after > 0  # it wants to be left alone
+            return error
+        except PostError as error:
+            return error
+        except Exception as error:  # a fault of ours, or an answer of an unknown form
+            return RejectedError(f"cannot be posted ({type(error).__name__})")
+        tally["taken"] += 1
+        return None
+
+    def post_one(self, body: Body) -> None:
+        """Send one score.
+
+        Raises:
+            PostError: the server does not take it.
+        """
+        raise NotImplementedError
+
+    def post_once(self, path: str, body: Any, own_id: str, stored: Callable[[], bool], *, look_first: bool) -> None:
+        """Post to a server that stores what it gets twice as two: what may be a repeat looks first.
+
+        Args:
+            path: below the base URL.
+            body: sent as JSON.
+            own_id: tells the score from others.
+            stored: returns True if the server has the score.
+            look_first: True if another process may have posted it.
+        """
+        if (look_first or own_id in self._unsure) and stored():
+            return
+        # Without an answer, or with a server error, the score may be stored or not.
+        self._unsure.add(own_id)
+        try:
+            self.request("POST", path, json=body)
+        except (RejectedError, TargetsMissingError):
+            self._unsure.discard(own_id)
+            raise
+        self._unsure.discard(own_id)
+
+    def has(self, item: Item) -> bool | None:
+        """Return True if the server shows a score that was posted; None if it cannot be asked.
+
+        Raises:
+            PostError: the server does not answer, or refuses.
+        """
+        return None
+
+    def request(self, method: str, path: str, *, accept: Collection[int] = (), **options: Any) -> httpx.Response:
+        """Send a request and return the answer.
+
+        Args:
+            method: ``GET``, ``POST`` …
+            path: below the base URL.
+            accept: statuses beyond 2xx that are no error here.
+            options: those of ``httpx.Client.request``, such as ``json``.
+
+        Raises:
+            UnavailableError: there is no answer, though the server may have received the request; or see `refusal`.
+            RejectedError: the body cannot be written as JSON, or the server does not accept it.
+        """
+        httpx = self._httpx
+        try:
+            answer: httpx.Response = self._client.request(method, path, **options)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            # Only a connection error's own message: others may quote a header.
+            why = f": {error}" if isinstance(error, httpx.ConnectError) else ""
+            raise UnavailableError(f"cannot be reached ({type(error).__name__}{why})") from None
+        except ValueError as error:
+            raise RejectedError(f"cannot be sent ({type(error).__name__})") from None
+        if not answer.is_success and answer.status_code not in accept:
+            raise self.refusal(answer)
+        return answer
+
+    def refusal(self, answer: httpx.Response) -> PostError:
+        """Return the error for an answer that is not a success."""
+        status = answer.status_code
+        if status in _FAULTY_DATA:
+            # Only plain text: JSON may quote what was sent, and pages say little.
+            is_plain = answer.headers.get("content-type", "").startswith("text/plain")
+            reason = " ".join(answer.text.split())[:_LONGEST_REASON] if is_plain else ""
+            return RejectedError(f"answers {status}: {reason}" if reason else f"answers {status}")
+        # Anything else may be repaired, by waiting or by the user: the scores are kept for a while.
+        if status in (401, 403):
+            return UnavailableError(f"answers {status}: set {self.credentials} to a valid key")
+        if status >= 500 or status in _BUSY:
+            # Seconds, such as "120"; a date is ignored.
+            wanted = answer.headers.get("retry-after", "")
+            return UnavailableError(f"answers {status}", float(wanted) if wanted.isdecimal() else 0.0)
+        return UnavailableError(f"answers {status}: is this the address of {self.backend}?")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+
+def asks_version(url: str, *, locked: bool = False) -> bool | None:
+    """Ask a server for its version, and return whether the whole answer looks like one; None if there is no answer.
+
+    The request carries neither a key nor a header: the server may be anybody's. It uses the standard library, because
+    most processes that come here do not have the backend and need no HTTP client for it.
+
+    Args:
+        url: of the page that has the version; of HTTP.
+        locked: what it means that the server wants a login for the page.
+    """
+    try:
+        with urlopen(url, timeout=3.0) as response:  # noqa: S310 - http or https, see the callers
+            # For example b"20.26.1". Servers answer unknown paths with their start page.
+            return re.fullmatch(rb"\d{1,9}\.\d{1,9}\.\d{1,9}\S{0,64}", response.read(80).strip()) is not None
+    except HTTPError as error:
+        error.close()
+        return True if locked and error.code in (401, 403) else None if error.code >= 500 else False
+    except (OSError, HTTPException, ValueError):
+        return None
+
+
+def require_httpx(extra: str) -> ModuleType:
+    """Return the module ``httpx``.
+
+    Args:
+        extra: the extra of this package that brings it; exporters have its name.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    with requires("httpx", extra, f"the exporter {extra!r}"):
+        import httpx
+    return httpx
+
+
+# --------------------------------------------------------------------------- the exporter
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedResult:
+    """A result and its place, with what score APIs ask for.
+
+    Attributes:
+        result: a score, a metric that failed, or a verdict without a number.
+        span_id: the span that it belongs to: the turn's, or for a passage's score that of its retriever.
+        id: one per turn, score, target and version of the metric, the same in every process, so that a score that is
+            sent twice can be told from two scores. The judge's verdict has the id of the local one: it replaces it.
+        name: the score's name.
+        value: the number; None for results without one.
+        label: the label of a score, or of a verdict without a number.
+        annotator: CODE, LLM or HUMAN.
+        explanation: the explanation of the score, or the reason why it is missing.
+        details: the other fields as JSON-able data.
+    """
+
+    result: Result
+    span_id: str
+    id: str
+    name: str
+    value: float | None
+    label: str | None
+    annotator: str
+    explanation: str | None
+    details: dict[str, Any]
+
+
+def _placed(result: Result, span_id: str, turn_span: SpanReference) -> PlacedResult:
+    """Return a result in the form of score APIs.
+
+    Args:
+        result: the result.
+        span_id: the span that it belongs to.
+        turn_span: the turn's span.
+    """
+    score = result if isinstance(result, Score) else None
+    annotator = "CODE" if isinstance(result, Skipped) else result.annotator
+    label = None if isinstance(result, Failed) else result.label
+    details = {**({} if isinstance(result, Skipped) else result.metadata), "annotator": annotator}
+    identity: list[str | int | None] = [turn_span.trace_id, turn_span.span_id, result.name]
+    if score is not None:
+        details |= {"version": score.version, "probability": score.probability}
+        if score.model is not None:
+            details["model"] = score.model
+        if score.target.kind != "turn":
+            details[score.target.kind] = score.target.index
+        if score.name != VERDICT:
+            identity += [score.target.kind, score.target.index, score.version]
+    if label is not None:
+        details["label"] = label
+    digest = blake2b(json.dumps(identity).encode(), digest_size=16).digest()
+    return PlacedResult(
+        result=result,
+        span_id=span_id,
+        id=str(UUID(bytes=digest, version=4)),  # some APIs accept no other version
+        name=result.name,
+        value=None if score is None else score.value,
+        label=label,
+        annotator=annotator,
+        explanation=result.explanation if isinstance(result, Score) else result.reason,
+        details=details,
+    )
+
+
+class DeliveryOptions(TypedDict, total=False):
+    """The options of :class:`ScoreApiExporter`, which its subclasses pass on."""
+
+    capture_content: bool | None
+    spans: SpanSelection
+    scores: ScoreSelection
+    tracer_provider: TracerProvider | None
+
+
+class ScoreApiExporter(Exporter):
+    """Posts scores to a backend's API, in the background, after their spans have arrived.
+
+    The spans themselves go there by OTLP; this exporter works next to the exporter ``otel``.
+
+    Args:
+        capture_content: see :class:`rageval_hooks.settings.Settings`.
+        spans: which steps become spans; scores of passages can be placed only where their retriever has one.
+        scores: ``main`` for the results of quality about the turn; ``all`` adds latency, tokens, cost, and scores of
+            passages and sentences.
+        tracer_provider: where the spans go; the application's global one by default.
+
+    Attributes:
+        backend: the backend's name for log lines, such as ``"MLflow"``. The extra of this package that brings httpx
+            is named like it.
+        takes_failures: True if the backend has a form for a metric that failed. Where a score is always a value,
+            the failure is on the span only.
+
+    Raises:
+        MissingDependencyError: httpx is not installed. Automatic exporters log it instead.
+    """
+
+    backend: ClassVar[str]
+    takes_failures: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        capture_content: bool | None = None,
+        spans: SpanSelection = "auto",
+        scores: ScoreSelection = "main",
+        tracer_provider: TracerProvider | None = None,
+    ) -> None:
+        if not self.automatic:
+            require_httpx(self.backend.lower())
+        self.policy = ContentPolicy.build(capture_content)
+        self.spans: SpanSelection = spans
+        self.scores: ScoreSelection = scores
+        self._tracer_provider = tracer_provider
+        self._carrier: TracerProvider | None = None
+        self._used = False
+        self.queue = DeliveryQueue(self.backend, self._connect)
+
+    @classmethod
+    def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
+        """Make the exporter from the plain settings. Credentials come from the variables of the backend's own SDK."""
+        made = cls(capture_content=settings.capture_content, spans=settings.spans, tracer_provider=tracer_provider)
+        made.queue.max_bytes = settings.queue_max_mb * 2**20
+        return made
+
+    @abstractmethod
+    def items(self, evaluation: Evaluation, span: SpanReference) -> Iterable[Item]:
+        """Return what is posted for a stage.
+
+        Args:
+            evaluation: the stage. Its results have no text that may not be shown; the turn does, so that only its ids
+                and places may be sent. :meth:`placed_results` chooses by :attr:`scores`.
+            span: the turn's span. It is sampled.
+        """
+
+    def placed_results(self, evaluation: Evaluation, span: SpanReference) -> Iterator[PlacedResult]:
+        """Yield the results of a stage that the backend gets, the verdict and the main scores first.
+
+        All results of quality about the turn, unless all results are wanted: backends draw a chart of each score.
+        Results without a known span are counted as unplaced.
+        """
+        for result in evaluation.results if self.scores == "all" else quality_results(evaluation.results):
+            if isinstance(result, Skipped) and result.label is None:
+                continue
+            if isinstance(result, Failed) and not self.takes_failures:
+                continue
+            span_id: str | None = span.span_id
+            if isinstance(result, Score) and result.target.kind == "passage":
+                place = passage_place(evaluation.turn, result.target.index, self.spans)
+                span_id = None if place is None else place.span_id
+            if span_id is None:
+                self.queue.count("unplaced", 1)
+            else:
+                yield _placed(result, span_id, span)
+
+    @abstractmethod
+    def connect(self) -> ScoreServer:
+        """Return the server. Runs on the queue's own thread, with the first item.
+
+        Raises:
+            DestinationAbsentError: there is no such server.
+            ConfigurationError: a credential is missing. The items are lost and counted.
+        """
+
+    def otlp_place(self, project: str) -> OtlpPlace:
+        """Return where the backend takes spans over OTLP/HTTP, by the same settings: ``demo --to`` sends them there.
+
+        Args:
+            project: the project, experiment or service that the spans are for, where the endpoint depends on it.
+
+        Raises:
+            ConfigurationError: a setting or credential is missing.
+            ExportError: the server cannot be asked.
+        """
+        raise ConfigurationError(f"the exporter {self.name!r} does not say where {self.backend} takes spans")
+
+    def gets(self, place: OtlpPlace) -> bool:
+        """Return True if an endpoint of spans is one of this backend."""
+        return False
+
+    def place_of_spans(self) -> OtlpPlace:
+        """Return the endpoint of this backend that gets the spans; without a URL if they go elsewhere."""
+        return next(filter(self.gets, otlp_places(self.provider)), OtlpPlace(url=""))
+
+    def applies(self) -> bool:
+        """Return True if the spans go to this backend. Automatic exporters ask it; it must be fast and not block."""
+        return bool(self.place_of_spans().url)
+
+    @property
+    def provider(self) -> TracerProvider:
+        """Where the spans go: the provider of the latest turn's span, if another tracer made that with its own."""
+        return self._carrier or self._tracer_provider or trace.get_tracer_provider()
+
+    def export(self, evaluation: Evaluation) -> None:
+        """Queue the results of a stage."""
+        span = evaluation.turn.span
+        if span is not None and span.live_span is not None:
+            used = self._tracer_provider or trace.get_tracer_provider()
+            self._carrier = provider_of_span(span.live_span, used)
+        if self.automatic and not self.applies():
+            return
+        self._used = True
+        # Spans that were not sampled never reach a server, so their scores would wait there in vain.
+        if span is None or not span.sampled:
+            self.queue.count("unplaced", len(evaluation.results))
+            return
+        if not self.policy.everything:
+            shown = tuple(hide_result(result, self.policy) for result in evaluation.results)
+            evaluation = evaluation.model_copy(update={"results": shown})
+        self.queue.put(self.items(evaluation, span))
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until the server has everything."""
+        return self.queue.flush(timeout)
+
+    def shutdown(self, timeout: float) -> bool:
+        """Deliver what is queued and close the connections."""
+        return self.queue.close(timeout)
+
+    def stores(self, evaluation: Evaluation) -> bool | None:
+        """Ask the server for the first item of an evaluation."""
+        span = evaluation.turn.span
+        item = None if span is None else next(iter(self.items(evaluation, span)), None)
+        if item is None:
+            return None
+        server = self.connect()
+        try:
+            return server.has(item)
+        finally:
+            server.close()
+
+    def stats(self) -> Mapping[str, int]:
+        """Return the counters, in scores.
+
+        ``queued``, ``queued_bytes``: waiting for their spans or for the server; ``delivered``: stored; ``handed_over``:
+        left to the server's own queue, because their spans had not arrived; ``rejected``: not accepted by the server;
+        ``dropped``: the queue was full, of these ``dropped_by_size`` by their size; ``lost``: the server could not be
+        reached for too long or at exit, or never got their spans; ``unplaced``: scores that no known span can carry;
+        ``errors``: requests that failed. Empty for an automatic exporter whose backend is not in use.
+        """
+        return self.queue.stats() if self._used or not self.automatic else {}
+
+    def _connect(self) -> ScoreServer:
+        try:
+            return self.connect()
+        except MissingDependencyError as error:
+            _logger.warning(
+                "rageval-hooks: spans go to %s, but its scores cannot: %s [RAGEVAL-507]", self.backend, error
+            )
+            raise DestinationAbsentError from None
+
+
+# --------------------------------------------------------------------------- what backends share
+
+
+def evaluated_at(turn: Turn) -> int:
+    """Return the time of a turn's scores, in nanoseconds since the epoch: the turn's end.
+
+    A late score then is in the chart where its trace is, and a repeat from another process has the same time.
+    """
+    return time.time_ns() if turn.timing is None else turn.timing.ended_at
+
+
+def iso_time(nanoseconds: int) -> str:
+    """Return a time as text, for example ``2026-11-22T16:00:00.123000+00:00``."""
+    return datetime.fromtimestamp(nanoseconds // 1000 / 1e6, UTC).isoformat(timespec="microseconds")
+
+
+def basic_auth(user: str, password: str) -> str:
+    """Return the value of the header ``Authorization`` for a user name and a password."""
+    return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
+
+
+def variable(*names: str) -> str:
+    """Return the first environment variable that is set and not blank, without surrounding spaces; else empty."""
+    values = (os.environ.get(name, "").strip() for name in names)
+    return next(filter(None, values), "")
+
+
+def as_secret(given: str | SecretStr | None, *names: str) -> SecretStr:
+    """Return a key or a URL with a password so that no message and no traceback shows it.
+
+    Args:
+        given: the user's value.
+        names: the environment variables for its default.
+    """
+    text = reveal(given) if isinstance(given, SecretStr) else given
+    return SecretStr(text or variable(*names))
+
+
+def reveal(secret: SecretStr | None) -> str:
+    """Return the text of a secret; empty for None."""
+    return "" if secret is None else secret.get_secret_value()
