@@ -66,7 +66,8 @@ class Metrics(OtelSignal[MeterProvider, "Instruments"]):
     def __init__(self, given: MeterProvider | None, spans: Spans) -> None:
         super().__init__(given)
         self._spans = spans
-        self._bounded = BoundedAttributes()
+        # The first values of each attribute.
+        self._seen: dict[str, set[str]] = {}
 
     def prepare(self) -> None:
         """Also report the counts of the process from now on: perhaps every turn is sampled out."""
@@ -88,7 +89,7 @@ class Metrics(OtelSignal[MeterProvider, "Instruments"]):
                 "rageval.turn.kind": kind,
                 "rageval.framework": turn.framework,
             }
-            made.turns.add(1, self._bounded.of(of_turn), context=context)
+            made.turns.add(1, self._bounded(of_turn), context=context)
             # Nothing ran if the turn was not RAG, or if all metrics need a judge: a zero would lower the percentiles.
             if evaluation.durations:
                 made.inline_duration.record(evaluation.duration, context=context)
@@ -128,11 +129,11 @@ class Metrics(OtelSignal[MeterProvider, "Instruments"]):
             }
             error = {"error.type": None if step.error is None else step.error.type}
             seconds = (step.ended_at - step.started_at) / 1e9
-            instruments.call_duration.record(seconds, self._bounded.of({**attributes, **error}), context=context)
+            instruments.call_duration.record(seconds, self._bounded({**attributes, **error}), context=context)
             # The conventions want no estimates.
             if step.usage is not None and not step.usage.estimated:
                 for kind, amount in (("input", step.usage.input_tokens), ("output", step.usage.output_tokens)):
-                    counted = self._bounded.of({**attributes, "gen_ai.token.type": kind})
+                    counted = self._bounded({**attributes, "gen_ai.token.type": kind})
                     instruments.call_tokens.record(amount, counted, context=context)
 
     def _record_result(self, instruments: Instruments, result: Result, turn: Turn, context: Context) -> None:
@@ -140,7 +141,7 @@ class Metrics(OtelSignal[MeterProvider, "Instruments"]):
             # With a judge, a turn has two verdicts: one series for each.
             annotator = result.annotator if isinstance(result, Score) else "CODE"
             verdict = {"rageval.verdict": label_of(result), "rageval.annotator": annotator}
-            instruments.verdicts.add(1, self._bounded.of(verdict), context=context)
+            instruments.verdicts.add(1, self._bounded(verdict), context=context)
         if isinstance(result, Score):
             attributes = {
                 "rageval.score.name": result.name,
@@ -151,15 +152,15 @@ class Metrics(OtelSignal[MeterProvider, "Instruments"]):
                 "gen_ai.response.model": turn.model,
             }
             histogram = instruments.scores.get(result.unit, instruments.scores[""])
-            histogram.record(result.value, self._bounded.of(attributes), context=context)
+            histogram.record(result.value, self._bounded(attributes), context=context)
         elif isinstance(result, Failed):
             named = {"rageval.score.name": result.name, "error.type": result.error_type}
-            instruments.failed.add(1, self._bounded.of(named), context=context)
+            instruments.failed.add(1, self._bounded(named), context=context)
         else:
             # A reason without its details: "the queue is full: 2048 turns wait" becomes "the queue is full".
             reason = _NUMBER.sub("N", result.reason.split(":", 1)[0].strip())
             named = {"rageval.score.name": result.name, "rageval.reason": reason}
-            instruments.skipped.add(1, self._bounded.of(named), context=context)
+            instruments.skipped.add(1, self._bounded(named), context=context)
 
     def _record_judge(self, instruments: Instruments, metric: str, result: Result, context: Context) -> None:
         """Record what one judgement has cost. A cached one has cost nothing."""
@@ -169,15 +170,31 @@ class Metrics(OtelSignal[MeterProvider, "Instruments"]):
         # The model's name comes from a server, so the number of its values is bounded like that of all attributes.
         attributes = {"rageval.metric": metric, "rageval.judge.model": details.get("model")}
         outcome = "failed" if isinstance(result, Failed) else "answered"
-        called = self._bounded.of({**attributes, "rageval.judge.result": outcome})
+        called = self._bounded({**attributes, "rageval.judge.result": outcome})
         instruments.judge_calls.add(details.get("attempts", 1), called, context=context)
         for token_type in ("input", "output"):
             amount = details.get(f"{token_type}_tokens")
             if amount is not None:
-                counted = self._bounded.of({**attributes, "gen_ai.token.type": token_type})
+                counted = self._bounded({**attributes, "gen_ai.token.type": token_type})
                 instruments.judge_tokens.add(amount, counted, context=context)
         if details.get("cost") is not None:
-            instruments.judge_cost.add(details["cost"], self._bounded.of(attributes), context=context)
+            instruments.judge_cost.add(details["cost"], self._bounded(attributes), context=context)
+
+    def _bounded(self, attributes: Mapping[str, str | None]) -> dict[str, AttributeValue]:
+        """Return attributes with at most 100 values each, without those that are None.
+
+        Each combination is a time series that a backend keeps. Names of scores come from metrics, and models from
+        replies: an application may have any number of them. The first values stay, the others become ``other``.
+        """
+        bounded: dict[str, AttributeValue] = {}
+        for name, value in attributes.items():
+            if value is None:
+                continue
+            seen, shown = self._seen.setdefault(name, set()), value[:_LONGEST_VALUE]
+            if len(seen) < _MOST_VALUES:
+                seen.add(shown)
+            bounded[name] = shown if shown in seen else _OTHER
+        return bounded
 
     def _global_provider(self) -> MeterProvider | None:
         return global_meter_provider()
@@ -208,30 +225,6 @@ def _others_measure() -> bool:
         for one in made
         if one is not None and _MEASURING.match(type(one).__module__)
     )
-
-
-class BoundedAttributes:
-    """Bounds the values of metric attributes: each combination is a time series that a backend keeps.
-
-    It keeps the first values of each attribute and replaces the rest by ``other``. Names of scores come from metrics,
-    and models from replies: an application may have any number of them.
-    """
-
-    def __init__(self) -> None:
-        self._seen: dict[str, set[str]] = {}
-
-    def of(self, attributes: Mapping[str, str | None]) -> dict[str, AttributeValue]:
-        """Return attributes within the bounds. Those that are None are omitted."""
-        return {name: self._bounded(name, value) for name, value in attributes.items() if value is not None}
-
-    def _bounded(self, name: str, value: str) -> str:
-        value = value[:_LONGEST_VALUE]
-        seen = self._seen.setdefault(name, set())
-        if value not in seen:
-            if len(seen) >= _MOST_VALUES:
-                return _OTHER
-            seen.add(value)
-        return value
 
 
 class Instruments:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from rageval_hooks.exporters.phoenix import phoenix_collector
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
-from rageval_hooks.runtime.time_limit import remaining, within
+from rageval_hooks.runtime.time_limit import within
 from rageval_hooks.runtime.worker import BoundedQueue
 from rageval_hooks.score import Evaluation
 
@@ -183,13 +182,6 @@ class OtelSignal(ABC, Generic[Provider, Writer]):
         self._own: CountedExporter | None = None
         self._undelivered = 0
         self._final_stats: Mapping[str, int] = {}
-        self.reset_after_fork()
-        reset_in_child(self)
-
-    def reset_after_fork(self) -> None:
-        """Forget a call that hangs in the parent."""
-        self._idle = threading.Event()
-        self._idle.set()
 
     @abstractmethod
     def export(self, evaluation: Evaluation) -> bool:
@@ -320,21 +312,8 @@ class OtelSignal(ABC, Generic[Provider, Writer]):
 
     def _in_time(self, call: Callable[[], object], timeout: float) -> bool:
         """Return True if a call of the provider ended in time and did not return False."""
-        deadline = time.monotonic() + timeout
-        # A call that hangs stays on its thread: each further one would add a thread.
-        if not self._idle.wait(timeout):
-            return False
-        idle = self._idle
-        idle.clear()
-
-        def run() -> object:
-            try:
-                return call()
-            finally:
-                idle.set()
-
         try:
-            return within(run, remaining(deadline)) is not False
+            return within(call, timeout) is not False
         except Exception as error:
             # It took too long, or one of the readers of a meter provider failed, and the SDK has logged why.
             _logger.debug("rageval-hooks: %s could not be flushed: %r", self.what, error)

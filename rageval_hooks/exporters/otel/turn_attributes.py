@@ -8,12 +8,10 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from rageval_hooks.exporters.content import ContentPolicy, shown_parameters
+from rageval_hooks.exporters.content import REDACTED, ContentPolicy, shown_parameters
 from rageval_hooks.exporters.otel.attributes import Attributes, add_main_scores, json_string
 from rageval_hooks.score import Result
 from rageval_hooks.turn import Message, Step, StepKind, ToolCall, Turn
-
-_TEXT, _JSON = "text/plain", "application/json"
 
 
 def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy) -> Attributes:
@@ -33,12 +31,10 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
             "gen_ai.agent.name": turn.name,
             "rageval.turn.status": turn.status,
             "error.type": None if turn.error is None else turn.error.type,
-            "input.value": policy.quote(turn.query, policy.inputs),
-            "input.mime_type": _TEXT,
-            "output.value": policy.quote(turn.response, policy.outputs),
-            "output.mime_type": _TEXT,
         }
     )
+    _add_value(attributes, "input", turn.query, policy.inputs)
+    _add_value(attributes, "output", turn.response, policy.outputs)
     add_main_scores(attributes, results, policy)
     earlier = len(turn.passages) - len(turn.retrieved)
     seen = Counter(passage.in_prompt for passage in turn.passages)
@@ -74,6 +70,12 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
     if turn.metadata:
         attributes["metadata"] = policy.quote(json_string(turn.metadata), policy.everything)
     return attributes
+
+
+def _add_value(attributes: Attributes, name: str, text: str, shown: bool, *, is_json: bool = False) -> None:
+    """Add what a span shows as its ``input`` or ``output``, with its type."""
+    attributes[f"{name}.value"] = text if shown else REDACTED
+    attributes[f"{name}.mime_type"] = "application/json" if is_json and shown else "text/plain"
 
 
 def is_agent(turn: Turn) -> bool:
@@ -118,8 +120,7 @@ def step_attributes(step: Step, turn: Turn, policy: ContentPolicy) -> Attributes
     else:
         for name, text, shown in zip(("input", "output"), (step.input, step.output), policy.shows(step), strict=True):
             if text is not None:
-                attributes[f"{name}.value"] = policy.quote(text, shown)
-                attributes[f"{name}.mime_type"] = _JSON if shown and _is_json(text) else _TEXT
+                _add_value(attributes, name, text, shown, is_json=_is_json(text))
     if step.kind == "tool":
         _add_tool(attributes, step, policy)
     elif step.kind in ("retriever", "reranker"):
@@ -166,8 +167,7 @@ def _add_search(attributes: Attributes, step: Step, policy: ContentPolicy) -> No
         found = [
             {"page_content": passage.text, "id": passage.id, "metadata": passage.metadata} for passage in step.passages
         ]
-        attributes["output.value"] = json_string(found)
-        attributes["output.mime_type"] = _JSON
+        _add_value(attributes, "output", json_string(found), True, is_json=True)
     if step.kind == "reranker":
         attributes.add({"reranker.query": policy.quote(step.input, policy.inputs)})
         return
@@ -244,8 +244,7 @@ def _add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) -
         # MLflow and Langfuse draw a conversation where the values have the form of OpenAI's API, for example
         # {"choices": [{"index": 0, "message": {"role": "assistant", "content": "In 2019."}, "finish_reason": "stop"}]}.
         choice = {"index": 0, "message": _chat_message(answer), "finish_reason": reason}
-        attributes["output.value"] = policy.quote(json_string({"choices": [choice]}), output_shown)
-        attributes["output.mime_type"] = _JSON if output_shown else _TEXT
+        _add_value(attributes, "output", json_string({"choices": [choice]}), output_shown, is_json=True)
         _add_message(attributes, "llm.output_messages.0.message", answer, policy, shown=policy.output_messages)
         if output_shown:
             _add_output_message(attributes, text, step.tool_calls, reason)
@@ -262,8 +261,7 @@ def _add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) -
     # A long conversation may exceed the provider's limit of attributes, so what is one attribute comes before it.
     if step.messages:
         request = {"messages": [_chat_message(message) for message in step.messages]}
-        attributes["input.value"] = policy.quote(json_string(request), input_shown)
-        attributes["input.mime_type"] = _JSON if input_shown else _TEXT
+        _add_value(attributes, "input", json_string(request), input_shown, is_json=True)
         if input_shown:
             _add_input_messages(attributes, step.messages)
         for index, message in enumerate(step.messages):
@@ -275,16 +273,9 @@ def _add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) -
 
 def _add_message(attributes: Attributes, name: str, message: Message, policy: ContentPolicy, *, shown: bool) -> None:
     """Add a message, the way OpenInference numbers the items of lists."""
-    text = _text_beside(message.content, message.tool_calls)
-    attributes.add(
-        {
-            f"{name}.role": message.role,
-            # A message of tool calls alone has no content.
-            f"{name}.content": policy.quote(text, shown) if text or not message.tool_calls else None,
-            f"{name}.tool_call_id": message.tool_call_id,
-            f"{name}.name": message.name,
-        }
-    )
+    chat = _chat_message(message)
+    chat["content"] = policy.quote(chat["content"], shown)
+    attributes.add({f"{name}.{part}": chat.get(part) for part in ("role", "content", "tool_call_id", "name")})
     for number, call in enumerate(message.tool_calls):
         tool_call = f"{name}.tool_calls.{number}.tool_call"
         attributes.add(
