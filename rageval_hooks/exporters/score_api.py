@@ -208,12 +208,12 @@ class ScoreServer:
             UnavailableError: there is no answer, though the server may have received the request; or see `refusal`.
             RejectedError: the body cannot be written as JSON, or the server does not accept it.
         """
-        httpx = self._httpx
+        library = self._httpx
         try:
-            answer: httpx.Response = self._client.request(method, path, **options)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            answer = self._client.request(method, path, **options)
+        except (library.HTTPError, library.InvalidURL, OSError) as error:
             # Only a connection error's own message: others may quote a header.
-            why = f": {error}" if isinstance(error, httpx.ConnectError) else ""
+            why = f": {error}" if isinstance(error, library.ConnectError) else ""
             raise UnavailableError(f"cannot be reached ({type(error).__name__}{why})") from None
         except ValueError as error:
             raise RejectedError(f"cannot be sent ({type(error).__name__})") from None
