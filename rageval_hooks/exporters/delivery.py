@@ -363,8 +363,8 @@ class DeliveryQueue:
             elif isinstance(error, UnavailableError):
                 failed[item] = error
             else:
-                message = "%s does not accept the score %s: it %s [RAGEVAL-501]"
-                self._limited_log.warn("rejected", message, self.name, item.name, error)
+                about = f"the score {item.name}: it {error}"
+                self._limited_log.warn("rejected", "%s does not accept %s [RAGEVAL-501]", self.name, about)
                 self._settle("rejected", [item])
         if len(failed) < len(batch):
             self._failures = 0

@@ -79,8 +79,8 @@ class JsonlExporter(Exporter):
         """Return True if everything since the last flush was written; log the reason otherwise."""
         lost, self._lost = self._lost, 0
         if lost:
-            message = "rageval-hooks: %d evaluations could not be written to %s: %s [RAGEVAL-508]"
-            _logger.warning(message, lost, self.path, self._reason)
+            why = f"to {self.path}: {self._reason}"
+            _logger.warning("rageval-hooks: %d evaluations could not be written %s [RAGEVAL-508]", lost, why)
         return not lost
 
     def stores(self, evaluation: Evaluation) -> bool:
