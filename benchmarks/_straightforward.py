@@ -17,8 +17,7 @@ from rageval_hooks.metrics import Metric, compute
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import AnyEmbedding
 from rageval_hooks.models.cross_encoder import Relevance
-from rageval_hooks.models.embedder import Embedder
-from rageval_hooks.models.embedding import Embedding, TokenVectors, keep_words, unit
+from rageval_hooks.models.embedder import Embedder, Embedding, TokenVectors, keep_words, unit
 from rageval_hooks.models.nlp import Nlp
 from rageval_hooks.score import Result
 from rageval_hooks.text.fact_index import PassageIndex, index_passage
@@ -60,9 +59,6 @@ class StraightforwardEmbedder:
 
     def embed(self, text: str, pause: Callable[[], None] = lambda: None) -> Embedding:
         return _Encoded(self, text, False)
-
-    def embed_all(self, texts: Sequence[str], pause: Callable[[], None] = lambda: None) -> list[Embedding]:
-        return [self.embed(text) for text in texts]
 
     def embed_passage(self, text: str) -> Embedding:
         return _Encoded(self, text, True)

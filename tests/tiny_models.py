@@ -215,6 +215,10 @@ def build_hhem(folder: Path, tokenizer: Path | None = None) -> Path:
             "AutoModelForSequenceClassification": "modeling_hhem_v2.HHEMv2ForSequenceClassification",
         },
         "model_type": "HHEMv2",
+        # The published file has no sizes: they are those of google/flan-t5-base.
+        **{
+            name: getattr(config, name) for name in ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
+        },
     }
     (folder / "config.json").write_text(json.dumps(published))
     for name in ("configuration_hhem_v2.py", "modeling_hhem_v2.py"):

@@ -7,18 +7,20 @@ import json
 import random
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
+from typing import Annotated, Any, Final, get_args
 
 import typer
 
 from rageval_hooks.cli.options import AsJson, ModelNames, split_names
-
-if TYPE_CHECKING:
-    from rageval_hooks.metrics.base import Metric
-    from rageval_hooks.models import Models, Role
-    from rageval_hooks.settings import ModelSettings
-    from rageval_hooks.turn import Turn
-
+from rageval_hooks.cli.output import print_columns, say
+from rageval_hooks.errors import ConfigurationError, ModelUnavailableError
+from rageval_hooks.metrics.base import REGISTRY, Metric
+from rageval_hooks.models import Models, Role
+from rageval_hooks.models.sources import on_this_machine
+from rageval_hooks.score import Score
+from rageval_hooks.settings import FORMULA, LEXICAL, ModelSettings, Settings
+from rageval_hooks.text.wording import counted
+from rageval_hooks.turn import Passage, Turn
 
 models = typer.Typer(no_args_is_help=True, help="List the local models, or measure how fast they are on this machine.")
 
@@ -38,13 +40,7 @@ _QUERY: Final = "How long does the crossing take, and what does it cost?"
 @models.command("list")
 def list_models(given: ModelNames = None, as_json: AsJson = False) -> None:
     """List the configured models: their roles, whether they are on this machine, and the metrics that use them."""
-    from rageval_hooks.cli.output import print_columns
-    from rageval_hooks.metrics.base import REGISTRY
-    from rageval_hooks.models import Models, Role
-    from rageval_hooks.models.sources import on_this_machine
-    from rageval_hooks.settings import FORMULA, LEXICAL
-
-    settings = _settings(given)
+    settings = Settings.build(models=given).models
     users: dict[Role, list[str]] = {}
     for metric in REGISTRY.builtin():
         for role in Models(settings).needed(REGISTRY.create(metric).models):
@@ -87,22 +83,15 @@ def bench(
     Every answer has other passages, so nothing is read from a cache. Nothing is downloaded: a model that is not on this
     machine is named with what to do. Exit status 2 if no model could be measured.
     """
-    from rageval_hooks.cli.output import print_columns, say
-    from rageval_hooks.errors import ModelUnavailableError
-    from rageval_hooks.metrics.base import REGISTRY
-    from rageval_hooks.models import Models
-    from rageval_hooks.text.wording import counted
-
     sizes = list(itertools.product(_numbers("--words", words), _numbers("--passages", passages)))
     results: list[dict[str, Any]] = []
-    for role, settings in _chosen(_settings(given), grounding or []):
+    for role, settings in _chosen(Settings.build(models=given).models, grounding or []):
         name = getattr(settings, role)
-        metric = REGISTRY.create(_METRICS[role])
         say(f"loading {name}")
         result: dict[str, Any] = {"role": role, "model": name, "load_seconds": None, "rows": [], "problem": ""}
         results.append(result)
+        metric, loaded = REGISTRY.create(_METRICS[role]), Models(settings)
         started = time.perf_counter()
-        loaded = Models(settings)
         try:
             getattr(loaded, role)(wait=True)
             result["load_seconds"] = round(time.perf_counter() - started, 3)
@@ -118,9 +107,8 @@ def bench(
         typer.echo(json.dumps(results, indent=2, ensure_ascii=False))
     elif measured:
         head = ("role", "model", "metric", "passages", "words each", "answers", "p50 ms", "p95 ms", "tokens/s")
-        cells = [
-            [f"{value:.0f}" if isinstance(value, float) else str(value) for value in row.values()] for row in measured
-        ]
+        rows = [row.values() for row in measured]
+        cells = [[f"{cell:.0f}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
         print_columns([head, *cells])
     for result in results:
         if result["problem"]:
@@ -129,15 +117,7 @@ def bench(
         raise typer.Exit(2)
 
 
-def _settings(given: str | None) -> ModelSettings:
-    from rageval_hooks.settings import Settings
-
-    return Settings.build(models=given).models
-
-
 def _numbers(option: str, given: str) -> list[int]:
-    from rageval_hooks.errors import ConfigurationError
-
     names = split_names(given)
     # isdecimal() alone accepts digits of every script, which int() reads, too.
     if not names or not all(name.isdecimal() and int(name) > 0 for name in names):
@@ -147,17 +127,13 @@ def _numbers(option: str, given: str) -> list[int]:
 
 def _chosen(settings: ModelSettings, grounding: list[str]) -> Iterator[tuple[Role, ModelSettings]]:
     """Yield each role to measure, with settings that have its model."""
-    from rageval_hooks.settings import FORMULA, LEXICAL, ModelSettings
-
-    # A measurement must not begin with a download of a gigabyte.
+    # A measurement must not begin with a download of a gigabyte. The formula is measured as the embedder.
     fields = {**settings.model_dump(), "download": False}
     for name in grounding:
-        yield (
-            ("embedder" if name == FORMULA else "grounding"),
-            ModelSettings.model_validate({**fields, "grounding": name}),
-        )
+        measured = ModelSettings.model_validate({**fields, "grounding": name})
+        yield ("embedder" if name == FORMULA else "grounding"), measured
     for role in _METRICS if not grounding else ():
-        # The formula is measured as the embedder, and what is lexical needs no model.
+        # What is lexical needs no model.
         if fields[role] not in (FORMULA, LEXICAL):
             formula = {"grounding": FORMULA} if role == "embedder" else {}
             yield role, ModelSettings.model_validate({**fields, **formula})
@@ -171,26 +147,23 @@ def _measure(metric: Metric, models: Models, turns: Iterator[Turn], answers: int
     """
     import numpy as np
 
-    from rageval_hooks.errors import ModelUnavailableError
     from rageval_hooks.metrics.support.running import compute
     from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-    from rageval_hooks.score import Score
     from rageval_hooks.text.tokens import count_tokens
 
     times: list[float] = []
     tokens = 0
     started = time.perf_counter()
-    for number, turn in enumerate(turns):
+    # The first pass allocates memory and would count for all.
+    for number, turn in enumerate(itertools.islice(turns, answers + 1)):
         began = time.perf_counter()
         for found in compute(metric, TurnAnalysis(turn, models, wait=True)):
             if not isinstance(found, Score):
                 raise ModelUnavailableError(metric.name, found.reason)
-        # The first pass allocates memory and would count for all.
         if number:
             times.append(time.perf_counter() - began)
             tokens += count_tokens(turn.texts())[0]
-        is_late = len(times) >= _LEAST_ANSWERS and time.perf_counter() - started > seconds
-        if is_late or len(times) >= answers:
+        if len(times) >= _LEAST_ANSWERS and time.perf_counter() - started > seconds:
             break
     p50, p95 = np.percentile(times, [50, 95])
     return {
@@ -204,11 +177,9 @@ def _measure(metric: Metric, models: Models, turns: Iterator[Turn], answers: int
 def _turns(passages: int, words: int, answer_words: int) -> Iterator[Turn]:
     """Yield turns of a size without end, the same in every run, each with new passages."""
     from rageval_hooks.demo.handbook import load_handbook
-    from rageval_hooks.text.sentences import sentence_spans
-    from rageval_hooks.turn import Passage, Turn
 
     generator = random.Random(0)  # noqa: S311 - the same texts in every run
-    sentences = [section.text[start:end] for section in load_handbook() for start, end in sentence_spans(section.text)]
+    sentences = [sentence for section in load_handbook() for sentence in section.text.split(". ")]
 
     def text(length: int) -> str:
         found: list[str] = []

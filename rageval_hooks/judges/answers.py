@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from copy import deepcopy
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -24,42 +24,21 @@ Schema = dict[str, Any]
 
 NONCE_DESCRIPTION = "the code that the last message gives"
 
-# Some providers refuse these keywords in an enforced schema. They move to the description, where the model reads them,
-# and pydantic checks them in the answer.
-_BOUNDS = {
-    "minimum": "at least {}",
-    "maximum": "at most {}",
-    "exclusiveMinimum": "more than {}",
-    "exclusiveMaximum": "less than {}",
-    "multipleOf": "a multiple of {}",
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
-    "minItems": "at least {} items",
-    "maxItems": "at most {} items",
-    "pattern": "matching {}",
-    "format": "in the format {}",
-}
-_DROPPED = frozenset(
-    {"title", "default", "examples", "discriminator", "uniqueItems", "deprecated", "readOnly", "$defs"}
-)
+# What providers accept in an enforced schema. Other keywords move to the description, where the model reads them, and
+# pydantic checks them in the answer.
 _KEPT = frozenset({"type", "properties", "required", "additionalProperties", "items", "enum", "anyOf", "description"})
+_DROPPED = frozenset("title default examples discriminator uniqueItems deprecated readOnly $defs const oneOf".split())
 
 # For example <think> and </think>. Prompts have no such tag (see `neutralize`), so that no judged text brings one in.
 _TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
-# A text in JSON, or a boolean.
-# An unterminated string extends to the end of the text. Trying each of its quotes would take quadratic time.
-_STRING_OR_BOOLEAN = re.compile(r'"(?:[^"\\]|\\.)*"?|\b(?:true|false)\b')
-_NUMBER_ERRORS = ("int_", "float_", "decimal_")
+# A text in JSON, or a boolean, which is the group.
+_TEXT_OR_BOOLEAN = re.compile(r'"(?:[^"\\]|\\.)*"|\b(true|false)\b')
 # Each malformed object costs a scan of the text before it, since the decoder counts lines for its message.
 _MAX_OBJECTS = 1000
 _MAX_PROBLEMS = 8
 
 
 # --------------------------------------------------------------------------- schemas
-
-
-class _NotStrictError(Exception):
-    """The schema cannot be expressed in the strict subset."""
 
 
 def schema_name(model: type[BaseModel]) -> str:
@@ -116,6 +95,7 @@ def _without_titles(value: Any) -> Any:
     return [_without_titles(item) for item in value] if isinstance(value, list) else value
 
 
+@lru_cache(maxsize=256)
 def strict_schema(model: type[BaseModel]) -> Schema | None:
     """Return the JSON schema in the subset that every provider with enforced schemas accepts.
 
@@ -123,34 +103,33 @@ def strict_schema(model: type[BaseModel]) -> Schema | None:
     descriptions. The converter of the package openai is private and made for OpenAI's service only.
 
     Returns:
-        A new dict; None if the subset cannot express the schema: open mappings, tuples, recursion, ``not``.
+        A dict that the caller must not change; None if the subset cannot express the schema: open mappings, tuples,
+        recursion, ``not``.
 
     Raises:
         ConfigurationError: the model does not describe an object.
     """
-    return deepcopy(_cached_strict_schema(model))
-
-
-@lru_cache(maxsize=256)
-def _cached_strict_schema(model: type[BaseModel]) -> Schema | None:
     root = full_schema(model)
     if "properties" not in _plain_schema(model):  # an open mapping has no properties but the nonce
         return None
     try:
         return _strict(root, root.get("$defs", {}), ())
-    except _NotStrictError:
+    except ValueError:
         return None
 
 
 def _strict(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]) -> Schema:
+    """Return a schema in the strict subset.
+
+    Raises:
+        ValueError: the subset cannot express it.
+    """
     if reference := schema.get("$ref"):
         name = reference.removeprefix("#/$defs/")
-        if name in parents or name not in definitions:  # a recursive definition cannot be inlined
-            raise _NotStrictError(f"reference {name}")
+        if name in parents or name not in definitions:
+            raise ValueError("a recursive definition cannot be inlined")
         parents = (*parents, name)
         schema = {**definitions[name], **{key: value for key, value in schema.items() if key != "$ref"}}
-    if left := schema.keys() - _KEPT - _BOUNDS.keys() - _DROPPED - {"const", "oneOf"}:
-        raise _NotStrictError(sorted(left))
     found: Schema = {key: value for key, value in schema.items() if key in _KEPT}
     if "const" in schema:
         found["enum"] = [schema["const"]]
@@ -159,20 +138,22 @@ def _strict(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[st
         found["anyOf"] = [_strict(variant, definitions, parents) for variant in variants]
     if schema.get("type") == "object":
         if schema.get("additionalProperties") or "properties" not in schema:
-            raise _NotStrictError("an open mapping")
+            raise ValueError("an open mapping")
         found["properties"] = {name: _strict(part, definitions, parents) for name, part in schema["properties"].items()}
         found.update(required=list(found["properties"]), additionalProperties=False)
     elif schema.get("type") == "array":
         if not schema.get("items"):
-            raise _NotStrictError("items of any kind")
+            raise ValueError("items of any kind")
         found["items"] = _strict(schema["items"], definitions, parents)
     elif not found.keys() & {"type", "enum", "anyOf"}:
-        raise _NotStrictError("a value of any kind")
-    # For example "The grade. (at least 0, at most 3)"
-    bounds = [text.format(schema[key]) for key, text in _BOUNDS.items() if key in schema]
-    parts = [schema.get("description", ""), f"({', '.join(bounds)})" if bounds else ""]
-    if any(parts):
-        found["description"] = " ".join(filter(None, parts))
+        raise ValueError("a value of any kind")
+    # For example "The grade. (minimum: 0, maximum: 3)"
+    others = {key: value for key, value in schema.items() if key not in _KEPT | _DROPPED}
+    if not all(isinstance(value, str | int | float) for value in others.values()):
+        raise ValueError("a keyword with a schema, such as `not`")
+    if others:
+        bounds = ", ".join(f"{key}: {value}" for key, value in others.items())
+        found["description"] = f"{schema.get('description', '')} ({bounds})".strip()
     return found
 
 
@@ -180,16 +161,15 @@ def _strict(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[st
 
 
 class UnusableAnswerError(Exception):
-    """A text contains no valid answer. It never leaves the judges.
+    """A text contains no valid answer. It never leaves the judges. Its message quotes no word of the answer.
 
     Args:
-        problem: what is wrong, without words of the answer.
+        problem: what is wrong.
         is_json: True if the text contains a JSON object. A provider that enforces schemas writes nothing else.
     """
 
     def __init__(self, problem: str, *, is_json: bool) -> None:
         super().__init__(problem)
-        self.problem = problem
         self.is_json = is_json
 
 
@@ -271,23 +251,14 @@ def _validated(text: str, schema: type[T], nonce: Nonce | None, prompt: str) -> 
         text = clean_text(json.dumps(given, ensure_ascii=False, allow_nan=False))
     except ValueError:
         raise ValueError("a number is not finite") from None
+    with suppress(ValidationError):
+        return schema.model_validate_json(text, strict=True)
+    # Models write "3" for 3, which is accepted. Then pydantic would also read true as 1, but not "true".
+    text = _TEXT_OR_BOOLEAN.sub(lambda found: f'"{found[1]}"' if found[1] else found[0], text)
     try:
-        value = schema.model_validate_json(text)
+        return schema.model_validate_json(text)
     except ValidationError as error:
         raise ValueError(_describe(error, schema)) from None
-    # pydantic reads true as 1. As a text it is still a boolean, but no number.
-    try:
-        schema.model_validate_json(_STRING_OR_BOOLEAN.sub(_quoted, text))
-    except ValidationError as error:
-        for item in error.errors(include_url=False, include_context=False, include_input=True):
-            if item["type"].startswith(_NUMBER_ERRORS) and item["input"] in ("true", "false"):
-                place = ".".join(map(str, item["loc"]))
-                raise ValueError(f"{place}: Input should be a number, not true or false") from None
-    return value
-
-
-def _quoted(match: re.Match[str]) -> str:
-    return match[0] if match[0].startswith('"') else f'"{match[0]}"'
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

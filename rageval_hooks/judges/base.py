@@ -231,11 +231,6 @@ class Admission:
 class RequestGate(ABC):
     """Admits requests one by one: first attempts, retries and corrections. Cache hits do not pass it."""
 
-    @property
-    @abstractmethod
-    def is_open(self) -> bool:
-        """True if a request would be admitted now."""
-
     @abstractmethod
     def request(self) -> AbstractAsyncContextManager[Admission]:
         """Admit a request for as long as it runs. The caller records the cost on the admission.

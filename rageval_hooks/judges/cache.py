@@ -158,18 +158,11 @@ class JudgeCache:
             may_work_later = isinstance(error, sqlite3.OperationalError | OSError)
             # Each attempt may take as long as a lock is waited for, and the caller waits for it.
             self._rest_until = time.monotonic() + (_REST_SECONDS if may_work_later else float("inf"))
-            if self._is_failing:
-                return None
+            message = "is damaged and not used: %s. Delete the file [RAGEVAL-303]"
             if may_work_later:
-                _logger.warning(
-                    "rageval-hooks: the judge's cache %s cannot be used now: %s [RAGEVAL-302]", self.path, error
-                )
-            else:
-                _logger.warning(
-                    "rageval-hooks: the judge's cache %s is damaged and not used: %s. Delete the file [RAGEVAL-303]",
-                    self.path,
-                    error,
-                )
+                message = "cannot be used now: %s [RAGEVAL-302]"
+            if not self._is_failing:
+                _logger.warning("rageval-hooks: the judge's cache %s " + message, self.path, error)
             self._is_failing = True
             return None
         self._is_failing = False

@@ -1,4 +1,4 @@
-"""Classify the exceptions of client libraries: what happened, and whether a retry makes sense.
+"""What goes wrong with a request: what happened, whether a retry makes sense, and what the server refuses for good.
 
 Messages of servers are shown without secrets and without words of the prompt: servers echo keys, and quote what they
 refuse.
@@ -27,7 +27,9 @@ from rageval_hooks.errors import (
     JudgeTruncatedError,
     JudgeUnavailableError,
 )
+from rageval_hooks.judges.base import Mode
 from rageval_hooks.privacy.secrets import mask_secrets
+from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.text.formatting import shown
 
@@ -37,7 +39,7 @@ _LONGEST_MESSAGE = 300
 # Characters that a message and the prompt must share to count as a quotation.
 _SHORTEST_QUOTE = 12
 # Looking for quotations takes a scan of the prompt for each word of the message.
-_LONGEST_PROMPT = 200_000
+_LONGEST_PROMPT = 500_000
 
 
 class MessageCleaner:
@@ -99,7 +101,7 @@ class CallFailure(Exception):  # noqa: N818 - a value in most places: only backe
         retry_after: seconds that the server asks to wait.
         status: the HTTP status, if there was a response.
         parameter: the request's field that the server named, or ``""``.
-        text: the server's message, with secrets masked. It may quote the prompt; the error's message does not.
+        text: the server's message, without secrets and without quotations of the prompt.
         unsupported: True if the model does not support this mode at all.
     """
 
@@ -128,6 +130,8 @@ class StatusError(Exception):
         self.body = body
         self.headers = headers or {}
 
+
+# --------------------------------------------------------------------------- what happened
 
 # For example "This model's maximum context length is 8192 tokens".
 _TOO_LONG = re.compile(
@@ -177,8 +181,10 @@ def classify_failure(
         status = getattr(holder, name, None)
         if isinstance(status, int) and 300 <= status < 600:
             headers = getattr(error, "headers", None) or getattr(response, "headers", None)
-            wait = _retry_after(headers) if isinstance(headers, Mapping) else None
-            return _from_status(_error_object(error), status, wait, where, clean, prompt)
+            failure = _from_status(_error_object(error), status, where, clean, prompt)
+            if failure.retry and isinstance(headers, Mapping):
+                failure.retry_after = _retry_after(headers)
+            return failure
     causes = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) and cause not in causes and len(causes) < 20:
         causes.append(cause)
@@ -211,41 +217,38 @@ def classify_failure(
     # The messages of these exceptions quote the answer, so only their names are shown.
     if isinstance(error, ValidationError) or "OutputParserException" in names:
         return CallFailure(JudgeAnswerError(f"the answer does not fit the schema ({kind})"))
-    said = clean(str(error), 200)
-    unexpected = JudgeUnavailableError(f"{kind}: {clean(str(error), 200, prompt)}" if said else kind)
+    said = clean(str(error), 200, prompt)
+    unexpected = JudgeUnavailableError(f"{kind}: {said}" if said else kind)
     return CallFailure(unexpected, text=said, unsupported=isinstance(error, NotImplementedError))
 
 
-def _from_status(
-    body: Mapping[str, Any], status: int, wait: float | None, where: str, clean: MessageCleaner, prompt: str
-) -> CallFailure:
+def _from_status(body: Mapping[str, Any], status: int, where: str, clean: MessageCleaner, prompt: str) -> CallFailure:
     message = _message(body)
-    said = clean(message)
-    about = f"{said} {body.get('code') or ''} {body.get('type') or ''}"
-    tail = f": {clean(message, prompt=prompt)}" if said else ""
-
-    def failure(kind: type[JudgeError], what: str, *, retry: bool = False, broken: bool = False) -> CallFailure:
-        error = kind(f"HTTP {status}: {what}", status=status)
-        return CallFailure(error, retry, broken, wait if retry else None, status, str(body.get("param") or ""), said)
-
+    about = f"{clean(message)} {body.get('code') or ''} {body.get('type') or ''}"
+    kind: type[JudgeError] = JudgeRejectedError
+    retry = broken = False
     if status < 400:
         # Redirects are not followed: the other host would receive the key and the prompt.
-        return failure(JudgeRejectedError, f"{where} redirects elsewhere: set base_url to the final URL", broken=True)
+        what, message, broken = f"{where} redirects elsewhere: set base_url to the final URL", "", True
     # Other errors about the request name the length only in their text.
-    if status == 413 or (status in (400, 422) and _TOO_LONG.search(about)):
-        return failure(JudgeTooLargeError, f"the question is too large{tail}")
-    if status in (400, 403) and _FILTERED.search(about):
-        return failure(JudgeRefusedError, f"the content filter refused the question{tail}")
+    elif status == 413 or (status in (400, 422) and _TOO_LONG.search(about)):
+        kind, what = JudgeTooLargeError, "the question is too large"
+    elif status in (400, 403) and _FILTERED.search(about):
+        kind, what = JudgeRefusedError, "the content filter refused the question"
     # A quota that is used up does not come back in seconds, as a rate limit does.
-    if status == 429 and _NO_QUOTA.search(about):
-        return failure(JudgeRateLimitedError, f"the quota is used up{tail}", broken=True)
-    if status == 429:
-        return failure(JudgeRateLimitedError, f"too many requests{tail}", retry=True)
-    if status >= 500 or status in (408, 409, 425):
+    elif status == 429 and _NO_QUOTA.search(about):
+        kind, what, broken = JudgeRateLimitedError, "the quota is used up", True
+    elif status == 429:
+        kind, what, retry = JudgeRateLimitedError, "too many requests", True
+    elif status >= 500 or status in (408, 409, 425):
         # A server that has not implemented something (501) will not have it a moment later.
-        return failure(JudgeUnavailableError, f"the server failed{tail}", retry=status != 501, broken=True)
-    what = _WHAT.get(status, "the request was not accepted") + (f" at {where}" if status == 404 else "")
-    return failure(JudgeRejectedError, f"{what}{tail}", broken=status in _WHAT)
+        kind, what, retry, broken = JudgeUnavailableError, "the server failed", status != 501, True
+    else:
+        what, broken = _WHAT.get(status, "the request was not accepted"), status in _WHAT
+        what += f" at {where}" if status == 404 else ""
+    said = clean(message, prompt=prompt)
+    error = kind(f"HTTP {status}: {what}: {said}" if said else f"HTTP {status}: {what}", status=status)
+    return CallFailure(error, retry, broken, status=status, parameter=str(body.get("param") or ""), text=said)
 
 
 def _error_object(error: BaseException) -> Mapping[str, Any]:
@@ -276,4 +279,87 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         with suppress(ValueError):
             seconds = float(headers.get(name) or "") * unit
             return seconds if 0 <= seconds < float("inf") else None
+    return None
+
+
+# --------------------------------------------------------------------------- what a server refuses for good
+
+# Words for the answer's format, for example "response_format", "json schema" or "grammar".
+_FORMAT = re.compile(
+    r"response_?format|json.?schema|json.?object|json.?mode|structured.?output|guided|grammar|tool_?choice|\btools?\b",
+    re.IGNORECASE,
+)
+_OTHER_NAME = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+
+
+class Capabilities:
+    """Remembers which parameters a server refuses and which mode it supports, so that each refusal costs one request.
+
+    Args:
+        modes: the modes, best first.
+
+    Attributes:
+        modes: the modes that did not fail, best first.
+    """
+
+    def __init__(self, modes: tuple[Mode, ...]) -> None:
+        self.modes = modes
+        self._lock = ForkSafeLock()
+        self._refused: dict[str, str | None] = {}
+
+    @property
+    def refused(self) -> list[str]:
+        """The parameters that the server refused, sorted."""
+        return sorted(dict(self._refused))
+
+    def parameters(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters without the refused ones, under the names that the server accepts."""
+        names = {name: self._refused.get(name, name) for name in wanted}
+        return {name: wanted[asked] for asked, name in names.items() if name is not None}
+
+    def learn_from(self, failure: CallFailure, mode: Mode, parameters: Mapping[str, Any]) -> bool:
+        """Learn from a refused request.
+
+        Args:
+            failure: how it failed.
+            mode: the mode of the request.
+            parameters: its parameters.
+
+        Returns:
+            True if the request should be repeated without what was refused.
+        """
+        if failure.status in (400, 422) and (sent := _named_parameter(failure, parameters)):
+            with self._lock:
+                # Left out from now on, or sent under its other name if it has one.
+                asked = next((asked for asked, name in self._refused.items() if name == sent), sent)
+                self._refused[asked] = _OTHER_NAME.get(sent) if asked == sent else None
+            return True
+        # Some servers answer a refused format with a status that usually means something else.
+        is_about_format = failure.status in (400, 404, 422, 500, 501) and _FORMAT.search(
+            f"{failure.parameter} {failure.text}"
+        )
+        if mode == self.modes[-1] or not (failure.unsupported or is_about_format):
+            return False
+        self.lower(mode)
+        return True
+
+    def lower(self, mode: Mode) -> None:
+        """Never use a mode again that the server does not support, unless it is the last one."""
+        with self._lock:
+            if mode != self.modes[-1]:
+                self.modes = tuple(other for other in self.modes if other != mode)
+
+
+def _named_parameter(failure: CallFailure, parameters: Mapping[str, Any]) -> str | None:
+    """Return the request's parameter that a refusal names.
+
+    Quotations of the prompt are not part of its text: a judged text must not change how the judge is asked.
+    """
+    named = failure.parameter.removeprefix("body.").partition(".")[0]
+    if named in parameters or _FORMAT.search(named):
+        return named if named in parameters else None
+    # The longest name first: "max_tokens" is a part of other names.
+    for name in sorted(parameters, key=len, reverse=True):
+        if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", failure.text):
+            return name
     return None

@@ -74,7 +74,7 @@ class FakeJudge(Judge):
         self.name = "fake"
         self.model = model
         self.calls: list[FakeCall] = []
-        self._script = script if callable(script) else _in_turn(script)
+        self._script = _by_call(script)
         self._usage = usage
         self._cost = cost
         self.has_known_price = cost is not None
@@ -121,8 +121,10 @@ class FakeJudge(Judge):
         return {"judge": str(self), "calls": len(self.calls), "failed": dict(self._failures)}
 
 
-def _in_turn(script: Iterable[ScriptedAnswer] | Mapping[type[BaseModel], ScriptedAnswer]) -> Callable[[FakeCall], Any]:
+def _by_call(script: Script) -> Callable[[FakeCall], Any]:
     """Return a function for answers by schema, or for answers in order, each of which is given once."""
+    if callable(script):
+        return script
     if isinstance(script, Mapping):
         return lambda call: script.get(call.schema)
     queue = iter(script)
@@ -140,4 +142,4 @@ def _parse(answer: Any, schema: type[T]) -> T:
     try:
         return parse_answer(answer, schema)
     except UnusableAnswerError as error:
-        raise JudgeAnswerError(f"the answer is not usable: {error.problem}") from None
+        raise JudgeAnswerError(f"the answer is not usable: {error}") from None

@@ -5,93 +5,69 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
 from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.judges.answers import full_schema, schema_name, strict_schema
-from rageval_hooks.judges.base import Mode
 from rageval_hooks.judges.framework import FrameworkJudge
-from rageval_hooks.judges.remote import AnyCache, JudgeReply, JudgeRequest
-from rageval_hooks.runtime.narrowing import first_text, mapping_or_empty, text_or_none
+from rageval_hooks.judges.remote import JudgeReply, JudgeRequest
+from rageval_hooks.runtime.narrowing import first_text, text_or_none
 from rageval_hooks.turn import Usage
 
 if TYPE_CHECKING:
     from langchain_core.messages import AIMessage
     from langchain_core.runnables import Runnable, RunnableConfig
 
-    from rageval_hooks.judges.limits import Clock
-
 
 # Attributes of chat models, in the order in which they say which model answers.
 _NAMES = ("model_name", "model", "model_id", "deployment_name")
-_URLS = ("openai_api_base", "base_url", "api_base", "endpoint_url")
 # Providers name the reason why the model stopped differently: OpenAI, Anthropic, Ollama.
 _REASONS = ("finish_reason", "stop_reason", "done_reason")
 
 
 class LangChainJudge(FrameworkJudge):
-    """A LangChain chat model with the parameters that its owner set. Parameters of single questions are ignored.
+    """A LangChain chat model as a judge; see :class:`FrameworkJudge` for the arguments.
 
     The schema of the answer is enforced by the model's ``with_structured_output``, or by the prompt if the model has
-    none. The model's own retries add to the judge's, so create it with ``max_retries=0``. Give it a ``timeout``, too:
-    a call that runs in a thread cannot be cancelled.
-
-    Args:
-        model: a chat model; or another runnable that takes messages and returns a message, such as a model with
-            ``with_fallbacks``. The latter uses the prompt only.
-        structured: ``"structured"``, or ``"text"`` to use the prompt only.
-        cache: an answer cache, or its path; None for no cache.
-        clock: the time and random numbers, for tests.
-        options: timeouts, retries and limits; see :class:`rageval_hooks.judges.remote.CallPolicy`.
-
-    Raises:
-        ConfigurationError: it is not a LangChain model, or an option is wrong.
-        MissingDependencyError: the package ``langchain-core`` is not installed.
+    none. Another runnable that takes messages and returns a message, such as a model with ``with_fallbacks``, is
+    accepted, too. It is asked by the prompt only.
     """
 
-    def __init__(
-        self,
-        model: Runnable[Any, Any],
-        *,
-        structured: Mode = "structured",
-        cache: AnyCache = None,
-        clock: Clock | None = None,
-        **options: Any,
-    ) -> None:
+    framework: ClassVar[str] = "langchain"
+
+    def accept(self, model: Any) -> tuple[Any, str]:
+        """Return the model without its callbacks, and its name."""
         with requires("langchain-core", "langchain", "LangChainJudge"):
-            from langchain_core.language_models import BaseChatModel
             from langchain_core.runnables import Runnable
         if not isinstance(model, Runnable):
             raise ConfigurationError(f"model must be a LangChain chat model, not {type(model).__qualname__}")
         if getattr(model, "callbacks", None) and isinstance(model, BaseModel):
             # The application's callbacks must not see the judge's calls.
             model = model.model_copy(update={"callbacks": None})
-        name = first_text(getattr(model, name, None) for name in _NAMES) or type(model).__name__
-        super().__init__("langchain", model, name, _URLS, structured, cache, clock, options)
-        self._is_chat = isinstance(model, BaseChatModel)
-        with suppress(Exception):  # a private method, which other versions may not have
-            self._provider = text_or_none(model._get_ls_params().get("ls_provider"))  # type: ignore[attr-defined]
+        return model, first_text(getattr(model, name, None) for name in _NAMES) or type(model).__name__
 
     @property
-    def identity(self) -> Mapping[str, Any]:
-        """The model's class, name, address and parameters."""
-        secrets = set(self.secrets)
-        parameters = mapping_or_empty(getattr(self._model, "_identifying_params", None))
-        shown = {name: value for name, value in parameters.items() if str(value) not in secrets}
-        return {**super().identity, "parameters": shown}
+    def provider(self) -> str | None:
+        """The provider that LangChain tells LangSmith."""
+        with suppress(Exception):  # a private method, which other versions may not have
+            return text_or_none(self._model._get_ls_params().get("ls_provider"))
+        return None
 
     async def send(self, request: JudgeRequest) -> JudgeReply:
         """Send one request without callbacks and without LangSmith."""
+        from langsmith.run_helpers import tracing_context
+
         messages = [{"role": message.role, "content": message.content} for message in request.messages]
         is_structured = request.mode == "structured"
         config: RunnableConfig = {"callbacks": []}
 
         def call() -> Any:
             runnable = self._structured(request.schema) if is_structured else self._model
-            with _no_langsmith():
+            with tracing_context(enabled=False, parent=False):
                 return runnable.invoke(messages, config)
 
         try:
@@ -103,9 +79,10 @@ class LangChainJudge(FrameworkJudge):
         return _reply(output["raw"] if isinstance(output, Mapping) else output, is_structured)
 
     def _structured(self, schema: type[BaseModel]) -> Runnable[Any, Any]:
+        from langchain_core.language_models import BaseChatModel
         from langchain_core.runnables import RunnableParallel, RunnableSequence
 
-        if not self._is_chat:
+        if not isinstance(self._model, BaseChatModel):
             raise NotImplementedError("only chat models have structured output")
         method = self._model.with_structured_output
         strict = strict_schema(schema)
@@ -113,18 +90,10 @@ class LangChainJudge(FrameworkJudge):
         options: dict[str, Any] = {"include_raw": True}
         if strict is not None and "strict" in inspect.signature(method).parameters:
             options["strict"] = True
-        runnable: Runnable[Any, Any] = method(form, **options)
+        runnable: Runnable[Any, Any] = method(deepcopy(form), **options)
         # Without its parser, which takes minutes of CPU for an answer of 1 MB that is not JSON.
         first = runnable.first if isinstance(runnable, RunnableSequence) else None
         return first.steps__.get("raw", runnable) if isinstance(first, RunnableParallel) else runnable
-
-
-def _no_langsmith() -> AbstractContextManager[Any]:
-    try:
-        from langsmith.run_helpers import tracing_context
-    except ImportError:
-        return nullcontext()
-    return tracing_context(enabled=False, parent=False)
 
 
 def _reply(output: Any, is_structured: bool) -> JudgeReply:

@@ -1,8 +1,7 @@
 """The clock of a judge, its limits per minute, and its circuit breaker. All are for all event loops and threads.
 
-``aiolimiter`` and ``limits`` do not fit: the first belongs to one event loop and admits twice the limit in the first
-minute, the second can neither wait its turn nor correct an estimate. Circuit breakers on PyPI count calls, not requests
-with retries in them.
+``aiolimiter`` belongs to one event loop and admits twice the limit in the first minute; ``limits`` can neither wait for
+its turn nor correct an estimate. Circuit breakers on PyPI count calls, not requests with retries in them.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ import asyncio
 import math
 import random
 import time
-from collections import deque
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from rageval_hooks.errors import JudgeUnavailableError
@@ -38,23 +35,8 @@ class Clock:
         await asyncio.sleep(seconds)
 
 
-@dataclass
-class ReservedTime:
-    """The time at which a request may be sent, and what it counts for one minute from then.
-
-    Attributes:
-        start: value of the clock's ``monotonic()``.
-        tokens: an estimate; the caller replaces it by the tokens that were used.
-        requests: 1; the caller sets it and the tokens to 0 if nothing was sent.
-    """
-
-    start: float
-    tokens: float
-    requests: int = 1
-
-
 class RateLimiter:
-    """Assigns each request the time from which it may be sent, so that no interval of a minute exceeds a limit.
+    """Spaces requests so that they keep limits per minute, with even gaps: some providers count in seconds.
 
     Args:
         requests: requests per minute; None for no limit.
@@ -63,43 +45,38 @@ class RateLimiter:
     """
 
     def __init__(self, requests: float | None, tokens: float | None, clock: Clock) -> None:
-        self._requests = math.inf if requests is None else requests
-        self._tokens = math.inf if tokens is None else tokens
+        self._seconds_per_request = 0.0 if requests is None else _MINUTE / requests
+        self._seconds_per_token = 0.0 if tokens is None else _MINUTE / tokens
         self._clock = clock
         self._lock = ForkSafeLock()
-        self._uses: deque[ReservedTime] = deque()
-        self._paused_until = 0.0
+        # The next request starts when both limits allow it.
+        self._next_by_requests = self._next_by_tokens = self._paused_until = -math.inf
 
-    def reserve(self, tokens: float) -> ReservedTime:
-        """Reserve a time for the next request.
+    def reserve(self, tokens: float) -> float:
+        """Return the time at which the next request may be sent: a value of the clock's ``monotonic()``.
 
         Args:
             tokens: estimated tokens of the request. More than the limit counts as the limit: it could never fit.
         """
         with self._lock:
-            now = self._clock.monotonic()
             # A pause that the server asked for (Retry-After) holds for all requests, not only for the one it answered.
-            use = ReservedTime(max(now, self._paused_until), min(tokens, self._tokens))
-            if self._requests == self._tokens == math.inf:
-                return use
-            while self._uses and self._uses[0].start <= now - _MINUTE:
-                self._uses.popleft()
-            if self._uses:
-                # In the order of the reservations: a small request must not overtake a large one.
-                use.start = max(use.start, self._uses[-1].start)
-            recent = [other for other in self._uses if other.start > use.start - _MINUTE]
-            requests = 1 + sum(other.requests for other in recent)
-            total = use.tokens + sum(min(other.tokens, self._tokens) for other in recent)
-            # Each request that leaves the window makes room; this one starts when enough have left.
-            for other in recent:
-                if requests <= self._requests and total <= self._tokens:
-                    break
-                requests -= other.requests
-                total -= min(other.tokens, self._tokens)
-                use.start = max(use.start, other.start + _MINUTE)
-            # Recorded before it is sent: another thread that reserves now must see it.
-            self._uses.append(use)
-            return use
+            earliest = max(self._clock.monotonic(), self._paused_until)
+            start = max(earliest, self._next_by_requests, self._next_by_tokens)
+            # Noted before it is sent: another thread that reserves now must see it.
+            self._next_by_requests = start + self._seconds_per_request
+            self._next_by_tokens = start + min(_MINUTE, tokens * self._seconds_per_token)
+            return start
+
+    def give_back(self, tokens: float, requests: int = 0) -> None:
+        """Correct an estimate.
+
+        Args:
+            tokens: reserved tokens that were not used; negative if more were used.
+            requests: 1 if the request was not sent.
+        """
+        with self._lock:
+            self._next_by_tokens -= tokens * self._seconds_per_token
+            self._next_by_requests -= requests * self._seconds_per_request
 
     def pause(self, seconds: float) -> None:
         """Send nothing for a while, because the server asked for it."""

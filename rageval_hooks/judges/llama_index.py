@@ -3,88 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, Field, RootModel, create_model
 
 from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.judges.answers import NONCE_DESCRIPTION, nonce_name
-from rageval_hooks.judges.base import Mode
 from rageval_hooks.judges.framework import FrameworkJudge
 from rageval_hooks.judges.openai import usage_from
-from rageval_hooks.judges.remote import AnyCache, JudgeReply, JudgeRequest
+from rageval_hooks.judges.remote import JudgeReply, JudgeRequest
 from rageval_hooks.runtime.narrowing import entry_or_attribute, first_text, items_or_empty, text_or_none
 
 if TYPE_CHECKING:
     from llama_index.core.base.llms.types import ChatResponse
-    from llama_index.core.llms import LLM
-
-    from rageval_hooks.judges.limits import Clock
-
-
-_URLS = ("api_base", "base_url")
-# Endings of the names of fields that hold secrets: "api_key", "auth_token". LlamaIndex declares most as plain strings.
-_SECRET = ("key", "token", "secret", "password")
 
 
 class LlamaIndexJudge(FrameworkJudge):
-    """A LlamaIndex LLM with the parameters that its owner set. Parameters of single questions are ignored.
+    """A LlamaIndex LLM as a judge; see :class:`FrameworkJudge` for the arguments.
 
     The answer is requested as the arguments of a tool call if the LLM supports tools, otherwise by the prompt.
     ``astructured_predict`` is not used: it takes the prompt as a template, so that braces in a judged text become
-    placeholders, and it hides the token counts. The LLM's own retries add to the judge's, so create it with
-    ``max_retries=0``. Give it a ``timeout``, too: a call that runs in a thread cannot be cancelled.
-
-    Args:
-        llm: the LLM.
-        structured: ``"structured"``, or ``"text"`` to use the prompt only.
-        cache: an answer cache, or its path; None for no cache.
-        clock: the time and random numbers, for tests.
-        options: timeouts, retries and limits; see :class:`rageval_hooks.judges.remote.CallPolicy`.
-
-    Raises:
-        ConfigurationError: it is not a LlamaIndex LLM, or an option is wrong.
-        MissingDependencyError: the package ``llama-index-core`` is not installed.
+    placeholders, and it hides the token counts.
     """
 
-    def __init__(
-        self,
-        llm: LLM,
-        *,
-        structured: Mode = "structured",
-        cache: AnyCache = None,
-        clock: Clock | None = None,
-        **options: Any,
-    ) -> None:
+    framework: ClassVar[str] = "llama_index"
+
+    def accept(self, model: Any) -> tuple[Any, str]:
+        """Return the LLM and its name."""
         with requires("llama-index-core", "llama-index", "LlamaIndexJudge"):
             from llama_index.core.llms import LLM
-        if not isinstance(llm, LLM):
-            raise ConfigurationError(f"llm must be a LlamaIndex LLM, not {type(llm).__qualname__}")
-        model = llm.metadata.model_name or type(llm).__name__
-        super().__init__("llama_index", llm, model, _URLS, structured, cache, clock, options)
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """The LLM's class, name, address and fields, without secrets."""
-        secrets = set(self.secrets)
-        # The address has no credentials there, which these fields may have.
-        fields = {
-            name: value
-            for name, value in vars(self._model).items()
-            if isinstance(value, str | int | float | dict) and name not in _URLS and "header" not in name
-        }
-        shown = {name: value for name, value in fields.items() if str(value) not in secrets}
-        return {**super().identity, "fields": shown}
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """The secret fields of the LLM."""
-        plain = (
-            value for name, value in vars(self._model).items() if isinstance(value, str) and name.endswith(_SECRET)
-        )
-        return (*super().secrets, *filter(None, plain))
+        if not isinstance(model, LLM):
+            raise ConfigurationError(f"llm must be a LlamaIndex LLM, not {type(model).__qualname__}")
+        return model, model.metadata.model_name or type(model).__name__
 
     async def send(self, request: JudgeRequest) -> JudgeReply:
         """Send one request."""

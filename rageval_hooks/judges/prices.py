@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import Final, Protocol
+from typing import Final
 
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.runtime.lazy import BackgroundValue
 from rageval_hooks.turn import Usage
 
 _LOAD_TIMEOUT: Final = 60.0
-
-
-class PriceFunction(Protocol):
-    """Returns the price of some tokens; see :func:`price_usd`."""
-
-    def __call__(self, usage: Usage, model: str, *, provider: str | None = None) -> float | None:
-        """Return USD; None if the price is unknown."""
 
 
 def price_usd(usage: Usage, model: str, *, provider: str | None = None, url: str | None = None) -> float | None:
@@ -43,24 +37,21 @@ def price_usd(usage: Usage, model: str, *, provider: str | None = None, url: str
         output_tokens=usage.output_tokens,
         cache_read_tokens=min(usage.cache_read_tokens or 0, usage.input_tokens),
     )
+    place = {"provider_api_url": url} if url else {"provider_id": provider}
     try:
-        if url:
-            price = genai_prices.calc_price(tokens, model, provider_api_url=url)
-        else:
-            price = genai_prices.calc_price(tokens, model, provider_id=provider)
+        return float(genai_prices.calc_price(tokens, model, **place).total_price)
     except (LookupError, ValueError):
         return None
-    return float(price.total_price)
 
 
 @cache
-def load_prices() -> BackgroundValue[PriceFunction]:
+def load_prices() -> BackgroundValue[Callable[..., float | None]]:
     """Return :func:`price_usd`, which may still be loading.
 
     For callers on a request's thread: importing the price list and its first use take up to a second.
     """
 
-    def load() -> PriceFunction:
+    def load() -> Callable[..., float | None]:
         try:
             import genai_prices  # noqa: F401
         except ImportError as error:

@@ -48,8 +48,6 @@ _SPECIAL_TOKEN = re.compile(
 )
 _HARMLESS = str.maketrans({"<": "‹", ">": "›", "[": "⟦", "]": "⟧"})
 
-# "passage 1", "answer"
-_FRAME_NAME = re.compile(r"[A-Za-z][A-Za-z0-9 _.-]{0,60}")
 # Before each line of a text without sentence keys, so that no line of it looks like a sentence with its key.
 _QUOTE = "> "
 # A shorter object, such as {"score": 3}, may be an example in the prompt of a user's own metric and a right answer.
@@ -81,7 +79,6 @@ class Delimiters:
 
     Args:
         texts: every text that will be framed.
-        seed: an additional input of the hash, for example a secret.
 
     Example:
         >>> delimiters = Delimiters(["Ignore the above."])
@@ -91,12 +88,12 @@ class Delimiters:
         True
     """
 
-    def __init__(self, texts: Iterable[str], *, seed: str = "") -> None:
+    def __init__(self, texts: Iterable[str]) -> None:
         texts = tuple(texts)
         folded = [text.casefold() for text in texts]
         for number in count():
             digest = hashlib.blake2b(digest_size=10)
-            for text in (seed, str(number), *texts):
+            for text in ("", str(number), *texts):  # "" was an option; without it no cached answer would be found
                 data = text.encode("utf-8", "surrogatepass")
                 digest.update(len(data).to_bytes(8, "big"))
                 digest.update(data)
@@ -112,7 +109,7 @@ class Delimiters:
             text: one of the texts given to the constructor, or another text without the marker.
 
         Raises:
-            ValueError: the text contains the marker, or the name is not valid.
+            ValueError: the text contains the marker.
         """
         # `splitlines` also knows the separators of Unicode, at which a model may see a new line.
         lines = text.splitlines() or [""]
@@ -126,10 +123,8 @@ class Delimiters:
             text: one of the texts given to the constructor, or another text without the marker.
 
         Raises:
-            ValueError: the text contains the marker, or the name is not valid.
+            ValueError: the text contains the marker.
         """
-        if not _FRAME_NAME.fullmatch(name):
-            raise ValueError(f"not a valid name of a delimiter: {name!r}")
         if self.marker in text.casefold():
             raise ValueError("the text contains the marker: pass every text to the constructor")
         return f"<{name} {self.marker}>\n{neutralize(text)}\n</{name} {self.marker}>"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -41,9 +42,8 @@ from rageval_hooks.judges.base import (
     usage_details,
 )
 from rageval_hooks.judges.cache import CachedAnswer, JudgeCache, cache_key
-from rageval_hooks.judges.capabilities import Capabilities
 from rageval_hooks.judges.concurrency import PerLoop
-from rageval_hooks.judges.failures import CallFailure, MessageCleaner, classify_failure
+from rageval_hooks.judges.failures import CallFailure, Capabilities, MessageCleaner, classify_failure
 from rageval_hooks.judges.limits import CircuitBreaker, Clock, RateLimiter
 from rageval_hooks.judges.prompts import Nonce, estimated_tokens, with_repair, with_schema
 from rageval_hooks.runtime.fork import ForkSafeLock
@@ -64,9 +64,8 @@ _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_BACKOFF_SECONDS = 20.0
 # A `Retry-After` of a day must not silence the judge for a day.
 _LONGEST_PAUSE_SECONDS = 600.0
-_FIRST_ANSWER_TOKENS = 500.0
-# Weight of the newest answer in the running mean of answer sizes.
-_ANSWER_WEIGHT = 1 / 8
+# An estimate, until the answer reports its tokens.
+_ANSWER_TOKENS = 500.0
 _COUNTERS = (
     *("calls", "answered", "cached", "requests", "retries", "repairs"),
     *("input_tokens", "output_tokens", "cached_tokens"),
@@ -114,15 +113,13 @@ class CallPolicy(Data):
         Raises:
             ConfigurationError: an option is unknown or out of range.
         """
+        if unknown := sorted(options.keys() - cls.model_fields.keys()):
+            raise ConfigurationError(f"unknown judge option {unknown[0]!r}. Valid: {', '.join(cls.model_fields)}")
         try:
             return cls(**options)
         except ValidationError as error:
-            item = error.errors(include_url=False, include_input=False)[0]
-            name = ".".join(map(str, item["loc"]))
-            if item["type"] == "extra_forbidden":
-                valid = ", ".join(cls.model_fields)
-                raise ConfigurationError(f"unknown judge option {name!r}. Valid: {valid}") from None
-            raise ConfigurationError(f"{name}: {item['msg']}") from None
+            [item, *_] = error.errors(include_url=False, include_input=False)
+            raise ConfigurationError(f"{item['loc'][0]}: {item['msg']}") from None
 
 
 @dataclass(frozen=True)
@@ -194,17 +191,12 @@ class _Call(Generic[T]):
     model: str
     mode: Mode = "text"
     response_id: str | None = None
-    deadline: float | None = None
+    deadline: float = math.inf
     attempts: int = 0
     retries: int = 0
     repaired: bool = False
     usages: list[Usage | None] = field(default_factory=list)
     costs: list[float | None] = field(default_factory=list)
-
-    @property
-    def is_gate_closed(self) -> bool:
-        """True if no further request would be admitted."""
-        return self.gate is not None and not self.gate.is_open
 
     @property
     def known_cost(self) -> float:
@@ -266,7 +258,6 @@ class RemoteJudge(Judge):
         self._capabilities = Capabilities(self.modes[self.modes.index(structured) if structured else 0 :])
         self._breaker = CircuitBreaker(policy.circuit_failures, policy.circuit_cooldown, policy.timeout, self._clock)
         self._rate_limiter = RateLimiter(policy.requests_per_minute, policy.tokens_per_minute, self._clock)
-        self._answer_tokens = _FIRST_ANSWER_TOKENS
         self._slots = PerLoop(lambda: asyncio.Semaphore(policy.max_concurrency))
         self._lock = ForkSafeLock()
         self._counts: Counter[str] = Counter()
@@ -393,7 +384,8 @@ class RemoteJudge(Judge):
             self._limited_log.warn(
                 failure.kind, "the judge %s: %s: %s [RAGEVAL-301]", self, failure.kind, failure.message
             )
-        # Raised outside of the handler: inside, the client's exception would stay in the chain and could hold secrets.
+        # Without a chain, and outside of the handler: the client's exception could hold secrets.
+        failure.__cause__ = failure.__context__ = None
         raise failure
 
     async def _answer(self, call: _Call[T]) -> Judgement[T]:
@@ -408,24 +400,25 @@ class RemoteJudge(Judge):
         prompt = "\n".join(message.content for message in call.messages)
         wrong: tuple[str, str] | None = None
         while True:
-            reply = await self._reply(call, wrong)
+            try:
+                reply = await self._reply(call, wrong)
+            except GateClosedError:
+                if wrong is None:
+                    raise
+                message = f"the answer is not usable, and the budget allows no second request: {wrong[1]}"
+                raise JudgeAnswerError(message) from None
             try:
                 value = parse_answer(reply.text, call.schema, nonce=call.nonce, prompt=prompt)
-                usage, cost = call.spent()
-                return Judgement(
-                    value, call.model, usage, call.response_id, cost, call.attempts, call.mode, call.repaired
-                )
             except UnusableAnswerError as error:
-                problem = error.problem
+                if call.repaired:
+                    raise JudgeAnswerError(f"neither the answer nor its correction is usable: {error}") from None
                 # A server that enforces a schema writes JSON only. An empty answer says nothing about the mode.
-                if not error.is_json and call.mode in _ENFORCED and reply.text.strip() and not call.repaired:
+                if not error.is_json and call.mode in _ENFORCED and reply.text.strip():
                     self._capabilities.lower(call.mode)
-            if call.repaired:
-                raise JudgeAnswerError(f"neither the answer nor its correction is usable: {problem}")
-            if call.is_gate_closed:
-                raise JudgeAnswerError(f"the answer is not usable, and the budget allows no second request: {problem}")
-            call.repaired = True
-            wrong = reply.text, problem
+                wrong = reply.text, str(error)
+                continue
+            usage, cost = call.spent()
+            return Judgement(value, call.model, usage, call.response_id, cost, call.attempts, call.mode, call.repaired)
 
     async def _reply(self, call: _Call[T], wrong: tuple[str, str] | None) -> JudgeReply:
         """Return a complete reply.
@@ -434,26 +427,33 @@ class RemoteJudge(Judge):
             call: the question.
             wrong: the unusable answer that it corrects, and what is wrong with it.
         """
+        failed: JudgeError | None = None
         while True:
             request = self._request(call, wrong)
-            outcome = await self._send_when_due(call, request)
+            try:
+                outcome = await self._send_when_due(call, request)
+            except JudgeError:
+                # Not admitted: the circuit has opened meanwhile, or the budget is used up. A call reports its own
+                # failure if it had one.
+                if failed is not None:
+                    raise failed from None
+                raise
+            call.retries += failed is not None
+            failed = None
+            call.repaired = wrong is not None
             if isinstance(outcome, JudgeReply):
                 return self._checked(outcome)
             # Each repetition lacks a parameter or a mode, so there is an end.
-            if self._capabilities.learn_from_failure(outcome, request.mode, request.parameters):
+            if self._capabilities.learn_from(outcome, request.mode, request.parameters):
                 continue
-            if not outcome.retry or call.retries >= self.policy.max_retries or call.is_gate_closed:
-                raise outcome.error
+            failed = outcome.error
             # The upper half of each pause is random, so that callers do not retry together.
             longest = min(_LONGEST_BACKOFF_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(call.retries, 30))
             wait = self._rate_limiter.paused + longest * (1 + self._clock.random()) / 2
-            if wait >= self._left(call):
-                raise outcome.error
+            left = call.deadline - self._clock.monotonic()
+            if not outcome.retry or call.retries >= self.policy.max_retries or wait >= left:
+                raise failed
             await self._clock.sleep(wait)
-            # Other calls have failed in the meantime. This call reports its own failure and not the open circuit.
-            if self._breaker.state == "open":
-                raise outcome.error
-            call.retries += 1
 
     def _request(self, call: _Call[T], wrong: tuple[str, str] | None) -> JudgeRequest:
         # Some schemas cannot be enforced.
@@ -469,24 +469,29 @@ class RemoteJudge(Judge):
         return JudgeRequest(messages, call.schema, call.mode, parameters, self.policy.timeout)
 
     async def _send_when_due(self, call: _Call[T], request: JudgeRequest) -> JudgeReply | CallFailure:
-        """Send one request once the circuit, the budget and the limits per minute let it pass."""
+        """Send one request once the circuit, the budget and the limits per minute let it pass.
+
+        Raises:
+            JudgeError: it was not admitted.
+        """
         self._breaker.check()
-        left, pause = self._left(call), self._rate_limiter.paused
+        left, pause = call.deadline - self._clock.monotonic(), self._rate_limiter.paused
         if left <= 0:
             raise JudgeUnavailableError(f"no usable answer within total_timeout={self.policy.total_timeout:g} s")
-        if pause > left:
+        if pause > min(left, self.policy.total_timeout):
             raise JudgeRateLimitedError(f"the server asked to wait another {pause:.0f} s (Retry-After)")
         async with nullcontext(Admission()) if call.gate is None else call.gate.request() as admission:
-            reserved = self._rate_limiter.reserve(_tokens(request.messages) + self._answer_tokens)
+            estimate = _tokens(request.messages) + _ANSWER_TOKENS
+            start = self._rate_limiter.reserve(estimate)
             try:
-                if (wait := reserved.start - self._clock.monotonic()) > 0:
+                if (wait := start - self._clock.monotonic()) > 0:
                     await self._clock.sleep(wait)
                 started = self._breaker.enter()
             except BaseException:
-                reserved.tokens = reserved.requests = 0
+                self._rate_limiter.give_back(estimate, requests=1)
                 raise
-            if call.deadline is None:
-                call.deadline = self._clock.monotonic() + self.policy.total_timeout
+            # Waiting for a slot and for the limits does not count.
+            call.deadline = min(call.deadline, self._clock.monotonic() + self.policy.total_timeout)
             call.attempts += 1
             admission.sent = 1
             try:
@@ -494,24 +499,28 @@ class RemoteJudge(Judge):
             except BaseException:  # cancelled
                 self._breaker.report(started, None)
                 raise
+            usage = None
             if isinstance(outcome, JudgeReply):
                 usage = outcome.usage
                 call.model, call.response_id = outcome.model or call.model, outcome.response_id
-                admission.cost = self._note(call, usage)
-                admission.tokens = None if usage is None else usage.total_tokens
-                reserved.tokens = reserved.tokens if usage is None else usage.total_tokens
+                if usage is not None:
+                    self._rate_limiter.give_back(estimate - usage.total_tokens)
                 self._breaker.report(started, True)
-                return outcome
-            # An answer that is too large was read in part, and has cost something.
-            if isinstance(outcome.error, JudgeTooLargeError) and outcome.status is None:
-                admission.cost = self._note(call, None)
-            # A server that answers with a refusal works. A rate limit says nothing.
-            works = False if outcome.broken else None if outcome.retry else True
-            self._breaker.report(started, works, outcome.error.message)
+            else:
+                # A server that answers with a refusal works. A rate limit says nothing.
+                works = False if outcome.broken else None if outcome.retry else True
+                self._breaker.report(started, works, outcome.error.message)
+                # Only an answer costs something. One that is too large was read in part.
+                if not (isinstance(outcome.error, JudgeTooLargeError) and outcome.status is None):
+                    return outcome
+            admission.cost = None if usage is None else self._price(usage, call.model)
+            admission.tokens = None if usage is None else usage.total_tokens
+            call.usages.append(usage)
+            call.costs.append(admission.cost)
             return outcome
 
     async def _attempt(self, call: _Call[T], request: JudgeRequest) -> JudgeReply | CallFailure:
-        timeout = max(0.001, min(request.timeout, self._left(call)))
+        timeout = max(0.001, min(request.timeout, call.deadline - self._clock.monotonic()))
         try:
             reply = await quietly(self.send(replace(request, timeout=timeout)), timeout)
             # Lone surrogates can be encoded neither for the cache nor for a span.
@@ -541,21 +550,7 @@ class RemoteJudge(Judge):
             raise JudgeTooLargeError(f"the answer is larger than max_answer_bytes={self.policy.max_answer_bytes}")
         return reply
 
-    def _left(self, call: _Call[T]) -> float:
-        """Return the seconds left for the question. Its time starts with its first request."""
-        return self.policy.total_timeout if call.deadline is None else call.deadline - self._clock.monotonic()
-
     # -- counts
-
-    def _note(self, call: _Call[T], usage: Usage | None) -> float | None:
-        """Record a reply. Returns its cost in USD; None if the price is unknown."""
-        cost = None
-        if usage is not None:
-            cost = self._price(usage, call.model)
-            self._answer_tokens += (usage.output_tokens - self._answer_tokens) * _ANSWER_WEIGHT
-        call.usages.append(usage)
-        call.costs.append(cost)
-        return cost
 
     def _price(self, usage: Usage, model: str) -> float | None:
         """Return the price of some tokens in USD: at the user's rate, else the known one; None if it is unknown."""
@@ -570,15 +565,15 @@ class RemoteJudge(Judge):
     def _count_requests(self, call: _Call[Any]) -> None:
         """Count what a call took. One that failed has cost something, too."""
         usage = Usage.sum(call.usages) or Usage(input_tokens=0, output_tokens=0)
-        self._count(
-            requests=call.attempts,
-            retries=call.retries,
-            repairs=int(call.repaired),
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cached_tokens=usage.cache_read_tokens or 0,
-        )
         with self._lock:
+            self._counts.update(
+                requests=call.attempts,
+                retries=call.retries,
+                repairs=int(call.repaired),
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cached_tokens=usage.cache_read_tokens or 0,
+            )
             self._cost += call.known_cost
 
 

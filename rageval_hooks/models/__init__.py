@@ -8,10 +8,8 @@ from typing import Any, Literal
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.models.cache import MemoryCache
 from rageval_hooks.models.cross_encoder import CrossEncoder, load_cross_encoder
-from rageval_hooks.models.embedder import Embedder, load_embedder
-from rageval_hooks.models.embedding import Embedding
-from rageval_hooks.models.grounding import GroundingModel
-from rageval_hooks.models.grounding_files import load_grounding
+from rageval_hooks.models.embedder import Embedder, Embedding, load_embedder
+from rageval_hooks.models.grounding import GroundingModel, load_grounding
 from rageval_hooks.models.hhem import Hhem, load_hhem
 from rageval_hooks.models.lexical import LexicalEmbedder, LexicalEmbedding, LexicalNlp, LexicalRelevance
 from rageval_hooks.models.nlp import Nlp, load_nlp
@@ -58,17 +56,13 @@ class Models:
 
     def load(self, roles: Iterable[Role]) -> None:
         """Start loading some models in the background."""
-        for role in self.needed(roles):
-            value = self._value(role)
-            if value is not None:
-                value.start()
+        for value in self._values(roles):
+            value.start()
 
     async def ready(self, roles: Iterable[Role]) -> None:
         """Wait until some models are loaded, or cannot be."""
-        for role in self.needed(roles):
-            value = self._value(role)
-            if value is not None:
-                await value.settled()
+        for value in self._values(roles):
+            await value.settled()
 
     def state(self, role: Role) -> LoadState:
         """Return the state of a model."""
@@ -89,9 +83,6 @@ class Models:
 
     def hhem(self, *, wait: bool = False) -> Hhem:
         """Return HHEM; see :meth:`BackgroundValue.get`. The lexical tier has no replacement for it."""
-        if self.settings.hhem == LEXICAL:
-            reason = "the lexical tier has no replacement for it: set models={'hhem': 'name or /path'}"
-            raise ModelUnavailableError("hhem", reason)
         return self._get("hhem", wait)  # type: ignore[no-any-return]
 
     def grounding(self, *, wait: bool = False) -> AnyGrounding:
@@ -109,7 +100,15 @@ class Models:
     def _get(self, role: Role, wait: bool) -> Any:
         role = self._role(role)
         value = self._value(role)
-        return _LEXICAL[role] if value is None else value.get(wait=wait)
+        if value is not None:
+            return value.get(wait=wait)
+        if role not in _LEXICAL:
+            reason = f"the lexical tier has no replacement for it: set models={{{role!r}: 'name or /path'}}"
+            raise ModelUnavailableError(role, reason)
+        return _LEXICAL[role]
+
+    def _values(self, roles: Iterable[Role]) -> list[BackgroundValue[Any]]:
+        return [value for role in self.needed(roles) if (value := self._value(role)) is not None]
 
     def _role(self, role: Role) -> Role:
         return "embedder" if role == "grounding" and self.settings.grounding == FORMULA else role

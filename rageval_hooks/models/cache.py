@@ -25,8 +25,6 @@ class MemoryCache(Generic[T]):
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.size = 0
-        self.hits = 0
-        self.misses = 0
         self._entries: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self.reset_after_fork()
         reset_in_child(self)
@@ -41,9 +39,7 @@ class MemoryCache(Generic[T]):
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
-                self.misses += 1
                 return None
-            self.hits += 1
             self._entries.move_to_end(key)
             return entry[0]
 

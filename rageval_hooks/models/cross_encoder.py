@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rageval_hooks.errors import ModelUnavailableError
-from rageval_hooks.models.classifier import load_logits
-from rageval_hooks.models.onnx import onnx_is_wanted
+from rageval_hooks.models.onnx import load_logits, onnx_file_wanted
 from rageval_hooks.models.sources import find_model, read_json, reading
 from rageval_hooks.models.tokenizing import load_tokenizer, most_tokens
 from rageval_hooks.settings import ONNX_FILE, ModelSettings
@@ -62,8 +61,7 @@ def load_cross_encoder(settings: ModelSettings) -> CrossEncoder:
         ModelUnavailableError: the model cannot be loaded.
     """
     name = settings.cross_encoder
-    onnx_file = settings.onnx_file if onnx_is_wanted(settings) else ""
-    folder = find_model("cross_encoder", name, download=settings.download, onnx_file=onnx_file)
+    folder = find_model("cross_encoder", name, download=settings.download, onnx_file=onnx_file_wanted(settings))
     with reading("cross_encoder", name):
         config = read_json(folder / "config.json")
         if config is None:

@@ -3,24 +3,165 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain, pairwise
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rageval_hooks.errors import ModelUnavailableError, model_requires
-from rageval_hooks.models.embedding import Embedding, TokenVectors, unit
-from rageval_hooks.models.onnx import Graph, onnx_is_wanted, open_graph
+from rageval_hooks.models.onnx import Graph, onnx_file_wanted, open_graph
 from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
 from rageval_hooks.models.sources import find_model, read_json, reading
-from rageval_hooks.models.tokenizing import LONGEST_WORD, load_tokenizer, most_tokens, word_start
+from rageval_hooks.models.tokenizing import even_windows, load_tokenizer, most_tokens
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.pool import running_pass
 from rageval_hooks.settings import ONNX_FILE, ModelSettings
+from rageval_hooks.text.words import words
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from tokenizers import Encoding, Tokenizer
 
-    from rageval_hooks.models.embedding import FloatArray, IntArray
+    FloatArray = NDArray[np.floating[Any]]
+    IntArray = NDArray[np.int64]
 
+
+_ROWS = 16
+"""Tokens that are compared with those of another text in one product of matrices."""
+
+
+@dataclass(frozen=True)
+class TokenVectors:
+    """Contextual token embeddings of a text: the model's last layer.
+
+    Attributes:
+        starts: the first character of each token, in order; shape (t,).
+        ends: the character after each token; shape (t,).
+        vectors: rows of length 1, without special tokens; shape (t, d).
+    """
+
+    starts: IntArray
+    ends: IntArray
+    vectors: FloatArray
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The embedding of a text.
+
+    Attributes:
+        windows: the embedding of each window, rows of length 1; shape (w, d), w = 0 for a text without tokens.
+        tokens: the tokens of all windows.
+    """
+
+    windows: FloatArray
+    tokens: TokenVectors
+
+    @classmethod
+    def of(cls, windows: Sequence[tuple[FloatArray, TokenVectors]]) -> Embedding:
+        """Combine the windows of one text."""
+        import numpy as np
+
+        if not windows:
+            return cls.together([])
+        return cls(
+            np.stack([vector for vector, _ in windows]),
+            TokenVectors(
+                np.concatenate([tokens.starts for _, tokens in windows]),
+                np.concatenate([tokens.ends for _, tokens in windows]),
+                np.concatenate([tokens.vectors for _, tokens in windows]),
+            ),
+        )
+
+    @staticmethod
+    def together(embeddings: Sequence[Embedding]) -> Embedding:
+        """Return the windows of several texts as one embedding, without tokens."""
+        import numpy as np
+
+        parts = [embedding.windows for embedding in embeddings if len(embedding.windows)]
+        none = np.empty(0, np.int64)
+        windows = np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
+        return Embedding(windows, TokenVectors(none, none, np.empty((0, 0), np.float32)))
+
+    @cached_property
+    def vector(self) -> FloatArray:
+        """The mean of the windows, of length 1; shape (d,)."""
+        return unit(self.windows.mean(axis=0)) if len(self.windows) > 1 else self.windows[0]
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the text has no tokens."""
+        return not len(self.windows)
+
+    @property
+    def size(self) -> int:
+        """Memory in bytes."""
+        tokens = self.tokens
+        return self.windows.nbytes + tokens.starts.nbytes + tokens.ends.nbytes + tokens.vectors.nbytes
+
+    def cosine(self, other: Embedding) -> float:
+        """Return the cosine of the two whole texts, -1..1; 0 if one of them has no tokens."""
+        return 0.0 if self.is_empty or other.is_empty else float(self.vector @ other.vector)
+
+    def best_cosine(self, other: Embedding) -> float:
+        """Return the best cosine of a window with the other whole text, -1..1; 0 if one of them has no tokens."""
+        return 0.0 if self.is_empty or other.is_empty else float((self.windows @ other.vector).max())
+
+
+def unit(vectors: FloatArray) -> FloatArray:
+    """Return the vectors, scaled to length 1."""
+    import numpy as np
+
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.ascontiguousarray(vectors / np.maximum(lengths, 1e-12), dtype=np.float32)
+
+
+def best_cosines(tokens: FloatArray, others: FloatArray) -> FloatArray:
+    """Return the best cosine of each token with any token of another text.
+
+    Args:
+        tokens: rows of length 1; shape (t, d).
+        others: rows of length 1; shape (u, d), u > 0.
+
+    Returns:
+        Shape (t,).
+    """
+    import numpy as np
+
+    best = np.full(len(tokens), -1.0, np.float32)
+    # BLAS computes products of at most 2 ** 18 multiplications on the calling thread. For larger ones it wakes threads
+    # that wait actively for one another on all cores, which takes far longer in a busy application.
+    columns = max(1, min(len(others), 2**18 // (_ROWS * tokens.shape[1])))
+    for left in range(0, len(tokens), _ROWS):
+        part = tokens[left : left + _ROWS].astype(np.float32, copy=False)
+        for right in range(0, len(others), columns):
+            products = part @ others[right : right + columns].astype(np.float32, copy=False).T
+            np.maximum(best[left : left + _ROWS], products.max(axis=1), out=best[left : left + _ROWS])
+    return best
+
+
+def keep_words(text: str, embedding: Embedding) -> Embedding:
+    """Return the embedding with the tokens of words only, in half precision: 0.8 kB per token.
+
+    Only words are compared with a passage, so no score changes, and the cache holds twice as many passages.
+    """
+    import numpy as np
+
+    tokens = embedding.tokens
+    found = list(words(text))
+    if not found:
+        return Embedding.together([embedding])
+    # For each token, the last word that begins before the token's end; it is kept if the two overlap.
+    starts = np.asarray([word.start for word in found])
+    ends = np.asarray([word.end for word in found])
+    word = np.maximum(np.searchsorted(starts, tokens.ends, side="left") - 1, 0)
+    kept = (starts[word] < tokens.ends) & (ends[word] > tokens.starts)
+    vectors = TokenVectors(tokens.starts[kept], tokens.ends[kept], tokens.vectors[kept].astype(np.float16))
+    return Embedding(embedding.windows, vectors)
+
+
+# --------------------------------------------------------------------------- the model
 
 Forward = Callable[["dict[str, IntArray]"], "tuple[FloatArray, FloatArray]"]
 """Takes token ids, mask and types of a text, each of shape (1, tokens); returns the vectors of its tokens, of shape
@@ -63,10 +204,6 @@ class Embedder:
                 windows.append(self._pass(base, part))
         return Embedding.of(windows)
 
-    def embed_all(self, texts: Sequence[str], pause: Callable[[], None] = lambda: None) -> list[Embedding]:
-        """Embed several texts; see :meth:`embed`."""
-        return [self.embed(text, pause) for text in texts]
-
     def fits(self, text: str) -> bool:
         """Return True if a text fits one window. The text is tokenized; there is no forward pass."""
         return not self._tokenizer.encode(text).overflowing
@@ -84,11 +221,8 @@ class Embedder:
         places = chain.from_iterable(part.offsets for part in parts)
         is_special = chain.from_iterable(part.special_tokens_mask for part in parts)
         offsets = [place for place, special in zip(places, is_special, strict=True) if not special]
-        # Each window gets its own special tokens, and may grow by a word.
-        room = self.window_tokens - sum(whole.special_tokens_mask)
-        count = -(-len(offsets) // (room - LONGEST_WORD))
-        tokens = [word_start(text, offsets, number * len(offsets) // count) for number in range(1, count)]
-        return list(pairwise([0, *(offsets[token][0] for token in tokens), len(text)]))
+        # Each window gets its own special tokens.
+        return even_windows(text, offsets, self.window_tokens - sum(whole.special_tokens_mask))
 
     def _windows(self, text: str) -> list[tuple[int, Encoding]]:
         """Return the windows that have tokens of the text, each with its first character in the text."""
@@ -120,8 +254,7 @@ def load_embedder(settings: ModelSettings) -> Embedder:
         ModelUnavailableError: the model cannot be loaded.
     """
     name = settings.embedder
-    onnx_file = settings.onnx_file if onnx_is_wanted(settings) else ""
-    folder = find_model("embedder", name, download=settings.download, onnx_file=onnx_file)
+    folder = find_model("embedder", name, download=settings.download, onnx_file=onnx_file_wanted(settings))
     with reading("embedder", name):
         pooling = _pooling(folder)
         graph = open_graph("embedder", name, folder, settings, "encoder") if pooling else None

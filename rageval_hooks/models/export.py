@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import tempfile
 import warnings
 from contextlib import suppress
@@ -36,7 +35,7 @@ def make_graph(target: str, folder: str, kind: GraphKind, graph: str | None, int
         target: the file to write.
         folder: the model's folder, with its weights.
         kind: what the graph computes.
-        graph: the model's graph in fp32; None to export it from the weights.
+        graph: the model's graph in fp32, to be quantized; None to export it from the weights.
         int8: True to quantize the weights, per channel, and the activations, per pass.
 
     Raises:
@@ -49,13 +48,10 @@ def make_graph(target: str, folder: str, kind: GraphKind, graph: str | None, int
         if os.path.isfile(target):
             return
         with tempfile.TemporaryDirectory(dir=os.path.dirname(target)) as scratch:
-            exact = graph or _export(Path(folder), kind, os.path.join(scratch, "exact.onnx"))
-            made = exact
+            made = graph or _export(Path(folder), kind, os.path.join(scratch, "exact.onnx"))
             if int8:
-                made = os.path.join(scratch, "int8.onnx")
+                exact, made = made, os.path.join(scratch, "int8.onnx")
                 _quantize(exact, made)
-            elif graph:
-                made = shutil.copy(graph, os.path.join(scratch, "copy.onnx"))
             os.replace(made, target)
 
 

@@ -12,8 +12,7 @@ weights ``t5.transformer.shared.weight``,        the same names without ``t5.``
 ``t5.transformer.encoder.block.N.layer.M.…``,
 ``t5.transformer.encoder.final_layer_norm.…``
 weights ``t5.classifier.weight`` and ``.bias``   ``classifier.weight``, ``classifier.bias``
-sizes: ``google/flan-t5-base``'s config          read off the shapes of the weights, and what all of Flan-T5 share:
-                                                 distances up to 128, gated GELU, layer norms with 1e-6
+sizes: ``google/flan-t5-base``'s config          the same, unless ``config.json`` has others
 tokenizer: that of ``google/flan-t5-base``       ``tokenizer.json`` next to the weights, else from the hub
 prompt (see ``PROMPT``), one text per pair       the same
 softmax over both outputs at the first token     the same; 0 is *hallucinated*, 1 is *consistent*
@@ -27,14 +26,13 @@ must be there by name and shape: a loader that keeps the prefix silently scores 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rageval_hooks.errors import ModelUnavailableError, model_requires
 from rageval_hooks.models.pytorch import limit_threads
-from rageval_hooks.models.sources import find_model, hub_file, reading
-from rageval_hooks.models.tokenizing import LONGEST_WORD, load_tokenizer, word_start
+from rageval_hooks.models.sources import find_model, hub_file, read_json, reading
+from rageval_hooks.models.tokenizing import even_windows, load_tokenizer
 from rageval_hooks.runtime.pool import running_pass
 from rageval_hooks.settings import ModelSettings
 
@@ -56,6 +54,20 @@ RESPONSE_TOKENS = 1024
 """Tokens of a response that are read at once."""
 
 _CORES = 2
+
+_WEIGHTS = "model.safetensors"
+_TOKENIZER = "tokenizer.json"
+_SHARED = "transformer.shared.weight"
+_EMBEDDED = "transformer.encoder.embed_tokens.weight"
+_FLAN_T5_BASE: Final = {
+    "vocab_size": 32128,
+    "d_model": 768,
+    "d_kv": 64,
+    "d_ff": 2048,
+    "num_layers": 12,
+    "num_heads": 12,
+    "relative_attention_num_buckets": 32,
+}
 
 
 class Hhem:
@@ -99,16 +111,7 @@ class Hhem:
         offsets = self.tokenizer.encode(text, add_special_tokens=False).offsets
         if len(offsets) <= size:
             return [text]
-        room = size - overlap - LONGEST_WORD
-        count = -(-(len(offsets) - overlap) // room)
-        cuts = [number * (len(offsets) - overlap) // count for number in range(1, count)]
-
-        def place(token: int) -> int:
-            return offsets[word_start(text, offsets, token)][0]
-
-        starts = [0, *map(place, cuts)]
-        ends = [*(place(cut + overlap) for cut in cuts), len(text)]
-        return [text[start:end] for start, end in zip(starts, ends, strict=True)]
+        return [text[start:end] for start, end in even_windows(text, offsets, size, overlap)]
 
 
 def load_hhem(settings: ModelSettings) -> Hhem:
@@ -118,111 +121,40 @@ def load_hhem(settings: ModelSettings) -> Hhem:
         ModelUnavailableError: the model cannot be loaded.
     """
     name = settings.hhem
-
     folder = find_model("hhem", name, download=settings.download)
     # PyTorch takes seconds and half a gigabyte: it is not imported for a model that is not there.
     with model_requires("hhem", "sentence-transformers", "local", "the model of hhem"):
-        import torch  # noqa: F401
-        from transformers import T5ForTokenClassification  # noqa: F401
+        import torch
+        from safetensors.torch import load_file
+        from transformers import T5Config, T5ForTokenClassification
     with reading("hhem", name):
-        model = _build(_read_weights(folder / _WEIGHTS), name)
-        tokenizer = _load_tokenizer(folder, settings)
-        _check_tokenizer(tokenizer, int(model.config.vocab_size), name)
+        weights = {key.removeprefix("t5."): value for key, value in load_file(folder / _WEIGHTS).items()}
+        # Both names are the same matrix, and some files have it once.
+        for one, other in ((_SHARED, _EMBEDDED), (_EMBEDDED, _SHARED)):
+            if one in weights:
+                weights.setdefault(other, weights[one])
+        config = read_json(folder / "config.json") or {}
+        sizes = {field: config.get(field, size) for field, size in _FLAN_T5_BASE.items()}
+        # The meta device needs no memory and no random numbers: every weight is loaded below.
+        with torch.device("meta"):
+            model = T5ForTokenClassification(T5Config(**sizes, num_labels=2, feed_forward_proj="gated-gelu"))
+        needed = {key: value.shape for key, value in model.state_dict().items()}
+        given = {key: value.shape for key, value in weights.items()}
+        wrong = sorted(key for key in needed.keys() | given.keys() if needed.get(key) != given.get(key))
+        if wrong:
+            raise ModelUnavailableError("hhem", f"{name} is not HHEM-2: its weights differ in {', '.join(wrong[:3])}")
+        model.load_state_dict(weights, assign=True)
+        # As published, the tokenizer belongs to Flan-T5.
+        place = folder if (folder / _TOKENIZER).is_file() else None
+        if place is None and (found := hub_file(FOUNDATION, _TOKENIZER, settings.download)):
+            place = Path(found).parent
+        if place is None:
+            raise ModelUnavailableError(
+                "hhem",
+                f"{name} is here, but the tokenizer of {FOUNDATION} is not, and may not be downloaded. Download it "
+                f"where there is a network (hf download {FOUNDATION} {_TOKENIZER}) and put it next to {_WEIGHTS}",
+            )
+        tokenizer = load_tokenizer("hhem", place, name)
+        if tokenizer.encode(PROMPT).tokens[:1] != ["<pad>"] or tokenizer.get_vocab_size() > sizes["vocab_size"]:
+            raise ModelUnavailableError("hhem", f"{name} has a {_TOKENIZER} that is not the one of {FOUNDATION}")
         return Hhem(model.to(settings.device).eval(), tokenizer, name)
-
-
-def _load_tokenizer(folder: Path, settings: ModelSettings) -> Tokenizer:
-    if (folder / _TOKENIZER).is_file():
-        return load_tokenizer("hhem", folder, settings.hhem)
-    found = hub_file(FOUNDATION, _TOKENIZER, settings.download)
-    if found is None:
-        raise ModelUnavailableError(
-            "hhem",
-            f"{settings.hhem} is here, but the tokenizer of {FOUNDATION} is not, and may not be downloaded. Download "
-            f"it where there is a network (hf download {FOUNDATION} {_TOKENIZER}) and put it next to {_WEIGHTS}",
-        )
-    return load_tokenizer("hhem", Path(found).parent, settings.hhem)
-
-
-_WEIGHTS = "model.safetensors"
-_TOKENIZER = "tokenizer.json"
-_PREFIX = "t5."
-_SHARED = "transformer.shared.weight"
-_EMBEDDED = "transformer.encoder.embed_tokens.weight"
-_ATTENTION = "transformer.encoder.block.0.layer.0.SelfAttention"
-_FEED_FORWARD = "transformer.encoder.block.0.layer.1.DenseReluDense"
-
-
-def _read_weights(path: Path) -> dict[str, Any]:
-    """Return the weights by the names that transformers uses."""
-    from safetensors.torch import load_file
-
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}")
-    weights = {key.removeprefix(_PREFIX): value for key, value in load_file(path).items()}
-    # Both names are the same matrix, and some files have it once.
-    for one, other in ((_SHARED, _EMBEDDED), (_EMBEDDED, _SHARED)):
-        if one in weights:
-            weights.setdefault(other, weights[one])
-    return weights
-
-
-def _build(weights: Mapping[str, Any], name: str) -> Any:
-    """Build the model that has exactly these weights.
-
-    Raises:
-        ModelUnavailableError: the weights belong to another kind of model.
-    """
-    import torch
-    from transformers import T5Config, T5ForTokenClassification
-
-    try:
-        sizes = _sizes(weights)
-    except KeyError as error:
-        raise ModelUnavailableError(
-            "hhem", f"{name} is not HHEM-2: it has no weight {_PREFIX}{error.args[0]}"
-        ) from None
-    config = T5Config(
-        **sizes,
-        num_labels=2,
-        feed_forward_proj="gated-gelu",
-        relative_attention_max_distance=128,
-        layer_norm_epsilon=1e-6,
-    )
-    # The meta device needs no memory and no random numbers: every weight is loaded below.
-    with torch.device("meta"):
-        model = T5ForTokenClassification(config)
-    needed = {key: value.shape for key, value in model.state_dict().items()}
-    given = {key: value.shape for key, value in weights.items()}
-    wrong = sorted(key for key in needed.keys() | given.keys() if needed.get(key) != given.get(key))
-    if wrong:
-        raise ModelUnavailableError("hhem", f"{name} is not HHEM-2: its weights differ in {', '.join(wrong[:3])}")
-    model.load_state_dict(weights, assign=True)
-    return model
-
-
-def _sizes(weights: Mapping[str, Any]) -> dict[str, int]:
-    """Return the sizes of the model, read from the shapes of its weights.
-
-    Raises:
-        KeyError: a weight is missing.
-    """
-    vocabulary, width = weights[_SHARED].shape
-    buckets, heads = weights[f"{_ATTENTION}.relative_attention_bias.weight"].shape
-    blocks = {key.split(".")[3] for key in weights if key.startswith("transformer.encoder.block.")}
-    return {
-        "vocab_size": vocabulary,
-        "d_model": width,
-        "d_kv": weights[f"{_ATTENTION}.q.weight"].shape[0] // heads,
-        "d_ff": weights[f"{_FEED_FORWARD}.wi_0.weight"].shape[0],
-        "num_layers": len(blocks),
-        "num_heads": heads,
-        "relative_attention_num_buckets": buckets,
-    }
-
-
-def _check_tokenizer(tokenizer: Tokenizer, vocabulary: int, name: str) -> None:
-    """Raise an error for a tokenizer that belongs to another model."""
-    first = tokenizer.encode(PROMPT).tokens[:1]
-    if first != ["<pad>"] or tokenizer.get_vocab_size() > vocabulary:
-        raise ModelUnavailableError("hhem", f"{name} has a {_TOKENIZER} that is not the one of {FOUNDATION}")

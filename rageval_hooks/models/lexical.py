@@ -80,10 +80,6 @@ class LexicalEmbedder:
         pause()
         return LexicalEmbedding(Counter(content_keys(text)))
 
-    def embed_all(self, texts: Sequence[str], pause: Callable[[], None] = lambda: None) -> list[LexicalEmbedding]:
-        """Count the content words of several texts."""
-        return [self.embed(text, pause) for text in texts]
-
 
 class LexicalRelevance:
     """Replaces the cross-encoder."""

@@ -17,18 +17,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
 from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
+from rageval_hooks.models.pytorch import logits_by_torch
+from rageval_hooks.models.sources import brief, weight_files
+from rageval_hooks.runtime.pool import running_pass
 from rageval_hooks.runtime.threads import original, patched_by, sleep
 from rageval_hooks.settings import ONNX_FILE, ModelSettings
 
 if TYPE_CHECKING:
-    from rageval_hooks.models.embedding import FloatArray, IntArray
+    from tokenizers import Encoding
+
+    from rageval_hooks.models.embedder import FloatArray, IntArray
 
 
 _logger = logging.getLogger(__name__)
@@ -48,6 +53,8 @@ _EXPORT_VERSION: Final = "1"
 
 _LONGEST_EXPORT: Final = 600.0
 """Seconds. A model of 1.5 GB takes about a minute."""
+
+_NO_TELEMETRY: Final = "ORT_DISABLE_TELEMETRY"
 
 
 class Graph:
@@ -101,15 +108,14 @@ def _import_onnxruntime() -> Any:
 
     The telemetry reports to the vendor, and its thread makes forked processes hang or abort when they end.
     """
-    before = os.environ.get("ORT_DISABLE_TELEMETRY")
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    before = os.environ.get(_NO_TELEMETRY)
+    os.environ[_NO_TELEMETRY] = "1"
     try:
         import onnxruntime
     finally:
-        if before is None:
-            del os.environ["ORT_DISABLE_TELEMETRY"]
-        else:
-            os.environ["ORT_DISABLE_TELEMETRY"] = before
+        del os.environ[_NO_TELEMETRY]
+        if before is not None:
+            os.environ[_NO_TELEMETRY] = before
     return onnxruntime
 
 
@@ -118,15 +124,51 @@ def onnx_is_wanted(settings: ModelSettings) -> bool:
     return settings.backend != "torch" and settings.device == "cpu" and find_spec("onnxruntime") is not None
 
 
-def open_graph(role: str, name: str, folder: Path, settings: ModelSettings, kind: GraphKind) -> Graph | None:
-    """Open the graph of a model; export or quantize it before if that is needed. This may take a minute.
+def onnx_file_wanted(settings: ModelSettings) -> str:
+    """Return the name of the graph that is read in place of a model's weights; empty if the weights are needed."""
+    return settings.onnx_file if onnx_is_wanted(settings) else ""
+
+
+def load_logits(
+    role: str, name: str, folder: Path, settings: ModelSettings, kind: GraphKind | Literal["seq2seq"]
+) -> tuple[Callable[[Encoding], FloatArray], str]:
+    """Load a classifier of tokens, texts or pairs of texts: the graph where ONNX Runtime can compute it, else weights.
 
     Args:
-        role: the use of the model, such as ``embedder``.
+        role: the use of the model, such as ``grounding``.
         name: its name, for messages.
         folder: its folder.
         settings: backend, precision, device and the graph's file.
-        kind: what the graph computes.
+        kind: ``seq2seq`` for MiniCheck-Flan-T5, which answers with one token.
+
+    Returns:
+        A function that computes the logits of one input (a vector per token, or one vector), and the backend's name.
+
+    Raises:
+        ModelUnavailableError: the model needs code from its repository.
+        ValueError: weights are missing in the file.
+    """
+    # A model that writes text is exported as several files.
+    graph = None if kind == "seq2seq" else open_graph(role, name, folder, settings, kind)
+    if graph is None:
+        return logits_by_torch(role, name, folder, settings.device, kind), "torch"
+    import numpy as np
+
+    def logits(encoding: Encoding) -> FloatArray:
+        ids = np.asarray([encoding.ids], dtype=np.int64)
+        types = np.asarray([encoding.type_ids], dtype=np.int64)
+        with running_pass():
+            inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
+            found: FloatArray = graph.run(inputs)[0]
+        return found
+
+    return logits, "onnx"
+
+
+def open_graph(role: str, name: str, folder: Path, settings: ModelSettings, kind: GraphKind) -> Graph | None:
+    """Open the graph of a model; export or quantize it before if that is needed. This may take a minute.
+
+    Args: those of :func:`load_logits`.
 
     Returns:
         None if PyTorch is to compute the model.
@@ -155,14 +197,6 @@ def open_graph(role: str, name: str, folder: Path, settings: ModelSettings, kind
         return None
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """Return the files of a model's weights in the format that transformers prefers; empty if there are none."""
-    for pattern in ("*.safetensors", "pytorch_model*.bin"):
-        if found := sorted(folder.glob(pattern)):
-            return found
-    return []
-
-
 def _graph_file(role: str, folder: Path, settings: ModelSettings, kind: GraphKind) -> Path:
     """Return the file to open.
 
@@ -177,29 +211,25 @@ def _graph_file(role: str, folder: Path, settings: ModelSettings, kind: GraphKin
         raise ValueError(f"there is no {own}, which models={{'onnx_file': …}} names")
     # int8 is the default for the embedder only, since its effect was measured there (benchmarks/RESULTS.md).
     is_int8 = settings.precision == "int8" or (settings.precision == "auto" and role == "embedder")
-    precision = "int8" if is_int8 else "fp32"
-    if own.is_file() and not is_int8:
+    has_own = own.is_file()
+    if has_own and not is_int8:
         return own
-    sources = [own] if own.is_file() else weight_files(folder)
+    sources = [own] if has_own else weight_files(folder)
     if not sources:
         raise ValueError(f"{folder} has neither {ONNX_FILE} nor weights")
-    target = _cache_folder() / f"{_fingerprint([folder / 'config.json', *sources], kind)}-{precision}.onnx"
+    digest = hashlib.sha256(f"{_EXPORT_VERSION} {kind}".encode())
+    for path in (folder / "config.json", *sources):
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    target = _cache_folder() / f"{digest.hexdigest()[:32]}-{'int8' if is_int8 else 'fp32'}.onnx"
     if not target.is_file():
-        if not own.is_file() and find_spec("torch") is None:
+        if not has_own and find_spec("torch") is None:
             raise ValueError(
                 f"it has no {ONNX_FILE}, and PyTorch, which can export it, is not installed. Use a model with that "
                 'file, or pip install "rageval-hooks[local]"'
             )
-        _make(target, folder=folder, kind=kind, graph=own if own.is_file() else None, int8=is_int8)
+        _make(target, folder=str(folder), kind=kind, graph=str(own) if has_own else None, int8=is_int8)
     return target
-
-
-def _fingerprint(files: list[Path], kind: GraphKind) -> str:
-    digest = hashlib.sha256(f"{_EXPORT_VERSION} {kind}".encode())
-    for path in files:
-        with open(path, "rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:32]
 
 
 def _cache_folder() -> Path:
@@ -225,12 +255,11 @@ def _cache_folder() -> Path:
 
 
 def _make(target: Path, **job: Any) -> None:
-    """Make a graph in another process.
+    """Make a graph in another process; see :func:`rageval_hooks.models.export.make_graph`.
 
     Raises:
         ValueError: it could not be made.
     """
-    values = {key: str(value) if isinstance(value, Path) else value for key, value in job.items()}
     # Isolated and without `site`: a sitecustomize, such as that of opentelemetry-instrument, would instrument the
     # process, which would then load models and start such processes itself.
     code = (
@@ -238,32 +267,25 @@ def _make(target: Path, **job: Any) -> None:
         "from rageval_hooks.models.export import main; main(job)"
     )
     path = [os.path.abspath(entry) for entry in sys.path]
-    command = [sys.executable, "-I", "-S", "-c", code, json.dumps({"path": path, "target": str(target), **values})]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
-    with tempfile.TemporaryFile() as written:
+    command = [sys.executable, "-I", "-S", "-c", code, json.dumps({"path": path, "target": str(target), **job})]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", _NO_TELEMETRY: "1"}
+    with tempfile.TemporaryFile() as errors:
         try:
-            _run(command, environment, written)
+            _run(command, environment, errors)
         except (OSError, subprocess.SubprocessError, TypeError) as error:
             raise ValueError(f"no graph could be made: {brief(error)}") from error
         # A server's own SIGCHLD handler may take the exit status away, so the file decides.
         if not target.is_file():
-            written.seek(0)
-            lines = written.read().decode(errors="replace").strip().splitlines() or ["no reason is known"]
+            errors.seek(0)
+            lines = errors.read().decode(errors="replace").strip().splitlines() or ["no reason is known"]
             raise ValueError(f"no graph could be made: {lines[-1][:300]}")
 
 
 def _run(command: list[str], environment: dict[str, str], errors: IO[bytes]) -> None:
     if patched_by() != "gevent":
         nothing = subprocess.DEVNULL
-        subprocess.run(  # noqa: S603 - our own code, with this interpreter
-            command,
-            stdin=nothing,
-            stdout=nothing,
-            stderr=errors,
-            timeout=_LONGEST_EXPORT,
-            env=environment,
-            check=False,
-        )
+        options: dict[str, Any] = {"stdin": nothing, "stdout": nothing, "stderr": errors, "env": environment}
+        subprocess.run(command, timeout=_LONGEST_EXPORT, check=False, **options)  # noqa: S603 - our own code
         return
     # gevent's `subprocess` starts processes from the application's thread only, and models load on another.
     streams = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)]
@@ -275,9 +297,3 @@ def _run(command: list[str], environment: dict[str, str], errors: IO[bytes]) -> 
             if time.monotonic() > end:
                 os.kill(process, signal.SIGKILL)
             sleep(0.05)
-
-
-def brief(error: BaseException) -> str:
-    """Return the class of an error and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

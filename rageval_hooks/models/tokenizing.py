@@ -68,6 +68,29 @@ def position_limit(config: Mapping[str, Any]) -> int | None:
     return count - 2 if config.get("model_type") in _ABSOLUTE_OFFSET else count
 
 
+def even_windows(text: str, offsets: Sequence[tuple[int, int]], size: int, overlap: int = 0) -> list[tuple[int, int]]:
+    """Cut a text into the fewest windows, about equally long, between words if possible.
+
+    Args:
+        text: the text.
+        offsets: the places of its tokens, without special tokens.
+        size: the most tokens of a window.
+        overlap: tokens that two neighbouring windows share.
+
+    Returns:
+        The places of the windows in the text, as (start, end).
+    """
+    count = -(-(len(offsets) - overlap) // (size - overlap - LONGEST_WORD))
+    cuts = [number * (len(offsets) - overlap) // count for number in range(1, count)]
+
+    def place(token: int) -> int:
+        return offsets[word_start(text, offsets, token)][0]
+
+    starts = [0, *map(place, cuts)]
+    ends = [*(place(cut + overlap) for cut in cuts), len(text)]
+    return list(zip(starts, ends, strict=True))
+
+
 def word_start(text: str, offsets: Sequence[tuple[int, int]], last: int, lowest: int = 0) -> int:
     """Return the token before which a text is best cut: the last one up to ``last`` that begins a word.
 

@@ -16,8 +16,15 @@ import pytest
 from pydantic import BaseModel
 
 from rageval_hooks import ConfigurationError, MissingDependencyError
-from rageval_hooks.budgets import BudgetUnavailableError, BudgetUsedUpError, parse_limits, with_budget
-from rageval_hooks.budgets.stores import Counted, Refusal, SQLiteBudget
+from rageval_hooks.budgets import (
+    BudgetUnavailableError,
+    BudgetUsedUpError,
+    Counted,
+    Refusal,
+    SQLiteBudget,
+    parse_limits,
+    with_budget,
+)
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.testing import InMemoryExporter

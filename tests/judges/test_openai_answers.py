@@ -62,7 +62,7 @@ def test_the_request_has_the_prompt_and_a_strict_schema(server: JudgeServer) -> 
                     "description": "A grade from 0 to 3, and why.",
                     "properties": {
                         "nonce": {"type": "string", "description": "the code that the last message gives"},
-                        "grade": {"type": "integer", "description": "The grade. (at least 0, at most 3)"},
+                        "grade": {"type": "integer", "description": "The grade. (maximum: 3, minimum: 0)"},
                         "why": {"type": "string"},
                     },
                     "required": ["nonce", "grade", "why"],
@@ -227,7 +227,7 @@ def test_a_boolean_is_not_a_number(server: JudgeServer, value: bool) -> None:
     """It is asked about once more, and then a failure."""
     server.otherwise(answer({"grade": value}))
     found = failure(judge_of(server), JudgeAnswerError)
-    assert "grade: Input should be a number, not true or false" in found.message
+    assert "grade: Input should be a valid integer" in found.message
     assert len(server.requests) == 2
 
 
@@ -445,28 +445,30 @@ def test_refusals_of_other_servers_are_understood(server: JudgeServer, body: str
     assert "seed" not in server.requests[1].body
 
 
-def test_a_refusal_of_something_else_drops_nothing(server: JudgeServer) -> None:
-    """A 400 that merely contains a parameter's name is not asked again without it."""
-    server.then(error(400, "the user of this seed account is locked"))
+def test_a_failure_of_another_kind_drops_nothing(server: JudgeServer) -> None:
+    """Only a refusal (400, 422) of a parameter is asked again without it."""
+    server.then(error(403, "the user of this seed account is locked"))
     failure(judge_of(server, seed=1), JudgeRejectedError)
     assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("text", "message"),
     [
-        "invalid content: 'the temperature is 3 degrees' is not allowed",
-        'Invalid request: message too odd: "our JSON schema and its grammar"',
-        "unsupported text: “it's the user's seed, by response_format”",
-        "invalid content: `seed and temperature, without a closing mark",
+        ("the temperature is 3 degrees", "invalid content: 'the temperature is 3 degrees' is not allowed"),
+        ("our JSON schema and its grammar", 'Invalid request: message too odd: "our JSON schema and its grammar"'),
+        ("it's the user's seed, by response_format", "unsupported text: “it's the user's seed, by response_format”"),
+        ("seed and temperature, without an end", "invalid content: `seed and temperature, without"),
     ],
 )
-def test_nothing_is_learned_from_what_a_refusal_quotes(server: JudgeServer, message: str) -> None:
+def test_nothing_is_learned_from_what_a_refusal_quotes_of_the_prompt(
+    server: JudgeServer, text: str, message: str
+) -> None:
     """A judged text must not change how the judge is asked from then on."""
     server.then(error(400, message))
     server.otherwise(answer(GOOD))
     judge = judge_of(server, seed=1)
-    failure(judge, JudgeRejectedError)
+    failure(judge, JudgeRejectedError, messages=[("user", f"Passage: {text}. Which grade?")])
     ask(judge)
     stats = judge.stats()
     assert (stats["refused_parameters"], stats["mode"]) == ([], "json_schema")

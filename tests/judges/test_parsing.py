@@ -59,7 +59,7 @@ def test_what_does_not_fit_says_why(text: str, problem: str, is_json: bool) -> N
     """Without quoting the answer; a quoted object that a judged text smuggled in makes two, and none is taken."""
     with pytest.raises(UnusableAnswerError) as caught:
         parse_answer(text, Grade)
-    assert (caught.value.problem, caught.value.is_json) == (problem, is_json)
+    assert (str(caught.value), caught.value.is_json) == (problem, is_json)
 
 
 def test_many_problems_are_summed_up() -> None:
@@ -78,7 +78,7 @@ def test_many_problems_are_summed_up() -> None:
         ({"count": True}, "count"),
         ({"share": False}, "share"),
         ({"grades": [{"grade": 1}, {"grade": True}]}, "grades.1.grade"),
-        ({"by_name": {"a": True}}, "by_name.a"),
+        ({"by_name": {"a": True}}, "by_name.…"),
         ({"renamed": True}, "renamed"),
         ({"maybe": True}, "maybe"),
     ],
@@ -94,7 +94,9 @@ def test_a_truth_value_is_no_number(answer: dict[str, Any], place: str) -> None:
         other: int = Field(default=0, validation_alias="renamed")
         maybe: int | None = None
 
-    with pytest.raises(UnusableAnswerError, match=rf"^{place}: Input should be a number, not true or false$"):
+    with pytest.raises(
+        UnusableAnswerError, match=f"^{place}: Input should be a valid"
+    ):
         parse_answer(json.dumps(answer), Counts)
 
 
@@ -147,8 +149,8 @@ def test_problems_do_not_quote_the_answer() -> None:
     for answer in ({"counts": {"Mr Smith": "many"}}, {"pet": {"kind": "Mr Smith"}}):
         with pytest.raises(UnusableAnswerError) as caught:
             parse_answer(json.dumps(answer), Words)
-        assert "Smith" not in caught.value.problem
-        assert caught.value.problem.startswith(("counts.…: Input should be a valid integer", "pet: "))
+        assert "Smith" not in str(caught.value)
+        assert str(caught.value).startswith(("counts.…: Input should be a valid integer", "pet: "))
 
 
 @pytest.mark.parametrize(
@@ -206,4 +208,4 @@ def test_any_text_is_an_answer_or_unusable(text: str) -> None:
     try:
         parse_answer(text, Anything)
     except UnusableAnswerError as error:
-        assert error.problem  # noqa: PT017 - it may be raised, and then says why
+        assert str(error)  # noqa: PT017 - it may be raised, and then says why

@@ -32,10 +32,10 @@ def test_no_text_can_close_its_frame(text: str) -> None:
     assert framed.count(delimiters.marker) == 2
 
 
-@given(st.lists(st.text(), max_size=5), st.text(max_size=5))
-def test_no_text_contains_the_marker(texts: list[str], seed: str) -> None:
+@given(st.lists(st.text(), max_size=5))
+def test_no_text_contains_the_marker(texts: list[str]) -> None:
     """For any texts, lone surrogates included."""
-    delimiters = Delimiters(texts, seed=seed)
+    delimiters = Delimiters(texts)
     assert all(delimiters.marker not in text.casefold() for text in texts)
     for text in texts:
         assert neutralize(text) in delimiters.frame("text", text)
@@ -51,12 +51,10 @@ def test_a_text_with_the_marker_changes_the_marker() -> None:
 
 
 def test_the_same_texts_have_the_same_frames() -> None:
-    """All prompts of a turn begin with the same bytes, in every process; another seed gives others."""
+    """All prompts of a turn begin with the same bytes, in every process."""
     assert Delimiters(["a", "b"]).marker == Delimiters(iter(["a", "b"])).marker
-    assert (
-        len({Delimiters(["a", "b"]).marker, Delimiters(["ab", ""]).marker, Delimiters(["a", "b"], seed="x").marker})
-        == 3
-    )
+    assert Delimiters(["a", "b"]).marker != Delimiters(["ab", ""]).marker
+    assert Delimiters(["A pier.", "Yes."]).marker == "65dd27c7123c008621f8"
 
 
 def test_a_text_that_the_delimiters_do_not_know_is_checked() -> None:
@@ -65,13 +63,6 @@ def test_a_text_that_the_delimiters_do_not_know_is_checked() -> None:
     assert delimiters.frame("text", "harmless")
     with pytest.raises(ValueError, match="marker"):
         delimiters.frame("text", f"x {delimiters.marker} y")
-
-
-@pytest.mark.parametrize("name", ["", "passage>", "a\nb", "</x", "1"])
-def test_names_are_names(name: str) -> None:
-    """A document's id, for example, is refused."""
-    with pytest.raises(ValueError, match="not a valid name"):
-        Delimiters([]).frame(name, "text")
 
 
 def test_the_notice_shows_the_frame() -> None:

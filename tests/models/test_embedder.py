@@ -13,8 +13,15 @@ import pytest
 
 from rageval_hooks.errors import ModelUnavailableError, OverBudgetError
 from rageval_hooks.models import sources
-from rageval_hooks.models.embedder import Embedder, load_embedder
-from rageval_hooks.models.embedding import Embedding, TokenVectors, best_cosines, keep_words, unit
+from rageval_hooks.models.embedder import (
+    Embedder,
+    Embedding,
+    TokenVectors,
+    best_cosines,
+    keep_words,
+    load_embedder,
+    unit,
+)
 from rageval_hooks.models.pytorch import limit_threads
 from rageval_hooks.settings import ModelSettings
 from rageval_hooks.text.words import words
@@ -224,16 +231,6 @@ def test_a_package_without_weights_is_no_source(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.syspath_prepend(tmp_path)
 
     assert sources.packaged_minilm() is None
-
-
-def test_several_texts_have_the_vectors_that_each_has_alone(embedder: Embedder) -> None:
-    """A long one, one without tokens, and one twice."""
-    texts = [*TEXTS, "", LONG, TEXTS[0]]
-
-    found = embedder.embed_all(texts)
-
-    for text, embedding in zip(texts, found, strict=True):
-        assert np.array_equal(embedding.windows, embedder.embed(text).windows)
 
 
 def test_a_model_without_a_fast_tokenizer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

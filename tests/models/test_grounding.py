@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from rageval_hooks.errors import ConfigurationError, InputTooLargeError, ModelUnavailableError
-from rageval_hooks.models.grounding import GroundingInput, GroundingModel
-from rageval_hooks.models.grounding_files import load_grounding
+from rageval_hooks.models.grounding import GroundingInput, GroundingModel, load_grounding
 from rageval_hooks.models.onnx import GraphKind
 from rageval_hooks.settings import ModelSettings, Settings
 from tests import tiny_models

@@ -119,7 +119,7 @@ def test_weights_that_name_the_embedding_twice_are_the_same_model(hhem: Hhem, fo
         ),
         (
             lambda w: [w.pop(key) for key in list(w) if "DenseReluDense" in key],
-            "is not HHEM-2: it has no weight t5.transformer.encoder.block.0.layer.1.DenseReluDense.wi_0.weight",
+            "is not HHEM-2: its weights differ in transformer.encoder.block.0.layer.1.DenseReluDense",
         ),
     ],
 )
@@ -140,7 +140,7 @@ def test_a_cross_encoder_is_refused(tmp_path: Path) -> None:
     other = tiny_models.build_cross_encoder(tmp_path / "bert")
     tiny_models.build_hhem(tmp_path / "t5", tokenizer=other)
 
-    with pytest.raises(ModelUnavailableError, match=r"it has no weight t5\.transformer\.shared\.weight"):
+    with pytest.raises(ModelUnavailableError, match="is not HHEM-2: its weights differ in"):
         load_hhem(ModelSettings(hhem=str(other)))
 
 
@@ -159,7 +159,7 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     tiny_models.build_hhem(tmp_path / "t5", tokenizer=tmp_path)
 
-    with pytest.raises(ModelUnavailableError, match=r"there is no .*model\.safetensors"):
+    with pytest.raises(ModelUnavailableError, match=r"cannot be loaded: FileNotFoundError: .*model\.safetensors"):
         load_hhem(ModelSettings(hhem=str(tmp_path)))
 
 
@@ -290,28 +290,6 @@ def test_a_text_without_words_is_cut_all_the_same(small: Hhem, text: str) -> Non
     windows = small.response_pieces(text)
 
     assert "".join(windows) == text
-
-
-def test_published_sizes_are_read_off_the_weights() -> None:
-    """Those of google/flan-t5-base, whose config is not needed: 768 wide, 12 blocks of 12 heads of 64."""
-    key = "transformer.encoder.block.{}.layer.{}.{}.weight"
-    shapes = {
-        "transformer.shared.weight": (32128, 768),
-        key.format(0, 0, "SelfAttention.relative_attention_bias"): (32, 12),
-        **{key.format(number, 0, "SelfAttention.q"): (768, 768) for number in range(12)},
-        key.format(0, 1, "DenseReluDense.wi_0"): (2048, 768),
-    }
-    weights = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
-
-    assert module._sizes(weights) == {
-        "vocab_size": 32128,
-        "d_model": 768,
-        "d_kv": 64,
-        "d_ff": 2048,
-        "num_layers": 12,
-        "num_heads": 12,
-        "relative_attention_num_buckets": 32,
-    }
 
 
 def test_the_tiny_model_has_the_published_layout(folder: Path) -> None:

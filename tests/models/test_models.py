@@ -176,7 +176,6 @@ def test_a_hub_that_did_not_answer_is_asked_again_after_some_time(
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", fail)
     monkeypatch.setattr(sources, "HUB_RETRY", retry)
-    monkeypatch.setattr(sources, "_hub_failed_at", None)
     models = Models(ModelSettings(embedder="rageval-tests/none"))
 
     for _ in range(2):

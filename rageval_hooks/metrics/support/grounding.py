@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from rageval_hooks.models.embedding import TokenVectors, best_cosines
+from rageval_hooks.models.embedder import TokenVectors, best_cosines
 from rageval_hooks.text.fact_index import PassageIndex
 from rageval_hooks.text.limits import Span
 from rageval_hooks.text.sentences import sentence_spans

@@ -12,8 +12,7 @@ from rageval_hooks.errors import InputTooLargeError, OverBudgetError
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
 from rageval_hooks.metrics.support.turn_texts import TurnTexts, cached_index, cached_statements
 from rageval_hooks.models import AnyEmbedding, Models
-from rageval_hooks.models.embedder import Embedder
-from rageval_hooks.models.embedding import Embedding, keep_words
+from rageval_hooks.models.embedder import Embedder, Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
 from rageval_hooks.runtime.lazy import cached_property
@@ -244,8 +243,9 @@ class TurnAnalysis(TurnTexts):
     def embed_all(self, texts: Sequence[str]) -> None:
         """Embed several texts of this turn."""
         embedder = self.models.embedder(wait=self.wait)
-        new = [text for text in dict.fromkeys(texts) if text not in self._embeddings]
-        self._embeddings.update(zip(new, embedder.embed_all(new, self.pause), strict=True))
+        for text in texts:
+            if text not in self._embeddings:
+                self._embeddings[text] = embedder.embed(text, self.pause)
 
     @cached_property
     def response_embedding(self) -> AnyEmbedding:

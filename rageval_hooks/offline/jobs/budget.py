@@ -162,11 +162,6 @@ class _BudgetGate(RequestGate):
         # Calls are counted exactly. Only a cost has to be learned from the first answer.
         self._first = asyncio.Lock() if budget.max_cost is not None else None
 
-    @property
-    def is_open(self) -> bool:
-        """Return True if something is left."""
-        return self._budget.reason is None
-
     @asynccontextmanager
     async def request(self) -> AsyncIterator[Admission]:
         """Admit a request, and count it if it was sent."""

@@ -18,8 +18,7 @@ from rageval_hooks.metrics.local.unsupported_facts import UnsupportedFacts
 from rageval_hooks.metrics.support import grounding as module
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
 from rageval_hooks.models import Models
-from rageval_hooks.models.embedder import Embedder
-from rageval_hooks.models.embedding import TokenVectors, keep_words
+from rageval_hooks.models.embedder import Embedder, TokenVectors, keep_words
 from rageval_hooks.text.fact_index import index_passage
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import blank_marks, weighed_lines, words
