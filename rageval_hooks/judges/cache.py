@@ -95,8 +95,8 @@ def cache_key(
 class JudgeCache:
     """A file of answers. It holds neither prompts nor keys, but answers may quote texts: only its owner can read it.
 
-    Errors never reach the caller. A damaged file is reported once and not used any more. A file that cannot be used now
-    (disk full, no permission, locked) is reported once, until it works again, and tried again after some seconds.
+    Errors never reach the caller. A file that is damaged, or cannot be used now (disk full, no permission, locked), is
+    reported once, until it works again, and tried again after some seconds.
 
     Args:
         path: the file. It is created, with its directory, if it does not exist.
@@ -155,14 +155,20 @@ class JudgeCache:
                 found = use_file(self.path, work, "PRAGMA journal_mode=WAL", _SCHEMA, "PRAGMA synchronous=NORMAL")
         except Exception as error:
             self._counts["errors"] += 1
-            may_work_later = isinstance(error, sqlite3.OperationalError | OSError)
             # Each attempt may take as long as a lock is waited for, and the caller waits for it.
-            self._rest_until = time.monotonic() + (_REST_SECONDS if may_work_later else float("inf"))
-            message = "is damaged and not used: %s. Delete the file [RAGEVAL-303]"
-            if may_work_later:
-                message = "cannot be used now: %s [RAGEVAL-302]"
-            if not self._is_failing:
-                _logger.warning("rageval-hooks: the judge's cache %s " + message, self.path, error)
+            self._rest_until = time.monotonic() + _REST_SECONDS
+            if self._is_failing:
+                return None
+            if isinstance(error, sqlite3.OperationalError | OSError):
+                _logger.warning(
+                    "rageval-hooks: the judge's cache %s cannot be used now: %s [RAGEVAL-302]", self.path, error
+                )
+            else:
+                _logger.warning(
+                    "rageval-hooks: the judge's cache %s is damaged and not used: %s. Delete the file [RAGEVAL-303]",
+                    self.path,
+                    error,
+                )
             self._is_failing = True
             return None
         self._is_failing = False

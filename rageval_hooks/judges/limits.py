@@ -67,16 +67,14 @@ class RateLimiter:
             self._next_by_tokens = start + min(_MINUTE, tokens * self._seconds_per_token)
             return start
 
-    def give_back(self, tokens: float, requests: int = 0) -> None:
+    def give_back(self, tokens: float) -> None:
         """Correct an estimate.
 
         Args:
             tokens: reserved tokens that were not used; negative if more were used.
-            requests: 1 if the request was not sent.
         """
         with self._lock:
             self._next_by_tokens -= tokens * self._seconds_per_token
-            self._next_by_requests -= requests * self._seconds_per_request
 
     def pause(self, seconds: float) -> None:
         """Send nothing for a while, because the server asked for it."""

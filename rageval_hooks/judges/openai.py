@@ -353,21 +353,23 @@ def usage_from(usage: Any) -> Usage | None:
     Args:
         usage: a mapping, or an object of a client library.
     """
-    usage = usage if isinstance(usage, Mapping) else mapping_or_empty(getattr(usage, "__dict__", None))
 
-    def first(*names: str, among: Mapping[str, Any] = usage) -> int | None:
+    def as_mapping(value: object) -> Mapping[str, Any]:
+        return value if isinstance(value, Mapping) else mapping_or_empty(getattr(value, "__dict__", None))
+
+    counts = as_mapping(usage)
+    # OpenAI and compatible servers nest the count of cached tokens, the others do not.
+    details = as_mapping(counts.get("prompt_tokens_details") or counts.get("input_tokens_details"))
+
+    def first(*names: str) -> int | None:
         # Some servers report -1 or null while they do not know the count.
-        return next((value for name in names if is_integer(value := among.get(name)) and value >= 0), None)
+        found = [count for name in names for count in (details.get(name), counts.get(name))]
+        return next((count for count in found if is_integer(count) and count >= 0), None)
 
     read = first("prompt_tokens", "input_tokens", "prompt_token_count")
     written = first("completion_tokens", "output_tokens", "candidates_token_count")
     # Half a count would look like a cheap answer.
     if read is None or written is None:
         return None
-    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
-    details = details if isinstance(details, Mapping) else mapping_or_empty(getattr(details, "__dict__", None))
-    # OpenAI and compatible servers nest this count, the others do not.
-    cached = first("cached_tokens", among=details)
-    if cached is None:
-        cached = first("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_content_token_count")
+    cached = first("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_content_token_count")
     return Usage(input_tokens=read, output_tokens=written, cache_read_tokens=cached)

@@ -106,21 +106,6 @@ class CallPolicy(Data):
     circuit_cooldown: float = Field(default=30.0, gt=0)
     price_per_1k: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
-    @classmethod
-    def build(cls, options: Mapping[str, Any]) -> CallPolicy:
-        """Make a policy from keyword arguments.
-
-        Raises:
-            ConfigurationError: an option is unknown or out of range.
-        """
-        if unknown := sorted(options.keys() - cls.model_fields.keys()):
-            raise ConfigurationError(f"unknown judge option {unknown[0]!r}. Valid: {', '.join(cls.model_fields)}")
-        try:
-            return cls(**options)
-        except ValidationError as error:
-            [item, *_] = error.errors(include_url=False, include_input=False)
-            raise ConfigurationError(f"{item['loc'][0]}: {item['msg']}") from None
-
 
 @dataclass(frozen=True)
 class JudgeRequest:
@@ -248,8 +233,15 @@ class RemoteJudge(Judge):
     ) -> None:
         if structured is not None and structured not in self.modes:
             raise ConfigurationError(f"structured is one of {', '.join(self.modes)}, not {structured!r}")
+        if unknown := sorted(options.keys() - CallPolicy.model_fields.keys()):
+            valid = ", ".join(CallPolicy.model_fields)
+            raise ConfigurationError(f"unknown judge option {unknown[0]!r}. Valid: {valid}")
+        try:
+            self.policy = policy = CallPolicy(**options)
+        except ValidationError as error:
+            [item, *_] = error.errors(include_url=False, include_input=False)
+            raise ConfigurationError(f"{item['loc'][0]}: {item['msg']}") from None
         self.model = model
-        self.policy = policy = CallPolicy.build(options)
         self.max_prompt_tokens = policy.max_prompt_tokens
         self._parameters = dict(parameters or {})
         self._cache = JudgeCache(cache) if isinstance(cache, (str, Path)) else cache
@@ -482,14 +474,9 @@ class RemoteJudge(Judge):
             raise JudgeRateLimitedError(f"the server asked to wait another {pause:.0f} s (Retry-After)")
         async with nullcontext(Admission()) if call.gate is None else call.gate.request() as admission:
             estimate = _tokens(request.messages) + _ANSWER_TOKENS
-            start = self._rate_limiter.reserve(estimate)
-            try:
-                if (wait := start - self._clock.monotonic()) > 0:
-                    await self._clock.sleep(wait)
-                started = self._breaker.enter()
-            except BaseException:
-                self._rate_limiter.give_back(estimate, requests=1)
-                raise
+            if (wait := self._rate_limiter.reserve(estimate) - self._clock.monotonic()) > 0:
+                await self._clock.sleep(wait)
+            started = self._breaker.enter()
             # Waiting for a slot and for the limits does not count.
             call.deadline = min(call.deadline, self._clock.monotonic() + self.policy.total_timeout)
             call.attempts += 1

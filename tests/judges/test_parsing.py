@@ -94,9 +94,7 @@ def test_a_truth_value_is_no_number(answer: dict[str, Any], place: str) -> None:
         other: int = Field(default=0, validation_alias="renamed")
         maybe: int | None = None
 
-    with pytest.raises(
-        UnusableAnswerError, match=f"^{place}: Input should be a valid"
-    ):
+    with pytest.raises(UnusableAnswerError, match=f"^{place}: Input should be a valid"):
         parse_answer(json.dumps(answer), Counts)
 
 

@@ -46,14 +46,6 @@ def test_the_reported_tokens_replace_the_estimate(clock: StillClock) -> None:
     assert wait(rate_limiter, 1) == 20
 
 
-def test_what_was_not_sent_does_not_count(clock: StillClock) -> None:
-    """It leaves its place to others."""
-    rate_limiter = RateLimiter(1, 100, clock)
-    rate_limiter.reserve(100)
-    rate_limiter.give_back(100, requests=1)
-    assert wait(rate_limiter, 100) == 0
-
-
 def test_a_request_larger_than_a_minute_allows_takes_a_minute(clock: StillClock) -> None:
     """It cannot be cut."""
     rate_limiter = RateLimiter(None, 100, clock)
