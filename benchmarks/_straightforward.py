@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rageval_hooks.metrics import Metric, compute
+from rageval_hooks.metrics import Metric
+from rageval_hooks.metrics.support.running import compute
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import AnyEmbedding
 from rageval_hooks.models.cross_encoder import Relevance

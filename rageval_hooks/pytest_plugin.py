@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -249,30 +248,23 @@ def _metric_of(score: str) -> str:
     __tracebackhide__ = True
     from rageval_hooks.errors import UnknownNameError
     from rageval_hooks.metrics.base import REGISTRY
-    from rageval_hooks.offline.report.definitions import metric_of
 
+    makers = {definition.name: metric.name for metric in REGISTRY.builtin().values() for definition in metric.scores}
     # A metric of another package has the name of its score, or the part before its dot: "mine" makes "mine.recall".
-    for name in (metric_of(score), score, score.partition(".")[0]):
+    for name in (makers.get(score), score, score.partition(".")[0]):
         if name is not None and name in REGISTRY.names():
             return name
-    definitions = chain.from_iterable(metric.scores for metric in REGISTRY.builtin().values())
-    valid = [definition.name for definition in definitions]
     hint = "For a metric of your own: assert_scores(rageval(turn, metrics=[…]), …)."
-    raise UnknownNameError("score", score, valid, hint)
+    raise UnknownNameError("score", score, makers, hint)
 
 
 def _complaint(evaluation: Evaluation, name: str, bound: float) -> str | None:
     """Return what is wrong with a score, or None if nothing is."""
-    from rageval_hooks.offline.report.definitions import direction_of
-
     score = evaluation.score(name)
     if score is None:
         return evaluation.why_not(name)
-    is_reached, limit = score.value >= bound, "least"
-    if direction_of(name, score.metric) == "lower":
-        is_reached, limit = score.value <= bound, "most"
-    if is_reached:
+    is_lower_better = score.direction == "lower"
+    if score.value <= bound if is_lower_better else score.value >= bound:
         return None
-    lines = [f"{name} is {score.value:.4g}, and it should be at {limit} {bound:g}"]
-    lines += (score.explanation or "").splitlines()
-    return "\n    ".join(lines)
+    line = f"{name} is {score.value:.4g}, and it should be at {'most' if is_lower_better else 'least'} {bound:g}"
+    return "\n    ".join([line, *(score.explanation or "").splitlines()])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import reduce
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -184,22 +183,21 @@ class Usage(Data):
     def sum(cls, parts: Iterable[Usage | None]) -> Usage | None:
         """Add up several counts; the sum is as exact as its least exact part. None without any count."""
         known = [part for part in parts if part is not None]
-        return reduce(cls._plus, known) if known else None
+        if not known:
+            return None
+        cached = [part.cache_read_tokens for part in known if part.cache_read_tokens is not None]
+        return cls(
+            input_tokens=sum(part.input_tokens for part in known),
+            output_tokens=sum(part.output_tokens for part in known),
+            # None means that the provider does not say, which is not 0.
+            cache_read_tokens=sum(cached) if cached else None,
+            source=min((part.source for part in known), key=_EXACTNESS.index),
+        )
 
     @classmethod
     def of_steps(cls, steps: Iterable[Step]) -> Usage | None:
         """Add up the tokens of a turn's steps; None if no step has any."""
         return cls.sum(step.usage for step in steps)
-
-    def _plus(self, other: Usage) -> Usage:
-        cached = [count for count in (self.cache_read_tokens, other.cache_read_tokens) if count is not None]
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            # None means that the provider does not say, which is not 0.
-            cache_read_tokens=sum(cached) if cached else None,
-            source=min(self.source, other.source, key=_EXACTNESS.index),
-        )
 
     @property
     def estimated(self) -> bool:

@@ -26,6 +26,10 @@ gc.disable()
 # Tests that are not about the budget must not depend on how busy the machine is.
 os.environ.setdefault("RAGEVAL_INLINE_BUDGET_MS", "20000")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by huggingface_hub when it is imported
+# Tests have no network. LlamaIndex ships the ranks of tiktoken.
+for root in getattr(find_spec("llama_index"), "submodule_search_locations", None) or ():
+    if (ranks := Path(root, "core", "_static", "tiktoken_cache")).is_dir():
+        os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(ranks))
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a worker per core: more threads would only wait for each other
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rageval_hooks import Passage, Turn
-from rageval_hooks.metrics import Metric, compute
+from rageval_hooks.metrics import Metric
+from rageval_hooks.metrics.support.running import compute
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.score import Result, Score, Skipped

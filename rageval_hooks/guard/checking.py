@@ -36,7 +36,7 @@ from rageval_hooks.runtime.pool import DaemonPool, local_pool
 from rageval_hooks.runtime.worker import shared_worker
 from rageval_hooks.score import VERDICT, Failed, Result, Score, Skipped, is_about_turn, verdict_first
 from rageval_hooks.text.refusals import says_nothing
-from rageval_hooks.text.words import weighed_words
+from rageval_hooks.text.words import weighted_words
 from rageval_hooks.turn import Passage, Turn
 
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
@@ -299,7 +299,7 @@ class Decider:
         if said == self.options.fallback.strip() or says_nothing(said):
             check.verdict = "refusal", ""
         # A judge can tell whether "Yes." is right. Words cannot.
-        elif not self._asks_judge and len(said) <= _SHORT and not any(w.is_content for w in weighed_words(said)):
+        elif not self._asks_judge and len(said) <= _SHORT and not any(w.is_content for w in weighted_words(said)):
             check.verdict = "no_claims", ""
         elif stuck >= _THREADS:
             check.verdict = "unchecked", f"{stuck} earlier checks are still running after their timeout"
@@ -320,7 +320,7 @@ class Decider:
             judging = None
             if judged.metrics:
                 # The judge sees the redacted turn, local metrics the original one.
-                shown = self._spans.privacy_of(check.evidence.recording).turn(turn, for_judge=True)
+                shown = self._spans.privacy_of(check.evidence.recording).turn(turn)
                 job = judged.model_copy(update={"turn": shown})
                 judging = shared_worker().call(lambda: engine.evaluate(job))
                 check.futures.append(judging)

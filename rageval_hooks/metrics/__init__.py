@@ -6,35 +6,7 @@ To add a metric, add a module to ``local`` with a subclass of :class:`LocalMetri
 :class:`JudgeMetric`. It is found by its name.
 """
 
-from rageval_hooks.metrics.base import (
-    REGISTRY,
-    AnyMetric,
-    Direction,
-    Field,
-    JudgeMetric,
-    LocalMetric,
-    Metric,
-    Results,
-    ScoreDefinition,
-    Threshold,
-    label,
-)
+from rageval_hooks.metrics.base import JudgeMetric, LocalMetric, Metric, ScoreDefinition
 from rageval_hooks.metrics.support.function_metric import metric
-from rageval_hooks.metrics.support.running import compute, compute_judged
 
-__all__ = [
-    "REGISTRY",
-    "AnyMetric",
-    "Direction",
-    "Field",
-    "JudgeMetric",
-    "LocalMetric",
-    "Metric",
-    "Results",
-    "ScoreDefinition",
-    "Threshold",
-    "compute",
-    "compute_judged",
-    "label",
-    "metric",
-]
+__all__ = ["JudgeMetric", "LocalMetric", "Metric", "ScoreDefinition", "metric"]

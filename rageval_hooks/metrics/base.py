@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Never, Self, Ty
 from pydantic import BaseModel, ValidationError
 
 from rageval_hooks.errors import JudgeError
-from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.support.sentence_scores import explain_sentences, sentences_in
 from rageval_hooks.plugins import Registry
 from rageval_hooks.runtime.jsonable import Data
@@ -189,11 +188,12 @@ class Metric(ABC):
         """The definitions of its scores, by name."""
         return {definition.name: definition for definition in self.scores}
 
-    def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
-        """Return the judge calls that it makes for a turn of some size."""
-        if not self.asks_judge:
-            return ()
-        return (PlannedCall(self.name, "calls of the metric", estimated=True),)
+    def expected_calls(self, passages: int) -> Mapping[str, int]:
+        """Return about how many judge calls it makes for a turn with so many passages, for an estimate of the cost.
+
+        The calls have names: two metrics that name the same call share it.
+        """
+        return {self.name: 1} if self.asks_judge else {}
 
     def score(
         self,
@@ -325,12 +325,12 @@ class LocalMetric(Metric):
 class GroundingMetric(LocalMetric):
     """A local metric that says how far the passages of the prompt support what the response claims."""
 
-    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
-    passages: ClassVar[PassageScope] = "prompt"
-    family: ClassVar[str] = "local"
-    source: ClassVar[str] = "ours; all-MiniLM-L6-v2"
-    default: ClassVar[bool] = True
-    about_claims: ClassVar[bool] = True
+    requires = ("response", "passages")
+    passages = "prompt"
+    family = "local"
+    source = "ours; all-MiniLM-L6-v2"
+    default = True
+    about_claims = True
 
 
 class JudgeMetric(Metric):

@@ -12,7 +12,7 @@ from rageval_hooks.models.nlp import Entity
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.facts import find_facts
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import STOP_WORDS, blank_marks, content_keys, weighed_lines
+from rageval_hooks.text.words import STOP_WORDS, blank_marks, content_keys, weighted_lines
 
 NAME = "lexical"
 
@@ -109,7 +109,7 @@ class LexicalNlp:
     def concepts(self, query: str, pause: Callable[[], None] = lambda: None) -> list[str]:
         """Return the runs of content words of a query."""
         pause()
-        found = chain.from_iterable(line.words for line in weighed_lines(blank_marks(query), sentence_spans(query)))
+        found = chain.from_iterable(line.words for line in weighted_lines(blank_marks(query), sentence_spans(query)))
         content = [word for word in found if word.is_content and word.key not in _FILLERS]
         runs: list[list[str]] = []
         end = -1

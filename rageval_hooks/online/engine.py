@@ -185,7 +185,7 @@ class Engine:
         # All judge metrics of a turn share one prompt prefix, which the provider can then cache.
         case = None
         if self.judge is not None:
-            turn = self._privacy.turn(job.turn, for_judge=True)
+            turn = self._privacy.turn(job.turn)
             case = JudgedTurn(turn, self.judge, map(self._metric, judged.metrics))
         work += [self._ask(job.turn, spec, case, stage, on_part) for spec in judged.metrics]
         # Local and judge metrics overlap: a judge mostly waits for the network.

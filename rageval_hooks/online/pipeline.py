@@ -200,7 +200,7 @@ class Pipeline:
             judge: see :func:`rageval_hooks.judges.base.resolve_judge`; None for ``RAGEVAL_JUDGE``, else no judge.
             tracer_provider: for the OpenTelemetry exporter; None for the global one.
             on_evaluation: see :class:`Pipeline`.
-            redact: a function of a text, or True for the ready one; None for ``RAGEVAL_REDACT``.
+            redact: a function of a text, or True for the built-in one; None for ``RAGEVAL_REDACT``.
             plain: the fields of :class:`rageval_hooks.settings.Settings`.
 
         Raises:
@@ -432,7 +432,7 @@ class Pipeline:
         if self.privacy.active:
             # Here and not at capture: local scores are computed on the original texts.
             evaluation = evaluation.model_copy(update={"turn": self.privacy.turn(turn)})
-            rest = rest and rest.model_copy(update={"turn": self.privacy.turn(turn, for_judge=True)})
+            rest = rest and rest.model_copy(update={"turn": self.privacy.turn(turn)})
         if evaluates:
             self._delivery.annotate(evaluation)
         deliver = partial(self._deliver, self._counters.counted(evaluation), rest, analysis)
@@ -477,7 +477,7 @@ class Pipeline:
     def _export_late(self, evaluation: Evaluation) -> None:
         """Export results of a job, whose turn was prepared for a judge."""
         # A job of another process may come from the spool as that process has stored it, with other settings.
-        turn = self.privacy.without_citations(self.privacy.turn(evaluation.turn, for_judge=True))
+        turn = self.privacy.turn(evaluation.turn)
         self._delivery.export(evaluation if turn is evaluation.turn else evaluation.model_copy(update={"turn": turn}))
 
     def _notify(self, evaluation: Evaluation) -> None:

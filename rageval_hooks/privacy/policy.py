@@ -34,7 +34,6 @@ _HASHED = "hashed-"
 _HASH_DIGITS = 32
 # Smaller integers are counts, pages and years.
 _LEAST_LONG_INTEGER = 10**9
-_CITATIONS = "citations"
 # Passages come several times: in steps, in prompts, in the turn for the judge and in that for the trace.
 _REMEMBERED_TEXTS = 512
 
@@ -65,7 +64,7 @@ class PrivacyPolicy:
     """Prepares turns and results for judges, spans, files and spools.
 
     Args:
-        redact: a function of a text; True for the ready one; None or False for none. A text for which it fails is
+        redact: a function of a text; True for the built-in one; None or False for none. A text for which it fails is
             replaced as a whole. It has to leave its own replacements: a text may come a second time.
         metadata_allow: names of the metadata that may leave; None for all. ``*`` stands for any characters.
         metadata_deny: names of the metadata that must not leave, at any depth.
@@ -138,13 +137,8 @@ class PrivacyPolicy:
             _logger.warning("rageval-hooks: redact %s: texts are replaced as a whole [RAGEVAL-213]", problem)
         return REDACTED
 
-    def turn(self, turn: Turn, *, for_judge: bool = False) -> Turn:
-        """Return a turn as it may leave; one that this policy has returned before is returned unchanged.
-
-        Args:
-            turn: the turn.
-            for_judge: keep the citations of the framework, which a metric reads from the metadata.
-        """
+    def turn(self, turn: Turn) -> Turn:
+        """Return a turn as it may leave; one that this policy has returned before is returned unchanged."""
         if not self.active or self._made.get(id(turn)) is turn:
             return turn
         ids = {}
@@ -153,21 +147,13 @@ class PrivacyPolicy:
             plain = [name for name in (turn.user_id, turn.session_id) if name and not name.startswith(_HASHED)]
             digests = (hmac.new(self._salt.encode(), name.encode(), hashlib.sha256).hexdigest() for name in plain)
             ids = {name: _HASHED + digest[:_HASH_DIGITS] for name, digest in zip(plain, digests, strict=True)}
-        keep = _CITATIONS if for_judge else None
-        found = _Copier(self.text, ids, lambda name: name == keep or self.keeps(name), self.denies).model(turn)
+        found = _Copier(self.text, ids, self.keeps, self.denies).model(turn)
         self._made[id(found)] = found
         return found
 
     def with_redacted_texts(self, turn: Turn) -> Turn:
         """Return a turn with redacted texts, and with all its metadata and ids; the same one if nothing is redacted."""
         return turn if self._redact is None or self._made.get(id(turn)) is turn else _Copier(self.text).model(turn)
-
-    def without_citations(self, turn: Turn) -> Turn:
-        """Return a turn that was prepared for a judge, without citations that must not go anywhere else."""
-        if _CITATIONS not in turn.metadata or self.keeps(_CITATIONS):
-            return turn
-        metadata = {name: value for name, value in turn.metadata.items() if name != _CITATIONS}
-        return turn.model_copy(update={"metadata": metadata})
 
     def result(self, result: M) -> M:
         """Return a result as it may leave. The value of a score stays."""

@@ -1,4 +1,4 @@
-"""The ready redactor: replaces personal data and secrets that can be recognised by their form."""
+"""The built-in redactor: replaces personal data and secrets that can be recognised by their form."""
 
 from __future__ import annotations
 
@@ -76,8 +76,7 @@ class PatternRedactor:
         for pattern in _PHONES:
             text = pattern.sub(partial(_if, _is_phone, "<PHONE_NUMBER>"), text)
         # Loaded with the first text, which is redacted in the background: importing Presidio takes seconds.
-        presidio = presidio_patterns() if self._uses_presidio else None
-        return text if presidio is None else presidio(text)
+        return redact_by_recognizers(text, presidio_recognizers()) if self._uses_presidio else text
 
 
 def _if(is_found: Callable[[str], bool], replacement: str, match: re.Match[str]) -> str:
@@ -157,51 +156,41 @@ def _is_phone(text: str) -> bool:
 
 # A pattern that needs words around it to be certain, such as any number of nine digits, scores less.
 _LEAST_SCORE = 0.5
-# These download the list of top-level domains, or are in the ready redactor with fewer false alarms.
+# These download the list of top-level domains, or are in the built-in redactor with fewer false alarms.
 _NOT_USED = frozenset(
     {"EmailRecognizer", "UrlRecognizer", "PhoneRecognizer", "DateRecognizer", "IpRecognizer", "CreditCardRecognizer"}
     | {"UuidRecognizer"}  # ids of runs, documents and sessions
 )
 
 
-class PresidioPatterns:
-    """Replaces what Presidio's patterns recognise, such as ``<US_SSN>``.
-
-    Args:
-        recognizers: pattern recognisers of Presidio.
-    """
-
-    def __init__(self, recognizers: Sequence[Any]) -> None:
-        self._recognizers = recognizers
-
-    def __call__(self, text: str) -> str:
-        """Return a text without what was recognised."""
-        found: list[Any] = []
-        for recognizer in self._recognizers:
-            found += recognizer.analyze(text, recognizer.supported_entities, None) or ()
-        # Of results that overlap, the most certain one is taken.
-        certain = [result for result in found if result.score >= _LEAST_SCORE]
-        certain.sort(key=lambda result: (-result.score, result.start))
-        taken: list[Any] = []
-        for result in certain:
-            if all(result.end <= other.start or other.end <= result.start for other in taken):
-                taken.append(result)
-        # From the end, so that the positions before it stay valid.
-        for result in sorted(taken, key=lambda result: -result.start):
-            text = f"{text[: result.start]}<{result.entity_type}>{text[result.end :]}"
-        return text
-
-
 @cache
-def presidio_patterns() -> PresidioPatterns | None:
-    """Return the recognisers that need no language model; None if Presidio is not installed."""
+def presidio_recognizers() -> tuple[Any, ...]:
+    """Return Presidio's recognisers that need no language model; none if Presidio is not installed."""
     try:
         from presidio_analyzer import PatternRecognizer, predefined_recognizers
     except ImportError:
-        return None
-    recognizers: list[Any] = []
+        return ()
+    found: list[Any] = []
     for _, kind in inspect.getmembers(predefined_recognizers, inspect.isclass):
         if issubclass(kind, PatternRecognizer) and kind.__name__ not in _NOT_USED:
             with suppress(Exception):  # an abstract class, or one that needs a service
-                recognizers.append(kind())
-    return PresidioPatterns(recognizers)
+                found.append(kind())
+    return tuple(found)
+
+
+def redact_by_recognizers(text: str, recognizers: Sequence[Any]) -> str:
+    """Replace what recognisers of Presidio find, such as ``<US_SSN>``."""
+    found: list[Any] = []
+    for recognizer in recognizers:
+        found += recognizer.analyze(text, recognizer.supported_entities, None) or ()
+    # Of results that overlap, the most certain one is taken.
+    certain = [result for result in found if result.score >= _LEAST_SCORE]
+    certain.sort(key=lambda result: (-result.score, result.start))
+    taken: list[Any] = []
+    for result in certain:
+        if all(result.end <= other.start or other.end <= result.start for other in taken):
+            taken.append(result)
+    # From the end, so that the positions before it stay valid.
+    for result in sorted(taken, key=lambda result: -result.start):
+        text = f"{text[: result.start]}<{result.entity_type}>{text[result.end :]}"
+    return text

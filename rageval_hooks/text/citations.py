@@ -9,8 +9,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from itertools import chain
+from typing import Any, Final
 
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.narrowing import is_integer, items_or_empty, mapping_or_empty, mappings_in, text_or_empty
@@ -76,8 +76,9 @@ def find_citations(
     In the text, ``[n]`` is the passage that begins with "Source n:", as LlamaIndex's citation engine numbers them, else
     the one with the ``id`` n, else the n-th passage from 1. Any other token in brackets is exactly a passage's
     ``id``, or the ``source`` of its metadata (file name, URL, title). A number that no passage has is a made-up
-    citation. So is a token that looks like an id, an address or a file, if the passages have ids. ``[2019]``,
-    ``[12:30]``, ``[10/10]``, ``[COVID-19]``, ``[sic]``, links, images and indexes in code are not citations. A marker
+    citation. So is an address, a file name, and a token of the form of a known name with digits (``doc-9`` for
+    ``doc-1``), if the passages have ids. ``[2019]``, ``[12:30]``, ``[10/10]``, ``[COVID-19]``, ``[sic]``, links, images
+    and indexes in code are not citations. A marker
     at the beginning of a sentence belongs to the sentence before it in the same line, unless it is the subject, as in
     "[2] says".
 
@@ -166,61 +167,52 @@ _HEADING: Final = re.compile(
 _ITEM: Final = re.compile(r"\A\s*(?:[-*•]\s*)?(?:\[\^?[^\[\]\n]{1,200}\]|【|[¹²³⁴-⁹⁰]|\d{1,3}[.):]\s|[-*•]\s)")
 
 
-class _Marker(NamedTuple):
-    """What could be a citation.
+_Marker = tuple[Span, list["CitedKey"]]
+"""Where a marker is, and what it cites; nothing if it is not a citation."""
 
-    Attributes:
-        start: its position.
-        end: the position behind it.
-        tokens: the cited names as written, for example ``"1"`` or ``"doc-7"``.
-        kind: ``bracket``, ``link`` (the label of a Markdown link), ``footnote``, ``raised`` or ``source``.
+
+def _markers(response: str, names: _Names, notes: Mapping[str, str]) -> list[_Marker]:
+    """Return the markers of a response that are citations, in order, with what they cite.
+
+    Args:
+        response: the response.
+        names: what names mean.
+        notes: the texts of footnotes, by label.
     """
-
-    start: int
-    end: int
-    tokens: tuple[str, ...]
-    kind: str
-
-
-def _markers(response: str, names: _Names, notes: Mapping[str, str]) -> list[tuple[Span, list[CitedKey]]]:
-    """Return the markers of a response that are citations, in order, with what they cite."""
     text = response
     if "`" in text or "~~~" in text:
         # In code, brackets are indexes. A marker that is formatted as code is a marker.
         codes = (code for code in _CODE.finditer(text) if not _QUOTED_MARKER.fullmatch(code.group()))
         text = blank(text, (code.span() for code in codes))
-    found = list(_possible_markers(text, names))
-    # "[Source 1]" is found as a bracket and as a source: the bracket begins first.
-    found.sort()
     end, cited = 0, []
-    for marker in found:
-        if marker.kind == "source" and marker.start < end:
-            continue
-        end = marker.end
-        keys = names.of_marker(marker, notes)
-        if keys:
-            cited.append(((marker.start, marker.end), keys))
+    for span, keys in sorted(_possible_markers(text, names, notes), key=lambda marker: marker[0]):
+        # "[Source 1]" is found as a bracket and as a source: the bracket begins first.
+        if span[0] >= end and keys:
+            cited.append((span, keys))
+        end = max(end, span[1])
     return cited
 
 
-def _possible_markers(text: str, names: _Names) -> Iterator[_Marker]:
+def _possible_markers(text: str, names: _Names, notes: Mapping[str, str]) -> Iterator[_Marker]:
     for match in scan(_FOOTNOTE, text):
-        yield _Marker(*match.span(), (match["label"],), "footnote")
+        yield match.span(), [names.of_footnote(match["label"], notes)]
     for match in scan(_LENTICULAR, text):
-        yield _Marker(*match.span(), (match["number"],), "bracket")
+        yield match.span(), names.of_token(match["number"])
     for match in scan(_BRACKETS, text):
         body = match["body"].strip()
         if body and not body.startswith("^"):
             # "1, 3; doc-7". The name of a passage may contain commas.
             tokens = [body] if names.is_known(body) else filter(None, map(str.strip, re.split(r"[,;]", body)))
-            kind = "bracket" if match["link"] is None else "link"
-            yield _Marker(match.start(), match.end("body") + 1, tuple(tokens), kind)
+            # The label of a link is a citation only if it is a number.
+            cited = (names.of_token(token) for token in tokens if match["link"] is None or token.isdigit())
+            yield (match.start(), match.end("body") + 1), [*chain.from_iterable(cited)]
     for match in scan(_RAISED, text):
         numbers = re.findall(r"[¹²³⁴-⁹⁰]+", match.group())
-        yield _Marker(*match.span(), tuple(number.translate(_SUPERSCRIPTS) for number in numbers), "raised")
+        raised = (names.of_raised(number.translate(_SUPERSCRIPTS)) for number in numbers)
+        yield match.span(), [*chain.from_iterable(raised)]
     # "Source 1" names a passage only if the passages carry numbers.
     for match in scan(_SOURCE, text) if names.are_numbered else ():
-        yield _Marker(*match.span(), tuple(re.findall(r"\d+", match["numbers"])), "source")
+        yield match.span(), [*chain.from_iterable(map(names.of_token, re.findall(r"\d+", match["numbers"])))]
 
 
 def _footnotes(text: str) -> tuple[dict[str, str], list[Span]]:
@@ -268,17 +260,8 @@ _YEAR_OR_TIME: Final = re.compile(r"\d+|\d{1,2}(?::\d{2}){1,2}")
 # LlamaIndex's citation engine writes "Source 2:" before each passage.
 _NUMBERED_SOURCE: Final = re.compile(r"Source (\d{1,3}):\s")
 
-# A token without white space or brackets and with a letter or digit: only these can be ids.
-_ONE_TOKEN: Final = re.compile(r"\A(?=.*[^\W_])[^\s\[\]]{2,}")
-# What distinguishes an id from a word: "doc_7", "https://example.com", "report.pdf".
-_ID_SIGN: Final = re.compile(r"[\d_]|://|\w\.[a-z]{2,5}\Z")
-# The same where ids are made of words only: "pier-history".
-_WORDS_ID_SIGN: Final = re.compile(r"[./:#-]")
-# "https://example.com", "report.pdf", "doc_7"; not "jane@example.com".
-_SURELY_ID: Final = re.compile(r"://|_|\A[^@]*\w\.[a-z]{2,5}\Z")
-# The "doc" of "doc-12".
-_PREFIX: Final = re.compile(r"([^\W\d_]{1,100})[^\sa-zA-Z]\S{0,2000}")
-_ID_WORDS: Final = frozenset("doc document source src passage ref reference context chunk snippet node file".split())
+# "https://example.com", "report.pdf", "doc_7"; not "jane@example.com" or "e.g."
+_SURELY_ID: Final = re.compile(r"\S*://\S*|[^\s@]*\w\.[a-z]{2,5}|(?=\S*[^\W_])\S*_\S*")
 # A name of this length with letters and digits is rather a hash than a word.
 _LONG_NAME: Final = 8
 
@@ -302,13 +285,10 @@ class _Names:
         # A dict keeps the order of the positions and drops repetitions.
         self._named: dict[str, dict[int, None]] = {}
         self._add(passage.id for passage in passages)
-        ids = list(self._named)
+        # Without ids, a word in brackets is a word: file names and titles look like any other text.
+        self._has_ids = bool(self._named)
         for field in _SOURCE_FIELDS:
             self._add(passage.metadata.get(field) for passage in passages)
-        # Without ids, a word in brackets is a word: file names and titles look like any other text.
-        self._has_ids = bool(ids)
-        self._has_word_ids = any(_WORDS_ID_SIGN.search(name) and not _ID_SIGN.search(name) for name in ids)
-        self._prefixes = _ID_WORDS.union(filter(None, map(_prefix, self._named)))
         self._outlines = {outline for name in self._named for outline in _outlines(name)}
         for passage in unseen:
             # A known name without a passage is recognised as a citation, and as a made-up one.
@@ -330,24 +310,6 @@ class _Names:
         """Return True if a token is the name of a passage."""
         return token in self._named
 
-    def of_marker(self, marker: _Marker, notes: Mapping[str, str]) -> list[CitedKey]:
-        """Return what a marker cites; nothing if it is not a citation.
-
-        Args:
-            marker: the marker.
-            notes: the texts of footnotes, by label.
-        """
-        if marker.kind == "footnote":
-            return [self._of_footnote(marker.tokens[0], notes)]
-        found: list[CitedKey] = []
-        for token in marker.tokens:
-            if marker.kind == "raised":
-                found += self._of_raised(token)
-            # The label of a link is a citation only if it is a number.
-            elif marker.kind != "link" or token.isdigit():
-                found += self._of_token(token)
-        return found
-
     def of_annotation(self, annotation: Mapping[str, Any]) -> list[CitedKey]:
         """Return what a framework's annotation cites; empty if it does not say."""
         number = annotation.get("passage")
@@ -368,9 +330,10 @@ class _Names:
 
     def of_name(self, name: str) -> list[CitedKey]:
         """Return what a name cites, if it is known to be a citation."""
-        return self._of_token(name.strip().strip("[]")) or [CitedKey(name)]
+        return self.of_token(name.strip().strip("[]")) or [CitedKey(name)]
 
-    def _of_token(self, token: str) -> list[CitedKey]:
+    def of_token(self, token: str) -> list[CitedKey]:
+        """Return what a token in brackets cites; nothing if it is not a citation."""
         if _SHORT_NUMBER.fullmatch(token):
             return [self._number(int(token), token)]
         if token in self._named:
@@ -387,13 +350,7 @@ class _Names:
         return [CitedKey(token)]
 
     def _looks_like_id(self, token: str) -> bool:
-        if not _ONE_TOKEN.fullmatch(token):
-            return False
-        if not _ID_SIGN.search(token):
-            return self._has_word_ids and _WORDS_ID_SIGN.search(token) is not None
-        if _SURELY_ID.search(token) or _prefix(token) in self._prefixes:
-            return True
-        return not self._outlines.isdisjoint(_outlines(token))
+        return _SURELY_ID.fullmatch(token) is not None or not self._outlines.isdisjoint(_outlines(token))
 
     def _number(self, number: int, name: str) -> CitedKey:
         """Return the passage of a number: by its printed number, else by its id, else by its place from 1."""
@@ -413,7 +370,8 @@ class _Names:
         """The passages with single spaces. Kept, since a response may have many quotations."""
         return [" ".join(passage.text.split()) for passage in self._passages]
 
-    def _of_footnote(self, label: str, notes: Mapping[str, str]) -> CitedKey:
+    def of_footnote(self, label: str, notes: Mapping[str, str]) -> CitedKey:
+        """Return what a footnote cites: by the text of its definition, else by its label."""
         text = notes.get(label, "").strip().strip("[]<>")
         for name in (text, label):
             if name in self._named and not name.isdigit():
@@ -422,7 +380,8 @@ class _Names:
         is_number = label.isascii() and label.isdigit()
         return self._number(int(label), label) if is_number else CitedKey(label)
 
-    def _of_raised(self, number: str) -> list[CitedKey]:
+    def of_raised(self, number: str) -> list[CitedKey]:
+        """Return what raised digits cite."""
         whole = self._number(int(number), number)
         if whole.passages or len(number) == 1:
             return [whole]
@@ -431,17 +390,11 @@ class _Names:
         return digits if all(key.passages for key in digits) else [whole]
 
 
-def _prefix(name: str) -> str:
-    """Return the letters that a name begins with: "doc" of "doc-12"; empty for a title."""
-    found = _PREFIX.fullmatch(name)
-    return found[1].casefold() if found else ""
-
-
 def _outlines(name: str) -> Iterator[str]:
-    """Yield a name with other letters and digits: "aaa-9" for "doc-12", and "xxxxxxxx" for long names with both."""
+    """Yield the form of a name with digits: "a-9" for "doc-12", and "xxxxxxxx" for long names with letters as well."""
     if not any(map(str.isdigit, name)):
         return
-    yield re.sub(r"\d+", "9", re.sub("[a-z]", "a", re.sub("[A-Z]", "A", name)))
+    yield re.sub(r"\d+", "9", re.sub("[a-z]+", "a", re.sub("[A-Z]+", "A", name)))
     if len(name) >= _LONG_NAME and any(map(str.isalpha, name)):
         yield re.sub(r"[^\W_]", "x", name)
 
@@ -467,11 +420,9 @@ class _Parts:
         self._begins = [
             next((at for at in range(*sentence.span) if words[at].isalnum()), None) for sentence in sentences
         ]
-        lines = words.splitlines(keepends=True)
-        self._line_starts = [*accumulate(map(len, lines), initial=0)]
-        # A line of prose has a capital, or begins with a marker: "[1] says apples are blue. [2] says pears are red."
-        opened = zip(lines, self._line_starts, strict=False)
-        self._is_prose = [line != line.lower() or body[start : start + 1] != line[:1] for line, start in opened]
+        # In a text without capitals, a small letter after a marker may begin a sentence. Not where the text begins with
+        # a marker: "[1] says apples are blue. [2] says pears are red."
+        self._is_prose = words != words.lower() or body[:1] != words[:1]
         # Citations that do not say which sentence they are for.
         self.unplaced: list[str] = []
 
@@ -490,16 +441,13 @@ class _Parts:
         if number <= 0 or marker[0] >= self._sentences[number].span[1]:
             return [number] if number >= 0 else []
         begin = self._begins[number]
-        is_leading = begin is None or (marker[0] < begin and not self._is_subject(marker, begin))
+        is_leading = begin is None or marker[0] < begin
+        # In "[2] says", the marker is the subject of its sentence.
+        if begin is not None and self._is_prose and self._words[begin].islower():
+            is_leading = is_leading and self._words[marker[1] : begin].strip() != ""
         end_before = self._sentences[number - 1].span[1]
         # A marker that leads its sentence belongs to the sentence before, if that is in the same line.
         return [number - 1 if is_leading and "\n" not in self._words[end_before : marker[0]] else number]
-
-    def _is_subject(self, marker: Span, begin: int) -> bool:
-        """Return True if a marker is the subject of its sentence, as in "[2] says"."""
-        if not self._words[begin].islower() or self._words[marker[1] : begin].strip():
-            return False
-        return self._is_prose[bisect_right(self._line_starts, marker[0]) - 1]
 
     def overlapping(self, place: Span) -> Iterator[int]:
         """Yield the numbers of the sentences that a piece of the response touches."""

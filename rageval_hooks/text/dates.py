@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rageval_hooks.text.limits import Span, scan_at
+from rageval_hooks.text.limits import scan_at
 from rageval_hooks.text.numerals import MONTH_NUMBER, MONTH_START, MONTHS, ORDINALS
-from rageval_hooks.text.words import Blocked, words_of
+from rageval_hooks.text.words import words_of
 
 Date = tuple[int | None, int, int | None]  # year, month, day
 
@@ -97,23 +97,23 @@ def find_dates(text: str) -> Iterator[tuple[int, int, Date]]:
     if not digits:
         return
     months = _month_starts(text)
-    taken: list[Span] = []
+    taken: set[int] = set()
     for pattern, begins_with_month in _NOTATIONS:
-        blocked = Blocked(taken)
         for found in scan_at(pattern, text, months if begins_with_month else digits):
             parts = found.groupdict()
             name = parts["month"].casefold()
             # Short forms are English.
             month = int(name) if name.isdigit() else _OTHER_MONTH_NUMBER.get(name) or MONTH_NUMBER[name[:3]]
             day, year = parts.get("day"), parts.get("year")
-            if _is_valid(month, int(day or 1)) and not blocked.hits(*found.span()):
-                taken.append(found.span())
+            if _is_valid(month, int(day or 1)) and taken.isdisjoint(range(*found.span())):
+                taken.update(range(*found.span()))
                 yield *found.span(), (int(year) if year else None, month, int(day) if day else None)
 
 
 def _month_starts(text: str) -> list[int]:
     """Return the positions where the name of a month may begin."""
-    return [month.start() for span in words_of(text).maybe_months for month in MONTH_START.finditer(text, *span)]
+    spans = words_of(text).where(lambda reading: reading.may_be_month)
+    return [month.start() for span in spans for month in MONTH_START.finditer(text, *span)]
 
 
 def _is_valid(month: int, day: int) -> bool:

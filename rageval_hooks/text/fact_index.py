@@ -12,7 +12,7 @@ from typing import Any, Final
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates, loose_dates, month_number
 from rageval_hooks.text.facts import DECADE, TITLES, Fact, code_key, find_codes, find_values
-from rageval_hooks.text.numbers import find_numbers, is_ordinal, measure_key, numbers_apart, supported_numbers
+from rageval_hooks.text.numbers import find_numbers, is_ordinal, numbers_apart, supported_numbers
 from rageval_hooks.text.numerals import MONTHS, is_decimal
 from rageval_hooks.text.words import STOP_WORDS, Words, fold, stem, words_of
 
@@ -35,6 +35,9 @@ _LINKING_WORDS: Final = frozenset(
 )
 
 
+_SETS: Final = ("numbers", "bare_numbers", "measures", "dates", "codes", "keys", "acronyms")
+
+
 @dataclass(frozen=True)  # without slots, which would leave no place for the cached property
 class FactIndex:
     """The facts of a text, or of several together, for look-up.
@@ -42,7 +45,7 @@ class FactIndex:
     Attributes:
         numbers: the numbers that it supports.
         bare_numbers: those that occur without a known unit.
-        measures: the numbers with their units, as :func:`~rageval_hooks.text.numbers.measure_key` writes them.
+        measures: the numbers with their units.
         dates: every date, also with :data:`ANY` in place of its year, its day, and both.
         codes: the codes.
         keys: the words, the months of dates, and ordinals as ``3th``.
@@ -53,19 +56,13 @@ class FactIndex:
 
     numbers: frozenset[str] = frozenset()
     bare_numbers: frozenset[str] = frozenset()
-    measures: frozenset[str] = frozenset()
+    measures: frozenset[tuple[str, str]] = frozenset()
     dates: frozenset[Date] = frozenset()
     codes: frozenset[str] = frozenset()
     keys: frozenset[str] = frozenset()
     acronyms: frozenset[str] = frozenset()
     text: str = ""
     parts: tuple[FactIndex, ...] = ()
-
-    @property
-    def sets(self) -> tuple[frozenset[Any], ...]:
-        """The sets, in the order of the fields."""
-        numbers = (self.numbers, self.bare_numbers, self.measures)
-        return (*numbers, self.dates, self.codes, self.keys, self.acronyms)
 
     @cached_property
     def initials(self) -> frozenset[str]:
@@ -84,7 +81,7 @@ class PassageIndex:
     @property
     def size(self) -> int:
         """Approximate memory in bytes."""
-        return 2000 + 130 * sum(map(len, (*self.chunks, *self.facts.sets)))
+        return 2000 + 130 * sum(map(len, (*self.chunks, *(getattr(self.facts, name) for name in _SETS))))
 
 
 def index_passage(text: str) -> PassageIndex:
@@ -109,11 +106,13 @@ def index_facts(text: str) -> FactIndex:
     keys.update(_month_key(month) for _, month, _ in dates)
     codes = {code_key(code.group()) for code in find_codes(text)}
     acronyms = set()
-    for place in [place for place, kind in enumerate(found.kinds) if kind in ("acronym", "number")]:
+    for place, reading in enumerate(found.readings):
+        if reading.kind not in ("acronym", "number"):
+            continue
         is_next = place > 0 and found.starts[place] - found.ends[place - 1] <= 1
-        if found.kinds[place] == "acronym":
+        if reading.kind == "acronym":
             acronyms.add(_acronym_letters(text[found.starts[place] : found.ends[place]]))
-        elif is_next and found.kinds[place - 1] in ("word", "acronym"):
+        elif is_next and found.readings[place - 1].kind in ("word", "acronym"):
             # "GPT 4" is a code too.
             codes.add(code_key(text[found.starts[place - 1] : found.ends[place]]))
     return FactIndex(
@@ -139,9 +138,8 @@ def merge_indexes(indexes: Iterable[FactIndex]) -> FactIndex:
     # Copies of large sets take time, and most turns of some applications have one passage.
     if len(parts) == 1:
         return parts[0]
-    columns = zip(FactIndex().sets, *(part.sets for part in parts), strict=True)
-    numbers, bare, measures, dates, codes, keys, acronyms = (frozenset().union(*column) for column in columns)
-    return FactIndex(numbers, bare, measures, dates, codes, keys, acronyms, parts=parts)
+    sets: dict[str, Any] = {name: frozenset().union(*(getattr(part, name) for part in parts)) for name in _SETS}
+    return FactIndex(**sets, parts=parts)
 
 
 def _month_key(month: int) -> str:
@@ -166,7 +164,7 @@ def _initials(text: str) -> frozenset[str]:
     words: Words = words_of(text)
     found: set[str] = set()
     run, end = "", 0
-    for start, stop, kind, is_capital in zip(words.starts, words.ends, words.kinds, words.capitals, strict=True):
+    for start, stop, reading in zip(words.starts, words.ends, words.readings, strict=True):
         gap, raw = text[end:start], text[start:stop]
         # "J. F. Kennedy": the full stop is that of an initial.
         is_linked = (len(gap) <= _MOST_LINKING and _LINKING.issuperset(gap)) or (
@@ -176,14 +174,14 @@ def _initials(text: str) -> frozenset[str]:
             run = ""
         end = stop
         # Outside of a name, a word without a capital changes nothing; most words are such.
-        if not run and not is_capital:
+        if not run and not reading.is_capital:
             continue
         folded = fold(raw)
         # "A" may be an initial.
-        is_function_word = len(raw) > 1 and (folded in _LINKING_WORDS or (is_capital and folded in STOP_WORDS))
-        if kind == "word" and is_function_word:
+        is_function_word = len(raw) > 1 and (folded in _LINKING_WORDS or (reading.is_capital and folded in STOP_WORDS))
+        if reading.kind == "word" and is_function_word:
             continue
-        if kind == "word" and is_capital:
+        if reading.kind == "word" and reading.is_capital:
             run = (run + folded[0])[-_LONGEST_ACRONYM:]
             found.update(run[first:] for first in range(len(run) - 1))
         elif gap != "-":
@@ -308,7 +306,7 @@ def _has_other_unit(fact: Fact, index: FactIndex) -> bool:
     # Where two numbers in a row support it ("12 737"), the units are not clear.
     if index.numbers.isdisjoint(fact.forms):
         return False
-    return index.measures.isdisjoint(measure_key(form, unit) for form, unit in product(fact.forms, fact.units))
+    return index.measures.isdisjoint(product(fact.forms, fact.units))
 
 
 def _decade_found(decade: str, numbers: frozenset[str]) -> bool:
@@ -391,11 +389,10 @@ def entity_supported(text: str, label: str, index: FactIndex) -> bool:
         stated = find_values("is " + text)
         if stated:
             return not unsupported_facts(stated, index)
+        # "may" is mostly a verb, so the word alone proves nothing.
         month = month_number(text)
         if month is not None:
-            # "may" is mostly a verb, so the word alone proves nothing.
-            has_name = MONTHS[month - 1] != "May" and _month_key(month) in index.keys
-            return has_name or (ANY, month, ANY) in index.dates
+            return (ANY, month, ANY) in index.dates
     name = _entity_name(text)
     if name is not None:
         return not unsupported_facts([name], index)

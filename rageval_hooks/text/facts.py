@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import compress
 from typing import Final, Literal, NamedTuple
 
 from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates
@@ -14,7 +13,7 @@ from rageval_hooks.text.language import language_of
 from rageval_hooks.text.limits import PIECE_CHARACTERS, Span, blank, scan_at
 from rageval_hooks.text.numbers import NO_UNIT, UNIT_WORDS, find_numbers, is_ordinal, measure
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import STOP_WORDS, Blocked, Words, blank_marks, fold, words_by_sentence, words_of
+from rageval_hooks.text.words import STOP_WORDS, Words, blank_marks, fold, words_by_sentence, words_of
 
 # Letters of scripts with spaces between words. In 耗資1250萬元 the characters around the digits are words.
 _LETTER: Final = r"[^\W\d_\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
@@ -157,22 +156,19 @@ def find_values(text: str) -> list[Fact]:
 def _values(text: str, masked: str) -> list[Fact]:
     # Dates come first: "March 5, 2019" is one date and not two numbers.
     facts = [Fact(start, end, "date", text[start:end], (), (date,)) for start, end, date in find_dates(masked)]
-    blocked = _blocked(facts)
+    taken = {place for fact in facts for place in range(fact.start, fact.end)}
     for start, end, readings in find_ambiguous_dates(masked):
-        if not blocked.hits(start, end):
+        if taken.isdisjoint(range(start, end)):
+            taken.update(range(start, end))
             facts.append(Fact(start, end, "date", text[start:end], (), readings))
-    blocked = _blocked(facts)
     for found in find_codes(masked):
         raw = found.group()
         # "5km" is a number with a unit, and "½5" has no letter.
         is_number = raw[0].isdigit() or not any(map(str.isalpha, raw))
-        if not is_number and not blocked.hits(*found.span()):
+        if not is_number and taken.isdisjoint(range(*found.span())):
+            taken.update(range(*found.span()))
             facts.append(Fact(*found.span(), "code", raw, (code_key(raw),)))
-    return facts + list(_numbers(text, masked, _blocked(facts)))
-
-
-def _blocked(facts: Iterable[Fact]) -> Blocked:
-    return Blocked((fact.start, fact.end) for fact in facts)
+    return facts + list(_numbers(text, masked, taken))
 
 
 def find_codes(text: str) -> Iterator[re.Match[str]]:
@@ -192,10 +188,10 @@ def code_key(raw: str) -> str:
     return _CODE_SEPARATOR.sub("", fold(raw))
 
 
-def _numbers(text: str, masked: str, blocked: Blocked) -> Iterator[Fact]:
+def _numbers(text: str, masked: str, taken: Set[int]) -> Iterator[Fact]:
     for start, end, values, is_word, _ in find_numbers(masked):
         raw = text[start:end]
-        if blocked.hits(start, end):
+        if not taken.isdisjoint(range(start, end)):
             continue
         # "passage 2" and "Fig. 3" refer to the prompt or the page.
         if _REFERRING.search(text[max(0, start - _REFERRING_LENGTH) : start]) or _ENUMERATING.match(text, start):
@@ -220,7 +216,7 @@ def _numbers(text: str, masked: str, blocked: Blocked) -> Iterator[Fact]:
 
 def _names(text: str, sentences: Sequence[Span]) -> Iterator[Fact]:
     for span, found in zip(sentences, words_by_sentence(text, sentences), strict=True):
-        capitals = [*compress(range(len(found)), found.capitals)]
+        capitals = [at for at, reading in enumerate(found.readings) if reading.is_capital]
         # Capitals say nothing in a heading, and where most words are in capitals.
         if len(capitals) > _MOST_IN_PROSE:
             small = sum(text[start].islower() for start in found.starts)
@@ -242,7 +238,7 @@ def _names(text: str, sentences: Sequence[Span]) -> Iterator[Fact]:
 
 def _is_named(text: str, found: Words, at: int) -> bool:
     """Return True if a word with a capital may belong to a name."""
-    raw, kind = text[found.starts[at] : found.ends[at]], found.kinds[at]
+    raw, kind = text[found.starts[at] : found.ends[at]], found.readings[at].kind
     if kind == "unspaced" or (kind != "acronym" and fold(raw) in STOP_WORDS):
         return False
     # The first word of a sentence, and a word after a colon.

@@ -55,11 +55,6 @@ _BY_WORD: Final[dict[str, tuple[str, ...]]] = {
 }
 _ENGLISH_WORDS: Final = frozenset(_FUNCTION_WORDS[ENGLISH].split())
 _OTHER_WORDS: Final = frozenset(word for word, codes in _BY_WORD.items() if ENGLISH not in codes)
-# Of the English ones, those that no other language of the detector has: "of" is Dutch, and "at" is Danish.
-_ONLY_ENGLISH: Final = frozenset(
-    "the and that this with which what who when how where were your could should would they their there she his "
-    "about than".split()
-)
 # "Wann", "été", "a-t-il" as three words
 _WORD: Final = re.compile(r"[^\W\d_]{1,20}")
 # One character of each script: は, 한, 橋.
@@ -159,9 +154,8 @@ def language_of(text: str) -> str | None:
 def is_surely_english(text: str) -> bool:
     """Return True if a text has function words of English and none of another language; False if it may be English."""
     found = set(text.lower().split())
-    if len(found & _ONLY_ENGLISH) < _LEAST_WORDS or len(found & _ENGLISH_WORDS) < _SURELY_WORDS:
-        return False
-    return found.isdisjoint(_OTHER_WORDS) and _OTHER_SCRIPT.search(text) is None
+    is_english = len(found & _ENGLISH_WORDS) >= _SURELY_WORDS and found.isdisjoint(_OTHER_WORDS)
+    return is_english and _OTHER_SCRIPT.search(text) is None
 
 
 def other_language(text: str) -> str | None:

@@ -36,35 +36,21 @@ PIECE_CHARACTERS: Final = 20_000
 """Maximum number of characters that one call of a regular expression searches: less than 20 ms."""
 
 _LOOKBACK: Final = 2_000
-# The beginning of a sentence: the "A" in "end. A", and what follows a full stop of Chinese or Japanese.
-_SENTENCE_START: Final = re.compile(r"(?<=[.!?] )[A-Z]|(?<=[。！？])(?![」』”’）】)])")
 
 
 def pieces(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
     """Yield ``text[start:end]`` in pieces of at most :data:`PIECE_CHARACTERS`, as (start, end).
 
-    A piece ends after a line break, else between two sentences, else after a space. A run of 2,000 characters without
-    any of these is cut anywhere.
+    A piece ends after a line break, else after a space. A run of 2,000 characters without any of these is cut anywhere.
     """
     end = len(text) if end is None else end
     while end - start > PIECE_CHARACTERS:
-        cut = _cut_before(text, start + PIECE_CHARACTERS)
+        limit = start + PIECE_CHARACTERS
+        window = (limit - _LOOKBACK, limit)
+        cut = text.rfind("\n", *window) + 1 or text.rfind(" ", *window) + 1 or limit
         yield start, cut
         start = cut
     yield start, end
-
-
-def _cut_before(text: str, limit: int) -> int:
-    """Return the best position for a cut in the 2,000 characters before a limit."""
-    first = limit - _LOOKBACK
-    line_break = text.rfind("\n", first, limit)
-    if line_break >= 0:
-        return line_break + 1
-    sentence = next(_SENTENCE_START.finditer(text, first, limit), None)
-    if sentence:
-        return sentence.start()
-    space = text.rfind(" ", first, limit)
-    return space + 1 if space >= 0 else limit
 
 
 def scan(pattern: re.Pattern[str], text: str, start: int = 0, end: int | None = None) -> Iterator[re.Match[str]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rageval_hooks.text.limits import Span, scan
@@ -70,16 +69,8 @@ class Statement(NamedTuple):
     spans: tuple[Span, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Statements:
-    """The sentences of a text. They depend on the text only, so they can be cached."""
-
-    sentences: tuple[Statement, ...]
-
-    @property
-    def size(self) -> int:
-        """Approximate memory in bytes."""
-        return 500 + sum(300 + 100 * len(sentence.keys) for sentence in self.sentences)
+Statements = Sequence[Statement]
+"""The sentences of a text. They depend on the text only, so they can be cached."""
 
 
 class Reversal(NamedTuple):
@@ -109,7 +100,7 @@ def statements_of(text: str) -> Statements:
     """Return the statements of a passage. Questions state nothing."""
     spans = [span for span in sentence_spans(text) if text[span[1] - 1] != "?"]
     found = words_by_sentence(text, spans)
-    return Statements(tuple(_statement(text, span, words) for span, words in zip(spans, found, strict=True)))
+    return [_statement(text, span, words) for span, words in zip(spans, found, strict=True)]
 
 
 def _statement(text: str, span: Span, words: Words) -> Statement:
@@ -160,7 +151,7 @@ def find_reversals(response: str, lines: Sequence[Line], passages: Sequence[Stat
     wanted = {key for statement in own for key in statement.keys}
     places: dict[str, list[tuple[int, Statement]]] = {}
     for passage, statements in enumerate(passages):
-        for other in statements.sentences:
+        for other in statements:
             for key in wanted.intersection(other.keys):
                 places.setdefault(key, []).append((passage, other))
     for number, statement in enumerate(own):

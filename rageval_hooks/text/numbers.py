@@ -6,9 +6,9 @@ Signs are not compared: "fell by 5%" and "-5%" say the same in other words.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
-from itertools import chain
+from itertools import chain, product
 from typing import Final, NamedTuple
 
 from rageval_hooks.text.limits import scan, scan_at
@@ -17,11 +17,8 @@ from rageval_hooks.text.numerals import (
     MAGNITUDES,
     NUMBER_WORD,
     ORDINALS,
-    VULGAR,
-    exact,
     number_readings,
     scaled,
-    vulgar,
 )
 from rageval_hooks.text.words import words_of
 
@@ -33,10 +30,9 @@ _MOSTLY_UNITS: Final = ("m", "b")
 _LONGEST_RUN: Final = 32
 _NUMBER_WORDS: Final = frozenset((*CARDINALS, *ORDINALS, *MAGNITUDES))
 _CURRENCY: Final = "$€£¥₹"
-# In order: "2½"; "12 000" with spaces between groups; ".5"; "1,000.5", "12:30" or "3.11.7".
+# In order: "12 000" with spaces between groups; ".5"; "1,000.5", "12:30" or "3.11.7".
 _LITERAL: Final = "|".join(
     (
-        rf"\d{{1,3}} ?[{VULGAR}]",
         r"(?<![\w.,:/'’])(?<![^\W_]-)(?<!\d )[1-9]\d{0,2}(?: \d{3}){1,5}(?:[.,]\d+)?(?!\d|[.,:'’]\d| \d)",
         r"(?<![^\s(\[{\"'“‘«=:<>~≈±|$€£¥−–-])\.\d+(?!\d|[.,:]\d)",
         r"\d+(?:[.,:'’\u00a0\u202f]\d+)*",
@@ -54,18 +50,7 @@ _BETWEEN_NUMBERS: Final = re.compile(r"(?:[ \u00a0\u202f-]|,? and )\Z")
 _GROUPS: Final = re.compile(r"\d{1,3}(?: [1-9]\d{2})+(?:[.,]\d+)?(?![\d ]\d)")
 # The "19" of "2018–19": the century is that of the year before it.
 _YEAR_BEFORE: Final = re.compile(r"(?<!\d)([12]\d)\d{2}[-–/]\Z")
-# "½", "1/2", "2 1/2", "2-1/2"
-_FRACTION: Final = re.compile(
-    rf"(?<![\d/.,])(?:(?P<whole>\d{{1,3}})(?:[ -]|(?=[{VULGAR}])))?"
-    rf"(?:(?P<vulgar>[{VULGAR}])|(?P<above>\d{{1,2}})[/⁄](?P<below>[1-9]\d?)(?!\d|[/.,]\d))"
-)
-# The character that every such fraction has.
-_FRACTION_MARK: Final = re.compile(rf"[{VULGAR}/⁄]")
-# "two and a half"
-_AND_A_HALF: Final = re.compile(
-    r"(?<![^\W_])(?P<whole>[a-z]{1,12}|\d{1,9}) and (?:a |one )?(?P<part>half|quarter)(?![^\W_])", re.IGNORECASE
-)
-_PARTS: Final = {"half": Fraction(1, 2), "quarter": Fraction(1, 4)}
+_FRACTIONS: Final = frozenset("¼½¾⅓⅔⅛")
 # "(in millions)", "$ millions", "USD in billions" in the header or the caption of a table: a unit of all its numbers.
 _TABLE_UNIT: Final = re.compile(
     r"(?:(?<![^\W_])in|[$€£¥]|USD|EUR|GBP)\s?(?:[$€£¥]\s?|(?:US|USD|EUR|U\.S\. dollar)\s)?"
@@ -103,7 +88,11 @@ def is_ordinal(text: str) -> bool:
 def find_numbers(text: str) -> Iterator[Number]:
     """Yield the numbers of a text. "two hundred and five" and "1.5 million" are one number."""
     found = words_of(text)
-    starts = [word.start() for span in found.maybe_numbers for word in NUMBER_WORD.finditer(text, *span)]
+    starts = [
+        word.start()
+        for span in found.where(lambda reading: reading.may_be_number)
+        for word in NUMBER_WORD.finditer(text, *span)
+    ]
     for digit in found.first_digits:
         starts += [digit - 1, digit] if digit > 0 and text[digit - 1] == "." else [digit]
     # Most sentences and names have no number.
@@ -206,30 +195,26 @@ class SupportedNumbers(NamedTuple):
         values: all of them.
         ordinals: those that it writes as ordinals.
         bare: those that it has without a known unit, which may have any unit.
-        measures: those that it has with a unit, as :func:`measure_key` writes them.
+        measures: those that it has with a unit, as (number, unit).
     """
 
     values: set[str]
     ordinals: set[str]
     bare: set[str]
-    measures: set[str]
-
-
-def measure_key(value: str, unit: str) -> str:
-    """Return a number with its unit for look-up."""
-    return f"{value} {unit}"
+    measures: set[tuple[str, str]]
 
 
 def supported_numbers(text: str) -> SupportedNumbers:
     """Return every number that a text supports."""
-    bare = set(_fractions(text))
+    # "½" supports "1/2".
+    bare = set(re.findall(r"\d", unicodedata.normalize("NFKC", "".join(_FRACTIONS.intersection(text)))))
     found = SupportedNumbers(set(), set(), bare, set())
     for number in find_numbers(text):
         readings = {*number.readings, *number.parts}
         found.values.update(readings)
         units = measure(text, number.start, number.end).units
         if units:
-            found.measures.update(measure_key(reading, unit) for reading in readings for unit in units)
+            found.measures.update(product(readings, units))
         else:
             bare.update(readings)
         if is_ordinal(text[number.start : number.end]):
@@ -248,21 +233,6 @@ def _table_powers(text: str) -> set[int]:
     if not any(word in folded for word in ("thousands", "millions", "billions", "m)", "bn)", "mn)", "k)")):
         return set()
     return {_TABLE_POWERS[(found["unit"] or found["short"]).casefold()] for found in scan(_TABLE_UNIT, text)}
-
-
-def _fractions(text: str) -> Iterator[str]:
-    """Yield the values of fractions: 0.5 for "½" and "1/2"; also 2.5 for "2½", "2 1/2" and "two and a half"."""
-    # Few texts have a fraction, and these tests take a tenth of the time of the searches.
-    for found in scan(_FRACTION, text) if _FRACTION_MARK.search(text) else ():
-        part = Fraction(int(found["above"]), int(found["below"])) if found["below"] else vulgar(found["vulgar"])
-        yield exact(part)
-        if found["whole"]:
-            yield exact(int(found["whole"]) + part)
-    for found in scan(_AND_A_HALF, text) if "half" in text or "quarter" in text else ():
-        word = found["whole"].casefold()
-        whole = int(word) if word.isdecimal() else CARDINALS.get(word)
-        if whole is not None:
-            yield exact(whole + _PARTS[found["part"].casefold()])
 
 
 # --------------------------------------------------------------------------- units

@@ -5,13 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from decimal import Decimal
-from fractions import Fraction
 from functools import lru_cache
 from typing import Final
-
-VULGAR: Final = "¼-¾⅐-⅞"
-"""The vulgar fractions, for a class of characters in a regular expression."""
 
 _UP_TO_NINETEEN: Final = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
@@ -46,8 +41,6 @@ MONTH_NUMBER: Final[Mapping[str, int]] = {name[:3].casefold(): number for number
 # "March", "sept.", "MAY"; also "market": the first letters of a month, where a month may begin.
 MONTH_START: Final = re.compile(rf"(?<![A-Za-z])(?i:{'|'.join(MONTH_NUMBER)})")
 
-# "½", "2½", "2 ½"
-_MIXED: Final = re.compile(rf"(\d{{0,3}}) ?([{VULGAR}])")
 # Marks that only group digits, as in "1'000" and "12 000". A comma or dot may also be the decimal mark.
 _GROUPERS: Final = str.maketrans("", "", "'’ \u00a0\u202f")
 # The comma and the dot of "1,000.5".
@@ -61,11 +54,9 @@ def number_readings(literal: str) -> tuple[str, ...]:
     """Return the values that a numeral can mean, as plain decimal strings, the most likely first.
 
     Example:
-        >>> [number_readings(numeral) for numeral in ("1,000", "1.000", "3.11.7", ".5", "1 000", "2½", "⅓")]
-        [('1000', '1'), ('1', '1000'), ('3.11.7',), ('0.5',), ('1000',), ('2.5',), ('1/3',)]
+        >>> [number_readings(numeral) for numeral in ("1,000", "1.000", "3.11.7", ".5", "1 000")]
+        [('1000', '1'), ('1', '1000'), ('3.11.7',), ('0.5',), ('1000',)]
     """
-    if mixed := _MIXED.fullmatch(literal):
-        return (exact(int(mixed[1] or 0) + vulgar(mixed[2])),)
     if not literal.isascii():
         # Digits of any script.
         literal = "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in literal)
@@ -90,20 +81,6 @@ def number_readings(literal: str) -> tuple[str, ...]:
     return (as_group, as_decimal) if "," in text else (as_decimal, as_group)
 
 
-def vulgar(mark: str) -> Fraction:
-    """Return the value of a vulgar fraction such as "½"."""
-    # Unicode has floats: 0.333… becomes 1/3 again.
-    return Fraction(unicodedata.numeric(mark)).limit_denominator(10)
-
-
-def exact(value: Fraction) -> str:
-    """Return a fraction as a decimal if that is finite, for example "0.5", otherwise as "1/3"."""
-    above, below = value.numerator, value.denominator
-    if 1000 % below:
-        return f"{above}/{below}"
-    return _plain(f"{Decimal(above) / below:f}")
-
-
 def _plain(number: str) -> str:
     """Return a decimal in one notation: "0.5" for ".50", "7" for "007" and "7.0"."""
     if "." in number:
@@ -124,5 +101,5 @@ def scaled(readings: tuple[str, ...], power: int) -> tuple[str, ...]:
 
 
 def is_decimal(number: str) -> bool:
-    """Return True for digits with at most one decimal point, and not for "1/3", "12:30" or "3.11.7"."""
+    """Return True for digits with at most one decimal point, and not for "12:30" or "3.11.7"."""
     return number.replace(".", "", 1).isdigit()

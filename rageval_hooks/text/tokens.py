@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from rageval_hooks.runtime.lazy import BackgroundValue
 from rageval_hooks.text.limits import MAX_COUNTED_CHARACTERS
@@ -25,13 +18,6 @@ CHARACTERS_PER_TOKEN = 4
 """Average for English text in current tokenizers."""
 
 _DEFAULT_ENCODING = "o200k_base"
-_BUNDLED = ("cl100k_base", "o200k_base")
-_URL = "https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
-"""The URL of tiktoken's ranks. tiktoken caches them in files named by the URL's SHA-1."""
-
-_CACHE_VARIABLES = frozenset({"TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"})
-"""Where tiktoken looks for its cache."""
-
 # Seconds. A first use downloads the ranks.
 _TIMEOUT = 60.0
 _PIECE = 100_000
@@ -121,29 +107,6 @@ def _encoding(name: str) -> BackgroundValue[Encoding]:
     def load() -> Encoding:
         import tiktoken
 
-        _provide_ranks(name)
         return tiktoken.get_encoding(name)
 
     return BackgroundValue(f"tokenizer {name}", load, _TIMEOUT, "Tokens are estimated from the number of characters.")
-
-
-def _provide_ranks(name: str) -> None:
-    """Copy the ranks that llama-index-core ships into tiktoken's cache, unless the user has set another cache.
-
-    The environment variable for tiktoken's cache is not changed, not even for a moment: the whole process would see
-    it, and LlamaIndex sets and deletes it itself.
-    """
-    if name not in _BUNDLED or not _CACHE_VARIABLES.isdisjoint(os.environ):
-        return
-    file_name = hashlib.sha1(_URL.format(name=name).encode(), usedforsecurity=False).hexdigest()
-    kept = Path(tempfile.gettempdir(), "data-gym-cache", file_name)
-    # Found without importing LlamaIndex, which takes seconds. It is a namespace package with several folders.
-    spec = find_spec("llama_index")
-    for root in (spec and spec.submodule_search_locations) or ():
-        bundled = Path(root, "core", "_static", "tiktoken_cache", file_name)
-        with suppress(OSError):  # tiktoken then downloads the ranks in the background
-            if bundled.is_file() and not kept.is_file():
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                new = kept.with_name(f"{file_name}.{uuid4()}.tmp")
-                new.write_bytes(bundled.read_bytes())
-                os.replace(new, kept)  # atomic, since other processes may be reading

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 from operator import attrgetter
@@ -256,29 +256,13 @@ class Words:
         first, last = bisect_left(self.starts, start), bisect_left(self.starts, end)
         return Words(self._text, self.starts[first:last], self.ends[first:last], self.readings[first:last])
 
-    # Few words are numbers or months. Knowing them saves two searches through the text.
+    def where(self, flag: Callable[[Reading], bool]) -> list[Span]:
+        """Return where words are of which something is true, as (start, end).
 
-    @cached_property
-    def maybe_numbers(self) -> list[Span]:
-        """Where a number word may be, as (start, end)."""
+        Few words are numbers or months. Knowing them saves searches through the text.
+        """
         columns = zip(self.starts, self.ends, self.readings, strict=True)
-        return [(start, end) for start, end, reading in columns if reading.may_be_number]
-
-    @cached_property
-    def maybe_months(self) -> list[Span]:
-        """Where the name of a month may be, as (start, end)."""
-        columns = zip(self.starts, self.ends, self.readings, strict=True)
-        return [(start, end) for start, end, reading in columns if reading.may_be_month]
-
-    @cached_property
-    def kinds(self) -> list[Kind]:
-        """The kinds of the words."""
-        return [reading.kind for reading in self.readings]
-
-    @cached_property
-    def capitals(self) -> list[bool]:
-        """Per word, True if it begins with a capital."""
-        return [reading.is_capital for reading in self.readings]
+        return [(start, end) for start, end, reading in columns if flag(reading)]
 
     @cached_property
     def content_keys(self) -> list[str]:
@@ -378,26 +362,12 @@ def blank_marks(text: str) -> str:
     return blank(text, (found.span() for found in scan_at(_LIST_NUMBER, text, line_starts)))
 
 
-class Blocked:
-    """Disjoint spans, with a fast test for overlap (bisection)."""
-
-    def __init__(self, spans: Iterable[Span]) -> None:
-        ordered = sorted(spans)
-        self._starts = [a for a, _ in ordered]
-        self._ends = [b for _, b in ordered]
-
-    def hits(self, a: int, b: int) -> bool:
-        """Return True if the span from ``a`` to ``b`` overlaps one of these."""
-        i = bisect_left(self._starts, b)
-        return i > 0 and self._ends[i - 1] > a
-
-
 def has_words(text: str) -> bool:
     """Return True if a text has a letter or a digit; a passage without any has no score."""
     return any(map(str.isalnum, text))
 
 
-class WeighedWord(NamedTuple):
+class WeightedWord(NamedTuple):
     """A word of the response with its weight in every mean."""
 
     start: int
@@ -413,19 +383,19 @@ class WeighedWord(NamedTuple):
         return self.weight > FUNCTION_WEIGHT
 
 
-def weighed_words(text: str) -> list[WeighedWord]:
-    """Return the words of a text that is one sentence, or a part of one, with weights; see :func:`weighed_lines`."""
-    return _weighed(text, (0, len(text)), words(text))
+def weighted_words(text: str) -> list[WeightedWord]:
+    """Return the words of a text that is one sentence, or a part of one, with weights; see :func:`weighted_lines`."""
+    return _weighted(text, (0, len(text)), words(text))
 
 
 class Line(NamedTuple):
     """A sentence with its words."""
 
     span: Span
-    words: Sequence[WeighedWord]
+    words: Sequence[WeightedWord]
 
 
-def weighed_lines(text: str, spans: Sequence[Span]) -> list[Line]:
+def weighted_lines(text: str, spans: Sequence[Span]) -> list[Line]:
     """Return the words of each sentence with weights.
 
     Names and numbers weigh 2, other words 1, function words 0.25 (stop words, and lower-case words of one or two
@@ -436,10 +406,10 @@ def weighed_lines(text: str, spans: Sequence[Span]) -> list[Line]:
         spans: its sentences.
     """
     found = words_by_sentence(text, spans)
-    return [Line(span, _weighed(text, span, words)) for span, words in zip(spans, found, strict=True)]
+    return [Line(span, _weighted(text, span, words)) for span, words in zip(spans, found, strict=True)]
 
 
-def _weighed(text: str, span: Span, found: Words) -> list[WeighedWord]:
+def _weighted(text: str, span: Span, found: Words) -> list[WeightedWord]:
     weights = [reading.weight for reading in found.readings]
     # The words that open the sentence or follow a colon.
     openings = [0]
@@ -451,4 +421,4 @@ def _weighed(text: str, span: Span, found: Words) -> list[WeighedWord]:
         if position < len(found):
             weights[position] = found.readings[position].opening_weight
     readable = [reading.is_latin for reading in found.readings]
-    return [*map(WeighedWord, found.starts, found.ends, found.keys, weights, readable)]
+    return [*map(WeightedWord, found.starts, found.ends, found.keys, weights, readable)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -14,17 +15,30 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, TraceFlags
 
 import rageval_hooks
 from rageval_hooks import Evaluation, Failed, Metric, Score, Skipped, Target
 from rageval_hooks.exporters.otel import OtelExporter
-from rageval_hooks.testing import SequentialIds
 from tests.exporters.scored_turns import evaluation
 from tests.integrations.langchain.fakes import FACTS, lcel
 
 QUESTION = "When was the pier opened?"
+
+
+class SequentialIds(IdGenerator):
+    """Trace ids and span ids 1, 2, 3 …"""
+
+    def __init__(self) -> None:
+        self._traces, self._spans = itertools.count(1), itertools.count(1)
+
+    def generate_trace_id(self) -> int:
+        return next(self._traces)
+
+    def generate_span_id(self) -> int:
+        return next(self._spans)
 
 
 class Backend:

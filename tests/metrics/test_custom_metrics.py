@@ -151,30 +151,3 @@ def test_one_that_is_not_published_is_listed_by_where_it_is(listing: Listing, tm
 
     assert [line.split()[0] for line in table] == ["score", "polite", "politeness"]
     assert "1 if the response is polite" in table[1]
-
-
-def test_they_count_in_a_plan(listing: Listing) -> None:
-    """As one call, and the count is called a guess."""
-    text = listing("--plan", "umbrela,their_metrics:politeness,shouting").stdout
-
-    assert text.startswith("at least 2 calls per turn, in 1 step")
-    assert "calls of the metric: politeness" in text
-    assert "without a judge: shouting" in text
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("broken", "metric 'broken' (entry point their_metrics:not_there)"),
-        ("their_metrics:nothing", "metric 'their_metrics:nothing' cannot be imported"),
-        ("nowhere:x", "No module named 'nowhere'"),
-        ("shoutin", "Did you mean 'shouting'?"),
-        ("their_metrics:Tone", "is not a metric"),
-    ],
-)
-def test_one_that_cannot_be_had_is_said(listing: Listing, name: str, message: str) -> None:
-    """One line, and an exit status."""
-    done = listing(name, status=2)
-
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1

@@ -233,14 +233,3 @@ def test_content_off_still_leaves_scores(tmp_path: Path) -> None:
     assert Evaluation.model_validate_json(first)["length"] == len(TURN.response)
     assert "handbook" not in first
     assert (tmp_path / "turns.jsonl").stat().st_mode & 0o777 == 0o600
-
-
-def test_citations_that_only_the_judge_may_read_go_nowhere_else() -> None:
-    """A metric reads the framework's citations from the metadata, which the application does not export."""
-    policy = PrivacyPolicy(metadata_allow=["tier"])
-    turn = TURN.model_copy(update={"metadata": {"citations": ["d1"], "tier": "gold", "customer": "7"}})
-
-    judged = policy.turn(turn, for_judge=True)
-
-    assert judged.metadata == {"citations": ["d1"], "tier": "gold"}
-    assert policy.without_citations(judged).metadata == policy.turn(turn).metadata == {"tier": "gold"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from rageval_hooks.privacy.redactor import PresidioPatterns
+from rageval_hooks.privacy.redactor import redact_by_recognizers
 
 
 class Found:
@@ -23,8 +23,6 @@ class Found:
 
 def test_certain_results_are_replaced() -> None:
     """Of those that overlap, the most certain one; uncertain ones, such as any nine digits, stay."""
-    redact = PresidioPatterns(
-        [Found("US_SSN", "536-90-4399", 0.85), Found("PART", "90-4399", 0.6), Found("BANK", "12", 0.1)]
-    )
+    found = [Found("US_SSN", "536-90-4399", 0.85), Found("PART", "90-4399", 0.6), Found("BANK", "12", 0.1)]
 
-    assert redact("12: 536-90-4399.") == "12: <US_SSN>."
+    assert redact_by_recognizers("12: 536-90-4399.", found) == "12: <US_SSN>."

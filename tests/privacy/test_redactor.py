@@ -1,4 +1,4 @@
-"""The ready redactor: what it recognises, and what it leaves."""
+"""The built-in redactor: what it recognises, and what it leaves."""
 
 from __future__ import annotations
 

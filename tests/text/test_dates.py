@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates, loose_dates, month_number
+from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates, loose_dates
 from rageval_hooks.text.numerals import MONTHS
 from tests.text.junk import anything
 
@@ -99,12 +99,6 @@ def test_day_and_month_in_either_order(text: str, readings: set[Date]) -> None:
 def test_dates_that_a_text_supports(text: str, expected: set[Date]) -> None:
     """Lists and ranges of days, words, lower case, a month alone; but not numbers from another sentence."""
     assert loose_dates(text) == expected
-
-
-@pytest.mark.parametrize(("text", "month"), [("May", 5), ("Sept.", 9), ("june", 6), ("May 5", None), ("", None)])
-def test_the_name_of_a_month(text: str, month: int | None) -> None:
-    """The name may be in full or short, without any other text."""
-    assert month_number(text) == month
 
 
 @given(st.dates(date(1000, 1, 1), date(2999, 12, 31)))

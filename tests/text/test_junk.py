@@ -13,7 +13,7 @@ from rageval_hooks.metrics.support.grounding import groundedness
 from rageval_hooks.text.fact_index import MAX_CHUNKS, entity_supported, index_facts, index_passage, unsupported_facts
 from rageval_hooks.text.facts import find_facts
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import blank_marks, weighed_lines, words_of
+from rageval_hooks.text.words import blank_marks, weighted_lines, words_of
 from tests.text.junk import JUNK, anything
 
 
@@ -22,7 +22,7 @@ def read(text: str) -> None:
     spans = sentence_spans(text)
     index = index_passage(text)
     unsupported_facts(find_facts(text, spans), index.facts)
-    groundedness(text, [index], lines=weighed_lines(blank_marks(text), spans))
+    groundedness(text, [index], lines=weighted_lines(blank_marks(text), spans))
 
 
 @given(anything())

@@ -34,9 +34,6 @@ from tests.text.junk import anything
         (".50", ("0.5",)),
         ("1 000 000", ("1000000",)),
         ("1 000,5", ("1000.5",)),
-        ("2½", ("2.5",)),
-        ("2 ¾", ("2.75",)),
-        ("⅓", ("1/3",)),
     ],
 )
 def test_readings_of_figures(figures: str, readings: tuple[str, ...]) -> None:
@@ -84,7 +81,6 @@ def test_a_decimal_comma_reads_like_a_decimal_point(number: object) -> None:
         ("at -0 and .5, but .5.6", [("0", "0"), (".5", "0.5"), ("5.6", "5.6")]),
         ("1 000 000 of 33 45 120 200", [("1 000 000", "1000000"), *((n, n) for n in ("33", "45", "120", "200"))]),
         ("in 2019 300 people", [("2019", "2019"), ("300", "300")]),
-        ("2½ million", [("2½ million", "2500000")]),
         ("one hundred hundred", [("one hundred", "100"), ("hundred", "100")]),
         ("nineteen hundred thousand", [("nineteen hundred thousand", "1900000")]),
     ],
@@ -124,14 +120,8 @@ def test_a_row_of_magnitudes_is_no_giant(text: str) -> None:
         ("at 10:30", "30", True),
         ("boxes 1,2,3 and 5", "2", True),
         ("1,234,567 votes", "234", False),
-        ("½ of it", "0.5", True),
-        ("2 1/2 cups", "2.5", True),
-        ("two and a half", "2.5", True),
-        ("three and one quarter", "3.25", True),
-        ("on 3/4/2020", "0.75", False),
         ("12 300 jets", "300", True),
         ("12 000 jets", "12", False),
-        ("fıve and a half", "0.5", False),
     ],
 )
 def test_numbers_that_a_text_supports(text: str, value: str, supported: bool) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import tiktoken
@@ -36,11 +32,6 @@ def no_encodings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     module._encoding.cache_clear()
 
 
-def known(name: str) -> tiktoken.Encoding:
-    module._provide_ranks(name)
-    return tiktoken.get_encoding(name)
-
-
 @pytest.mark.parametrize(
     ("model", "encoding"),
     [(None, "o200k_base"), ("gpt-4o-mini", "o200k_base"), ("gpt-4", "cl100k_base"), ("some-model", "o200k_base")],
@@ -49,7 +40,7 @@ def test_tokens_are_those_of_the_models_encoding(model: str | None, encoding: st
     """A model that tiktoken does not know is counted with the current encoding."""
     texts = ["Hello, world!", "今天天气很好", ""]
 
-    expected = sum(len(known(encoding).encode_ordinary(text)) for text in texts)
+    expected = sum(len(tiktoken.get_encoding(encoding).encode_ordinary(text)) for text in texts)
 
     assert count_tokens(texts, model, wait=True) == (expected, "tiktoken")
 
@@ -64,7 +55,7 @@ def test_special_tokens_in_a_text_are_text() -> None:
 def test_a_caller_that_does_not_wait_gets_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     """While the encoding loads: one token for four characters."""
     may_end = threading.Event()
-    value = BackgroundValue("tokenizer test", lambda: (may_end.wait(30), known("o200k_base"))[1], 30)
+    value = BackgroundValue("tokenizer test", lambda: (may_end.wait(30), tiktoken.get_encoding("o200k_base"))[1], 30)
     monkeypatch.setattr(module, "load_encoding", lambda model: value)
 
     assert count_tokens(["12345", ""]) == (2, "characters")
@@ -86,52 +77,6 @@ def test_an_encoding_that_cannot_be_had_is_logged_once(
     assert no_encodings == ["o200k_base"]
     [record] = [record for record in caplog.records if "tokenizer" in record.getMessage()]
     assert record.getMessage().endswith("Tokens are estimated from the number of characters. [RAGEVAL-203]")
-
-
-SCRIPT = """
-import os
-before = dict(os.environ)
-from rageval_hooks.text.tokens import count_tokens
-print(*count_tokens(["Hello, world!"], "gpt-4", wait=True))
-assert dict(os.environ) == before
-"""
-
-
-def counted(temporary: Path, **environment: str) -> str:
-    """What a new process prints, whose temporary folder is empty and whose network leads nowhere."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("TIKTOKEN_CACHE_DIR",)}
-    nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "TMPDIR": str(temporary)}
-    command = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(
-        command, env={**kept, **nowhere, **environment}, capture_output=True, text=True, timeout=240, check=True
-    )
-    return done.stdout.strip()
-
-
-def test_the_ranks_that_llama_index_ships_are_found_without_a_network(tmp_path: Path) -> None:
-    """And the environment, which others read at the same time, is not changed for a moment."""
-    assert counted(tmp_path) == "4 tiktoken"
-    assert counted(tmp_path) == "4 tiktoken"
-    [kept] = (tmp_path / "data-gym-cache").iterdir()
-    (tmp_path / "like others").touch()
-    assert kept.stat().st_mode == (tmp_path / "like others").stat().st_mode, "other users may read it too"
-
-
-def test_where_nothing_can_be_written_tokens_are_estimated(tmp_path: Path) -> None:
-    """The folder of tiktoken's downloads is a file here."""
-    (tmp_path / "data-gym-cache").write_text("")
-
-    assert counted(tmp_path) == "4 characters"
-
-
-def test_a_users_own_cache_of_ranks_is_left_alone(tmp_path: Path) -> None:
-    """The user's folder may hold custom ranks, so nothing is written into it or next to it."""
-    mine = tmp_path / "mine"
-    mine.mkdir()
-
-    assert counted(tmp_path, TIKTOKEN_CACHE_DIR=str(mine)) == "4 characters"
-    assert not list(mine.iterdir())
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 @given(anything())

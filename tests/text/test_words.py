@@ -11,10 +11,9 @@ from rageval_hooks.text.words import (
     FUNCTION_WEIGHT,
     NAME_WEIGHT,
     WORD_WEIGHT,
-    Blocked,
     blank_marks,
     stem,
-    weighed_words,
+    weighted_words,
     words,
     words_by_sentence,
 )
@@ -113,7 +112,7 @@ def test_names_weigh_more_and_function_words_less() -> None:
     """Names, acronyms and numbers 2, other words 1, function words a quarter; the first word is no name."""
     text = "Bridges in the Alps cost NATO 12 million: Never mind"
 
-    weights = {text[word.start : word.end]: word.weight for word in weighed_words(text)}
+    weights = {text[word.start : word.end]: word.weight for word in weighted_words(text)}
 
     assert weights == {
         "Bridges": WORD_WEIGHT,
@@ -133,7 +132,7 @@ def test_only_latin_words_are_readable_for_minilm() -> None:
     """Words in other scripts are marked: the model's English vocabulary has no use for them."""
     text = "Zürich Москва 北京 2019"
 
-    readable = [word.readable for word in weighed_words(text)]
+    readable = [word.readable for word in weighted_words(text)]
 
     assert readable == [True, False, False, True]
 
@@ -154,18 +153,6 @@ def test_marks_that_say_nothing_are_blanked(text: str, words_left: str) -> None:
 
     assert len(blanked) == len(text)
     assert [blanked[word.start : word.end] for word in words(blanked)] == words_left.split()
-
-
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 5)), max_size=6), st.integers(0, 40), st.integers(1, 8))
-def test_blocked_spans_are_found(spans: list[tuple[int, int]], start: int, length: int) -> None:
-    """Bisection finds an overlap exactly when there is one."""
-    disjoint: list[tuple[int, int]] = []
-    for begin, size in spans:
-        if all(begin + size <= a or b <= begin for a, b in disjoint):
-            disjoint.append((begin, begin + size))
-    end = start + length
-
-    assert Blocked(disjoint).hits(start, end) == any(a < end and start < b for a, b in disjoint)
 
 
 @given(anything())

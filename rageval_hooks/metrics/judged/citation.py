@@ -5,26 +5,22 @@ One judge call for all pairs. Source: Open RAG Eval (TREC 2024 RAG track).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Final
 
 from pydantic import BaseModel, WithJsonSchema
 from pydantic import Field as Described
 
 from rageval_hooks.errors import ConfigurationError, InputTooLargeError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.metrics.base import Field, JudgeMetric, PassageScope, Results, ScoreDefinition
+from rageval_hooks.metrics.base import JudgeMetric, Results, ScoreDefinition
 from rageval_hooks.metrics.judged.no_answer import declined
-from rageval_hooks.metrics.support.judge_calls import BatchAnswers, ask_in_batches, combined
-from rageval_hooks.metrics.support.judged_turn import JudgedTurn
-from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
+from rageval_hooks.metrics.support.judged_turn import BatchAnswers, JudgedTurn, SentenceKey, ask_in_batches, combined
 from rageval_hooks.score import Result
 from rageval_hooks.text.citations import Citations, CitedKey, CitedPart, find_citations
 from rageval_hooks.text.formatting import shorten
-from rageval_hooks.text.keys import plain_key
 
 _KEY: Final = "citation.support"
 # A response with more pairs is generated garbage or a list of links. At 40 pairs per call this is 25 calls.
@@ -40,7 +36,7 @@ Pair = tuple[str, int]
 class PairSupport(BaseModel):
     """The judge's verdict on one pair."""
 
-    sentence: str = Described(description="key of the answer's sentence")
+    sentence: SentenceKey = Described(description="key of the answer's sentence")
     passage: int = Described(description="number of the passage that it cites")
     support: Annotated[str, WithJsonSchema({"type": "string", "enum": list(_SUPPORT)})] = Described(
         description="full, partial or none"
@@ -111,9 +107,9 @@ class Citation(JudgeMetric):
         ConfigurationError: ``batch`` is less than 1.
     """
 
-    name: ClassVar[str] = "citation"
-    version: ClassVar[str] = "4"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = "citation"
+    version = "4"
+    scores = (
         ScoreDefinition(
             name="citation.precision",
             description="mean support by the cited passages of what they are cited for; made-up citations have 0",
@@ -124,21 +120,16 @@ class Citation(JudgeMetric):
         ),
         ScoreDefinition(name="citation.f1", description="harmonic mean of citation precision and recall"),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("query", "passages", "response")
-    passages: ClassVar[PassageScope] = "prompt"
-    family: ClassVar[str] = "generation"
-    source: ClassVar[str] = "Open RAG Eval (TREC 2024 RAG track)"
-    calls: ClassVar[str] = "1 per 40 pairs of sentence and cited passage; 0 without citations"
+    requires = ("query", "passages", "response")
+    passages = "prompt"
+    family = "generation"
+    source = "Open RAG Eval (TREC 2024 RAG track)"
+    calls = "1 per 40 pairs of sentence and cited passage; 0 without citations"
 
     def __init__(self, *, batch: int = 40) -> None:
         if batch < 1:
             raise ConfigurationError(f"batch of citation must be at least 1, not {batch}")
         self.batch = batch
-
-    def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
-        """Return its calls, all at the same time."""
-        calls = math.ceil(size.citations / self.batch)
-        return (PlannedCall(_KEY, f"support of {size.citations} citations", calls, after=("no_answer.attempt",)),)
 
     async def evaluate(self, case: JudgedTurn) -> Results:
         """Return the three scores; all are failed if the support of a pair is missing."""
@@ -165,7 +156,7 @@ class Citation(JudgeMetric):
 
         def read(answer: CitationSupport) -> Iterable[tuple[Pair, float | None]]:
             for entry in answer.pairs:
-                yield (plain_key(entry.sentence), entry.passage), _SUPPORT.get(entry.support.strip().casefold())
+                yield (entry.sentence, entry.passage), _SUPPORT.get(entry.support.strip().casefold())
 
         cited = [(part.sentence.key, key.passages) for part in citations.parts for key in part.keys]
         # A dict and not a set: equal turns must give equal prompts, for the cache of the judge.

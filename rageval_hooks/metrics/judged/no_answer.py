@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from pydantic import BaseModel
 from pydantic import Field as Described
 
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.metrics.base import Field, JudgeMetric, ScoreDefinition
+from rageval_hooks.metrics.base import JudgeMetric, ScoreDefinition
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
-from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.score import Result
 
 _KEY = "no_answer.attempt"
@@ -40,9 +37,9 @@ class NoAnswer(JudgeMetric):
     refusal is neither unsupported nor incomplete.
     """
 
-    name: ClassVar[str] = "no_answer"
-    version: ClassVar[str] = "2"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = "no_answer"
+    version = "2"
+    scores = (
         ScoreDefinition(
             name="no_answer",
             description="1 if the response attempts an answer, even a wrong one; 0 for a refusal, despite the name",
@@ -50,14 +47,10 @@ class NoAnswer(JudgeMetric):
             binary=True,
         ),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("query", "response")
-    family: ClassVar[str] = "generation"
-    source: ClassVar[str] = "Open RAG Eval"
-    calls: ClassVar[str] = "1"
-
-    def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
-        """Return its one call."""
-        return (PlannedCall(_KEY, "whether the response is an answer"),)
+    requires = ("query", "response")
+    family = "generation"
+    source = "Open RAG Eval"
+    calls = "1"
 
     async def evaluate(self, case: JudgedTurn) -> Result:
         """Return the score."""

@@ -11,28 +11,27 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, WithJsonSchema
 from pydantic import Field as Described
 
 from rageval_hooks.errors import JudgeError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.metrics.base import Field, JudgeMetric, PassageScope, Results, ScoreDefinition
+from rageval_hooks.metrics.base import JudgeMetric, Results, ScoreDefinition
 from rageval_hooks.metrics.judged.no_answer import declined
-from rageval_hooks.metrics.judged.umbrela import graded, paid_grading, planned_grading
-from rageval_hooks.metrics.support.judge_calls import (
+from rageval_hooks.metrics.judged.umbrela import Umbrela, graded, paid_grading
+from rageval_hooks.metrics.support.judged_turn import (
     AnyJudgement,
     BatchAnswers,
+    JudgedTurn,
     ask_in_batches,
     batches,
     combined,
     wasted,
     with_spending,
 )
-from rageval_hooks.metrics.support.judged_turn import JudgedTurn
-from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
-from rageval_hooks.score import Failed, Result
+from rageval_hooks.score import Result
 
 _WINDOW: Final = 10
 _BATCH: Final = 10
@@ -201,12 +200,12 @@ def nugget_score(name: str, importance: Sequence[Importance | None], support: Se
     """
     # Nuggets that are not vital count in full, not at all, or half.
     okay = {"all": 1.0, "vital": 0.0, "weighted": 0.5}[name.removesuffix("_strict")]
-    total = weighed = 0.0
+    total = supported = 0.0
     for item, value in zip(importance, support, strict=True):
         weight = 1.0 if item == "vital" else okay
         total += weight
-        weighed += weight * (float(value >= 1) if name.endswith("_strict") else value)
-    return weighed / total if total else None
+        supported += weight * (float(value >= 1) if name.endswith("_strict") else value)
+    return supported / total if total else None
 
 
 class Nuggets(JudgeMetric):
@@ -222,43 +221,23 @@ class Nuggets(JudgeMetric):
     If ``no_answer`` runs too and says that the system declined to answer, all six are skipped without a call.
     """
 
-    name: ClassVar[str] = "nuggets"
-    version: ClassVar[str] = "3"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = tuple(
+    name = "nuggets"
+    version = "3"
+    scores = tuple(
         ScoreDefinition(name=f"nuggets.{name}", description=description) for name, description in _MEANINGS.items()
     )
-    requires: ClassVar[tuple[Field, ...]] = ("query", "passages", "response")
-    passages: ClassVar[PassageScope] = "prompt"
-    family: ClassVar[str] = "generation"
-    answerable_only: ClassVar[bool] = True
-    source: ClassVar[str] = "AutoNuggetizer (arXiv 2411.09607); Open RAG Eval"
-    calls: ClassVar[str] = "2 to 10, and those of umbrela, shared"
+    requires = ("query", "passages", "response")
+    passages = "prompt"
+    family = "generation"
+    answerable_only = True
+    source = "AutoNuggetizer (arXiv 2411.09607); Open RAG Eval"
+    calls = "2 to 10, and those of umbrela, shared"
 
-    def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
-        """Return the grading's calls and its own."""
-        found, rounds = min(30, size.nuggets), min(_MAX_ROUNDS, math.ceil(size.passages / _WINDOW))
-        # Few nuggets from one window are weighed in the call that finds them: one step less to wait for.
-        together = size.passages <= _WINDOW and found <= _BATCH
-        weighing = 0 if together else math.ceil(found / _BATCH)
-        kept = min(_MAX_KEPT, found)
-        created = "nuggets.creation"
-        return (
-            planned_grading(size),
-            PlannedCall(
-                created,
-                "nuggets and their importance" if together else f"nuggets, in rounds over {_WINDOW} passages",
-                rounds,
-                after=("umbrela.grades", "no_answer.attempt"),
-                sequential=rounds > 1,
-            ),
-            PlannedCall("nuggets.importance", f"importance of {found} nuggets", weighing, after=(created,)),
-            PlannedCall(
-                "nuggets.assignment",
-                f"support of {kept} nuggets by the response",
-                math.ceil(kept / _BATCH),
-                after=(created, "nuggets.importance"),
-            ),
-        )
+    def expected_calls(self, passages: int) -> Mapping[str, int]:
+        """Return the grading's calls, and those for ten nuggets."""
+        rounds = min(_MAX_ROUNDS, math.ceil(passages / _WINDOW))
+        # Besides the rounds one call for the support, and one for the importance if there are several rounds.
+        return {**Umbrela().expected_calls(passages), self.name: rounds + (1 if rounds <= 1 else 2)}
 
     async def evaluate(self, case: JudgedTurn) -> Results:
         """Return the six scores; each is failed if something that it depends on is missing."""
@@ -276,7 +255,7 @@ class Nuggets(JudgeMetric):
         if not relevant:
             return self.skip_all("there are no nuggets: no passage of the prompt is graded 1 or more")
         creation = await _create(case, relevant)
-        calls = [*creation.judgements]
+        calls: list[AnyJudgement] = [*creation.judgements]
         if creation.failure is not None:
             return with_spending(self.fail(creation.failure), [*calls, *wasted(creation.failure), *grading])
         # Skipped and not 0: without nuggets there is nothing that the response could lack.
@@ -307,75 +286,69 @@ class Nuggets(JudgeMetric):
             "dropped": dict(+(creation.dropped + weights.dropped + support.dropped)),
             "calls": len([call for call in calls if call.value is not None]),
         }
-        # The six scores differ only in which nuggets count, and by how much.
-        assigned = _AssignedNuggets(kept, support, unweighed, [*calls, *grading], metadata)
-        return [self._result(name, assigned) for name in _MEANINGS]
+        return self._results(kept, support, unweighed, [*calls, *grading], metadata)
 
-    def _result(self, name: str, assigned: _AssignedNuggets) -> Result:
-        full_name = f"nuggets.{name}"
-        # Only the vital and the weighted scores depend on the importance.
-        if assigned.unweighed is not None and not name.startswith("all"):
-            return self._failed(assigned.unweighed, full_name, "importance", assigned)
-        counting = {
-            number: nugget
-            for number, nugget in enumerate(assigned.nuggets, start=1)
-            if nugget.importance == "vital" or not name.startswith("vital")
-        }
-        # Support that is missing for an okay nugget does not harm the score of the vital ones.
-        error = _first_error({n: error for n, error in assigned.support.missing.items() if n in counting})
-        if error is not None:
-            return self._failed(error, full_name, "support", assigned)
-        support = [assigned.support.values[number] for number in counting]
-        value = nugget_score(name, [nugget.importance for nugget in counting.values()], support)
-        if value is None:
-            return self.skip("no nugget is vital", full_name)
-        lines = [
-            f"{number} {nugget.importance or 'not weighed'}, {_SUPPORT_NAMES[found]}: “{nugget.text}”"
-            for (number, nugget), found in zip(counting.items(), support, strict=True)
-        ]
-        return self.judged(
-            value,
-            combined(assigned.calls),
-            name=full_name,
-            explanation="\n".join(lines),
-            metadata={**assigned.metadata, "nuggets": assigned.as_data()},
-        )
+    def _results(
+        self,
+        kept: Sequence[Nugget],
+        support: BatchAnswers[int, float],
+        unweighed: JudgeError | None,
+        calls: Sequence[AnyJudgement],
+        metadata: Mapping[str, Any],
+    ) -> list[Result]:
+        """Return the six scores, which differ only in which nuggets count, and by how much.
 
-    def _failed(self, error: JudgeError, name: str, what: str, assigned: _AssignedNuggets) -> Failed:
-        failed = self.fail(error, name)
-        message = f"no {what} of some nuggets: {error.message}"
-        metadata = {**failed.metadata, "nuggets": assigned.as_data()}
-        return with_spending(failed.model_copy(update={"message": message, "metadata": metadata}), assigned.calls)
-
-
-@dataclass(frozen=True)
-class _AssignedNuggets:
-    """The nuggets of a turn, and what the judge says of them.
-
-    Attributes:
-        nuggets: the nuggets that count; their numbers are from 1.
-        support: by number, the support by the response.
-        unweighed: the error behind the importance that is missing; None if none is.
-        calls: the judge calls behind all this.
-        metadata: of each score.
-    """
-
-    nuggets: Sequence[Nugget]
-    support: BatchAnswers[int, float]
-    unweighed: JudgeError | None
-    calls: Sequence[AnyJudgement]
-    metadata: Mapping[str, Any]
-
-    def as_data(self) -> list[dict[str, Any]]:
-        """Return the nuggets as JSON-able data."""
-        return [
+        Args:
+            kept: the nuggets that count; their numbers are from 1.
+            support: by number, the support by the response.
+            unweighed: the error behind the importance that is missing; None if none is.
+            calls: the judge calls behind all this.
+            metadata: of each score.
+        """
+        data = [
             {
                 "text": nugget.text,
                 "importance": nugget.importance,
-                "support": _SUPPORT_NAMES.get(self.support.values.get(number, -1.0)),
+                "support": _SUPPORT_NAMES.get(support.values.get(number, -1.0)),
             }
-            for number, nugget in enumerate(self.nuggets, start=1)
+            for number, nugget in enumerate(kept, start=1)
         ]
+        results: list[Result] = []
+        for name in _MEANINGS:
+            counting = {
+                number: nugget
+                for number, nugget in enumerate(kept, start=1)
+                if nugget.importance == "vital" or not name.startswith("vital")
+            }
+            # Support that is missing for an okay nugget does not harm the score of the vital ones.
+            error, what = _first_error({n: e for n, e in support.missing.items() if n in counting}), "support"
+            # Only the vital and the weighted scores depend on the importance.
+            if unweighed is not None and not name.startswith("all"):
+                error, what = unweighed, "importance"
+            if error is not None:
+                failed = self.fail(error, f"nuggets.{name}")
+                message = f"no {what} of some nuggets: {error.message}"
+                changes = {"message": message, "metadata": {**failed.metadata, "nuggets": data}}
+                results.append(with_spending(failed.model_copy(update=changes), calls))
+                continue
+            found = [support.values[number] for number in counting]
+            value = nugget_score(name, [nugget.importance for nugget in counting.values()], found)
+            if value is None:
+                results.append(self.skip("no nugget is vital", f"nuggets.{name}"))
+                continue
+            lines = [
+                f"{number} {nugget.importance or 'not weighed'}, {_SUPPORT_NAMES[grade]}: “{nugget.text}”"
+                for (number, nugget), grade in zip(counting.items(), found, strict=True)
+            ]
+            score = self.judged(
+                value,
+                combined(calls),
+                name=f"nuggets.{name}",
+                explanation="\n".join(lines),
+                metadata={**metadata, "nuggets": data},
+            )
+            results.append(score)
+        return results
 
 
 def _first_error(missing: Mapping[int, JudgeError]) -> JudgeError | None:
@@ -404,22 +377,17 @@ async def _create(case: JudgedTurn, passages: Sequence[int]) -> Creation:
         if creation.nuggets:
             numbers = range(1, 1 + len(creation.nuggets))
             task = _SO_FAR.format(nuggets=_framed(case, creation.nuggets, numbers)) + task
-        drafts: list[tuple[str, str]]
+        schema: type[NuggetDrafts | WeighedNuggetDrafts] = WeighedNuggetDrafts if alone else NuggetDrafts
         try:
-            if alone:
-                weighed = await case.ask(f"{task}\n{_IMPORTANCE}", WeighedNuggetDrafts)
-                creation.judgements.append(weighed)
-                drafts = [(draft.nugget, draft.importance) for draft in weighed.value.nuggets]
-            else:
-                plain = await case.ask(task, NuggetDrafts)
-                creation.judgements.append(plain)
-                drafts = [(text, "") for text in plain.value.nuggets]
+            judgement = await case.ask(f"{task}\n{_IMPORTANCE}" if alone else task, schema)
         except JudgeError as error:  # the judge has already logged it
             creation.failure = error
             return creation
+        creation.judgements.append(judgement)
         creation.rounds += 1
-        for draft, importance in drafts:
-            creation.add(" ".join(draft.split()), _importance(importance), case.delimiters.marker)
+        for draft in judgement.value.nuggets:
+            text, importance = (draft, "") if isinstance(draft, str) else (draft.nugget, draft.importance)
+            creation.add(" ".join(text.split()), _importance(importance), case.delimiters.marker)
     creation.unread = tuple(position for window in windows[creation.rounds :] for position in window)
     return creation
 

@@ -5,17 +5,15 @@ Source: Open RAG Eval.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Self
+from typing import Self
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.base import Field, JudgeMetric, ScoreDefinition
-from rageval_hooks.metrics.judged.umbrela import graded, paid_grading, planned_grading
-from rageval_hooks.metrics.support.judge_calls import combined, with_spending
-from rageval_hooks.metrics.support.judged_turn import JudgedTurn
-from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
+from rageval_hooks.metrics.base import JudgeMetric, ScoreDefinition
+from rageval_hooks.metrics.judged.umbrela import Umbrela, graded, paid_grading
+from rageval_hooks.metrics.support.judged_turn import JudgedTurn, combined, with_spending
 from rageval_hooks.score import Result
 from rageval_hooks.settings import Settings
 
@@ -42,19 +40,14 @@ def average_precision_at(relevant: Sequence[bool], k: int) -> float:
     return sum(precisions) / len(ranks) if ranks else 0.0
 
 
+def reciprocal_rank(relevant: Sequence[bool]) -> float:
+    """Return 1 / rank of the first relevant passage; 0 without one."""
+    return max((1 / rank for rank in _relevant_ranks(relevant)), default=0.0)
+
+
 def _relevant_ranks(relevant: Iterable[bool]) -> list[int]:
     """Return the ranks, from 1, of the relevant passages."""
     return [rank for rank, is_relevant in enumerate(relevant, start=1) if is_relevant]
-
-
-def first_relevant(relevant: Iterable[bool]) -> int | None:
-    """Return the rank, from 1, of the first relevant passage; None without one."""
-    return min(_relevant_ranks(relevant), default=None)
-
-
-def reciprocal_rank(rank: int | None) -> float:
-    """Return 1 / rank; 0 for None."""
-    return 0.0 if rank is None else 1 / rank
 
 
 def _definitions(ks: Sequence[int]) -> tuple[ScoreDefinition, ...]:
@@ -81,14 +74,14 @@ class Ranking(JudgeMetric):
         ConfigurationError: ``relevant`` is not a grade, or a rank is less than 1.
     """
 
-    name: ClassVar[str] = "ranking"
-    version: ClassVar[str] = "2"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = _definitions((1, 3, 5))
-    requires: ClassVar[tuple[Field, ...]] = ("query", "passages")
-    family: ClassVar[str] = "retrieval"
-    answerable_only: ClassVar[bool] = True
-    source: ClassVar[str] = "Open RAG Eval; arXiv 2406.06519 for the grades"
-    calls: ClassVar[str] = "those of umbrela, shared"
+    name = "ranking"
+    version = "2"
+    scores = _definitions((1, 3, 5))
+    requires = ("query", "passages")
+    family = "retrieval"
+    answerable_only = True
+    source = "Open RAG Eval; arXiv 2406.06519 for the grades"
+    calls = "those of umbrela, shared"
 
     def __init__(self, relevant: int = 2, *, ks: Sequence[int] = (1, 3, 5)) -> None:
         if relevant not in (1, 2, 3):
@@ -104,9 +97,9 @@ class Ranking(JudgeMetric):
         """Make the metric with the setting ``k_values``."""
         return cls(ks=settings.k_values)
 
-    def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
+    def expected_calls(self, passages: int) -> Mapping[str, int]:
         """Return the grading's calls."""
-        return (planned_grading(size),)
+        return Umbrela().expected_calls(passages)
 
     async def evaluate(self, case: JudgedTurn) -> Iterable[Result]:
         """Return the scores; those that depend on a missing grade are failed."""
@@ -127,7 +120,7 @@ class Ranking(JudgeMetric):
         formulas: list[tuple[str, Sequence[bool | None], Callable[[Sequence[bool]], float]]] = [
             *((f"precision@{k}", relevance[:k], partial(precision_at, k=k)) for k in self.ks if k <= count),
             *((f"ap@{k}", relevance[:k], partial(average_precision_at, k=k)) for k in self.ks),
-            ("mrr", until_first, lambda relevant: reciprocal_rank(first_relevant(relevant))),
+            ("mrr", until_first, reciprocal_rank),
         ]
         # The calls as one, without their cost if another metric reports it.
         judgement = combined(calls) if calls else replace(combined(answers.judgements), usage=None, cost=None)

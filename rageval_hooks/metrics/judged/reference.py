@@ -5,17 +5,14 @@ One judge call. Source: “Test procedure and metrics for RAG in 5 minutes”.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from pydantic import BaseModel
 from pydantic import Field as Described
 
 from rageval_hooks.errors import JudgeAnswerError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.metrics.base import Field, JudgeMetric, Results, ScoreDefinition
+from rageval_hooks.metrics.base import JudgeMetric, Results, ScoreDefinition
 from rageval_hooks.metrics.judged.no_answer import declined
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
-from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.score import Result
 
 _KEY = "reference.comparison"
@@ -47,9 +44,9 @@ class Reference(JudgeMetric):
     If ``no_answer`` runs too and says that the system declined to answer, both are skipped without a call.
     """
 
-    name: ClassVar[str] = "reference"
-    version: ClassVar[str] = "2"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = "reference"
+    version = "2"
+    scores = (
         ScoreDefinition(
             name="reference.completeness",
             description="share of the reference answer that is in the response",
@@ -59,14 +56,10 @@ class Reference(JudgeMetric):
             name="reference.conciseness", description="share of the response that is part of the reference answer"
         ),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("query", "response", "reference")
-    family: ClassVar[str] = "reference"
-    source: ClassVar[str] = "“Test procedure and metrics for RAG in 5 minutes”"
-    calls: ClassVar[str] = "1"
-
-    def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
-        """Return its one call."""
-        return (PlannedCall(_KEY, "comparison with the reference answer", after=("no_answer.attempt",)),)
+    requires = ("query", "response", "reference")
+    family = "reference"
+    source = "“Test procedure and metrics for RAG in 5 minutes”"
+    calls = "1"
 
     async def evaluate(self, case: JudgedTurn) -> Results:
         """Return the two scores; one whose value is out of range is failed."""

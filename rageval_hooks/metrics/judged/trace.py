@@ -8,23 +8,22 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel
 from pydantic import Field as Described
 
 from rageval_hooks.errors import ConfigurationError, JudgeAnswerError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.metrics.base import Field, JudgeMetric, PassageScope, ScoreDefinition
+from rageval_hooks.metrics.base import JudgeMetric, ScoreDefinition
 from rageval_hooks.metrics.judged.no_answer import NoAnswer, declined
-from rageval_hooks.metrics.support.judged_turn import JudgedTurn
-from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
+from rageval_hooks.metrics.support.judged_turn import JudgedTurn, SentenceKey
 from rageval_hooks.metrics.verdict import DECLINES, VALUES, judged_verdict
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.score import VERDICT, Result, Score
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import shorten
-from rageval_hooks.text.keys import KeyedSentence, plain_key
+from rageval_hooks.text.keys import KeyedSentence
 
 _KEY: Final = "trace.labels"
 # The first four are the TRACe measures of RAGBench (arXiv 2407.11005); average, rmse and consistency are the seeds'.
@@ -63,9 +62,11 @@ Use only keys that occur above."""
 class SentenceSupport(BaseModel):
     """The judge's verdict on one sentence of the response."""
 
-    response_sentence_key: str = Described(description="key of the answer's sentence")
+    response_sentence_key: SentenceKey = Described(description="key of the answer's sentence")
     explanation: str = Described(description="why it is, or is not, fully supported")
-    supporting_sentence_keys: list[str] = Described(description="keys of the passages' sentences that support it")
+    supporting_sentence_keys: list[SentenceKey] = Described(
+        description="keys of the passages' sentences that support it"
+    )
     fully_supported: bool = Described(description="whether the passages support all of it")
 
 
@@ -73,9 +74,13 @@ class TraceLabels(BaseModel):
     """The judge's answer; the names are RAGBench's."""
 
     relevance_explanation: str = Described(description="which passages help to answer the question, and how")
-    all_relevant_sentence_keys: list[str] = Described(description="keys of the passages' sentences that are relevant")
+    all_relevant_sentence_keys: list[SentenceKey] = Described(
+        description="keys of the passages' sentences that are relevant"
+    )
     sentence_support_information: list[SentenceSupport] = Described(description="one entry per sentence of the answer")
-    all_utilized_sentence_keys: list[str] = Described(description="keys of the passages' sentences that were used")
+    all_utilized_sentence_keys: list[SentenceKey] = Described(
+        description="keys of the passages' sentences that were used"
+    )
     overall_supported: bool = Described(description="whether the answer as a whole is supported")
 
 
@@ -119,7 +124,7 @@ def trace_values(
 ) -> TraceValues:
     """Turn labels into numbers.
 
-    Keys may be written in another notation, such as capitals or brackets. Keys that do not exist are dropped.
+    Keys that do not exist are dropped.
 
     Args:
         labels: the judge's answer.
@@ -127,7 +132,6 @@ def trace_values(
         response_keys: the keys of all sentences of the response.
         formulas: ``"ragbench"`` divides by the sentences of the context, ``"fixed20"`` as the seeds do.
     """
-    labels = with_known_keys(labels, context_keys, response_keys)
     relevant = set(labels.all_relevant_sentence_keys).intersection(context_keys)
     utilized = set(labels.all_utilized_sentence_keys).intersection(context_keys)
     if formulas == "ragbench":
@@ -159,31 +163,6 @@ def trace_values(
     return replace(values, adherence=four[3], supported_share=share, average=average, rmse=rmse, consistency=1 - rmse)
 
 
-def with_known_keys(labels: TraceLabels, context: Iterable[str], response: Iterable[str]) -> TraceLabels:
-    """Return the labels with the keys that exist in our notation; other keys stay as the judge wrote them."""
-    # One table serves both: keys of the context begin with a digit, those of the response with a letter.
-    known = {key: key for key in (*context, *response)}
-
-    def translated(keys: Iterable[str]) -> list[str]:
-        return [known.get(plain_key(key), key) for key in keys]
-
-    information = [
-        item.model_copy(
-            update={
-                "response_sentence_key": translated([item.response_sentence_key])[0],
-                "supporting_sentence_keys": translated(item.supporting_sentence_keys),
-            }
-        )
-        for item in labels.sentence_support_information
-    ]
-    changes = {
-        "all_relevant_sentence_keys": translated(labels.all_relevant_sentence_keys),
-        "all_utilized_sentence_keys": translated(labels.all_utilized_sentence_keys),
-        "sentence_support_information": information,
-    }
-    return labels.model_copy(update=changes)
-
-
 def _definition(name: str, description: str) -> ScoreDefinition:
     return ScoreDefinition(
         name=f"trace.{name}",
@@ -207,18 +186,16 @@ class Trace(JudgeMetric):
         ConfigurationError: the formulas are unknown.
     """
 
-    name: ClassVar[str] = "trace"
-    version: ClassVar[str] = "4"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = tuple(
-        _definition(name, description) for name, description in _MEANINGS.items()
-    )
-    requires: ClassVar[tuple[Field, ...]] = ("query", "passages", "response")
-    passages: ClassVar[PassageScope] = "prompt"
-    family: ClassVar[str] = "judge"
-    answerable_only: ClassVar[bool] = True
-    source: ClassVar[str] = "RAGBench (arXiv 2407.11005); seeds 000 and 002"
-    calls: ClassVar[str] = "1"
-    default: ClassVar[bool] = True
+    name = "trace"
+    version = "4"
+    scores = tuple(_definition(name, description) for name, description in _MEANINGS.items())
+    requires = ("query", "passages", "response")
+    passages = "prompt"
+    family = "judge"
+    answerable_only = True
+    source = "RAGBench (arXiv 2407.11005); seeds 000 and 002"
+    calls = "1"
+    default = True
 
     def __init__(self, formulas: Formulas = "ragbench") -> None:
         if formulas not in ("ragbench", "fixed20"):
@@ -229,10 +206,6 @@ class Trace(JudgeMetric):
     def from_settings(cls, settings: Settings) -> Self:
         """Make the metric with the setting ``trace_formulas``."""
         return cls(settings.trace_formulas)
-
-    def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
-        """Return its one call."""
-        return (PlannedCall(_KEY, "labels of the passages' and the response's sentences"),)
 
     async def evaluate(self, case: JudgedTurn) -> Iterable[Result]:
         """Return the scores; those of the support are failed if the judge omits a sentence or contradicts itself."""
@@ -267,13 +240,10 @@ class _LabelledTurn:
     """
 
     def __init__(self, metric: Trace, case: JudgedTurn, judgement: Judgement[TraceLabels]) -> None:
-        self._metric = metric
-        self._case = case
-        self._judgement = judgement
+        self._metric, self._case, self._judgement = metric, case, judgement
+        self._labels = judgement.value
         self._context: Mapping[str, KeyedSentence] = {sentence.key: sentence for sentence in case.passage_sentences}
         response = [sentence.key for sentence in case.sentences]
-        # Judges write keys in their own notation, for example "[0A]" or "0a:".
-        self._labels = with_known_keys(judgement.value, self._context, response)
         self._values = trace_values(self._labels, list(self._context), response, metric.formulas)
 
     def context_scores(self) -> list[Result]:
@@ -283,15 +253,12 @@ class _LabelledTurn:
         # Named in the explanation: what a better answer would have said.
         unused = [f"{key} “{shorten(self._context[key].text)}”" for key in relevant if key not in used]
         of = f"of {len(self._context)} sentences."
+        why_relevant = f"{self._labels.relevance_explanation} Relevant: {_list(relevant)} {of}".strip()
+        complete = f"Relevant, but not used: {'; '.join(unused)}" if unused else "Everything relevant was used."
         return [
-            self._scored(
-                "context_relevance", f"{self._labels.relevance_explanation} Relevant: {_list(relevant)} {of}".strip()
-            ),
+            self._scored("context_relevance", why_relevant),
             self._scored("context_utilization", f"Used: {_list(used)} {of}"),
-            self._scored(
-                "completeness",
-                f"Relevant, but not used: {'; '.join(unused)}" if unused else "Everything relevant was used.",
-            ),
+            self._scored("completeness", complete),
         ]
 
     def support_scores(self) -> list[Result]:
@@ -324,14 +291,13 @@ class _LabelledTurn:
         return self._metric.judged(VALUES[label], self._judgement, name=VERDICT, label=label, explanation=reason)
 
     def _scored(self, name: str, explanation: str | None, more: Mapping[str, Any] | None = None) -> Score:
-        metadata = {
-            "formulas": self._metric.formulas,
-            "dropped_keys": list(self._values.dropped_keys),
-            **(more or {}),
-        }
-        value = getattr(self._values, name)
+        dropped = list(self._values.dropped_keys)
         return self._metric.judged(
-            value, self._judgement, name=f"trace.{name}", explanation=explanation, metadata=metadata
+            getattr(self._values, name),
+            self._judgement,
+            name=f"trace.{name}",
+            explanation=explanation,
+            metadata={"formulas": self._metric.formulas, "dropped_keys": dropped, **(more or {})},
         )
 
     @cached_property

@@ -6,18 +6,16 @@ One call for all passages of a turn, or one per passage. Source: UMBRELA (arXiv 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Annotated, ClassVar, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Final
 
 from pydantic import BaseModel, BeforeValidator, WithJsonSchema
 from pydantic import Field as Described
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.metrics.base import Field, JudgeMetric, ScoreDefinition
-from rageval_hooks.metrics.support.judge_calls import AnyJudgement, BatchAnswers, ask_in_batches, combined
-from rageval_hooks.metrics.support.judged_turn import JudgedTurn
-from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
+from rageval_hooks.metrics.base import JudgeMetric, ScoreDefinition
+from rageval_hooks.metrics.support.judged_turn import AnyJudgement, BatchAnswers, JudgedTurn, ask_in_batches, combined
 from rageval_hooks.score import Result
 from rageval_hooks.text.words import has_words
 from rageval_hooks.turn import Passage
@@ -87,19 +85,19 @@ class Umbrela(JudgeMetric):
         ConfigurationError: ``batch`` is less than 1.
     """
 
-    name: ClassVar[str] = "umbrela"
-    version: ClassVar[str] = "2"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = "umbrela"
+    version = "2"
+    scores = (
         ScoreDefinition(
             name="umbrela", description="per passage: how well it answers the query, 0 to 3", high=3.0, unit="grade"
         ),
         ScoreDefinition(name="umbrela.mean", description="mean of the passages' grades", high=3.0, unit="grade"),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("query", "passages")
-    family: ClassVar[str] = "retrieval"
-    answerable_only: ClassVar[bool] = True
-    source: ClassVar[str] = "UMBRELA (arXiv 2406.06519); Open RAG Eval"
-    calls: ClassVar[str] = "1 per 20 passages; per_passage=True: 1 each"
+    requires = ("query", "passages")
+    family = "retrieval"
+    answerable_only = True
+    source = "UMBRELA (arXiv 2406.06519); Open RAG Eval"
+    calls = "1 per 20 passages; per_passage=True: 1 each"
 
     def __init__(self, per_passage: bool = False, *, batch: int = 20) -> None:
         if batch < 1:
@@ -107,9 +105,9 @@ class Umbrela(JudgeMetric):
         self.per_passage = per_passage
         self.batch = 1 if per_passage else batch
 
-    def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
-        """Return its calls, all at the same time."""
-        return (PlannedCall(_KEY, f"grades of {size.passages} passages", math.ceil(size.passages / self.batch)),)
+    def expected_calls(self, passages: int) -> Mapping[str, int]:
+        """Return one call per batch of passages."""
+        return {self.name: math.ceil(passages / self.batch)}
 
     async def evaluate(self, case: JudgedTurn) -> Iterable[Result]:
         """Return the mean, then one score per passage."""
@@ -200,11 +198,6 @@ def paid_grading(case: JudgedTurn, answers: BatchAnswers[int, int], by: str) -> 
     """
     payer = next((name for name in _SHARED_BY if case.runs(name)), by)
     return answers.calls if payer == by else []
-
-
-def planned_grading(size: TurnSize) -> PlannedCall:
-    """Return the calls behind :func:`graded`, for the plans of the metrics that use it."""
-    return Umbrela().plan(size)[0]
 
 
 def _named(case: JudgedTurn, passages: Iterable[int]) -> str:

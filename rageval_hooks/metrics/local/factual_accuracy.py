@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import GroundingMetric, ScoreDefinition
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.models import Role
 from rageval_hooks.score import Result
-from rageval_hooks.text.fact_index import entity_supported
 
 _NO_WORDS = "the response or the passages have no words that could be compared"
 _SOURCE = "RAG Evaluation Pipeline (Lite); en_core_web_sm, all-MiniLM-L6-v2"
@@ -21,34 +17,32 @@ class SemanticGrounding(GroundingMetric):
     If the context is longer than the model reads at once, the mean vector of its windows is used.
     """
 
-    name: ClassVar[str] = "semantic_grounding"
-    version: ClassVar[str] = "2"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = "semantic_grounding"
+    version = "2"
+    scores = (
         ScoreDefinition(name="semantic_grounding", description="similarity of the response and the context as wholes"),
     )
-    models: ClassVar[tuple[Role, ...]] = ("embedder",)
-    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite); all-MiniLM-L6-v2"
+    models = ("embedder",)
+    source = "RAG Evaluation Pipeline (Lite); all-MiniLM-L6-v2"
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the cosine; skipped if the response or the context has no words."""
         value = analysis.semantic_grounding
         if value is None:
             return self.skip(_NO_WORDS)
-        unseen, whole = len(analysis.unseen_positions), len(analysis.unseen_positions) + len(analysis.prompt_positions)
-        note = f"{unseen} of {whole} passages {'was' if unseen == 1 else 'were'} not in the prompt and not used"
-        return self.score(value, model=analysis.models.embedder().name, explanation=note if unseen else None)
+        return self.score(value, model=analysis.models.embedder().name)
 
 
 class EntityConsistency(GroundingMetric):
     """Share of the response's named entities that the passages of the prompt have; numbers and dates by value."""
 
-    name: ClassVar[str] = "entity_consistency"
-    version: ClassVar[str] = "5"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = "entity_consistency"
+    version = "5"
+    scores = (
         ScoreDefinition(name="entity_consistency", description="share of the response's named entities in the context"),
     )
-    models: ClassVar[tuple[Role, ...]] = ("nlp",)
-    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite); en_core_web_sm"
+    models = ("nlp",)
+    source = "RAG Evaluation Pipeline (Lite); en_core_web_sm"
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the share; skipped if the response has no entities, or is not in English."""
@@ -60,7 +54,7 @@ class EntityConsistency(GroundingMetric):
         return self.score(
             len(found) / (len(found) + len(missing)),
             model=analysis.models.nlp().name,
-            explanation=_missing_entities(analysis) or "all entities are in the context",
+            explanation=f"not in the context: {', '.join(missing)}" if missing else "all entities are in the context",
             metadata={"found": list(found), "missing": list(missing)},
         )
 
@@ -75,13 +69,13 @@ class FactualAccuracy(GroundingMetric):
         ConfigurationError: the weight is outside 0..1.
     """
 
-    name: ClassVar[str] = "factual_accuracy"
-    version: ClassVar[str] = "5"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = "factual_accuracy"
+    version = "5"
+    scores = (
         ScoreDefinition(name="factual_accuracy", description="mean of semantic grounding and entity consistency"),
     )
-    models: ClassVar[tuple[Role, ...]] = ("embedder", "nlp")
-    source: ClassVar[str] = _SOURCE
+    models = ("embedder", "nlp")
+    source = _SOURCE
 
     def __init__(self, grounding_weight: float = 0.5) -> None:
         if not 0 <= grounding_weight <= 1:
@@ -109,7 +103,7 @@ class FactualAccuracy(GroundingMetric):
         value = self.grounding_weight * grounding + (1 - self.grounding_weight) * share
         explanation = f"semantic grounding {grounding:.2f}, entity consistency {share:.2f}"
         if missing:
-            explanation += f"; {_missing_entities(analysis)}"
+            explanation += f"; not in the context: {', '.join(missing)}"
         return self.score(self.value_of(value), model=model, explanation=explanation)
 
     def value_of(self, accuracy: float) -> float:
@@ -120,32 +114,9 @@ class FactualAccuracy(GroundingMetric):
 class Hallucination(FactualAccuracy):
     """The complement of ``factual_accuracy``, with the same option."""
 
-    name: ClassVar[str] = "hallucination"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
-        ScoreDefinition(name="hallucination", description="1 - factual_accuracy", direction="lower"),
-    )
+    name = "hallucination"
+    scores = (ScoreDefinition(name="hallucination", description="1 - factual_accuracy", direction="lower"),)
 
     def value_of(self, accuracy: float) -> float:
         """Return the complement."""
         return 1 - accuracy
-
-
-def _missing_entities(analysis: TurnAnalysis) -> str:
-    """Return the entities that no passage of the prompt has, and the unseen passages that have them.
-
-    Returns:
-        Such as "not in the context: Paris, 2017; only in a passage that was not in the prompt (doc-3): 2017". Empty if
-        the passages have all entities.
-    """
-    _, missing = analysis.entity_support
-    if not missing:
-        return ""
-    lines = [f"not in the context: {', '.join(missing)}"]
-    kinds = {entity.text: entity.kind for entity in analysis.entities}
-    for position in analysis.unseen_positions:
-        facts = analysis.passage_indexes[position].facts
-        found = [text for text in missing if entity_supported(text, kinds[text], facts)]
-        if found:
-            name = analysis.passage_name(position)
-            lines.append(f"only in a passage that was not in the prompt ({name}): {', '.join(found)}")
-    return "; ".join(lines)

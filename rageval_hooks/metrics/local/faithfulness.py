@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from rageval_hooks.metrics.base import GroundingMetric, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.sentence_scores import SentenceScore, as_metadata, explain_sentences
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.models import Role
 from rageval_hooks.score import Result
 from rageval_hooks.settings import LEXICAL, MINILM
 
@@ -31,7 +30,7 @@ class Faithfulness(GroundingMetric):
 
     - A sentence has its score of ``groundedness``, times .7 for each number, date, code and name that no passage has,
       times .1 if it repeats a passage with a negation added or left out.
-    - The response has half the mean over its sentences, weighed as in ``groundedness``, and half its weakest sentence.
+    - The response has half the mean over its sentences, weighted as in ``groundedness``, and half its weakest sentence.
       A short sentence counts less as the weakest: of its distance to the mean, w / (w + 5) is left, where w is its
       weight.
     - With a fact that no passage has, the response has .7 of that; with a reversed negation, half.
@@ -39,9 +38,9 @@ class Faithfulness(GroundingMetric):
     The mean alone hides one invented sentence among ten, and the weakest sentence alone is often small talk.
     """
 
-    name: ClassVar[str] = "faithfulness"
-    version: ClassVar[str] = "4"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = "faithfulness"
+    version = "4"
+    scores = (
         ScoreDefinition(
             name="faithfulness",
             headline=6,
@@ -54,7 +53,7 @@ class Faithfulness(GroundingMetric):
             ),
         ),
     )
-    models: ClassVar[tuple[Role, ...]] = ("embedder",)
+    models = ("embedder",)
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the score; skipped if the response or the passages have no words."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import MODEL_DETAILS, GroundingMetric, ScoreDefinition, Threshold
@@ -16,7 +16,6 @@ from rageval_hooks.metrics.support.sentence_scores import (
     explain_sentences,
 )
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.models import Role
 from rageval_hooks.models.grounding import GroundedSentence, GroundingInput, GroundingModel
 from rageval_hooks.score import Result, Score
 from rageval_hooks.settings import LEXICAL, MINILM
@@ -43,9 +42,9 @@ class Groundedness(GroundingMetric):
         ConfigurationError: ``weak`` is outside 0..1, or ``max_passes`` is less than 1.
     """
 
-    name: ClassVar[str] = "groundedness"
-    version: ClassVar[str] = "3"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = "groundedness"
+    version = "3"
+    scores = (
         ScoreDefinition(
             name="groundedness",
             headline=5,
@@ -58,7 +57,7 @@ class Groundedness(GroundingMetric):
             ),
         ),
     )
-    models: ClassVar[tuple[Role, ...]] = ("grounding",)
+    models = ("grounding",)
 
     def __init__(self, weak: float = 0.6, *, max_passes: int = 256) -> None:
         if not 0 <= weak <= 1:
@@ -87,7 +86,7 @@ class Groundedness(GroundingMetric):
         return score.model_copy(update={"explanation": explanation})
 
     def _by_model(self, analysis: TurnAnalysis, model: GroundingModel) -> Result:
-        """Return the score by a grounding model: the mean of the sentences' support, weighed as in the formula."""
+        """Return the score by a grounding model: the mean of the sentences' support, weighted as in the formula."""
         # By words only. It gives the sentences with content words, their weights, missing words and best passages.
         by_words = groundedness(analysis.response.blanked, analysis.prompt_indexes, lines=analysis.response.lines)
         if by_words.value is None:

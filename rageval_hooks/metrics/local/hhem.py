@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from rageval_hooks.errors import ConfigurationError, InputTooLargeError
 from rageval_hooks.metrics.base import GroundingMetric, ScoreDefinition
 from rageval_hooks.metrics.support.sentence_scores import SentenceScore, as_metadata, explain_sentences
-from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.models import Role
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis, check_size
 from rageval_hooks.models.hhem import Hhem
 from rageval_hooks.score import Result
+from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS
 from rageval_hooks.text.words import has_words
-
-# Dozens of windows of about five seconds each. The limit is checked before anything is tokenized.
-MAX_SOURCE_CHARACTERS: Final = 300_000
-MAX_RESPONSE_CHARACTERS: Final = 100_000
 
 _SUPPORTED: Final = 0.5
 """The model's own limit: below it the model says *hallucinated*."""
@@ -43,14 +39,14 @@ class HallucinationEvaluation(GroundingMetric):
         ConfigurationError: ``max_passes`` is less than 1.
     """
 
-    name: ClassVar[str] = "hhem"
-    version: ClassVar[str] = "2"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = "hhem"
+    version = "2"
+    scores = (
         ScoreDefinition(name="hhem", description="probability that the passages support the response", headline=2),
     )
-    models: ClassVar[tuple[Role, ...]] = ("hhem",)
-    default: ClassVar[bool] = False
-    source: ClassVar[str] = "Open RAG Eval; vectara/hallucination_evaluation_model"
+    models = ("hhem",)
+    default = False
+    source = "Open RAG Eval; vectara/hallucination_evaluation_model"
 
     def __init__(self, *, max_passes: int = 64) -> None:
         if max_passes < 1:
@@ -63,10 +59,8 @@ class HallucinationEvaluation(GroundingMetric):
         source = "\n".join(passage.text for passage in analysis.prompt_passages if passage.text.strip())
         # Citation markers and lists of references are no claims, and the model would judge them as such.
         response = analysis.response.said
-        sizes = (("passages", source, MAX_SOURCE_CHARACTERS), ("response", response, MAX_RESPONSE_CHARACTERS))
-        for what, text, limit in sizes:
-            if len(text) > limit:
-                raise InputTooLargeError(f"{what} of {len(text):,} characters; the limit is {limit:,}")
+        # Dozens of windows of about five seconds each. Checked before anything is tokenized.
+        check_size(len(source) + len(response), MAX_EMBEDDED_CHARACTERS)
         model = analysis.models.hhem(wait=analysis.wait)
         windows = model.source_windows(source)
         # Cutting the source would make claims unsupported that the lost part supports.
@@ -75,8 +69,7 @@ class HallucinationEvaluation(GroundingMetric):
         analysis.pause()
         # A pass takes seconds: the deadline is checked before each.
         value = model.support(source, response)
-        unseen = _unseen_note(analysis) if value < _SUPPORTED else None
-        return self.score(value, model=model.name, explanation=unseen, metadata={"windows": 1})
+        return self.score(value, model=model.name, metadata={"windows": 1})
 
     def _by_sentence(self, analysis: TurnAnalysis, model: Hhem, windows: Sequence[str]) -> Result:
         sentences = [
@@ -93,12 +86,11 @@ class HallucinationEvaluation(GroundingMetric):
             )
         scores = [SentenceScore(text=text, score=_best(analysis, model, windows, text)) for text in sentences]
         head = f"read in {len(windows)} windows, " if len(windows) > 1 else "read "
-        lines = [f"{head}sentence by sentence", explain_sentences(scores, _SUPPORTED), _unseen_note(analysis)]
         return self.score(
             # The mean, as for groundedness: the minimum would fall with the length of the answer.
             math.fsum(score.score for score in scores) / len(scores),
             model=model.name,
-            explanation="\n".join(line for line in lines if line),
+            explanation=f"{head}sentence by sentence\n{explain_sentences(scores, _SUPPORTED)}",
             metadata={"windows": len(windows), "sentences": as_metadata(scores)},
         )
 
@@ -110,9 +102,3 @@ def _best(analysis: TurnAnalysis, model: Hhem, windows: Sequence[str], sentence:
         # One window that supports the sentence suffices. The others only say nothing about it.
         best = max(best, model.support(window, sentence))
     return best
-
-
-def _unseen_note(analysis: TurnAnalysis) -> str | None:
-    """Return which passages support sentences by their words and were not in the prompt; None without any."""
-    names = dict.fromkeys(name for found in analysis.unseen_support.values() for name in found)
-    return f"support in a passage that was not in the prompt: {', '.join(names)}" if names else None

@@ -6,10 +6,10 @@ The same facts in other words count as different: ``reference`` asks a judge abo
 from __future__ import annotations
 
 from collections import Counter
-from typing import ClassVar, Final
+from typing import Final
 
 from rageval_hooks.errors import MissingDependencyError
-from rageval_hooks.metrics.base import Field, LocalMetric, ScoreDefinition
+from rageval_hooks.metrics.base import LocalMetric, ScoreDefinition
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.privacy import REDACTED
 from rageval_hooks.score import Result, Score
@@ -41,9 +41,9 @@ class ReferenceOverlap(LocalMetric):
     measure of the longest common subsequence, computed by rouge-score (``pip install "rageval-hooks[offline]"``).
     """
 
-    name: ClassVar[str] = _NAME
-    version: ClassVar[str] = _VERSION
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = _NAME
+    version = _VERSION
+    scores = (
         ScoreDefinition(
             name="reference_overlap.f1", description="harmonic mean of precision and recall of the reference's words"
         ),
@@ -60,9 +60,9 @@ class ReferenceOverlap(LocalMetric):
             description="ROUGE-L: F measure of the longest common subsequence of words",
         ),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("response", "reference")
-    family: ClassVar[str] = "reference"
-    source: ClassVar[str] = "Rajpurkar et al. 2016 (SQuAD); Lin 2004 (ROUGE)"
+    requires = ("response", "reference")
+    family = "reference"
+    source = "Rajpurkar et al. 2016 (SQuAD); Lin 2004 (ROUGE)"
 
     def evaluate(self, analysis: TurnAnalysis) -> list[Result]:
         """Return the four scores."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 import snowballstemmer
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.base import Field, LocalMetric, ScoreDefinition, Threshold
+from rageval_hooks.metrics.base import LocalMetric, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.models import Role
 from rageval_hooks.score import Result
 from rageval_hooks.settings import LEXICAL, MINILM
-from rageval_hooks.text.words import fold, has_words, weighed_words
+from rageval_hooks.text.words import fold, has_words, weighted_words
 
 # One passage per question: a threshold for a passage says nothing about a mean over several.
 _SETS: Final = ("clapnq_dev",)
@@ -26,17 +25,15 @@ class AnswerRelevance(LocalMetric):
     A pair longer than the model reads (512 tokens) is cut by the model's library; the explanation says so.
     """
 
-    name: ClassVar[str] = "answer_relevance"
-    version: ClassVar[str] = "3"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
-        ScoreDefinition(name="answer_relevance", description="probability that the response answers the query"),
-    )
-    requires: ClassVar[tuple[Field, ...]] = ("query", "response")
-    models: ClassVar[tuple[Role, ...]] = ("cross_encoder",)
-    family: ClassVar[str] = "local"
-    answerable_only: ClassVar[bool] = True
-    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite); cross-encoder/ms-marco-MiniLM-L-6-v2"
-    default: ClassVar[bool] = True
+    name = "answer_relevance"
+    version = "3"
+    scores = (ScoreDefinition(name="answer_relevance", description="probability that the response answers the query"),)
+    requires = ("query", "response")
+    models = ("cross_encoder",)
+    family = "local"
+    answerable_only = True
+    source = "RAG Evaluation Pipeline (Lite); cross-encoder/ms-marco-MiniLM-L-6-v2"
+    default = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the probability; skipped if the query has no words, or is not in English."""
@@ -71,18 +68,18 @@ class ConceptCompleteness(LocalMetric):
         ConfigurationError: the threshold is outside 0..1.
     """
 
-    name: ClassVar[str] = "concept_completeness"
-    version: ClassVar[str] = "4"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = "concept_completeness"
+    version = "4"
+    scores = (
         ScoreDefinition(name="concept_completeness", description="share of the query's concepts in the response"),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("query", "response")
-    models: ClassVar[tuple[Role, ...]] = ("embedder", "nlp")
-    family: ClassVar[str] = "local"
-    answerable_only: ClassVar[bool] = True
-    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite); en_core_web_sm, all-MiniLM-L6-v2"
-    default: ClassVar[bool] = True
-    about_claims: ClassVar[bool] = True
+    requires = ("query", "response")
+    models = ("embedder", "nlp")
+    family = "local"
+    answerable_only = True
+    source = "RAG Evaluation Pipeline (Lite); en_core_web_sm, all-MiniLM-L6-v2"
+    default = True
+    about_claims = True
 
     def __init__(self, threshold: float = 0.45) -> None:
         if not 0 <= threshold <= 1:
@@ -137,7 +134,7 @@ class _Words:
 
     def __init__(self, text: str, lemmas: frozenset[str]) -> None:
         stemmer = snowballstemmer.stemmer("english")
-        content = [word for word in weighed_words(text) if word.is_content]
+        content = [word for word in weighted_words(text) if word.is_content]
         self._keys = frozenset(word.key for word in content)
         # "regulated" and "regulation" have one stem, "wake" and "woken" one lemma.
         self._stems = frozenset(stemmer.stemWord(fold(text[word.start : word.end])) for word in content)
@@ -158,9 +155,9 @@ class ContextRelevance(LocalMetric):
     A passage without words has no score and is not in the mean.
     """
 
-    name: ClassVar[str] = "context_relevance"
-    version: ClassVar[str] = "2"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = "context_relevance"
+    version = "2"
+    scores = (
         ScoreDefinition(
             name="context_relevance",
             description="similarity of query and passage; for the turn, the mean over passages",
@@ -170,12 +167,12 @@ class ContextRelevance(LocalMetric):
             ),
         ),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("query", "passages")
-    models: ClassVar[tuple[Role, ...]] = ("embedder",)
-    family: ClassVar[str] = "local"
-    answerable_only: ClassVar[bool] = True
-    source: ClassVar[str] = "ours; all-MiniLM-L6-v2"
-    default: ClassVar[bool] = True
+    requires = ("query", "passages")
+    models = ("embedder",)
+    family = "local"
+    answerable_only = True
+    source = "ours; all-MiniLM-L6-v2"
+    default = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:
         """Return the mean, then one score per passage; skipped if the query or all passages have no words."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from rageval_hooks.metrics.base import GroundingMetric, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.score import Result
-from rageval_hooks.text.fact_index import merge_indexes, unsupported_facts
+from rageval_hooks.text.fact_index import unsupported_facts
 from rageval_hooks.text.facts import Fact
 from rageval_hooks.text.wording import listed
 
@@ -27,9 +27,9 @@ class UnsupportedFacts(GroundingMetric):
     only what the answer denies of it ("No, it did not cost 500") is listed and not counted.
     """
 
-    name: ClassVar[str] = "unsupported_facts"
-    version: ClassVar[str] = "6"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = "unsupported_facts"
+    version = "6"
+    scores = (
         ScoreDefinition(
             name="unsupported_facts",
             headline=1,
@@ -40,7 +40,7 @@ class UnsupportedFacts(GroundingMetric):
             thresholds=(Threshold(value=0, models=(None,), accuracy=(0.538, 0.773), sets=_SETS),),
         ),
     )
-    source: ClassVar[str] = "ours"
+    source = "ours"
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the count."""
@@ -83,21 +83,11 @@ def _as_data(facts: Iterable[Fact]) -> list[dict[str, str]]:
 
 
 def _facts_in_unseen(facts: Sequence[Fact], analysis: TurnAnalysis) -> list[tuple[str, str]]:
-    """Return pairs of a fact's text and the name of a passage that has it but was not in the prompt.
-
-    At most 50 facts are looked for.
-    """
-    positions = analysis.unseen_positions
-    if not positions:
-        return []
-    # Most facts are in no passage, and one look-up in all of them together shows that.
-    together = merge_indexes(analysis.passage_indexes[position].facts for position in positions)
-    nowhere = set(unsupported_facts(facts, together))
-    rest = [fact for fact in facts if fact not in nowhere][:_MAX_LISTED]
+    """Return pairs of a fact's text and the name of a passage that has it but was not in the prompt."""
+    rest = list(facts[:_MAX_LISTED])
     found: list[tuple[str, str]] = []
-    for position in positions:
-        still_missing = unsupported_facts(rest, analysis.passage_indexes[position].facts)
-        name = analysis.passage_name(position)
-        found += [(fact.text, name) for fact in rest if fact not in still_missing]
-        rest = still_missing
+    for position in analysis.unseen_positions:
+        missing = unsupported_facts(rest, analysis.passage_indexes[position].facts)
+        found += [(fact.text, analysis.passage_name(position)) for fact in rest if fact not in missing]
+        rest = missing
     return found

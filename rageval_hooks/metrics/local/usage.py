@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.prices import load_prices
-from rageval_hooks.metrics.base import Field, LocalMetric, ScoreDefinition
+from rageval_hooks.metrics.base import LocalMetric, ScoreDefinition
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.score import Result
 from rageval_hooks.settings import Settings
@@ -33,8 +33,8 @@ def _definition(name: str, description: str, unit: str) -> ScoreDefinition:
 class Latency(LocalMetric):
     """Seconds that the turn took, as a whole and by its parts."""
 
-    name: ClassVar[str] = "latency"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = "latency"
+    scores = (
         _definition("latency", "seconds from the start of the turn to its end", "s"),
         _definition("latency.retrieval", "seconds during which a retriever ran", "s"),
         _definition("latency.generation", "seconds during which a model wrote", "s"),
@@ -42,10 +42,10 @@ class Latency(LocalMetric):
             "latency.time_to_first_token", "seconds from the start to the first token of a streamed answer", "s"
         ),
     )
-    requires: ClassVar[tuple[Field, ...]] = ("timing",)
-    family: ClassVar[str] = "usage"
-    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite)"
-    default: ClassVar[bool] = True
+    requires = ("timing",)
+    family = "usage"
+    source = "RAG Evaluation Pipeline (Lite)"
+    default = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:
         """Return the total, and the parts that were timed."""
@@ -72,16 +72,16 @@ class Tokens(LocalMetric):
     prompt and its text.
     """
 
-    name: ClassVar[str] = "tokens"
-    version: ClassVar[str] = "3"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = "tokens"
+    version = "3"
+    scores = (
         _definition("tokens", "tokens read and written", "tokens"),
         _definition("tokens.input", "tokens read", "tokens"),
         _definition("tokens.output", "tokens written", "tokens"),
     )
-    family: ClassVar[str] = "usage"
-    source: ClassVar[str] = "RAG Evaluation Pipeline (Lite)"
-    default: ClassVar[bool] = True
+    family = "usage"
+    source = "RAG Evaluation Pipeline (Lite)"
+    default = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:
         """Return the sum and its two parts."""
@@ -108,12 +108,12 @@ class Cost(LocalMetric):
         ConfigurationError: the rate is negative or not finite.
     """
 
-    name: ClassVar[str] = "cost"
-    version: ClassVar[str] = "4"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (_definition("cost", "price of the tokens", "USD"),)
-    family: ClassVar[str] = "usage"
-    source: ClassVar[str] = "genai-prices; the fixed rate: RAG Evaluation Pipeline (Lite)"
-    default: ClassVar[bool] = True
+    name = "cost"
+    version = "4"
+    scores = (_definition("cost", "price of the tokens", "USD"),)
+    family = "usage"
+    source = "genai-prices; the fixed rate: RAG Evaluation Pipeline (Lite)"
+    default = True
 
     def __init__(self, rate_per_1k: float | None = None) -> None:
         if rate_per_1k is not None and not 0 <= rate_per_1k < math.inf:
@@ -133,30 +133,32 @@ class Cost(LocalMetric):
         """
         usage, rate = analysis.usage, self.rate_per_1k
         if rate is not None:
-            value, why = usage.total_tokens / 1000 * rate, f"at {rate:g} USD / 1,000"
-            return self._cost(value, usage, why, {"rate_per_1k": rate})
-        calls = _priced_calls(analysis)
-        for call in calls:
-            reason = _why_no_price(call)
-            if reason is not None:
-                return self.skip(f"{reason}: {_OTHERWISE}")
-        prices = load_prices().get(wait=analysis.wait)
-        total = 0.0
-        names = []
-        for used, model, provider in calls:
-            price = prices(used, model, provider=provider)
-            names.append(f"{model[:_MAX_NAME]} ({provider[:_MAX_NAME]})")
+            value, how = usage.total_tokens / 1000 * rate, f"at {rate:g} USD / 1,000"
+            return self._cost(value, usage, how, {"rate_per_1k": rate})
+        total, names = 0.0, []
+        for used, model, provider in _priced_calls(analysis):
+            name, price = f"{model[:_MAX_NAME]} ({provider[:_MAX_NAME]})", None
+            if not model:
+                reason = "the turn does not say which model was called"
+            # The same open model has many prices, and a server of one's own may call its model by any name.
+            elif not provider:
+                reason = f"the turn does not say who serves the model {model[:_MAX_NAME]!r}"
+            elif find_spec("genai_prices") is None:
+                reason = 'the price list is not installed (pip install "rageval-hooks[prices]")'
+            else:
+                reason = f"the price of {name} is not known"
+                price = load_prices().get(wait=analysis.wait)(used, model, provider=provider)
             if price is None:
-                return self.skip(f"the price of {names[-1]} is not known: {_OTHERWISE}")
+                return self.skip(f"{reason}: {_OTHERWISE}")
             total += price
-        return self._cost(
-            total, usage, f"at the price of {', '.join(dict.fromkeys(names))}", {"prices": "genai-prices"}
-        )
+            names.append(name)
+        how = f"at the price of {', '.join(dict.fromkeys(names))}"
+        return self._cost(total, usage, how, {"prices": "genai-prices"})
 
-    def _cost(self, value: float, usage: Usage, rate: str, metadata: dict[str, Any]) -> Result:
+    def _cost(self, value: float, usage: Usage, how: str, metadata: dict[str, Any]) -> Result:
         return self.score(
             value,
-            explanation=f"{usage.total_tokens} tokens {rate}; {COUNTED_BY[usage.source]}",
+            explanation=f"{usage.total_tokens} tokens {how}; {COUNTED_BY[usage.source]}",
             metadata={"source": usage.source, **metadata},
         )
 
@@ -180,15 +182,3 @@ def _priced_calls(analysis: TurnAnalysis) -> list[_PricedCall]:
     # The answer is written last: an earlier call may have used the same model of another provider.
     providers = [step.provider for step in llm_steps if step.model == turn.model and step.provider]
     return [_PricedCall(usage, turn.model or "", providers[-1] if providers else "")]
-
-
-def _why_no_price(call: _PricedCall) -> str | None:
-    """Return why the price of a call cannot be looked up; None if it can."""
-    if not call.model:
-        return "the turn does not say which model was called"
-    # The same open model has many prices, and a server of one's own may call its model by any name.
-    if not call.provider:
-        return f"the turn does not say who serves the model {call.model[:_MAX_NAME]!r}"
-    if find_spec("genai_prices") is None:
-        return 'the price list is not installed (pip install "rageval-hooks[prices]")'
-    return None

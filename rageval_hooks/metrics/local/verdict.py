@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from rageval_hooks.metrics.base import GroundingMetric, Metric, ScoreDefinition
 from rageval_hooks.metrics.local.faithfulness import Faithfulness
 from rageval_hooks.metrics.local.groundedness import Groundedness
@@ -11,7 +9,6 @@ from rageval_hooks.metrics.local.unsupported_facts import UnsupportedFacts
 from rageval_hooks.metrics.support.running import compute
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.metrics.verdict import DECLINES, VALUES, VerdictLabel, grounded_verdict, local_verdict
-from rageval_hooks.models import Role
 from rageval_hooks.models.grounding import GroundingModel
 from rageval_hooks.score import VERDICT, Result, Score, Skipped
 
@@ -25,8 +22,8 @@ class Verdict(GroundingMetric):
     verdict replaces this one.
     """
 
-    name: ClassVar[str] = VERDICT
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+    name = VERDICT
+    scores = (
         ScoreDefinition(
             name=VERDICT,
             headline=7,
@@ -34,8 +31,8 @@ class Verdict(GroundingMetric):
             labels=tuple(VALUES),
         ),
     )
-    about_claims: ClassVar[bool] = False
-    models: ClassVar[tuple[Role, ...]] = ("grounding", "embedder")
+    about_claims = False
+    models = ("grounding", "embedder")
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the verdict; skipped if the response declines or cannot be evaluated."""

@@ -1,5 +1,5 @@
-"""Shared by metrics: the analysis of a turn, the judged turn, batching, plans and formulas.
+"""Shared by metrics: the analysis of a turn, the judged turn with its batches, and formulas.
 
-Metrics import any module. Other packages import ``turn_analysis``, ``judged_turn``, ``plan``, ``running`` and
-``definition``. A new file goes here when a second metric needs it, or when the engine does.
+Metrics import any module. Other packages import ``turn_analysis``, ``judged_turn`` and ``running``. A new file goes
+here when a second metric needs it, or when the engine does.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, ClassVar, SupportsFloat, cast, overload
+from typing import TYPE_CHECKING, Any, SupportsFloat, cast, overload
 
 from rageval_hooks.errors import UnknownNameError
 from rageval_hooks.metrics.base import Direction, Field, JudgeMetric, LocalMetric, Metric, Results, ScoreDefinition
@@ -16,11 +16,8 @@ if TYPE_CHECKING:
     from rageval_hooks.metrics.support.judged_turn import JudgedTurn
     from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 
-
 Value = SupportsFloat | Results | None
-LocalFunction = Callable[[Turn], Value]
-JudgeFunction = Callable[[Turn, "Judge"], Awaitable[Value]]
-AnyFunction = LocalFunction | JudgeFunction
+AnyFunction = Callable[[Turn], Value] | Callable[[Turn, "Judge"], Awaitable[Value]]
 
 
 class _FunctionMetric(Metric):
@@ -29,7 +26,7 @@ class _FunctionMetric(Metric):
     def __init__(
         self, function: AnyFunction, definition: ScoreDefinition, requires: tuple[Field, ...], version: str
     ) -> None:
-        self._function = function
+        self._function = cast("Callable[..., Any]", function)
         # Instance attributes hide those of the class: every function metric has its own.
         self.name = definition.name  # type: ignore[misc]
         self.scores = (definition,)  # type: ignore[misc]
@@ -41,29 +38,27 @@ class _FunctionMetric(Metric):
         if value is None:
             return self.skip("the function returned None")
         # Numbers of numpy and torch too, which are no int or float.
-        if isinstance(value, SupportsFloat):
-            return self.score(float(value))
-        return value
+        return self.score(float(value)) if isinstance(value, SupportsFloat) else value
 
     def __call__(self, turn: Turn, *judge: Judge) -> object:
         """Call the function itself."""
-        return cast("Callable[..., object]", self._function)(turn, *judge)
+        return self._function(turn, *judge)
 
 
 class _LocalFunctionMetric(_FunctionMetric, LocalMetric):
     """A metric made from a function of a turn."""
 
     def evaluate(self, analysis: TurnAnalysis) -> Results:
-        return self._results(cast("LocalFunction", self._function)(analysis.turn))
+        return self._results(self._function(analysis.turn))
 
 
 class _JudgeFunctionMetric(_FunctionMetric, JudgeMetric):
     """A metric made from a coroutine function of a turn and a judge."""
 
-    calls: ClassVar[str] = "as the function asks"
+    calls = "as the function asks"
 
     async def evaluate(self, case: JudgedTurn) -> Results:
-        return self._results(await cast("JudgeFunction", self._function)(case.turn, case.judge))
+        return self._results(await self._function(case.turn, case.judge))
 
 
 @overload

@@ -14,7 +14,7 @@ from rageval_hooks.models.embedder import TokenVectors, best_cosines
 from rageval_hooks.text.fact_index import PassageIndex
 from rageval_hooks.text.limits import Span
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import Line, WeighedWord, blank_marks, weighed_lines
+from rageval_hooks.text.words import Line, WeightedWord, blank_marks, weighted_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,14 +28,7 @@ COSINE_UNRELATED: Final = 0.3
 COSINE_SAME: Final = 0.9
 """The best cosine of a word in an unrelated passage, and in one that says the same: mapped to 0 and 1."""
 
-MAX_ALIGNED_CELLS: Final = 100_000_000
-"""Response tokens times passage tokens, about 1 s of matrix product. Beyond it, each sentence is aligned only with the
-``FEW_WINDOWS`` windows that share most words with it."""
-
-MAX_KEPT_CELLS: Final = 10_000_000
-"""Response tokens times windows (40 MB). Beyond it, the same."""
-
-FEW_WINDOWS: Final = 3
+_CHUNKS_PER_PAUSE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +38,8 @@ class SentenceGrounding:
     Attributes:
         span: the sentence, as (start, end).
         score: the sentence's score, 0..1.
-        coverage: weighed share of its words that occur in any passage.
-        alignment: weighed mean of the words' best rescaled cosine with any passage; None in the lexical tier.
+        coverage: weighted share of its words that occur in any passage.
+        alignment: weighted mean of the words' best rescaled cosine with any passage; None in the lexical tier.
         weight: its weight in the turn's score.
         passage: position of the passage with the best window.
         missing: its content words that no passage has.
@@ -84,7 +77,7 @@ def groundedness(
 ) -> Grounding:
     """Return how far the passages support the response, 0..1.
 
-    For each sentence with at least one content word, over its words w of weight g (:func:`weighed_lines`) and the
+    For each sentence with at least one content word, over its words w of weight g (:func:`weighted_lines`) and the
     windows v of all passages:
 
     - hit(w, v) is 1 if the word's key occurs in the window, else 0;
@@ -94,8 +87,8 @@ def groundedness(
     - together = max over v of the mean over w of (hit + near) / 2;
     - the sentence's score = (anywhere + together) / 2.
 
-    Means over w are weighed by g. Without vectors, in the lexical tier, near is in neither. The turn's value is
-    the mean over sentences, weighed by the sum of g.
+    Means over w are weighted by g. Without vectors, in the lexical tier, near is in neither. The turn's value is
+    the mean over sentences, weighted by the sum of g.
 
     Args:
         response: the answer.
@@ -106,7 +99,7 @@ def groundedness(
         pause: called before each sentence; what it raises stops the work.
     """
     if lines is None:
-        lines = weighed_lines(blank_marks(response), sentence_spans(response))
+        lines = weighted_lines(blank_marks(response), sentence_spans(response))
     # Sentences without a content word, such as "Yes, it is.", have no score.
     lines = [line for line in lines if any(word.is_content for word in line.words)]
     windows = Windows.of(passages, {word.key for _, words in lines for word in words})
@@ -115,7 +108,7 @@ def groundedness(
     # Without vectors, only words are compared: the lexical tier.
     aligner = None
     if response_vectors is not None and passage_vectors is not None:
-        aligner = Aligner(passages, response_vectors, passage_vectors)
+        aligner = Aligner(passages, response_vectors, passage_vectors, pause)
     scored = []
     for span, words in lines:
         pause()
@@ -126,7 +119,7 @@ def groundedness(
 
 
 def _score_sentence(
-    response: str, span: Span, line: Sequence[WeighedWord], windows: Windows, aligner: Aligner | None
+    response: str, span: Span, line: Sequence[WeightedWord], windows: Windows, aligner: Aligner | None
 ) -> SentenceGrounding:
     # A sentence has at least one content word, so its weight is not 0.
     total = sum(word.weight for word in line)
@@ -186,8 +179,8 @@ class Windows:
                     postings.setdefault(key, []).append(window)
         return cls(owners, postings)
 
-    def shares(self, line: Sequence[WeighedWord]) -> list[float]:
-        """Return, per window, the weighed share of a sentence's words that occur in it."""
+    def shares(self, line: Sequence[WeightedWord]) -> list[float]:
+        """Return, per window, the weighted share of a sentence's words that occur in it."""
         # A word that occurs twice in the sentence is looked up once.
         weights: dict[str, float] = {}
         for word in line:
@@ -209,23 +202,6 @@ def _chunk_ranges(chunks: int) -> Iterator[tuple[int, int]]:
         yield first, first + 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Tokens:
-    """The response's tokens of one sentence, and the windows that they are compared with.
-
-    Attributes:
-        starts: first characters of the tokens.
-        ends: characters behind the tokens.
-        windows: numbers of the windows.
-        nearness: per token and window, the best cosine with a token of the window, rescaled to 0..1.
-    """
-
-    starts: IntArray
-    ends: IntArray
-    windows: IntArray
-    nearness: FloatArray
-
-
 class Aligner:
     """Finds how near the words of a response come to the windows, by token vectors.
 
@@ -233,29 +209,42 @@ class Aligner:
         passages: the passages.
         response: token vectors of the whole response.
         passage_vectors: token vectors of the passages, one per passage.
+        pause: called now and then; what it raises stops the work.
     """
 
     def __init__(
-        self, passages: Sequence[PassageIndex], response: TokenVectors, passage_vectors: Sequence[TokenVectors]
+        self,
+        passages: Sequence[PassageIndex],
+        response: TokenVectors,
+        passage_vectors: Sequence[TokenVectors],
+        pause: Callable[[], None],
     ) -> None:
         import numpy as np
 
         self._response = response
-        self._chunks: list[FloatArray] = []  # token vectors of every chunk, in the order of the passages
+        chunks: list[FloatArray] = []  # token vectors of every chunk, in the order of the passages
         ranges: list[tuple[int, int]] = []
         for passage, tokens in zip(passages, passage_vectors, strict=True):
             if passage.chunks:
-                count = len(self._chunks)
-                ranges += [(count + first, count + end - 1) for first, end in _chunk_ranges(len(passage.chunks))]
-                self._chunks += _cut_at(tokens, passage.chunk_starts[1:])
-        self._first, self._last = np.asarray(ranges, dtype=np.int64).T  # first and last chunk of each window
-        own, others = len(response.starts), sum(map(len, self._chunks))
-        # Every token of the response is compared with every token of the passages, if they are not too many.
-        fits = own * others <= MAX_ALIGNED_CELLS and own * len(ranges) <= MAX_KEPT_CELLS
-        self._whole = self._cosines(slice(None), range(len(self._chunks))) if fits else None
+                ranges += [
+                    (len(chunks) + first, len(chunks) + end - 1) for first, end in _chunk_ranges(len(passage.chunks))
+                ]
+                chunks += _cut_at(tokens, passage.chunk_starts[1:])
+        # The best cosine of each token of the response with a token of each chunk, then of each window.
+        best = np.full((len(response.vectors), len(chunks)), COSINE_UNRELATED, np.float32)
+        for column, chunk in enumerate(chunks):
+            if column % _CHUNKS_PER_PAUSE == 0:
+                pause()
+            if len(chunk):
+                best[:, column] = best_cosines(response.vectors, chunk)
+        first_chunk, last_chunk = np.asarray(ranges, dtype=np.int64).T
+        nearness: FloatArray = np.maximum(best[:, first_chunk], best[:, last_chunk])
+        nearness -= COSINE_UNRELATED
+        nearness /= COSINE_SAME - COSINE_UNRELATED
+        self._nearness = np.clip(nearness, 0.0, 1.0, out=nearness)
 
     def align(
-        self, line: Sequence[WeighedWord], windows: Windows, shares: Sequence[float]
+        self, line: Sequence[WeightedWord], windows: Windows, shares: Sequence[float]
     ) -> tuple[float, list[float]]:
         """Align one sentence.
 
@@ -270,12 +259,11 @@ class Aligner:
         import numpy as np
 
         hits = np.asarray(shares)
-        tokens = self._sentence_tokens(line, hits)
         near = np.zeros(len(hits))
         anywhere = 0.0
         aligned = []
-        begins = np.searchsorted(tokens.ends, [word.start for word in line], side="right").tolist()
-        stops = np.searchsorted(tokens.starts, [word.end for word in line], side="left").tolist()
+        begins = np.searchsorted(self._response.ends, [word.start for word in line], side="right").tolist()
+        stops = np.searchsorted(self._response.starts, [word.end for word in line], side="left").tolist()
         for word, begin, stop in zip(line, begins, stops, strict=True):
             if word.readable and begin < stop:
                 aligned.append((word.weight, begin, stop))
@@ -285,42 +273,13 @@ class Aligner:
                 anywhere += word.weight
         if aligned:
             weights, firsts, lasts = (np.asarray(column) for column in zip(*aligned, strict=True))
-            nearness = _means(tokens.nearness, firsts, lasts)
-            near[tokens.windows] += (weights[:, None] * nearness).sum(axis=0)
+            start = begins[0]
+            nearness = _means(self._nearness[start : stops[-1]], firsts - start, lasts - start)
+            near += (weights[:, None] * nearness).sum(axis=0)
             anywhere += float((weights * nearness.max(axis=1)).sum())
         total = sum(word.weight for word in line)
         together = np.minimum(1.0, (hits + near / total) / 2).tolist()
         return min(1.0, anywhere / total), together
-
-    def _sentence_tokens(self, line: Sequence[WeighedWord], hits: FloatArray) -> _Tokens:
-        """Return a sentence's tokens, compared with all windows, or in very long turns with the best few."""
-        import numpy as np
-
-        first = int(np.searchsorted(self._response.ends, line[0].start, side="right"))
-        last = int(np.searchsorted(self._response.starts, line[-1].end, side="left"))
-        here = slice(first, max(first, last))
-        if self._whole is not None:
-            windows = np.arange(len(hits))
-            cosines, first_chunk, last_chunk = (self._whole[here], self._first, self._last)
-        else:
-            windows = np.argsort(-hits, kind="stable")[:FEW_WINDOWS]
-            few, places = np.unique([self._first[windows], self._last[windows]], return_inverse=True)
-            cosines = self._cosines(here, few.tolist())
-            first_chunk, last_chunk = places.reshape(2, -1)
-        best = np.maximum(cosines[:, first_chunk], cosines[:, last_chunk])
-        nearness = np.clip((best - COSINE_UNRELATED) / (COSINE_SAME - COSINE_UNRELATED), 0.0, 1.0)
-        return _Tokens(self._response.starts[here], self._response.ends[here], windows, nearness)
-
-    def _cosines(self, here: slice, chunks: Sequence[int]) -> FloatArray:
-        """Return the best cosine of some response tokens with a token of each chunk; shape (tokens, chunks)."""
-        import numpy as np
-
-        tokens = self._response.vectors[here]
-        best = np.full((len(tokens), len(chunks)), COSINE_UNRELATED, np.float32)
-        for column, chunk in enumerate(chunks):
-            if len(self._chunks[chunk]):
-                best[:, column] = best_cosines(tokens, self._chunks[chunk])
-        return best
 
 
 def _cut_at(tokens: TokenVectors, positions: Sequence[int]) -> list[FloatArray]:

@@ -43,26 +43,22 @@ def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
         ModelNotReadyError: one of its models is still loading, and the analysis does not wait.
         OverBudgetError: the analysis has no time left.
     """
-    found = analysis.results[metric.name] = _compute(metric, analysis)
-    return found
-
-
-def _compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
     try:
         reason = _missing_input(metric, analysis.turn) or _too_large(metric, analysis.turn)
         # Whether there is something to judge is decided by reading the response, so its size is checked first.
         reason = reason or _nothing_to_judge(metric, analysis)
-        if reason is not None:
-            return (metric.skip(reason),)
-        return _checked(metric, cast("LocalMetric", metric).evaluate(analysis))
+        found: tuple[Result, ...] = (metric.skip(reason),) if reason is not None else ()
+        found = found or _checked(metric, cast("LocalMetric", metric).evaluate(analysis))
     except (ModelNotReadyError, OverBudgetError):
         raise  # the engine tries again in the background
     except ModelUnavailableError as error:
-        return (metric.skip(str(error)).model_copy(update={"missing_model": error.role}),)
+        found = (metric.skip(str(error)).model_copy(update={"missing_model": error.role}),)
     except InputTooLargeError as error:
-        return (metric.skip(str(error)),)
+        found = (metric.skip(str(error)),)
     except (Exception, SystemExit) as error:  # some libraries exit when a model cannot be loaded
-        return (_failure(metric, error),)
+        found = (_failure(metric, error),)
+    analysis.results[metric.name] = found
+    return found
 
 
 async def compute_judged(metric: Metric, case: JudgedTurn) -> tuple[Result, ...]:

@@ -161,7 +161,7 @@ class TurnAnalysis(TurnTexts):
             OverBudgetError: the time is used up.
         """
         texts = [passage.text for passage in self.turn.passages]
-        _check_size(sum(map(len, texts)), MAX_PASSAGE_CHARACTERS)
+        check_size(sum(map(len, texts)), MAX_PASSAGE_CHARACTERS)
         return [*map(cached_index, self._paused(texts))]
 
     def _paused(self, texts: Iterable[str]) -> Iterator[str]:
@@ -263,7 +263,7 @@ class TurnAnalysis(TurnTexts):
             OverBudgetError: the time is used up.
         """
         texts = [passage.text for passage in self.turn.passages]
-        _check_size(self._characters, MAX_EMBEDDED_CHARACTERS)
+        check_size(self._characters, MAX_EMBEDDED_CHARACTERS)
         # A caller that waits must not wait in vain: passages that were not prepared may take longer than a usual inline
         # budget. Texts are embedded by a model, not in the lexical tier.
         is_inline = self.deadline is not None and isinstance(self.models.embedder(wait=self.wait), Embedder)
@@ -274,7 +274,7 @@ class TurnAnalysis(TurnTexts):
 
     def embed_passage(self, passage: Passage) -> None:
         """Embed one passage ahead of :attr:`passage_embeddings`, which raises the same; several threads may do so."""
-        _check_size(self._characters, MAX_EMBEDDED_CHARACTERS)
+        check_size(self._characters, MAX_EMBEDDED_CHARACTERS)
         self.pause()
         self._passage_embedding(passage.text)
 
@@ -326,7 +326,7 @@ class TurnAnalysis(TurnTexts):
             ModelUnavailableError: the embedder cannot be loaded, or is not loaded yet.
             OverBudgetError: the time is used up.
         """
-        _check_size(len(self.turn.response), MAX_EMBEDDED_CHARACTERS)
+        check_size(len(self.turn.response), MAX_EMBEDDED_CHARACTERS)
         texts = self.response.sentence_texts
         self.embed_all(texts)
         return [self._embeddings[text] for text in texts]
@@ -361,7 +361,7 @@ class TurnAnalysis(TurnTexts):
             OverBudgetError: the time is used up.
         """
         texts = [passage.text for passage in self.prompt_passages]
-        _check_size(sum(map(len, texts)), MAX_PASSAGE_CHARACTERS)
+        check_size(sum(map(len, texts)), MAX_PASSAGE_CHARACTERS)
         return [*map(cached_statements, self._paused(texts))]
 
     @cached_property
@@ -392,7 +392,7 @@ class TurnAnalysis(TurnTexts):
             ModelUnavailableError: the NLP pipeline cannot be loaded, is not loaded yet, or has no entity recogniser.
             OverBudgetError: the time is used up.
         """
-        _check_size(len(self.turn.response), MAX_EMBEDDED_CHARACTERS)
+        check_size(len(self.turn.response), MAX_EMBEDDED_CHARACTERS)
         nlp = self.models.nlp(wait=self.wait)
         return [] if self.response_language else nlp.entities(self.response.said, self.pause)
 
@@ -420,7 +420,7 @@ class TurnAnalysis(TurnTexts):
             ModelUnavailableError: the NLP pipeline cannot be loaded, is not loaded yet, or has no parser or tagger.
             OverBudgetError: the time is used up.
         """
-        _check_size(len(self.turn.query), MAX_QUERY_CHARACTERS)
+        check_size(len(self.turn.query), MAX_QUERY_CHARACTERS)
         return self.models.nlp(wait=self.wait).concepts(self.turn.query, self.pause)
 
 
@@ -433,6 +433,7 @@ def _words(facts: Iterable[Fact]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _check_size(size: int, limit: int) -> None:
+def check_size(size: int, limit: int) -> None:
+    """Raise InputTooLargeError if there are more characters than a metric reads."""
     if size > limit:
         raise InputTooLargeError(f"{size:,} characters to read; the limit is {limit:,}")

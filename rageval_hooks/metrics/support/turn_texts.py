@@ -19,7 +19,7 @@ from rageval_hooks.text.limits import Span, blank
 from rageval_hooks.text.negation import Statements, statements_of
 from rageval_hooks.text.refusals import declines
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import Line, blank_marks, weighed_lines
+from rageval_hooks.text.words import Line, blank_marks, weighted_lines
 from rageval_hooks.turn import Passage, Turn
 
 _SUPPORTED: Final = 0.75
@@ -44,7 +44,8 @@ def cached_statements(text: str) -> Statements:
     found = _statements.get(text)
     if found is None:
         found = statements_of(text)
-        _statements.put(text, found, found.size + sys.getsizeof(text))
+        size = 500 + sum(300 + 100 * len(sentence.keys) for sentence in found)
+        _statements.put(text, found, size + sys.getsizeof(text))
     return found
 
 
@@ -176,7 +177,7 @@ class ResponseText:
 
         If no sentence does, those of all: a refusal with a number of its own is judged as it is.
         """
-        return weighed_lines(self.stated, self._claims or self.sentences)
+        return weighted_lines(self.stated, self._claims or self.sentences)
 
     @cached_property
     def _claims(self) -> list[Span]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.prices import price_usd
-from rageval_hooks.metrics.support.plan import TurnSize, plan_calls
 from rageval_hooks.offline.jobs.budget import with_concurrency
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.online.pipeline import Pipeline
@@ -105,7 +104,10 @@ def estimate(records: Iterable[Record], pipeline: Pipeline) -> str:
     for record in records:
         turns += 1
         asked = [metric for metric in judged if record.answerable or not metric.answerable_only]
-        wanted = plan_calls(asked, TurnSize(passages=len(record.turn.passages))).calls if asked else 0
+        expected: dict[str, int] = {}
+        for metric in asked:
+            expected.update(metric.expected_calls(len(record.turn.passages)))
+        wanted = sum(expected.values())
         characters = sum(map(len, record.turn.texts()))
         calls += wanted
         tokens += wanted * (_PROMPT_TOKENS + characters // _CHARACTERS_PER_TOKEN)

@@ -11,7 +11,7 @@ from itertools import chain
 from rageval_hooks.offline.testsets.chunks import Chunk
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import blank_marks, weighed_lines
+from rageval_hooks.text.words import blank_marks, weighted_lines
 
 # Cosine similarities. Below the first, two chunks share no more than a common word; above the second they say the same.
 _LEAST, _MOST = 0.05, 0.85
@@ -89,7 +89,7 @@ class ChunkIndex:
 
 def _words(text: str) -> dict[str, float]:
     """Return the content words of a text with their weights: 2 for names and numbers, 1 for others."""
-    lines = weighed_lines(blank_marks(text), sentence_spans(text))
+    lines = weighted_lines(blank_marks(text), sentence_spans(text))
     found: dict[str, float] = {}
     for word in chain.from_iterable(line.words for line in lines):
         if word.is_content:

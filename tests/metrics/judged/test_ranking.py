@@ -14,7 +14,6 @@ from rageval_hooks.errors import JudgeUnavailableError
 from rageval_hooks.metrics.judged.ranking import (
     Ranking,
     average_precision_at,
-    first_relevant,
     precision_at,
     reciprocal_rank,
 )
@@ -40,7 +39,7 @@ TABLE: list[tuple[list[bool], dict[str, float]]] = [
 def value(measure: str, relevant: list[bool]) -> float:
     name, _, k = measure.partition("@")
     if name == "RR":
-        return reciprocal_rank(first_relevant(relevant))
+        return reciprocal_rank(relevant)
     return {"P": precision_at, "AP": average_precision_at}[name](relevant, int(k))
 
 
@@ -61,7 +60,7 @@ def test_they_agree_with_ir_measures(grades: list[int], k: int) -> None:
         return float(ir_measures.calc_aggregate([measure], judged, run)[measure])
 
     assert precision_at(relevant, k) == pytest.approx(theirs(ir_measures.P(rel=2) @ k, qrels))
-    assert reciprocal_rank(first_relevant(relevant)) == pytest.approx(theirs(ir_measures.RR(rel=2), qrels))
+    assert reciprocal_rank(relevant) == pytest.approx(theirs(ir_measures.RR(rel=2), qrels))
     assert average_precision_at(relevant, k) == pytest.approx(theirs(ir_measures.AP(rel=2) @ k, qrels[:k]))
 
 

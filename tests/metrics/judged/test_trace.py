@@ -309,7 +309,7 @@ class TestTheMetric:
 
         assert not evaluation.failed
         assert relevance is not None
-        assert (relevance.value, relevance.metadata["dropped_keys"]) == (0.0, ["7x, says Mrs Quill"])
+        assert (relevance.value, relevance.metadata["dropped_keys"]) == (0.0, ["7x, says mrs quill"])
         assert evaluation["trace.completeness"] == 0.0
 
     def test_the_evidence_knows_other_notations(self) -> None:

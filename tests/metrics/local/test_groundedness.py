@@ -15,13 +15,12 @@ import rageval_hooks
 from rageval_hooks import ConfigurationError, Passage, Score, Skipped, Turn
 from rageval_hooks.metrics.local.groundedness import Groundedness
 from rageval_hooks.metrics.local.unsupported_facts import UnsupportedFacts
-from rageval_hooks.metrics.support import grounding as module
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
 from rageval_hooks.models import Models
 from rageval_hooks.models.embedder import Embedder, TokenVectors, keep_words
 from rageval_hooks.text.fact_index import index_passage
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import blank_marks, weighed_lines, words
+from rageval_hooks.text.words import blank_marks, weighted_lines, words
 from tests.local import LEXICAL_MODELS, make_turn, run, why_not
 from tests.metrics.texts import MUSEUM, PIER, QUERY, RESPONSES
 from tests.text.junk import anything
@@ -136,7 +135,7 @@ def reference(response: str, passages: list[str], embedder: Embedder | None) -> 
     own = None if embedder is None else embedder.embed(response).tokens
     total = weight = 0.0
     for span in sentence_spans(response):
-        [(_, line)] = weighed_lines(blank_marks(response), [span])
+        [(_, line)] = weighted_lines(blank_marks(response), [span])
         if not any(word.is_content for word in line):
             continue
         both: list[list[float]] = []
@@ -192,17 +191,6 @@ def test_the_value_is_the_documented_formula(response: str, passages: list[str],
 
 def _neural(embedder: object) -> Embedder | None:
     return embedder if isinstance(embedder, Embedder) else None
-
-
-def test_many_passages_are_aligned_in_the_best_windows_only(minilm: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond a bound, each sentence looks at its three lexically best windows: the value hardly changes."""
-    passages = [PIER, MUSEUM, *(f"Passage {number} of the museum." for number in range(20))]
-    exact = score_of(RESPONSES["two passages"], passages, minilm).value
-
-    for bound in ("MAX_ALIGNED_CELLS", "MAX_KEPT_CELLS"):
-        with monkeypatch.context() as patch:
-            patch.setattr(module, bound, 0)
-            assert score_of(RESPONSES["two passages"], passages, minilm).value == pytest.approx(exact, abs=0.02)
 
 
 # ----------------------------------------------------------------------------------------------- properties

@@ -10,19 +10,32 @@ import pytest
 from rageval_hooks import Passage, Turn
 from rageval_hooks import models as models_module
 from rageval_hooks.errors import InputTooLargeError, ModelNotReadyError, OverBudgetError
-from rageval_hooks.metrics import REGISTRY, compute
+from rageval_hooks.metrics.base import REGISTRY
 from rageval_hooks.metrics.support import turn_texts
+from rageval_hooks.metrics.support.running import compute
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.models.cache import MemoryCache
 from rageval_hooks.models.lexical import LexicalEmbedder, LexicalEmbedding
 from rageval_hooks.settings import LEXICAL, ModelSettings
-from rageval_hooks.testing import ManualClock
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS
 from tests.local import LEXICAL_MODELS, LOCAL, make_turn
 from tests.metrics.texts import MUSEUM, PIER, QUERY
 
 TURN = make_turn("It was designed by Anna Berg. It is long.", [PIER, MUSEUM], QUERY)
+
+
+class ManualClock:
+    """A clock that moves only when a test advances it."""
+
+    def __init__(self, now: float = 0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, amount: float) -> None:
+        self.now += amount
 
 
 class CountingEmbedder(LexicalEmbedder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rageval_hooks import Passage, Turn
-from rageval_hooks.metrics import REGISTRY
+from rageval_hooks.metrics.base import REGISTRY
 from rageval_hooks.metrics.support.turn_texts import ResponseText
 from rageval_hooks.models import Models
 from tests.local import LEXICAL_MODELS, run
