@@ -429,16 +429,10 @@ class Recorder:
                         recording.owner.prepare(recording.selection, query, texts)
                 # Its reader may leave a stream open for long, and with it the passages.
                 if recording.streamed:
-                    self._hold(recording, run.size)
+                    self.hold(recording, run.size)
         return self._close(recording) if run is root else None
 
-    def hold(self, root: Run) -> None:
-        """Note that a root's call has ended, and that its turn waits for the end of a stream."""
-        recording = self._open.get(root.id)
-        if recording is not None:
-            self._hold(recording, recording.size)
-
-    def _hold(self, recording: Recording, size: int) -> None:
+    def hold(self, recording: Recording, size: int) -> None:
         """Count what a turn keeps in memory while its answer is streamed. The oldest are abandoned if it is too much.
 
         Args:

@@ -165,6 +165,23 @@ def busy_times(steps: Sequence[Step]) -> dict[str, float | None]:
     }
 
 
+def fields_of_steps(turn: Turn, steps: Sequence[Step], first_token: tuple[int, float | None] | None) -> dict[str, Any]:
+    """Return the fields of a turn that follow from its steps: the steps, their usage and the timing.
+
+    Args:
+        turn: the turn, with other steps so far.
+        steps: the steps by start time.
+        first_token: when the answering call, or the turn with it, began, in nanoseconds since the epoch, and the
+            seconds from then to its first token; None without one.
+    """
+    timing, seconds = turn.timing, None
+    if timing is not None:
+        if first_token is not None and first_token[1] is not None:
+            seconds = (first_token[0] - timing.started_at) / 1e9 + first_token[1]
+        timing = timing.model_copy(update={**busy_times(steps), "time_to_first_token": seconds})
+    return {"steps": tuple(steps), "usage": Usage.of_steps(steps), "timing": timing}
+
+
 def is_retrieval(step: Step) -> bool:
     """Return True if a step searches: a retriever, a reranker, or a tool that found passages."""
     return step.kind in ("retriever", "reranker") or bool(step.passages)
@@ -383,12 +400,8 @@ def _merge(turn: Turn, inner: Turn, border: Run) -> Turn:
     steps = sorted((*turn.steps, *inner_steps), key=lambda step: step.started_at)
     # The outer framework has called the answering model itself if it knows the model or its prompt.
     answered = turn.model is not None or bool(turn.prompt)
-    timing = turn.timing
-    if timing is not None:
-        first_token = timing.time_to_first_token
-        if not answered and inner.timing is not None and inner.timing.time_to_first_token is not None:
-            first_token = (inner.timing.started_at - timing.started_at) / 1e9 + inner.timing.time_to_first_token
-        timing = timing.model_copy(update={**busy_times(steps), "time_to_first_token": first_token})
+    timing = turn.timing if answered else inner.timing
+    first_token = (timing.started_at, timing.time_to_first_token) if timing is not None else None
     searched = [inner.query] if inner.has_retrieval else []
     # Each text once: a retriever around another framework's retriever makes new documents, without the store's ids. A
     # passage was in the prompt if either final prompt contains it.
@@ -401,9 +414,7 @@ def _merge(turn: Turn, inner: Turn, border: Run) -> Turn:
             "passages": (*_marked_also(turn.passages, inner), *_marked_also(new, turn)),
             "retrieval_queries": rewritten((*turn.retrieval_queries, *searched, *inner.retrieval_queries), turn.query),
             "model": turn.model if answered else inner.model,
-            "usage": Usage.of_steps(steps),
-            "timing": timing,
-            "steps": tuple(steps),
+            **fields_of_steps(turn, steps, first_token),
         }
     )
 

@@ -11,6 +11,7 @@ from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
 
+from rageval_hooks.integrations.capture import values
 from rageval_hooks.integrations.capture.passages import (
     EarlierPassages,
     mark_dropped,
@@ -21,14 +22,7 @@ from rageval_hooks.integrations.capture.passages import (
 )
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.turns import carries, of_kind, outside
-from rageval_hooks.integrations.capture.values import (
-    attribute_text,
-    collection_name,
-    finite,
-    first_string,
-    or_else,
-    own_fields,
-)
+from rageval_hooks.integrations.capture.values import or_else
 from rageval_hooks.integrations.llama_index.model_calls import generated_text, prompts_of_answer
 from rageval_hooks.integrations.llama_index.values import answer_of, arguments_of, fields_of, messages_of
 from rageval_hooks.runtime.narrowing import is_integer, text_or_empty
@@ -66,7 +60,7 @@ def _state(scored: Any) -> NodeState:
 
 
 def _text_of(node: Any) -> str:
-    text = attribute_text(node, "text")
+    text = values.attribute_text(node, "text")
     if text is not None:
         return text
     # A Node with several resources has no attribute for its text.
@@ -82,9 +76,9 @@ def passages_of(nodes: Iterable[NodeState]) -> list[Passage]:
     """Return nodes as passages, with ids, metadata and scores."""
     found = []
     for node, score, text in nodes:
-        node_id = first_string({"id": getattr(node, "node_id", None)}, ("id",))
+        node_id = values.first_string({"id": getattr(node, "node_id", None)}, ("id",))
         metadata = getattr(node, "metadata", None) or {}
-        found.append(Passage(text=text, id=node_id, score=finite(score), metadata=metadata))
+        found.append(Passage(text=text, id=node_id, score=values.finite(score), metadata=metadata))
     return found
 
 
@@ -118,7 +112,7 @@ def nodes_in(value: Any) -> Snapshot:
 
 def _is_node(value: Any) -> bool:
     # A class has the attributes of its instances.
-    if isinstance(value, type) or attribute_text(value, "node_id") is None:
+    if isinstance(value, type) or values.attribute_text(value, "node_id") is None:
         return False
     return hasattr(value, "get_content")
 
@@ -146,7 +140,7 @@ _STORES = ("_vector_store", "vector_store", "_store")
 
 def _field(value: Any, names: Iterable[str]) -> Any:
     """Return the first field that an object has and that is set; None without one."""
-    fields = own_fields(value)
+    fields = values.own_fields(value)
     return next((fields[name] for name in names if fields.get(name) is not None), None)
 
 
@@ -159,7 +153,7 @@ def top_k_of(retriever: Any) -> int | None:
 def collection_of(retriever: Any) -> str | None:
     """Return the collection that a retriever searches, else the class of its store; None without a store."""
     store = _field(retriever, _STORES)
-    return None if store is None else collection_name(store)
+    return None if store is None else values.collection_name(store)
 
 
 Marks = dict[tuple[str | None, str], Passage]

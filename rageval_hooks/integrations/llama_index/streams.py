@@ -230,8 +230,8 @@ def end_root_span(root: Run, result: Any) -> None:
     streams.span_ended = True
     if streams.turn_is_over:
         end(root.id, root.output, root.error)
-    else:
-        _recorder.hold(root)
+    elif (recording := _recorder.recording(root.id)) is not None:
+        _recorder.hold(recording, recording.size)
 
 
 def finish_stream(run: Run, key: StreamKey, error: BaseException | None) -> None:

@@ -14,7 +14,7 @@ from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
-from rageval_hooks.turn import Passage, SpanReference, Step, Turn, Usage
+from rageval_hooks.turn import Passage, SpanReference, Step, Turn
 
 _recorder = shared_recorder()
 
@@ -185,18 +185,13 @@ def _join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
     for one in inner:
         searched += [one.query] if any(map(turns.is_retrieval, one.steps)) else []
         searched += one.retrieval_queries
-    first_token = None
-    if turn.timing is not None and writer is not None and writer.time_to_first_token is not None:
-        first_token = (writer.started_at - turn.timing.started_at) / 1e9 + writer.time_to_first_token
-    timing = {**turns.busy_times(steps), "time_to_first_token": first_token}
+    first_token = None if writer is None else (writer.started_at, writer.time_to_first_token)
     return turn.model_copy(
         update={
             "query": turn.query or inner[0].query,
             "passages": _passages(turn, inner, source, prompt),
             "retrieval_queries": turns.rewritten(searched, turn.query),
-            "usage": Usage.of_steps(steps),
-            "timing": None if turn.timing is None else turn.timing.model_copy(update=timing),
-            "steps": tuple(steps),
+            **turns.fields_of_steps(turn, steps, first_token),
             "status": status,
             "session_id": next((one.session_id for one in (turn, *inner) if one.session_id), None),
             "user_id": next((one.user_id for one in (turn, *inner) if one.user_id), None),
