@@ -113,13 +113,9 @@ VECTOR_STORES = WrappedMethods("langchain_core.vectorstores.base", "VectorStore"
 # --------------------------------------------------------------------------- the handler of every chain
 
 
-class _AttachedHandler(TurnHandler):
-    """The one handler that all chains of the process get from ``instrument()``."""
-
-    explicit = False
-
-
-_handler = _AttachedHandler()
+_handler = TurnHandler()
+"""The one handler that all chains of the process get from ``instrument()``."""
+_handler.explicit = False
 
 _PASSED_PACKAGES = frozenset({"rageval_hooks", "langchain_core"})
 """Packages that the call of the hook passes through on its way from the code that needs a manager."""

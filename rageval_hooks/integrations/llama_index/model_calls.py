@@ -245,11 +245,8 @@ def _usage_of(response: Any) -> Usage | None:
 
 def _first_count(place: Any, names: Iterable[str]) -> int | None:
     """Return the first non-negative integer under some names of a mapping or an object."""
-    for name in names:
-        count: object = entry_or_attribute(place, name)
-        if is_integer(count) and count >= 0:
-            return count
-    return None
+    counts = (entry_or_attribute(place, name) for name in names)
+    return next((count for count in counts if is_integer(count) and count >= 0), None)
 
 
 def _tokens_used(call: Run, runs: Sequence[Run]) -> Usage | None:

@@ -113,15 +113,11 @@ def _rewritten_queries(runs: Sequence[Run], answers: Sequence[Run], query: str) 
 
 def _returned_answer(root: Run, runs: Sequence[Run]) -> str:
     """Return the answer that the root returned or streamed to the caller."""
-    text: str = values.answer_of(root.output)
-    if text or type(root.output) is not values.Streamed:
-        return text
+    if type(root.output) is not values.Streamed:
+        return str(values.answer_of(root.output))
     # The pieces are on the run that followed the stream: the root, or a synthesizer inside of it.
-    for run in reversed(runs):
-        is_same_stream = type(run.output) is values.Streamed and run.output == root.output
-        if is_same_stream and run.tokens:
-            return "".join(run.tokens)
-    return ""
+    followed = (run for run in reversed(runs) if type(run.output) is values.Streamed and run.output == root.output)
+    return next(("".join(run.tokens) for run in followed if run.tokens), "")
 
 
 # --------------------------------------------------------------------------- outcome

@@ -102,11 +102,8 @@ def tool_call(call: Any) -> ToolCall:
 
 
 def _first_field(value: Any, names: Sequence[str]) -> Any:
-    for name in names:
-        found = entry_or_attribute(value, name)
-        if found is not None:
-            return found
-    return None
+    found = (entry_or_attribute(value, name) for name in names)
+    return next((one for one in found if one is not None), None)
 
 
 def as_json(value: Any) -> str:
@@ -160,8 +157,7 @@ def is_mapping(value: Any) -> bool:
 
 def only_string(fields: Mapping[str, Any]) -> str:
     """Return the string among some fields if there is exactly one that is not empty; else an empty string."""
-    strings = [item for item in fields.values() if is_a(item, str)]
-    texts = list(filter(None, strings))
+    texts = [item for item in fields.values() if is_a(item, str) and item]
     return texts[0] if len(texts) == 1 else ""
 
 
