@@ -299,6 +299,13 @@ def test_a_line_that_leads_to_the_next_is_shown_with_it() -> None:
     assert chunks[1:] == [{"answer": answer}]
 
 
+@pytest.mark.parametrize("read", STREAMS)
+def test_a_stream_without_words_passes(read: Callable[..., Any]) -> None:
+    """There is nothing to check in it."""
+    pieces = [{"context": [PASSAGE]}, {"answer": " "}, {"answer": "\n"}]
+    assert read(streaming(*pieces) | make_guard(on_error="closed"), "?") == pieces
+
+
 def test_a_flagged_stream_is_not_held_back(traced: Traced) -> None:
     """The whole answer is checked at its end."""
     pieces = [{"context": [PASSAGE]}, {"answer": f"{SUPPORTED} "}, {"answer": UNSUPPORTED}]
