@@ -194,14 +194,16 @@ def test_documents_however_they_are_written_into_the_prompt(captured: Captured, 
     assert marks(captured.turn) == {"q": True}
 
 
-def test_the_order_and_scores_of_a_reranking_function(captured: Captured) -> None:
-    """A function after the retriever returns (document, score) pairs."""
+@pytest.mark.parametrize("score_first", [False, True])
+def test_the_order_and_scores_of_a_reranking_function(captured: Captured, score_first: bool) -> None:
+    """A function after the retriever returns (document, score) pairs, or (score, document) pairs."""
 
-    def rerank(documents: list[Document]) -> list[tuple[Document, float]]:
-        return [(documents[1], 0.99), (documents[0], 0.12)]
+    def rerank(documents: list[Document]) -> list[Any]:
+        pairs = [(documents[1], 0.99), (documents[0], 0.12)]
+        return [pair[::-1] for pair in pairs] if score_first else pairs
 
-    def show(pairs: list[tuple[Document, float]]) -> str:
-        return join([document for document, _ in pairs])
+    def show(pairs: list[Any]) -> str:
+        return join([one for pair in pairs for one in pair if isinstance(one, Document)])
 
     ({"context": retriever() | rerank | show, "question": RunnablePassthrough()} | PROMPT | model()).invoke(QUESTION)
 

@@ -62,6 +62,14 @@ def test_keys_of_the_applications_own(captured: Captured) -> None:
     assert (captured.turn.session_id, captured.turn.user_id) == ("c-1", "marta")
 
 
+def test_a_run_inside_with_other_ids(captured: Captured) -> None:
+    """The ids of the outermost run that has some count."""
+    inner = lcel().with_config(metadata={"session_id": "inner", "user_id": "marta"})
+    RunnableLambda(lambda question: inner.invoke(question)).invoke(QUESTION, {"metadata": {"session_id": "outer"}})
+
+    assert (captured.turn.session_id, captured.turn.user_id) == ("outer", "marta")
+
+
 def test_ids_in_the_configuration_of_a_graph(captured: Captured) -> None:
     """``user_id`` is next to ``thread_id``."""
 
