@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, overload
+from typing import Any, TypeVar
 
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
@@ -14,6 +14,7 @@ from rageval_hooks.turn import ErrorInfo, Passage, Step, StepKind
 _logger = logging.getLogger(__name__)
 
 REDACTED = "__REDACTED__"
+Quoted = TypeVar("Quoted", str, str | None)
 
 _GENAI_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _GENAI_SHOWN = frozenset({"span_only", "span_and_event", "true", "1", "yes", "on"})
@@ -93,17 +94,9 @@ class ContentPolicy(Data):
         """True if what a model wrote may be shown."""
         return self.outputs and self.output_messages
 
-    @overload
-    def quote(self, text: str, shown: bool) -> str: ...
-
-    @overload
-    def quote(self, text: str | None, shown: bool) -> str | None: ...
-
-    def quote(self, text: str | None, shown: bool) -> str | None:
-        """Return the text, or a placeholder if it is hidden."""
-        if text is None:
-            return None
-        return text if shown else REDACTED
+    def quote(self, text: Quoted, shown: bool) -> Quoted:
+        """Return the text, or a placeholder if it is hidden; None for None."""
+        return text if shown or text is None else REDACTED
 
     def reason(self, result: Skipped | Failed) -> str:
         """Return why a metric has no value. The message of an error may quote texts, and is hidden with them."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Unpack
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.exporters.credentials import as_secret, basic_auth, reveal, variable
 from rageval_hooks.exporters.delivery import Item, RejectedError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
 from rageval_hooks.exporters.score_api import (
@@ -16,12 +17,8 @@ from rageval_hooks.exporters.score_api import (
     Outcomes,
     ScoreApiExporter,
     ScoreServer,
-    as_secret,
-    basic_auth,
     evaluated_at,
     iso_time,
-    reveal,
-    variable,
 )
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import VERDICT, Evaluation

@@ -11,6 +11,7 @@ from uuid import UUID
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.exporters.credentials import as_secret, reveal, variable
 from rageval_hooks.exporters.delivery import Item, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.exporters.score_api import (
@@ -18,11 +19,8 @@ from rageval_hooks.exporters.score_api import (
     Outcomes,
     ScoreApiExporter,
     ScoreServer,
-    as_secret,
     evaluated_at,
     iso_time,
-    reveal,
-    variable,
 )
 from rageval_hooks.score import Evaluation, Failed
 from rageval_hooks.turn import SpanReference, Turn

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ExportError, MissingDependencyError
+from rageval_hooks.exporters.credentials import as_secret, basic_auth, reveal, variable
 from rageval_hooks.exporters.delivery import DestinationAbsentError, Item, PostError, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
 from rageval_hooks.exporters.score_api import (
@@ -23,13 +24,9 @@ from rageval_hooks.exporters.score_api import (
     PlacedResult,
     ScoreApiExporter,
     ScoreServer,
-    as_secret,
     asks_version,
-    basic_auth,
     evaluated_at,
     iso_time,
-    reveal,
-    variable,
 )
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Score, metric_of
@@ -200,15 +197,6 @@ class MlflowServer(ScoreServer):
             return str(found.json()["experiment"]["experiment_id"])
         return str(self.request("POST", f"{_EXPERIMENTS}/create", json={"name": name}).json()["experiment_id"])
 
-    def has_experiment(self, experiment_id: str) -> bool:
-        """Return False if the server says that there is no such experiment.
-
-        Raises:
-            ExportError: the server cannot be asked.
-        """
-        params = {"experiment_id": experiment_id}
-        return self.request("GET", f"{_EXPERIMENTS}/get", params=params, accept=(404,)).is_success
-
     def _stored_ids(self, trace_id: str) -> dict[str, str]:
         """Return the server's ids of the assessments that a trace has, by our own."""
         answer = self.request("GET", f"{_TRACES}/{trace_id}").json()
@@ -304,11 +292,12 @@ def mlflow_fault() -> str | None:
             return f"MLflow takes spans with the header {header} only: add {header}=0 to the headers"
         try:
             server = MlflowServer(found.url, found.headers)
-            known = server.has_experiment(experiment)
+            params = {"experiment_id": experiment}
+            answer = server.request("GET", f"{_EXPERIMENTS}/get", params=params, accept=(404,))
             server.close()
         except (MissingDependencyError, ExportError):
             return None
-        if not known:
+        if not answer.is_success:
             return f"MLflow has no experiment with the id {experiment!r}, which the header {_EXPERIMENT_HEADER} names"
     return None
 

@@ -17,17 +17,10 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from opentelemetry.trace import TracerProvider
 from pydantic import SecretStr
 
+from rageval_hooks.exporters.credentials import as_secret, reveal, variable
 from rageval_hooks.exporters.delivery import DestinationAbsentError, Item, PostError, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, header_variable, otlp_places, resource_attributes
-from rageval_hooks.exporters.score_api import (
-    DeliveryOptions,
-    ScoreApiExporter,
-    ScoreServer,
-    as_secret,
-    asks_version,
-    reveal,
-    variable,
-)
+from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, asks_version
 from rageval_hooks.exporters.selection import MAIN_SCORES, importance, passage_place, quality_results
 from rageval_hooks.metrics.base import REGISTRY
 from rageval_hooks.runtime.urls import safe_url

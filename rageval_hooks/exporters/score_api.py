@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import time
 from abc import abstractmethod
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +24,11 @@ from uuid import UUID
 
 from opentelemetry import trace
 from opentelemetry.trace import TracerProvider
-from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, requires
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy, hide_result
+from rageval_hooks.exporters.credentials import basic_auth
 from rageval_hooks.exporters.delivery import (
     DeliveryQueue,
     DestinationAbsentError,
@@ -532,7 +530,7 @@ class ScoreApiExporter(Exporter):
             raise DestinationAbsentError from None
 
 
-# --------------------------------------------------------------------------- what backends share
+# --------------------------------------------------------------------------- times
 
 
 def evaluated_at(turn: Turn) -> int:
@@ -546,30 +544,3 @@ def evaluated_at(turn: Turn) -> int:
 def iso_time(nanoseconds: int) -> str:
     """Return a time as text, for example ``2026-11-22T16:00:00.123000+00:00``."""
     return datetime.fromtimestamp(nanoseconds // 1000 / 1e6, UTC).isoformat(timespec="microseconds")
-
-
-def basic_auth(user: str, password: str) -> str:
-    """Return the value of the header ``Authorization`` for a user name and a password."""
-    return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
-
-
-def variable(*names: str) -> str:
-    """Return the first environment variable that is set and not blank, without surrounding spaces; else empty."""
-    values = (os.environ.get(name, "").strip() for name in names)
-    return next(filter(None, values), "")
-
-
-def as_secret(given: str | SecretStr | None, *names: str) -> SecretStr:
-    """Return a key or a URL with a password so that no message and no traceback shows it.
-
-    Args:
-        given: the user's value.
-        names: the environment variables for its default.
-    """
-    text = reveal(given) if isinstance(given, SecretStr) else given
-    return SecretStr(text or variable(*names))
-
-
-def reveal(secret: SecretStr | None) -> str:
-    """Return the text of a secret; empty for None."""
-    return "" if secret is None else secret.get_secret_value()

@@ -11,17 +11,10 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.exporters.credentials import as_secret, basic_auth, reveal, variable
 from rageval_hooks.exporters.delivery import Item
 from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
-from rageval_hooks.exporters.score_api import (
-    DeliveryOptions,
-    ScoreApiExporter,
-    ScoreServer,
-    as_secret,
-    basic_auth,
-    reveal,
-    variable,
-)
+from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.turn import SpanReference
 

@@ -12,9 +12,10 @@ from langsmith import Client
 from langsmith.integrations.otel import langsmith_run_id_from_otel_span_id
 
 import rageval_hooks
+from rageval_hooks import Score
 from rageval_hooks.exporters.langsmith import LangsmithAutoExporter, LangsmithExporter
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server
-from tests.exporters.scored_turns import RESULTS, SPAN, TRACE, deliver
+from tests.exporters.scored_turns import RESULTS, SPAN, TRACE, deliver, evaluation
 from tests.integrations.langchain.fakes import lcel
 
 PROJECT = "7d0c3d9a-4c1e-4f0e-9d5f-3f0f3b3f0001"
@@ -141,6 +142,11 @@ def test_feedback_waits_for_its_run_and_an_earlier_attempt_counts(server: Record
 def test_without_the_right_to_read_projects_feedback_has_none(server: RecordingServer) -> None:
     """LangSmith then finds the project by the run."""
     server.respond = lambda request: Reply(status=403 if "sessions" in request.path else 200)
-    deliver(LangsmithExporter(server.url, api_key="key"))
+    exporter = LangsmithExporter(server.url, api_key="key")
+    for name in ("groundedness", "tone"):
+        exporter.export(evaluation(Score(name=name, value=0.5)))
+        assert exporter.flush(10)
+    exporter.shutdown(5)
 
-    assert "session_id" not in feedback(server)["groundedness"]
+    assert [set(body) & {"session_id"} for body in feedback(server).values()] == [set(), set()]
+    assert len([request for request in server.requests if "sessions" in request.path]) == 1  # it is asked once
