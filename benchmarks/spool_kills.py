@@ -33,7 +33,7 @@ from rageval_hooks import Passage, Turn
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.metrics import JudgeMetric, ScoreDefinition
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.online.spool.store import SpoolFile
+from rageval_hooks.online.spool_file import SpoolFile
 from rageval_hooks.turn import SpanReference
 
 LEASE = 1.0
@@ -126,7 +126,7 @@ def start(target: Any, *arguments: Any) -> int:
 def prepare(folder: Path) -> None:
     """Create the spool's file, with a trigger that notes each stored job together with the job."""
     file = SpoolFile(folder / "spool.db", 2**30, LEASE)
-    with file.session():
+    with file.transaction():
         pass
     with sqlite3.connect(folder / "spool.db") as database:
         database.execute("CREATE TABLE seen (turn TEXT NOT NULL)")

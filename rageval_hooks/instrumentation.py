@@ -41,11 +41,13 @@ class Instrumentation:
     Args:
         pipeline: receives the turns.
         frameworks: the integrations of frameworks that are attached.
+        arguments: those of ``instrument()``.
     """
 
-    def __init__(self, pipeline: Pipeline, frameworks: Iterable[str]) -> None:
+    def __init__(self, pipeline: Pipeline, frameworks: Iterable[str], arguments: Mapping[str, Any]) -> None:
         self.pipeline = pipeline
         self.frameworks = tuple(frameworks)
+        self.arguments = arguments
         self.active = True
         self._closed = False
         self._stats_file: StatsFile | None = None
@@ -83,7 +85,12 @@ class Instrumentation:
 
         self._closed, self.active = True, False
         self.end_stats_file()
-        _detach(self)
+        global _current
+        with _lock:
+            if _current is self:
+                _current = None
+                for integration in _integrations()[0].values():
+                    integration.detach()
         timeout = self.pipeline.settings.drain_timeout if timeout is None else timeout
         deadline = time.monotonic() + timeout
         settled = settle(timeout)
@@ -115,7 +122,6 @@ class Instrumentation:
 
 _lock = threading.Lock()
 _current: Instrumentation | None = None
-_current_arguments: dict[str, Any] = {}
 
 
 def instrument(
@@ -179,13 +185,13 @@ def instrument(
             "eventlet has patched the threads of this process, and its locks do not work across threads: use gevent or "
             "plain threads, or evaluate recorded turns with `rageval-hooks score`"
         )
-    global _current, _current_arguments
+    global _current
     with _lock:
-        if _current is not None and _current.active and given == _current_arguments:
+        if _current is not None and _current.active and given == _current.arguments:
             return _current
         pipeline = Pipeline.build(**given)
         integrations, missing = _integrations()
-        frameworks = [name for name in integrations if name != _MANUAL]
+        frameworks = set(integrations) - {_MANUAL}
         if not frameworks:
             _logger.info(
                 "rageval-hooks: no supported framework is installed, so only start_turn() makes turns; to capture a "
@@ -203,8 +209,8 @@ def instrument(
                 raise
             except Exception as error:  # the application must start all the same
                 _warn_not_instrumented(name, f"{type(error).__name__}: {error}")
-                frameworks = [other for other in frameworks if other != name]
-        previous, _current, _current_arguments = _current, Instrumentation(pipeline, frameworks), given
+                frameworks.discard(name)
+        previous, _current = _current, Instrumentation(pipeline, sorted(frameworks), given)
         if previous is not None and previous.active:
             _logger.info(
                 "rageval-hooks: instrument() was called again with other settings; they replace the first ones "
@@ -224,17 +230,6 @@ def shutdown_current() -> None:
     """Shut down what the last ``instrument()`` attached, if anything is attached."""
     if _current is not None:
         _current.shutdown()
-
-
-def _detach(instrumentation: Instrumentation) -> None:
-    global _current, _current_arguments
-    with _lock:
-        if _current is not instrumentation:
-            return
-        integrations, _ = _integrations()
-        for integration in integrations.values():
-            integration.detach()
-        _current, _current_arguments = None, {}
 
 
 def _integrations() -> tuple[dict[str, ModuleType], list[str]]:

@@ -6,14 +6,15 @@ are Celery's own: see docs/guides/scale.md.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
-from functools import partial
+from contextlib import suppress as suppress_errors
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
 from opentelemetry.context import Context, attach, detach
@@ -23,13 +24,15 @@ from pydantic import ValidationError
 
 from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.online.dispatch import Dispatcher
+from rageval_hooks.online.dispatch import Dispatcher, Drop
 from rageval_hooks.online.job import Job
-from rageval_hooks.online.spool.store import SpoolFile, StoredJob
+from rageval_hooks.online.spool_file import SpoolFile, StoredJob
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
-from rageval_hooks.runtime.fork import delay_forks, reset_in_child
+from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
-from rageval_hooks.runtime.suppression import suppressed
+from rageval_hooks.runtime.pool import DaemonPool
+from rageval_hooks.runtime.suppression import suppress
+from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import BoundedQueue, Worker
 from rageval_hooks.settings import Settings
 
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
 
 _logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 TASK: Final = "rageval_hooks.evaluate"
 QUEUE: Final = "rageval"
@@ -47,17 +51,20 @@ FAILED_QUEUE: Final = "rageval.failed"
 FORMAT: Final = 1
 """Version of a message's content. A worker keeps a message of a later version in the queue of failed jobs."""
 
-_MOST_BYTES: Final = 15 * 2**20
+_MOST_MIB: Final = 15
 """A larger job is refused. RabbitMQ 4 takes messages of up to 16 MiB."""
 
-_FIRST_PAUSE: Final = 0.5
-_LONGEST_PAUSE: Final = 30.0
+_PAUSE_SECONDS: Final = 5.0
 """Seconds between two attempts to reach the broker."""
 
 _COUNT_SECONDS: Final = 5.0
 """Seconds between two counts of what waits at the broker."""
 
 _IDLE_SECONDS: Final = 1.0
+"""Seconds between two attempts to publish the jobs of the spool."""
+
+_CLOSE_SECONDS: Final = 0.1
+"""How long a shutdown waits for what was cancelled, and for connections that are closed, at least."""
 
 _BATCH: Final = 50
 
@@ -109,7 +116,7 @@ def celery_app(settings: Settings) -> Celery:
 
 
 class CeleryDispatcher:
-    """Publishes jobs on a thread of its own, so that no caller and no event loop waits for the broker.
+    """Publishes jobs, one at a time, so that no caller waits for the broker.
 
     While the broker cannot be reached, jobs wait in memory, or in the spool if ``broker_fallback`` says so. The spool
     keeps them if this process ends; the next one publishes them.
@@ -117,167 +124,138 @@ class CeleryDispatcher:
     Args:
         settings: the broker, the capacity and the fallback.
         memory: evaluates the jobs that only this process can evaluate.
-        worker: the background thread, on which evaluations are exported.
-        drop: receives jobs that cannot be published, with the reason; called on the background thread.
+        worker: the background thread.
+        drop: receives jobs that cannot be published.
     """
 
-    def __init__(
-        self, settings: Settings, memory: Dispatcher, worker: Worker, drop: Callable[[Job, str], None]
-    ) -> None:
+    def __init__(self, settings: Settings, memory: Dispatcher, worker: Worker, drop: Drop) -> None:
         self._settings = settings
         self._memory = memory
         self._worker = worker
         self._drop = drop
-        self._refused = BoundedQueue("refused", settings.queue_size, settings.queue_max_mb * 2**20)
+        self._queue = BoundedQueue("publish", settings.queue_size, settings.queue_max_mb * 2**20)
         self._log = RateLimitedLogger(_logger)
+        self._closed = False
         self.reset_after_fork()
         reset_in_child(self)
-        EXIT_DRAIN.add(self.shutdown, "evaluate", lambda: bool(self._jobs))
+        EXIT_DRAIN.add(self.shutdown, "evaluate", weak=True)
 
     def reset_after_fork(self) -> None:
         """Start with nothing: the parent publishes its own jobs, on its own connections."""
         self._app = celery_app(self._settings)
-        self._jobs: deque[Job] = deque()
-        self._bytes = 0
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._closed = False
-        self._pause, self._down_until = _FIRST_PAUSE, 0.0
+        self._in_order = asyncio.Lock()
+        self._resender: asyncio.Task[None] | None = None
+        self._down_until = 0.0
         self._file: SpoolFile | None = None
         if self._settings.broker_fallback == "spool":
             size = int(self._settings.spool_max_mb * 2**20)
             self._file = SpoolFile(Path(self._settings.spool_path), size, self._settings.spool_lease)
         # An earlier process may have left jobs in the spool.
-        self._stored = 1 if self._file is not None and self._file.path.exists() else 0
+        self._has_stored = self._file is not None and self._file.path.exists()
         self._counts = Counter[str]()
         self._at_broker: dict[str, int] = {}
         self._counted_at = 0.0
 
-    def submit(self, job: Job, *, analysis: TurnAnalysis | None = None, in_memory: bool = False) -> bool:
+    def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
         """Queue a job for the broker. Returns False, and counts, if too many wait for it."""
-        if in_memory or job.bound_to_process:
-            return self._memory.submit(job, analysis=analysis, in_memory=True)
-        with self._changed:
-            has_room = not self._jobs or self._bytes + job.turn.size <= self._settings.queue_max_mb * 2**20
-            if self._closed or len(self._jobs) >= self._settings.queue_size or not has_room:
-                self._counts["dropped"] += 1
-                return False
-            self._jobs.append(job)
-            self._bytes += job.turn.size
-            if self._thread is None:
-                EXIT_DRAIN.register()
-                self._thread = threading.Thread(target=self._run, name="rageval-publish", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
-        return True
+        if job.bound_to_process:
+            return self._memory.submit(job, analysis=analysis)
+        return self._worker.submit(self._queue, partial(self._carry, job), job.turn.size)
 
     def flush(self, timeout: float) -> bool:
         """Wait until every job is at the broker or in the spool. What workers do then is not waited for."""
-        end = time.monotonic() + timeout
-        # First the turns that are being exported: their jobs have not come here yet.
-        is_done = self._memory.flush(timeout)
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._jobs, max(0.0, end - time.monotonic())) and is_done
+        return self._worker.flush(timeout)
 
     def shutdown(self, timeout: float) -> bool:
         """Publish what waits, then stop. Returns False if jobs were dropped; their traces say why."""
         end = time.monotonic() + timeout
         is_done = self.flush(timeout)
-        with self._changed:
-            self._closed = True
-            left = list(self._jobs)
-            self._jobs.clear()
-            self._changed.notify_all()
-        EXIT_DRAIN.remove(self.shutdown)
-        if left:
-            _logger.warning("rageval-hooks: shut down with %d jobs that no broker took [RAGEVAL-416]", len(left))
-        for job in left:
-            self._refuse(job, "dropped", "the broker could not be reached before the shutdown")
-        if self._thread is not None:
-            self._thread.join(max(0.1, end - time.monotonic()))
-        return self._memory.shutdown(max(0.0, end - time.monotonic())) and is_done
+        self._closed = True
+        EXIT_DRAIN.remove(self.shutdown, weak=True)
+        if self._queue.pending:
+            left = self._queue.pending
+            _logger.warning("rageval-hooks: shut down with %d jobs that no broker took [RAGEVAL-416]", left)
+        if self._resender is not None:
+            self._queue.tasks.add(self._resender)
+        self._worker.cancel(self._queue, remaining(end) / 2)
+        # The jobs that had not begun see that this is closed.
+        self._worker.flush(max(_CLOSE_SECONDS, remaining(end) / 2))
+        # After what the thread is doing. A connection that is broken needs no closing.
+        with suppress_errors(Exception):
+            _publisher().submit(self._app.close).result(max(_CLOSE_SECONDS, remaining(end)))
+        _publisher().shutdown()
+        return self._memory.shutdown(remaining(end)) and is_done
 
     def stats(self) -> dict[str, int]:
         """Return the counters: of this process, and of the broker as they were some seconds ago."""
         memory = self._memory.stats()
         return {
-            "pending": len(self._jobs) + memory["pending"],
-            "dropped": self._counts["dropped"] + memory["dropped"],
-            "failed": memory["failed"],
+            "pending": self._queue.pending + memory["pending"],
+            "dropped": self._queue.dropped + self._counts["dropped"] + memory["dropped"],
+            "failed": self._queue.failed + memory["failed"],
             **{name: self._counts[name] for name in ("published", "stored", "too_large", "broker_errors")},
             **self._at_broker,
         }
 
-    def _refuse(self, job: Job, count: str, reason: str) -> None:
-        self._counts[count] += 1
-        self._worker.submit(self._refused, partial(self._drop, job, reason), job.turn.size)
+    # -- in the event loop of the background thread
 
-    # -- on the publishing thread
-
-    def _run(self) -> None:
-        with suppressed():
-            while True:
-                with self._changed:
-                    # With jobs in the spool it looks from time to time whether the broker is back.
-                    pause = _IDLE_SECONDS if self._stored else None
-                    self._changed.wait_for(lambda: self._closed or bool(self._jobs), pause)
-                    if self._closed:
-                        break
-                    job = self._jobs[0] if self._jobs else None
-                try:
-                    self._publish_or_store(job)
-                except Exception as error:
-                    self._counts["broker_errors"] += 1
-                    self._log.warn(
-                        "broker", "jobs cannot be published, and wait: %s [RAGEVAL-411]", type(error).__name__
-                    )
-                    self._down_until = time.monotonic() + self._pause
-                    self._pause = min(self._pause * 2, _LONGEST_PAUSE)
-            self._app.close()
-
-    def _publish_or_store(self, job: Job | None) -> None:
-        wait = self._down_until - time.monotonic()
-        if wait > 0:
-            if job is not None and self._file is not None:
-                self._store(job, self._file)
-                return
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed, min(wait, _IDLE_SECONDS))
+    async def _carry(self, job: Job) -> None:
+        """Bring a job to the broker, or to the spool while the broker cannot be reached."""
+        suppress()
+        content, reason = job.model_dump_json(), "the broker could not be reached before the shutdown"
+        size = len(content) / 2**20
+        if size > _MOST_MIB:
+            self._counts["too_large"] += 1
+            self._drop(job, f"the job has {size:.0f} MiB, and brokers take {_MOST_MIB}")
             return
-        if job is not None:
-            if self._publish(job, job.key, job.model_dump_json()):
-                self._counts["published"] += 1
-            self._remove(job)
-        if self._stored and self._file is not None:
-            self._publish_stored(self._file)
-        self._pause = _FIRST_PAUSE
-        if self._counts["published"] and time.monotonic() - self._counted_at > _COUNT_SECONDS:
-            self._counted_at = time.monotonic()
-            self._at_broker = {
-                "waiting_at_broker": message_count(self._app, QUEUE),
-                "failed_at_broker": message_count(self._app, FAILED_QUEUE),
-            }
+        try:
+            async with self._in_order:
+                while not self._closed:
+                    if await self._reaches_broker(partial(self._publish, job, job.key, content)):
+                        return
+                    if self._file is not None:
+                        if await _in_publisher(partial(self._store, self._file, job.key, content)):
+                            return
+                        reason = "the broker cannot be reached, and the spool is full or cannot be used"
+                        break
+                    await asyncio.sleep(remaining(self._down_until))
+        except asyncio.CancelledError:  # by the shutdown
+            pass
+        finally:
+            if self._has_stored and self._resender is None and not self._closed:
+                self._resender = asyncio.create_task(self._resend())
+        self._counts["dropped"] += 1
+        self._drop(job, reason)
 
-    def _remove(self, job: Job) -> None:
-        with self._changed:
-            if self._jobs and self._jobs[0] is job:  # a shutdown may have taken it
-                self._jobs.popleft()
-                self._bytes -= job.turn.size
-            self._changed.notify_all()
+    async def _resend(self) -> None:
+        """Publish the jobs of the spool once the broker can be reached."""
+        while self._file is not None and self._has_stored and not self._closed:
+            async with self._in_order:
+                await self._reaches_broker(partial(self._publish_stored, self._file))
+            await asyncio.sleep(_IDLE_SECONDS)
+        self._resender = None
 
-    def _publish(self, job: Job, key: str, content: str) -> bool:
-        """Publish a job. Returns False if it is too large for a broker.
+    async def _reaches_broker(self, send: Callable[[], object]) -> bool:
+        """Do something at the broker; not during the pause after a failure. Returns True if it was done."""
+        if remaining(self._down_until):
+            return False
+        try:
+            await _in_publisher(send)
+        except Exception as error:
+            self._counts["broker_errors"] += 1
+            self._log.warn("broker", "jobs cannot be published, and wait: %s [RAGEVAL-411]", type(error).__name__)
+            self._down_until = time.monotonic() + _PAUSE_SECONDS
+            return False
+        return True
+
+    # -- on the thread that publishes
+
+    def _publish(self, job: Job, key: str, content: str) -> None:
+        """Publish a job.
 
         Raises:
             Exception: the broker cannot be reached.
         """
-        if len(content) > _MOST_BYTES:
-            self._refuse(
-                job,
-                "too_large",
-                f"the job has {len(content) / 2**20:.0f} MiB, and brokers take {_MOST_BYTES / 2**20:.0f}",
-            )
-            return False
         # With this context an instrumentor of Celery adds the task to the turn's trace, and begins none of its own.
         context = _context_of(job)
         headers: dict[str, Any] = {}
@@ -289,22 +267,27 @@ class CeleryDispatcher:
             )
         finally:
             detach(token)
-        return True
+        self._counts["published"] += 1
+        if time.monotonic() - self._counted_at > _COUNT_SECONDS:
+            self._counted_at = time.monotonic()
+            self._at_broker = {
+                "waiting_at_broker": message_count(self._app, QUEUE),
+                "failed_at_broker": message_count(self._app, FAILED_QUEUE),
+            }
 
-    def _store(self, job: Job, file: SpoolFile) -> None:
-        """Store a job until the broker is back; drop it if the file is full or cannot be used."""
+    def _store(self, file: SpoolFile, key: str, content: str) -> bool:
+        """Store a job until the broker is back. Returns False if the file is full or cannot be used."""
         try:
-            with delay_forks(), file.session(), file.transaction():
-                outcome = file.add(job.key, job.model_dump_json())
+            with file.transaction():
+                outcome = file.add(key, content)
         except Exception as error:
             self._log.warn("spool", "jobs for the broker cannot be stored: %s [RAGEVAL-414]", type(error).__name__)
-            outcome = "refused"
+            return False
         if outcome == "refused":
-            self._refuse(job, "dropped", "the broker cannot be reached, and the spool is full or cannot be used")
-        else:
-            self._counts["stored"] += 1
-            self._stored += 1
-        self._remove(job)
+            return False
+        self._counts["stored"] += 1
+        self._has_stored = True
+        return True
 
     def _publish_stored(self, file: SpoolFile) -> None:
         """Publish the jobs of the spool, in batches. A crash in between publishes some twice, under the same id.
@@ -313,10 +296,10 @@ class CeleryDispatcher:
             Exception: the broker or the file cannot be used.
         """
         while not self._closed:
-            with delay_forks(), file.session(), file.transaction():
+            with file.transaction():
                 claimed = file.claim(_BATCH, waiting=False)
             if not claimed:
-                self._stored = 0
+                self._has_stored = False
                 return
             finished, unreadable = list[StoredJob](), list[StoredJob]()
             try:
@@ -327,21 +310,28 @@ class CeleryDispatcher:
                         unreadable.append(stored)
                         continue
                     self._publish(job, stored.key, stored.text)
-                    self._counts["published"] += 1
                     finished.append(stored)
-            except Exception:
-                with delay_forks(), file.session(), file.transaction():
+            finally:
+                with file.transaction():
+                    for stored in finished:
+                        file.finish(stored)
+                    for stored in unreadable:
+                        file.set_aside(stored)
                     file.release_all()
-                raise
-            with delay_forks(), file.session(), file.transaction():
-                for stored in finished:
-                    file.finish(stored)
-                for stored in unreadable:
-                    file.set_aside(stored)
             if unreadable:
                 _logger.warning(
                     "rageval-hooks: %d jobs of the spool cannot be read, and stay [RAGEVAL-417]", len(unreadable)
                 )
+
+
+@cache
+def _publisher() -> DaemonPool:
+    """Return the one thread that uses the broker."""
+    return DaemonPool(1, "rageval-publish")
+
+
+async def _in_publisher(function: Callable[[], T]) -> T:
+    return await asyncio.wrap_future(_publisher().submit(function))
 
 
 def _context_of(job: Job) -> Context:

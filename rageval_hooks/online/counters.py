@@ -15,24 +15,9 @@ from rageval_hooks.turn import Turn
 
 _logger = logging.getLogger(__name__)
 
-_NAMES = (
-    "turns",
-    "evaluated",
-    "in_progress",
-    "without_retrieval",
-    "sampled_out",
-    "unsampled_traces",
-    "dropped",
-    "deferred_metrics",
-    "undone",
-    "scored",
-    "skipped",
-    "failed",
-    "export_errors",
-    "callback_errors",
-    "internal_errors",
-)
-
+_OF_TURNS = ("turns", "evaluated", "in_progress", "without_retrieval", "sampled_out", "unsampled_traces", "dropped")
+_OF_RESULTS = ("deferred_metrics", "undone", "scored", "skipped", "failed")
+_OF_ERRORS = ("export_errors", "callback_errors", "internal_errors")
 
 DROPPED = ("queue_full", "not_ended", "not_built", "failed")
 """Why a turn was dropped: a queue had no room for it; it did not end, for example because its stream was neither read
@@ -115,35 +100,25 @@ class Counters:
     def begin_turn(self) -> None:
         """Count a turn that is to be evaluated."""
         with self._lock.lock:
-            self._counts["turns"] += 1
-            self._counts["in_progress"] += 1
-        PROCESS_TOTALS.add("turns")
+            self._counts.update(("turns", "in_progress"))
 
     def exclude_turn(self, reason: str) -> None:
         """Count a turn that is not evaluated, as ``sampled_out`` or ``unsampled_traces``."""
         with self._lock.lock:
-            self._counts["turns"] += 1
-            self._counts[reason] += 1
+            self._counts.update(("turns", reason))
         PROCESS_TOTALS.add(reason)
 
-    def end_turn(self, outcome: str) -> None:
+    def end_turn(self, *outcome: str) -> None:
         """Count a turn that was in progress, as ``evaluated`` or ``without_retrieval``."""
         with self._lock.lock:
             # After a fork the child does not count a turn that its parent has begun.
-            if not self._counts["in_progress"]:
-                return
-            self._counts["in_progress"] -= 1
-            self._counts[outcome] += 1
-        PROCESS_TOTALS.add(outcome)
+            if self._counts["in_progress"]:
+                self._counts["in_progress"] -= 1
+                self._counts.update(outcome)
 
     def drop_turn(self, cause: str) -> None:
         """Count a turn that was in progress as dropped, by one of the causes in :data:`DROPPED`."""
-        with self._lock.lock:
-            if not self._counts["in_progress"]:
-                return
-            self._counts["in_progress"] -= 1
-            self._counts["dropped"] += 1
-            self._counts[_BY_CAUSE + cause] += 1
+        self.end_turn("dropped", _BY_CAUSE + cause)
 
     def drop_unbegun(self, cause: str) -> None:
         """Count a turn that was dropped before it was submitted. Takes no lock: a finalizer may call this."""
@@ -152,11 +127,7 @@ class Counters:
     def _note_drops(self) -> None:
         """Count what :meth:`drop_unbegun` was given; under the lock."""
         while self._unnoted:
-            cause = self._unnoted.popleft()
-            self._counts["turns"] += 1
-            self._counts["dropped"] += 1
-            self._counts[_BY_CAUSE + cause] += 1
-            PROCESS_TOTALS.add("turns")
+            self._counts.update(("turns", "dropped", _BY_CAUSE + self._unnoted.popleft()))
 
     def counted(self, evaluation: Evaluation) -> Evaluation:
         """Count the results of an evaluation by status and by score, and return it."""
@@ -179,7 +150,7 @@ class Counters:
         """Return all counts of one moment, zeros included."""
         with self._lock.lock:
             self._note_drops()
-            counts = {name: self._counts[name] for name in _NAMES}
+            counts = {name: self._counts[name] for name in _OF_TURNS + _OF_RESULTS + _OF_ERRORS}
             causes = {cause: self._counts[_BY_CAUSE + cause] for cause in DROPPED}
             scores = {name: totals.as_data() for name, totals in self._scores.items()}
         return {**counts, "dropped_by_cause": causes, "scores": scores}

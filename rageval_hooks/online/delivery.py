@@ -191,9 +191,8 @@ class _SharedExporters:
     """Exporters by name or class. Pipelines with the same settings share them, so that creating handlers is cheap."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[Any, ...], Exporter] = {}
-        # Weak references: a handler that was dropped counts no more.
-        self._users: dict[int, weakref.WeakSet[Any]] = {}
+        # With the pipelines that use an exporter. Weak references: a handler that was dropped counts no more.
+        self._made: dict[tuple[Any, ...], tuple[Exporter, weakref.WeakSet[Any]]] = {}
         self._lock = ForkSafeLock()
 
     def get(self, given: Any, settings: Settings, tracer_provider: TracerProvider | None) -> Exporter:
@@ -207,30 +206,27 @@ class _SharedExporters:
             return REGISTRY.create(given, make)
         key = given, settings.model_dump_json(), settings.phoenix_endpoint, tracer_provider and id(tracer_provider)
         with self._lock:
-            exporter = self._made.get(key)
-            if exporter is None:
-                exporter = self._made[key] = REGISTRY.create(given, make, others=[AUTOMATIC])
-            return exporter
+            if key not in self._made:
+                self._made[key] = REGISTRY.create(given, make, others=[AUTOMATIC]), weakref.WeakSet()
+            return self._made[key][0]
 
     def take(self, pipeline: Any, exporters: Sequence[Exporter]) -> None:
         """Note that a pipeline uses exporters, for as long as the pipeline exists."""
         with self._lock:
-            for exporter in exporters:
-                if any(exporter is made for made in self._made.values()):
-                    self._users.setdefault(id(exporter), weakref.WeakSet()).add(pipeline)
+            for made, users in self._made.values():
+                if any(made is exporter for exporter in exporters):
+                    users.add(pipeline)
 
     def give_back(self, exporter: Exporter, pipeline: Any) -> bool:
         """Note that a pipeline no longer uses an exporter. Returns True if the exporter must be shut down now."""
         with self._lock:
-            if not any(exporter is made for made in self._made.values()):
-                return True
-            users = self._users.get(id(exporter), weakref.WeakSet())
-            users.discard(pipeline)
-            if users:
-                return False
-            self._users.pop(id(exporter), None)
-            self._made = {key: made for key, made in self._made.items() if made is not exporter}
-            return True
+            for key, (made, users) in list(self._made.items()):
+                if made is exporter:
+                    users.discard(pipeline)
+                    if users:
+                        return False
+                    del self._made[key]
+        return True
 
 
 shared_exporters = _SharedExporters()

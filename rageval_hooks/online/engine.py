@@ -25,7 +25,7 @@ from rageval_hooks.errors import (
     OverBudgetError,
 )
 from rageval_hooks.judges.base import Judge
-from rageval_hooks.metrics.base import Metric, ScoreDefinition
+from rageval_hooks.metrics.base import Metric
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.running import compute, compute_judged
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
@@ -81,13 +81,11 @@ class Thresholds:
         # A metric may return a score without a definition; nothing is known about its range then.
         if definition is None:
             return score
-        threshold = self._threshold(score, definition)
-        return score if threshold is None else definition.label(score, threshold)
-
-    def _threshold(self, score: Score, definition: ScoreDefinition) -> float | None:
         if score.name in self._given:
-            return self._given[score.name]
-        return None if EVERY in self._given else definition.default_threshold(score)
+            threshold = self._given[score.name]
+        else:
+            threshold = None if EVERY in self._given else definition.default_threshold(score)
+        return score if threshold is None else definition.label(score, threshold)
 
 
 class Engine:
@@ -206,9 +204,7 @@ class Engine:
         """
         return TurnAnalysis(turn, self.models, deadline=deadline, clock=self.clock)
 
-    def evaluate_local(
-        self, job: Job, analysis: TurnAnalysis, stage: Stage = "inline"
-    ) -> tuple[Evaluation, Job | None]:
+    def evaluate_local(self, job: Job, analysis: TurnAnalysis) -> tuple[Evaluation, Job | None]:
         """Run the local metrics of a job on this thread.
 
         An analysis with a deadline stops the work there: metrics that have no result by then, or whose model is still
@@ -217,12 +213,11 @@ class Engine:
         Args:
             job: the turn and its metrics.
             analysis: the turn's analysis; it says how long to work and whether to wait for models.
-            stage: the stage of the evaluation.
 
         Returns:
             The results, and the job with the metrics that remain; None if none remain.
         """
-        return run_steps(self.local_steps(job, analysis, stage))
+        return run_steps(self.local_steps(job, analysis))
 
     def evaluate_batch(
         self, turns: Sequence[Turn], known: Sequence[Mapping[str, Sequence[Result]]]
@@ -248,44 +243,33 @@ class Engine:
                         results[name] = self._compute(own.spec, analysis) or ()
         return [[*verdict_first(result for name in self._own for result in results[name])] for results in found]
 
-    def local_steps(
-        self, job: Job, analysis: TurnAnalysis, stage: Stage = "inline"
-    ) -> Steps[tuple[Evaluation, Job | None]]:
+    def local_steps(self, job: Job, analysis: TurnAnalysis) -> Steps[tuple[Evaluation, Job | None]]:
         """Do what :meth:`evaluate_local` does, in steps: rules first, which cost little, then models."""
-        started = self.clock()
-        found: dict[str, Sequence[Result]] = {}
-        durations: dict[str, float] = {}
+        started, found = self.clock(), _Found()
         costs = sorted(((self._cost(spec), spec) for spec in job.metrics), key=itemgetter(0))
-        self._compute_all((spec for cost, spec in costs if cost <= _Cost.RULES), analysis, found, durations)
+        self._compute_all((spec for cost, spec in costs if cost <= _Cost.RULES), analysis, found)
         models = [spec for cost, spec in costs if cost > _Cost.RULES]
         if models:
             yield Priority.MODELS
-            self._compute_all(models, analysis, found, durations)
-        results = [result for name in job.names for result in found.get(name, ())]
+            self._compute_all(models, analysis, found)
         remaining = [name for name in job.names if name not in found]
-        evaluation = self._evaluation(job.turn, results, stage, started, durations)
-        return evaluation, job.only(remaining) if remaining else None
+        return self._part(job, "inline", started, found), job.only(remaining) if remaining else None
 
     def _late_steps(self, job: Job, analysis: TurnAnalysis, stage: Stage) -> Steps[Evaluation]:
         """Compute local metrics in short steps, since other turns' evaluations come between them."""
-        started = self.clock()
-        found: dict[str, Sequence[Result]] = {}
-        durations: dict[str, float] = {}
+        started, found = self.clock(), _Found()
         if any("embedder" in self._models_of(spec) for spec in job.metrics):
             for passage in analysis.turn.passages:
                 # The metric that needs what cannot be computed will say why it is skipped.
                 with suppress_errors(InputTooLargeError, ModelUnavailableError):
                     analysis.embed_passage(passage)
                 yield Priority.LATE
-        for spec in job.metrics:
-            self._compute_all([spec], analysis, found, durations)
-            yield Priority.LATE
         # At last what waits for anything else that is loading, such as prices: it must not hold up the others.
-        for spec in [spec for spec in job.metrics if spec.name not in found]:
-            self._compute_all([spec], analysis.patient(), found, durations)
-            yield Priority.LATE
-        results = [result for name in job.names for result in found.get(name, ())]
-        return self._evaluation(job.turn, results, stage, started, durations)
+        for waits in (False, True):
+            for spec in [spec for spec in job.metrics if spec.name not in found]:
+                self._compute_all([spec], analysis.patient() if waits else analysis, found)
+                yield Priority.LATE
+        return self._part(job, stage, started, found)
 
     def _by_models(self, job: Job) -> list[tuple[frozenset[Role], Job]]:
         """Return the job in parts: first the metrics whose models are here, then those that wait for the same ones."""
@@ -299,13 +283,7 @@ class Engine:
         metric = self._found(spec)
         return frozenset() if metric is None else self.models.needed(metric.models)
 
-    def _compute_all(
-        self,
-        specs: Iterable[MetricSpec],
-        analysis: TurnAnalysis,
-        found: dict[str, Sequence[Result]],
-        durations: dict[str, float],
-    ) -> None:
+    def _compute_all(self, specs: Iterable[MetricSpec], analysis: TurnAnalysis, found: _Found) -> None:
         """Compute local metrics, and add what they found and how long each took."""
         # A metric of the user may call a chain; that is not a turn of the application.
         with suppressed():
@@ -313,13 +291,17 @@ class Engine:
                 began = self.clock()
                 computed = self._compute(spec, analysis)
                 if computed is not None:
-                    found[spec.name] = computed
-                    durations[spec.name] = self.clock() - began
+                    found[spec.name] = computed, self.clock() - began
 
-    def skip(self, job: Job, reason: str, stage: Stage = "background") -> Evaluation:
+    def _part(self, job: Job, stage: Stage, started: float, found: _Found) -> Evaluation:
+        results = [result for name in job.names if name in found for result in found[name][0]]
+        durations = {name: seconds for name, (_, seconds) in found.items()}
+        return self._evaluation(job.turn, results, stage, started, durations)
+
+    def skip(self, job: Job, reason: str) -> Evaluation:
         """Return an evaluation in which every metric of a job is skipped."""
         results = [Skipped(name=spec.name, reason=reason, metric=spec.name) for spec in job.metrics]
-        return self._evaluation(job.turn, results, stage, self.clock(), {})
+        return self._evaluation(job.turn, results, "background", self.clock(), {})
 
     def split(self, job: Job) -> tuple[Job, Job]:
         """Return the job's local metrics and its judge metrics. Metrics that cannot be created count as local."""
@@ -470,6 +452,10 @@ class Engine:
         return Evaluation(
             turn=turn, results=verdict_first(results), stage=stage, duration=duration, durations=durations
         )
+
+
+class _Found(dict[str, tuple[Sequence[Result], float]]):
+    """By metric, its results and the seconds that it took."""
 
 
 class _OwnMetric(NamedTuple):

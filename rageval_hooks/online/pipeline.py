@@ -73,8 +73,9 @@ OnEvaluation = Callable[[Evaluation], None]
 _at_work: weakref.WeakSet[Pipeline] = weakref.WeakSet()
 """The pipelines of this process that have begun a turn. The threads end with the last of them."""
 
-_open: set[PendingTurn] = set()
-"""The turns of this process that the pool has. Changed by single, atomic operations: a finalizer may end a turn."""
+_open: dict[PendingTurn, int] = {}
+"""The turns of this process that the pool has, and their sizes. Changed by single, atomic operations: a finalizer may
+end a turn."""
 
 run_in_child(_open.clear)
 
@@ -168,6 +169,7 @@ class Pipeline:
         self._preparer = Preparer(self.metrics, models)
         self._missing_passages = MissingPassages(self._counters)
         self._delivery = Delivery(self.exporters, self._worker, self._counters, self._max_bytes)
+        self._memory = ThreadDispatcher(self.engine, self._worker, self._arrive, self._drop, settings, self._counters)
         self._dispatcher = self._make_dispatcher()
         self._failed_jobs_seen = 0
         self.reset_after_fork()
@@ -176,8 +178,7 @@ class Pipeline:
             EXIT_DRAIN.allow(self, settings.drain_timeout)
 
     def reset_after_fork(self) -> None:
-        """Forget the parent's turns, whose threads do not exist in the child; start threads with the first turn."""
-        self._open: dict[PendingTurn, int] = {}
+        """Start the child's threads with its first turn."""
         self._has_begun = False
 
     @classmethod
@@ -249,14 +250,15 @@ class Pipeline:
         return pipeline
 
     def _make_dispatcher(self) -> Dispatcher:
-        settings, engine, worker, counters = self.settings, self.engine, self._worker, self._counters
-        if settings.dispatch != "spool":
-            capacity = settings.queue_size
-            memory = ThreadDispatcher(engine, worker, self._arrive, self._drop, capacity, self._max_bytes, counters)
-            return CeleryDispatcher(settings, memory, worker, self._drop) if settings.dispatch == "celery" else memory
+        settings, worker = self.settings, self._worker
+        if settings.dispatch == "thread":
+            return self._memory
+        if settings.dispatch == "celery":
+            return CeleryDispatcher(settings, self._memory, worker, self._drop)
         flush, interval = partial(self._delivery.flush, reader="spool"), self._delivery.flush_interval
-        spool = SpoolDispatcher(engine, worker, self._arrive, self._drop, flush, interval, settings, counters)
+        spool = SpoolDispatcher(self.engine, worker, self._arrive, self._drop, self._memory, flush, interval, settings)
         if settings.enabled:
+            _at_work.add(self)
             spool.start()
         return spool
 
@@ -300,12 +302,10 @@ class Pipeline:
             texts: the passages that the retriever returned.
         """
         try:
-            preparation = self._preparer.start(query, texts) if context.selected else None
+            if context.selected and (preparation := self._preparer.start(query, texts)):
+                context.preparations.append(preparation)
         except Exception as error:
             self.failed("passages could not be prepared", error)
-            return
-        if preparation is not None:
-            context.preparations.append(preparation)
 
     def submit(
         self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None, *, computes_inline: bool = True
@@ -360,7 +360,7 @@ class Pipeline:
 
     def _has_room(self, size: int) -> bool:
         """Return True if the pool takes another turn. A metric that ignores the deadline may hold its threads."""
-        sizes = list(self._open.values())
+        sizes = list(_open.values())
         # One turn is always taken, whatever its size.
         return not sizes or (len(sizes) < self.settings.queue_size and sum(sizes) + size <= self._max_bytes)
 
@@ -370,15 +370,13 @@ class Pipeline:
         now = time.perf_counter()
         waits = caller_waits and len(_open) < _MOST_AWAITED
         pending = PendingTurn(now + self._budget if waits else now)
-        self._open[pending] = size
-        _open.add(pending)
-        EXIT_DRAIN.add(_drain, "capture", _has_open)
+        _open[pending] = size
+        EXIT_DRAIN.add(_wait_for_open, "capture", lambda: bool(_open))
         EXIT_DRAIN.register()
         evaluation = local_pool().run(self._evaluate(turn, context, now + self._budget), Priority.ENDED, copy_context())
 
         def finish(_: object) -> None:
-            self._open.pop(pending, None)
-            _open.discard(pending)
+            _open.pop(pending, None)
             pending.finish()
 
         evaluation.add_done_callback(finish)
@@ -450,14 +448,13 @@ class Pipeline:
         if rest is None:
             return
         self._counters.add("deferred_metrics", len(rest.metrics))
-        jobs = [(rest, False)]
-        if self.settings.dispatch != "thread" and self.privacy.active:
+        jobs = {self._dispatcher: rest}
+        if self.privacy.active and self._dispatcher is not self._memory:
             # A spool or a broker gets redacted texts only, and local scores are computed on the original ones.
-            local, judged = self.engine.split(rest)
-            jobs = [(job, job is local) for job in (local, judged) if job.metrics]
-        for job, in_memory in jobs:
-            if not self._dispatcher.submit(job, analysis=analysis, in_memory=in_memory):
-                waiting = self._dispatcher.stats()["pending"]
+            jobs = dict(zip((self._memory, self._dispatcher), self.engine.split(rest), strict=True))
+        for dispatcher, job in jobs.items():
+            if job.metrics and not dispatcher.submit(job, analysis=analysis):
+                waiting = dispatcher.stats()["pending"]
                 self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped [RAGEVAL-201]", waiting)
                 self._drop(job, f"the queue is full: {waiting} turns wait for evaluation")
 
@@ -530,9 +527,8 @@ class Pipeline:
 
     def _finish(self, timeout: float, finish_jobs: Callable[[float], bool]) -> bool:
         end = time.monotonic() + timeout
-        waiting = list(self._open)
         # A callback that flushes must not wait for the turn it belongs to.
-        done = on_pool_thread() or wait_until(lambda: all(turn.done for turn in waiting), timeout)
+        done = on_pool_thread() or _wait_for_open(timeout)
         done = finish_jobs(remaining(end)) and done
         done = self._delivery.flush(remaining(end)) and done
         # A job that has failed with an error of ours since the last flush: its scores are missing.
@@ -584,10 +580,7 @@ class Pipeline:
         }
 
 
-def _has_open() -> bool:
-    return bool(_open)
-
-
-def _drain(timeout: float) -> None:
+def _wait_for_open(timeout: float) -> bool:
+    """Wait for the turns that the pool has now. Returns False if ``timeout`` seconds pass first."""
     waiting = list(_open)
-    wait_until(lambda: all(turn.done for turn in waiting), timeout)
+    return wait_until(lambda: all(turn.done for turn in waiting), timeout)

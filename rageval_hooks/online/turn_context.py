@@ -40,32 +40,20 @@ def trace_fraction(trace_id: int, salt: str = "") -> float:
     return int.from_bytes(digest, "big") * _SCALE
 
 
-class TraceSampler:
-    """Keeps a share of the traces. A sampler with a higher rate keeps every trace that one with a lower rate keeps.
+def is_kept(trace_id: int, rate: float, salt: str = "") -> bool:
+    """Return True if a trace is sampled. What a lower rate keeps, a higher one keeps, too.
 
     Args:
+        trace_id: the trace.
         rate: the share, and the probability with which a trace is kept, 0..1.
         salt: a secret, so that a client cannot choose a trace id that is kept; ``""`` for none.
     """
+    # Most applications evaluate every turn: no hash for them.
+    return rate >= 1 or (rate > 0 and trace_fraction(trace_id, salt) < rate)
 
-    def __init__(self, rate: float, salt: str = "") -> None:
-        if not 0 <= rate <= 1:
-            raise ConfigurationError(f"a sampling rate must be within 0..1, not {rate!r}")
-        self.rate = rate
-        self._salt = salt
 
-    @classmethod
-    def of(cls, rate: float, settings: Settings) -> TraceSampler:
-        """Return the sampler with a rate and the salt of the settings."""
-        return cls(rate, "" if settings.sampling_salt is None else settings.sampling_salt.get_secret_value())
-
-    def keeps(self, trace_id: int) -> bool:
-        """Return True if this trace is kept."""
-        # Most applications evaluate every turn: no hash for them.
-        rate = self.rate
-        if rate >= 1:
-            return True
-        return rate > 0 and trace_fraction(trace_id, self._salt) < rate
+def _salt_of(settings: Settings) -> str:
+    return "" if settings.sampling_salt is None else settings.sampling_salt.get_secret_value()
 
 
 class MetricSampler:
@@ -85,15 +73,13 @@ class MetricSampler:
     def __init__(self, metrics: Iterable[Metric], settings: Settings) -> None:
         metrics = tuple(metrics)
         self._names = tuple(metric.name for metric in metrics)
+        self._salt = _salt_of(settings)
         given = settings.judge_sample_rate
         # A single rate is for judges, because they cost money; local metrics keep the rate of the turns.
         judged = [metric.name for metric in metrics if metric.asks_judge]
         rates = given if isinstance(given, dict) else dict.fromkeys(judged, given)
-        self.probabilities = dict.fromkeys(self._names, settings.sample_rate or 1.0)
-        self._samplers: dict[str, TraceSampler] = {}
-        for name, rate in rates.items():
-            if rate is None:
-                continue
+        self._rates = {name: rate for name, rate in rates.items() if rate is not None}
+        for name, rate in self._rates.items():
             if name not in self._names:
                 raise UnknownNameError("metric in judge_sample_rate", name, self._names, "These metrics run.")
             # A metric runs only for turns that were captured, so a higher rate could not be reached.
@@ -102,16 +88,15 @@ class MetricSampler:
                     f"judge_sample_rate ({name}: {rate:g}) is higher than sample_rate ({settings.sample_rate:g}): "
                     "judged turns are a part of the evaluated turns"
                 )
-            self._samplers[name] = TraceSampler.of(rate, settings)
-            self.probabilities[name] = rate or 1.0
+        # A rate of 0 selects no turn, so that any probability will do.
+        self.probabilities = {name: self._rates.get(name, settings.sample_rate) or 1.0 for name in self._names}
 
     def names(self, trace_id: int | None) -> tuple[str, ...]:
         """Return the names of the metrics that run for a turn; all for a turn without a trace."""
-        if trace_id is None:
+        if trace_id is None or not self._rates:
             return self._names
         # A metric without a rate runs for every turn that is evaluated.
-        dropped = {name for name, sampler in self._samplers.items() if not sampler.keeps(trace_id)}
-        return tuple(name for name in self._names if name not in dropped)
+        return tuple(name for name in self._names if is_kept(trace_id, self._rates.get(name, 1.0), self._salt))
 
 
 @dataclass(slots=True, eq=False)
@@ -169,10 +154,10 @@ class TurnSelector:
 
     def __init__(self, settings: Settings, tracer_provider: TracerProvider | None, counters: Counters) -> None:
         self._settings = settings
+        self._salt = _salt_of(settings)
         self._given_provider = tracer_provider
         self._counters = counters
-        self._sampler = TraceSampler.of(settings.sample_rate, settings)
-        self._provider: _ProviderView | None = None
+        self._provider: TracerProvider | None = None
 
     def begin(self, context: Context, *, enabled: bool, selected: bool | None = None) -> TurnContext:
         """Return the context of a turn that begins now.
@@ -182,59 +167,44 @@ class TurnSelector:
             enabled: False to select no turn.
             selected: the decision for the first half of a turn that is resumed; None to decide.
         """
-        current = self._given_provider or trace.get_tracer_provider()
+        provider = self._given_provider or trace.get_tracer_provider()
         # The application may set its provider after the first turns.
-        if self._provider is None or self._provider.provider is not current:
-            self._provider = _ProviderView(current)
-        provider = self._provider
+        if provider is not self._provider:
+            self._look_at(provider)
         parent = trace.get_current_span(context).get_span_context() if context else None
         if parent is not None and parent.is_valid:
             trace_id, parent_span_id = parent.trace_id, parent.span_id
             flags, sampled = int(parent.trace_flags), parent.trace_flags.sampled
         else:
             # The turn begins a trace. The application's sampler decides, as for any other root span.
-            trace_id, parent_span_id = provider.ids.generate_trace_id(), 0
-            sampled = provider.records(context, trace_id)
+            trace_id, parent_span_id, sampled = self._ids.generate_trace_id(), 0, True
+            if self._sampler is not None:
+                decision = self._sampler.should_sample(context, trace_id, "rag").decision
+                sampled = decision is Decision.RECORD_AND_SAMPLE
             flags = int(sampled)
         # Decided before any work, so that a turn that is sampled out costs almost nothing.
-        selected = enabled and (self._selects(trace_id, sampled) if selected is None else selected)
+        rate = self._settings.sample_rate
+        if enabled and selected is None:
+            selected = True
+            if not sampled and not self._settings.evaluate_unsampled:
+                selected = False
+                self._counters.exclude_turn("unsampled_traces")
+            elif not is_kept(trace_id, rate, self._salt):
+                selected = False
+                self._counters.exclude_turn("sampled_out")
+        selected = bool(enabled and selected)
         span_id = 0
         if selected:
-            EXIT_DRAIN.run_before(provider.provider)
-            span_id = provider.ids.generate_span_id()
-        return TurnContext(context, trace_id, span_id, parent_span_id, flags, selected, self._sampler.rate)
+            EXIT_DRAIN.run_before(provider)
+            span_id = self._ids.generate_span_id()
+        return TurnContext(context, trace_id, span_id, parent_span_id, flags, selected, rate)
 
-    def _selects(self, trace_id: int, sampled: bool) -> bool:
-        reason = None
-        if not sampled and not self._settings.evaluate_unsampled:
-            reason = "unsampled_traces"
-        elif not self._sampler.keeps(trace_id):
-            reason = "sampled_out"
-        if reason is not None:
-            self._counters.exclude_turn(reason)
-        return reason is None
-
-
-class _ProviderView:
-    """The parts of a tracer provider that a new turn needs, looked up once.
-
-    Args:
-        provider: the provider.
-    """
-
-    __slots__ = ("_sampler", "ids", "provider")
-
-    def __init__(self, provider: TracerProvider) -> None:
-        self.provider = provider
+    def _look_at(self, provider: TracerProvider) -> None:
+        """Keep the parts of a tracer provider that a new turn needs."""
         sdk = sdk_provider(provider)
-        self.ids = ids_like(getattr(sdk, "id_generator", None))
+        self._ids = ids_like(getattr(sdk, "id_generator", None))
         sampler = getattr(sdk, "sampler", None)
         # These two keep every trace without a parent, and asking them would cost a call per turn.
-        always = sampler is None or sampler is ALWAYS_ON or sampler is DEFAULT_ON
-        self._sampler = sampler if isinstance(sampler, Sampler) and not always else None
-
-    def records(self, context: Context, trace_id: int) -> bool:
-        """Return True if the application's sampler would record a trace that begins with a turn of ours."""
-        if self._sampler is None:
-            return True
-        return self._sampler.should_sample(context, trace_id, "rag").decision is Decision.RECORD_AND_SAMPLE
+        is_asked = isinstance(sampler, Sampler) and sampler is not ALWAYS_ON and sampler is not DEFAULT_ON
+        self._sampler = sampler if is_asked else None
+        self._provider = provider

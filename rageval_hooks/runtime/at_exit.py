@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 from rageval_hooks.runtime.lazy import is_loading
 from rageval_hooks.runtime.pool import stop_passes
@@ -21,13 +21,12 @@ from rageval_hooks.runtime.time_limit import remaining, within
 
 _logger = logging.getLogger(__name__)
 
-Stage = Literal["capture", "evaluate", "export"]
+Stage = Literal["capture", "evaluate", "give_up", "export"]
 Step = Callable[[float], object]
 """Finishes something within some seconds."""
 Check = Callable[[], object]
 """Returns something true while work is pending."""
 
-_STAGES: tuple[Stage, ...] = ("capture", "evaluate", "export")
 _DEFAULT_TIMEOUT = 10.0
 _EARLY_SHARE = 0.8
 """Share of the time that the stages before the last may take together: a judge that hangs must not keep finished
@@ -43,7 +42,7 @@ interpreter's last steps, where the process would be aborted."""
 
 
 class ExitDrain:
-    """Runs steps when the process ends: first what captures turns, then what evaluates them, then the exporters.
+    """Runs steps when the process ends: what captures turns, what evaluates them, what gives up the rest, exporters.
 
     The interpreter calls exit handlers last-in, first-out. Ours must come before the handler of a tracer provider,
     which shuts that provider down, so it is registered after the provider was created; see :meth:`run_before`.
@@ -53,7 +52,7 @@ class ExitDrain:
     """
 
     def __init__(self) -> None:
-        self._steps: dict[Step, tuple[Stage, Check | None]] = {}
+        self._steps: dict[Step | weakref.WeakMethod[Step], tuple[Stage, Check | None]] = {}
         # Seconds of the exit that the wait for loads has taken.
         self._waited = 0.0
         self._timeouts: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
@@ -75,19 +74,21 @@ class ExitDrain:
         """Forget an owner: nothing of it is pending."""
         self._timeouts.pop(owner, None)
 
-    def add(self, step: Step, stage: Stage, is_pending: Check | None = None) -> None:
+    def add(self, step: Step, stage: Stage, is_pending: Check | None = None, *, weak: bool = False) -> None:
         """Run a step at exit. Adding it again changes nothing.
 
         Args:
             step: the step.
             stage: when it runs.
             is_pending: says whether the step has work that may wait for a model.
+            weak: True for a method of an object that may be dropped before the exit; the step is then forgotten.
         """
-        self._steps.setdefault(step, (stage, is_pending))
+        key = weakref.WeakMethod(step, lambda gone: self._steps.pop(gone, None) and None) if weak else step
+        self._steps.setdefault(key, (stage, is_pending))
 
-    def remove(self, step: Step) -> None:
-        """Do not run a step at exit."""
-        self._steps.pop(step, None)
+    def remove(self, step: Step, *, weak: bool = False) -> None:
+        """Do not run a step at exit. The arguments are those of :meth:`add`."""
+        self._steps.pop(weakref.WeakMethod(step) if weak else step, None)
 
     def register(self) -> None:
         """Register the exit handler of this process, once."""
@@ -144,9 +145,11 @@ class ExitDrain:
         # The exporters have time for what is ready, also if the wait for a model took all of it.
         timeout = max(self.timeout - self._waited, self.timeout * (1 - _EARLY_SHARE))
         start = time.monotonic()
-        for stage in _STAGES:
+        for stage in get_args(Stage):
             deadline = start + timeout * (1 if stage == "export" else _EARLY_SHARE)
-            steps = [step for step, (its_stage, _) in list(self._steps.items()) if its_stage == stage]
+            added = [step for step, (its_stage, _) in list(self._steps.items()) if its_stage == stage]
+            found = [step() if isinstance(step, weakref.WeakMethod) else step for step in added]
+            steps = [step for step in found if step is not None]
             for index, step in enumerate(steps):
                 # A fair share for each: one step that hangs must not take the time of those after it.
                 share = remaining(deadline) / (len(steps) - index)

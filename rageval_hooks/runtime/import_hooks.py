@@ -42,15 +42,7 @@ def cancel_after_import(name: str, function: Callback) -> None:
     if function in functions:
         functions.remove(function)
     if not functions:
-        _forget(name)
-
-
-def _forget(name: str) -> list[Callback]:
-    """Stop waiting for a module, and leave the list of finders if it was the last one."""
-    functions = _finder.waiting.pop(name, [])
-    if not _finder.waiting and _finder in sys.meta_path:
-        sys.meta_path.remove(_finder)
-    return functions
+        _finder.take(name)
 
 
 def _call(name: str, function: Callback) -> None:
@@ -70,6 +62,13 @@ class _Finder(MetaPathFinder):
         # The module that this thread asks the other finders for: they are asked through this one again.
         self._asking = threading.local()
 
+    def take(self, name: str) -> list[Callback]:
+        """Stop waiting for a module, and leave the list of finders if it was the last one."""
+        functions = self.waiting.pop(name, [])
+        if not self.waiting and self in sys.meta_path:
+            sys.meta_path.remove(self)
+        return functions
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -84,16 +83,15 @@ class _Finder(MetaPathFinder):
         # A namespace package executes nothing. The loader stays the same object: tools read sources through it.
         loader = None if spec is None else spec.loader
         execute = getattr(loader, "exec_module", None)
-        if loader is None or execute is None:
-            return spec
+        if loader is not None and execute is not None:
 
-        def execute_and_report(module: ModuleType) -> None:
-            del loader.exec_module  # the loader is as it was before
-            execute(module)
-            for function in _forget(fullname):
-                _call(fullname, function)
+            def execute_and_report(module: ModuleType) -> None:
+                del loader.exec_module  # the loader is as it was before
+                execute(module)
+                for function in self.take(fullname):
+                    _call(fullname, function)
 
-        loader.exec_module = execute_and_report  # type: ignore[method-assign]
+            loader.exec_module = execute_and_report  # type: ignore[method-assign]
         return spec
 
 

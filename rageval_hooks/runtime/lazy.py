@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from rageval_hooks.errors import ModelNotReadyError, ModelUnavailableError
 from rageval_hooks.runtime.fork import reset_in_child, run_in_child
 from rageval_hooks.runtime.threads import Signal, new_lock, start_daemon_thread
-
-__all__ = ["BackgroundValue", "LoadState", "cached_property", "is_loading"]
+from rageval_hooks.runtime.time_limit import remaining
 
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -30,6 +29,8 @@ _FORKED = (
     "this process was forked while its parent imported the model's packages: fork before the first turn, or once "
     "handle.stats()['models'] says that the model is ready"
 )
+
+_ENDED = "the process ended before it was loaded: call flush(), or raise drain_timeout"
 
 _loading: dict[int, bool] = {}
 """The loads that are in progress, by the id of their value, and whether they are of models."""
@@ -57,7 +58,7 @@ class BackgroundValue(Generic[T]):
         self._load = load
         self._timeout = timeout
         self._is_model = otherwise is None
-        self._otherwise = "Metrics that need it are skipped." if otherwise is None else otherwise
+        self._otherwise = otherwise or "Metrics that need it are skipped."
         self._value: T | None = None
         self._reset()
         reset_in_child(self)
@@ -65,7 +66,7 @@ class BackgroundValue(Generic[T]):
     def _reset(self) -> None:
         self._lock = new_lock()
         self._done = Signal()
-        self._started_at: float | None = None
+        self._deadline: float | None = None
         self._reason: str | None = None
         self._retry_at = math.inf
         self._logged = False
@@ -73,11 +74,10 @@ class BackgroundValue(Generic[T]):
     def start(self) -> None:
         """Start to load, unless the load has started. A failed load starts again when it is time for another try."""
         with self._lock:
-            if time.monotonic() >= self._retry_at:
-                self._reason, self._retry_at, self._done = None, math.inf, Signal()
-            elif self._started_at is not None:
+            if self._deadline is not None and time.monotonic() < self._retry_at:
                 return
-            self._started_at = time.monotonic()
+            self._reason, self._retry_at, self._done = None, math.inf, Signal()
+            self._deadline = time.monotonic() + self._timeout
         _loading[id(self)] = self._is_model
         try:
             start_daemon_thread(self._run, f"rageval-load-{self.role}")
@@ -89,17 +89,9 @@ class BackgroundValue(Generic[T]):
         """The state of the load. A load past its deadline counts as failed; one that may be tried again is idle."""
         if self._value is not None:
             return "ready"
-        if self._started_at is None or time.monotonic() >= self._retry_at:
+        if self._deadline is None or time.monotonic() >= self._retry_at:
             return "idle"
-        if self._reason is not None or self._left == 0:
-            return "failed"
-        return "loading"
-
-    @property
-    def _left(self) -> float:
-        """Seconds until the deadline."""
-        started = time.monotonic() if self._started_at is None else self._started_at
-        return max(0.0, started + self._timeout - time.monotonic())
+        return "failed" if self._reason is not None or not remaining(self._deadline) else "loading"
 
     def get(self, *, wait: bool = False) -> T:
         """Return the value.
@@ -115,23 +107,22 @@ class BackgroundValue(Generic[T]):
             return self._value
         self.start()
         if wait:
-            self._done.wait(self._left)
+            self._done.wait(remaining(self._deadline or 0.0))
         value: T | None = self._value  # another thread may have set it meanwhile
         if value is not None:
             return value
         if self.state == "loading" and not wait:
             raise ModelNotReadyError(self.role)
-        if self._reason is None:
-            self._log(f"loading took longer than {self._timeout:g} seconds")
-        # A new exception each time: raising the same one again and again keeps the frames of all callers alive.
         reason = self._reason or f"loading took longer than {self._timeout:g} seconds"
+        self._log(reason)
+        # A new exception each time: raising the same one again and again keeps the frames of all callers alive.
         raise ModelUnavailableError(self.role, reason)
 
     async def settled(self) -> None:
         """Wait until the value is loaded, or cannot be."""
         self.start()
         if self.state == "loading":
-            await self._done.wait_async(self._left, _POLL)
+            await self._done.wait_async(remaining(self._deadline or 0.0), _POLL)
 
     def _run(self) -> None:
         # PyTorch's companions import this module, which is not possible any more once the main thread has ended.
@@ -140,26 +131,28 @@ class BackgroundValue(Generic[T]):
         try:
             self._value = self._load()
         except BaseException as error:
-            if isinstance(error, ModelUnavailableError) and error.retry_after is not None:
-                self._retry_at = time.monotonic() + error.retry_after
-            self._fail(_why_failed(error))
-        else:
-            _loading.pop(id(self), None)
-            self._done.set()
+            reason = f"loading failed: {type(error).__name__}: {error}"
+            if isinstance(error, ModelUnavailableError):
+                reason = error.reason
+                self._retry_at = math.inf if error.retry_after is None else time.monotonic() + error.retry_after
+            self._fail(reason)
+        _loading.pop(id(self), None)
+        self._done.set()
 
     def _fail(self, reason: str) -> None:
+        # Whatever the error is: at exit it may be one of a thread pool that takes no more work. No warning helps then.
+        if not threading.main_thread().is_alive():
+            reason, self._logged = _ENDED, True
         self._reason = reason
-        self._logged |= _has_ended()  # at exit a warning helps no one
         self._log(reason)
         _loading.pop(id(self), None)
         self._done.set()
 
     def _log(self, reason: str) -> None:
         with self._lock:
-            if self._logged:
-                return
-            self._logged = True
-        _logger.warning("rageval-hooks: %s: %s. %s [RAGEVAL-203]", self.role, reason.rstrip("."), self._otherwise)
+            is_logged, self._logged = self._logged, True
+        if not is_logged:
+            _logger.warning("rageval-hooks: %s: %s. %s [RAGEVAL-203]", self.role, reason.rstrip("."), self._otherwise)
 
     def reset_after_fork(self) -> None:
         """Load again in the child if the load has not finished: its thread exists only in the parent.
@@ -169,11 +162,10 @@ class BackgroundValue(Generic[T]):
         if self._value is not None:
             self._lock = new_lock()
             return
-        was_loading = id(self) in _loading
+        was_loading = _loading.pop(id(self), None) is not None
         self._reset()
-        _loading.pop(id(self), None)
         if was_loading and _has_half_imports and self._is_model:
-            self._started_at = time.monotonic()
+            self._deadline = time.monotonic()
             self._fail(_FORKED)
 
 
@@ -204,22 +196,8 @@ def _forget_half_imports() -> None:
 run_in_child(_forget_half_imports)
 
 
-def _why_failed(error: BaseException) -> str:
-    # Whatever the error is: it may be one of a thread pool that takes no more work.
-    if _has_ended():
-        return "the process ended before it was loaded: call flush(), or raise drain_timeout"
-    if isinstance(error, ModelUnavailableError):
-        return error.reason
-    return f"loading failed: {type(error).__name__}: {error}"
-
-
-def _has_ended() -> bool:
-    """Return True once the program has ended, and the interpreter exits."""
-    return not threading.main_thread().is_alive()
-
-
 if TYPE_CHECKING:
-    from functools import cached_property  # noqa: TID251 - its type
+    from functools import cached_property as cached_property  # noqa: TID251 - its type
 else:
 
     class cached_property(Generic[T]):  # noqa: N801 - replaces the class of the same name

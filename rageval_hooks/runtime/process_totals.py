@@ -83,8 +83,7 @@ class ProcessTotals:
         """Return the state of the queues by name."""
         states: dict[str, QueueState] = {}
         # The references and not the queues: a finalizer may make a queue meanwhile, on any thread.
-        for reference in self._queues.valuerefs():
-            queue = reference()
+        for queue in [reference() for reference in self._queues.valuerefs()]:
             if queue is not None:
                 pending, capacity = states.get(queue.name, (0, 0))
                 states[queue.name] = QueueState(pending + queue.pending, capacity + queue.capacity)

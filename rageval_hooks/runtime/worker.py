@@ -33,17 +33,17 @@ _PAUSE = 0.0001
 """Seconds between two pieces of work, in which a waiting request thread gets the interpreter's lock. Without the pause
 it would wait for the 5 ms that Python grants a thread."""
 
-_MANY = 5_000
-"""With this many pieces of pending work, skip the pause between them."""
-
 _START_SECONDS = 10.0
+
+_CANCEL_SECONDS = 0.1
+"""How long a shutdown waits for cancelled work to end, at least."""
 
 _COMPUTE_THREADS = 4
 """Threads for blocking functions: they start when they are needed."""
 
 
 class BoundedQueue:
-    """A bounded queue of the worker, with its counters.
+    """A bounded queue of the worker, with its counters. They change under the worker's lock.
 
     Args:
         name: for log lines and statistics.
@@ -55,26 +55,21 @@ class BoundedQueue:
         self.name = name
         self.capacity = capacity
         self.max_bytes = max_bytes
-        self.pending = 0
-        self.pending_bytes = 0
-        self.dropped_by_size = 0
-        self.accepted = 0
-        self.dropped = 0
-        self.failed = 0
+        self.accepted = self.dropped = self.dropped_by_size = self.failed = 0
+        self.reset_after_fork()
+
+    def reset_after_fork(self) -> None:
+        """Forget what is pending: the parent finishes it."""
+        self.pending = self.pending_bytes = 0
+        self.tasks: set[asyncio.Task[Any]] = set()
 
     def stats(self) -> dict[str, int]:
         """Return the counters. ``dropped`` is the number of all drops, ``dropped_by_size`` of those by size."""
-        return {
-            "pending": self.pending,
-            "pending_bytes": self.pending_bytes,
-            "accepted": self.accepted,
-            "dropped": self.dropped,
-            "dropped_by_size": self.dropped_by_size,
-            "failed": self.failed,
-        }
+        names = ("pending", "pending_bytes", "accepted", "dropped", "dropped_by_size", "failed")
+        return {name: getattr(self, name) for name in names}
 
     def add(self, size: int) -> bool:
-        """Count a piece of work. Returns False if there is no room for it; the worker's lock is held."""
+        """Count a piece of work. Returns False if there is no room for it."""
         is_too_large = self.pending > 0 and self.pending_bytes + size > self.max_bytes
         if self.pending >= self.capacity or is_too_large:
             self.dropped += 1
@@ -86,7 +81,7 @@ class BoundedQueue:
         return True
 
     def remove(self, size: int) -> None:
-        """Count a piece of work that has ended; the worker's lock is held."""
+        """Count a piece of work that has ended."""
         self.pending -= 1
         self.pending_bytes -= size
 
@@ -118,9 +113,8 @@ class Worker:
         self._flushes = 0
         self._thread_id: int | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         for queue in list(self._queues):
-            queue.pending = queue.pending_bytes = 0
+            queue.reset_after_fork()
 
     def start(self) -> None:
         """Start the thread unless it runs.
@@ -193,6 +187,22 @@ class Worker:
                 timeout,
             )
 
+    def cancel(self, queue: BoundedQueue, timeout: float) -> None:
+        """Cancel the coroutines of a queue that have begun, and wait until they have ended."""
+
+        async def cancel() -> None:
+            tasks = list(queue.tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        if not queue.tasks:
+            return
+        try:
+            self.call(cancel).result(max(_CANCEL_SECONDS, timeout))
+        except Exception:
+            _logger.warning("rageval-hooks: background jobs did not end when they were cancelled [RAGEVAL-604]")
+
     def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Run a coroutine on the event loop, for a caller that waits for its result on another thread.
 
@@ -257,36 +267,36 @@ class Worker:
         self._is_woken = False
         while self._waiting:
             queue, work, size = self._waiting.popleft()
+            coroutine = None
             try:
                 coroutine = work()
             except BaseException:  # whatever it was, the thread continues
-                self._ended(queue, size, is_failed=True)
+                self._note_failure(queue)
+            del work  # it refers to its pipeline, which may be dropped as soon as nothing is pending
+            if coroutine is None:
+                self._ended(queue, size)
             else:
-                del work  # it refers to its pipeline, which may be dropped as soon as nothing is pending
-                if coroutine is None:
-                    self._ended(queue, size)
-                else:
-                    task = asyncio.get_running_loop().create_task(self._follow(queue, coroutine, size))
-                    self._tasks.add(task)  # the loop itself has weak references only
-                    task.add_done_callback(self._tasks.discard)
-            if not self._flushes and self._pending < _MANY:
+                asyncio.get_running_loop().create_task(self._follow(queue, coroutine, size))
+            if not self._flushes:
                 sleep(_PAUSE)
 
     async def _follow(self, queue: BoundedQueue, coroutine: Coroutine[Any, Any, None], size: int) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine of the event loop
+        queue.tasks.add(task)  # the loop itself has weak references only
         try:
             await coroutine
         except Exception:
-            self._ended(queue, size, is_failed=True)
-        except BaseException:  # cancelled
-            self._ended(queue, size)
-            raise
-        else:
+            self._note_failure(queue)
+        finally:
+            queue.tasks.discard(task)
             self._ended(queue, size)
 
-    def _ended(self, queue: BoundedQueue, size: int, *, is_failed: bool = False) -> None:
-        if is_failed:
-            queue.failed += 1
-            _logger.exception("rageval-hooks: a background job (%s) failed [RAGEVAL-214]", queue.name)
+    def _note_failure(self, queue: BoundedQueue) -> None:
+        queue.failed += 1
+        _logger.exception("rageval-hooks: a background job (%s) failed [RAGEVAL-214]", queue.name)
+
+    def _ended(self, queue: BoundedQueue, size: int) -> None:
         with self._lock:
             queue.remove(size)
             self._pending -= 1

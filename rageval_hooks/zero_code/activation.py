@@ -29,9 +29,25 @@ def instrument_when_needed(**settings: Any) -> None:
     Args:
         settings: the keyword arguments of :func:`rageval_hooks.instrument`.
     """
-    activation = _Activation(settings)
+    is_done = False
+
+    def instrument_once() -> None:
+        nonlocal is_done
+        # The application may call `instrument()` itself. Its arguments count, and it may be importing the framework.
+        was_done, is_done = is_done, True
+        if was_done or is_instrumented():
+            return
+        try:
+            instrument(**settings)
+        except Exception as error:
+            # A message of ours may have several lines; a log line is easier to find.
+            own = isinstance(error, RagevalError)
+            reason = " ".join(str(error).split()) if own else f"{type(error).__name__}: {error}"
+            _logger.warning("rageval-hooks: answers are not evaluated: %s [RAGEVAL-106]", reason)
+            _logger.debug("rageval-hooks: where it failed", exc_info=True)
+
     for module in modules_to_wait_for():
-        call_after_import(module, activation.run_once)
+        call_after_import(module, instrument_once)
 
 
 def modules_to_wait_for() -> list[str]:
@@ -50,37 +66,3 @@ def modules_to_wait_for() -> list[str]:
             spec.loader.exec_module(activation)
             found.append(activation.MODULE)
     return found
-
-
-class _Activation:
-    """Calls ``instrument()`` for whichever framework comes first.
-
-    Args:
-        settings: the keyword arguments of ``instrument()``.
-    """
-
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self._settings = settings
-        self._done = False
-
-    def run_once(self) -> None:
-        """Instrument every installed framework, unless that was tried before."""
-        # The application may call `instrument()` itself. Its arguments count, and it may be importing the framework.
-        if not self._done and not is_instrumented():
-            _instrument(self._settings)
-        self._done = True
-
-
-def _instrument(settings: dict[str, Any]) -> None:
-    try:
-        instrument(**settings)
-    except RagevalError as error:
-        # Messages may have several lines; a log line is easier to find.
-        _warn_not_evaluated(" ".join(str(error).split()))
-    except Exception as error:
-        _warn_not_evaluated(f"{type(error).__name__}: {error}")
-        _logger.debug("rageval-hooks: where it failed", exc_info=True)
-
-
-def _warn_not_evaluated(reason: str) -> None:
-    _logger.warning("rageval-hooks: answers are not evaluated: %s [RAGEVAL-106]", reason)

@@ -233,13 +233,11 @@ class TestSampling:
 
     def test_the_decision_follows_from_the_trace_id(self) -> None:
         """In every process the same."""
-        from rageval_hooks.online.turn_context import TraceSampler, trace_fraction
+        from rageval_hooks.online.turn_context import is_kept, trace_fraction
 
         evaluations, _ = judged(FakeJudge(lambda call: LABELS), turns=100, judge_sample_rate=0.3)
         expected = {
-            e.turn.id
-            for e in evaluations
-            if e.turn.span is not None and TraceSampler(0.3).keeps(int(e.turn.span.trace_id, 16))
+            e.turn.id for e in evaluations if e.turn.span is not None and is_kept(int(e.turn.span.trace_id, 16), 0.3)
         }
 
         assert {e.turn.id for e in late(evaluations)} == expected
@@ -247,20 +245,22 @@ class TestSampling:
 
     def test_a_salt_decides_too(self) -> None:
         """A client that knows the sampling can choose trace ids that are kept; with a secret salt it cannot."""
-        from rageval_hooks.online.turn_context import TraceSampler
+        from rageval_hooks.metrics.base import REGISTRY
+        from rageval_hooks.online.turn_context import MetricSampler
         from rageval_hooks.settings import Settings
 
-        plain = TraceSampler(0.01)
-        chosen = [number for number in range(20_000) if plain.keeps(number)]
-        settings = Settings.build(sampling_salt="a secret of ours")
-        salted, again = (TraceSampler.of(0.01, settings) for _ in range(2))
-        kept = [number for number in chosen if salted.keeps(number)]
+        def kept(**settings: Any) -> list[int]:
+            given = Settings.build(judge_sample_rate=0.01, **settings)
+            sampler = MetricSampler([REGISTRY.create("trace")], given)
+            assert "a secret of ours" not in repr(given)
+            return [number for number in range(20_000) if sampler.names(number)]
 
-        assert len(chosen) > 150
-        assert len(kept) < 15
-        assert kept == [number for number in chosen if again.keeps(number)]
-        assert 120 < sum(map(salted.keeps, range(20_000))) < 280
-        assert "a secret of ours" not in repr(settings)
+        plain, salted, again = kept(), kept(sampling_salt="a secret of ours"), kept(sampling_salt="a secret of ours")
+
+        assert salted == again
+        assert 120 < len(plain) < 280
+        assert 120 < len(salted) < 280
+        assert len(set(plain) & set(salted)) < 15
 
     @pytest.mark.parametrize(
         ("settings", "message"),

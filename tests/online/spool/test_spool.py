@@ -226,7 +226,7 @@ def test_a_spool_that_works_again_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the pause in which the file is left alone."""
-    monkeypatch.setattr("rageval_hooks.online.spool.dispatcher._REST_SECONDS", 0.1)
+    monkeypatch.setattr("rageval_hooks.online.spool._REST_SECONDS", 0.1)
     path, exporter = tmp_path / "folder" / "spool.db", InMemoryExporter()
     _not_writable(path)
     pipeline = make_pipeline(path, lambda _: {"value": 0.5}, exporter)

@@ -9,9 +9,11 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+from rageval_hooks.runtime.fork import delay_forks
 
 _VERSION = 2
 _BUSY_SECONDS = 2.0
@@ -85,8 +87,8 @@ class SpoolFile:
     Several processes may use the file. A process claims a job for some seconds (a lease) and renews its leases while it
     lives. Results and the removal of a job are accepted from the process that holds its lease only.
 
-    A connection must not cross a fork: SQLite would believe that the child holds the parent's locks. Connections are
-    therefore opened for a while and closed again (:meth:`session`); forks have to wait meanwhile.
+    A connection must not cross a fork: SQLite would believe that the child holds the parent's locks. Each transaction
+    therefore has its own connection, and forks have to wait meanwhile.
 
     Args:
         path: the file; created with its directory.
@@ -95,7 +97,7 @@ class SpoolFile:
 
     Attributes:
         process: identifies this process in the file.
-        has_written: True if the latest session has changed something on the disk.
+        has_written: True if the latest transaction has changed something on the disk.
     """
 
     def __init__(self, path: Path, max_bytes: int, lease: float) -> None:
@@ -107,55 +109,42 @@ class SpoolFile:
         self._database: sqlite3.Connection | None = None
         self._renewed = -math.inf
 
-    @contextmanager
-    def session(self) -> Iterator[None]:
-        """Open the file for a while.
-
-        Raises:
-            OSError: the file cannot be created.
-            sqlite3.Error: it cannot be opened, or is damaged.
-        """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        # Another user who can write to the directory could otherwise change the permissions of any of our files.
-        if self.path.is_symlink():
-            raise OSError(errno.ELOOP, "it is a symbolic link", str(self.path))
-        # Created here and not by SQLite, which would use the umask. Its log files have the permissions of this one.
-        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-        if os.name == "posix":
-            self.path.chmod(0o600)
-        self.has_written = False
-        database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        self._database = database
-        try:
-            _set_up(database)
-            yield
-        finally:
-            database.close()
-            self._database = None
-
     @property
     def is_open(self) -> bool:
-        """True inside of a session."""
+        """True inside of a transaction."""
         return self._database is not None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make the changes of a block together: all are on the disk at its end, or none.
+        """Open the file, make the changes of a block together, and close it: all are on the disk then, or none.
 
         Raises:
-            sqlite3.Error: none is.
+            OSError: the file cannot be created.
+            sqlite3.Error: it cannot be opened or written, or is damaged.
         """
-        self._run("BEGIN IMMEDIATE")
-        try:
-            yield
-            self.has_written = self._run("COMMIT").connection.total_changes > 0
-        except BaseException:
-            with suppress(sqlite3.Error):  # SQLite may have ended the transaction itself
-                self._run("ROLLBACK")
-            raise
+        self.has_written = False
+        with delay_forks():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Another user who can write to the directory could otherwise change the permissions of any of our files.
+            if self.path.is_symlink():
+                raise OSError(errno.ELOOP, "it is a symbolic link", str(self.path))
+            # Created here and not by SQLite, which would use the umask. Its log files have the permissions of this one.
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            if os.name == "posix":
+                self.path.chmod(0o600)
+            with closing(sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)) as database:
+                self._database = database
+                try:
+                    _set_up(database)
+                    database.execute("BEGIN IMMEDIATE")
+                    yield
+                    database.execute("COMMIT")
+                    self.has_written = database.total_changes > 0
+                finally:  # closing it ends a transaction that has failed
+                    self._database = None
 
     def _run(self, statement: str, job: StoredJob | None = None, **values: Any) -> sqlite3.Cursor:
-        assert self._database is not None, "only inside of a session"  # noqa: S101
+        assert self._database is not None, "only inside of a transaction"  # noqa: S101
         named = {} if job is None else {"id": job.id, "key": job.key}
         return self._database.execute(statement, {"me": self.process, **named, **values})
 
