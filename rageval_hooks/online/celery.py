@@ -12,9 +12,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress as suppress_errors
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from opentelemetry.context import Context, attach, detach
@@ -30,7 +30,6 @@ from rageval_hooks.online.spool_file import SpoolFile, StoredJob
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
-from rageval_hooks.runtime.pool import DaemonPool
 from rageval_hooks.runtime.suppression import suppress
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import BoundedQueue, Worker
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 
 _logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 TASK: Final = "rageval_hooks.evaluate"
 QUEUE: Final = "rageval"
@@ -182,8 +180,8 @@ class CeleryDispatcher:
         self._worker.flush(max(_CLOSE_SECONDS, remaining(end) / 2))
         # After what the thread is doing. A connection that is broken needs no closing.
         with suppress_errors(Exception):
-            _publisher().submit(self._app.close).result(max(_CLOSE_SECONDS, remaining(end)))
-        _publisher().shutdown()
+            closed = self._worker.call(lambda: self._worker.in_order(self._app.close))
+            closed.result(max(_CLOSE_SECONDS, remaining(end)))
         return self._memory.shutdown(remaining(end)) and is_done
 
     def stats(self) -> dict[str, int]:
@@ -214,7 +212,7 @@ class CeleryDispatcher:
                     if await self._reaches_broker(partial(self._publish, job, job.key, content)):
                         return
                     if self._file is not None:
-                        if await _in_publisher(partial(self._store, self._file, job.key, content)):
+                        if await self._worker.in_order(partial(self._store, self._file, job.key, content)):
                             return
                         reason = "the broker cannot be reached, and the spool is full or cannot be used"
                         break
@@ -240,7 +238,7 @@ class CeleryDispatcher:
         if remaining(self._down_until):
             return False
         try:
-            await _in_publisher(send)
+            await self._worker.in_order(send)
         except Exception as error:
             self._counts["broker_errors"] += 1
             self._log.warn("broker", "jobs cannot be published, and wait: %s [RAGEVAL-411]", type(error).__name__)
@@ -248,7 +246,7 @@ class CeleryDispatcher:
             return False
         return True
 
-    # -- on the thread that publishes
+    # -- not in the event loop
 
     def _publish(self, job: Job, key: str, content: str) -> None:
         """Publish a job.
@@ -322,16 +320,6 @@ class CeleryDispatcher:
                 _logger.warning(
                     "rageval-hooks: %d jobs of the spool cannot be read, and stay [RAGEVAL-417]", len(unreadable)
                 )
-
-
-@cache
-def _publisher() -> DaemonPool:
-    """Return the one thread that uses the broker."""
-    return DaemonPool(1, "rageval-publish")
-
-
-async def _in_publisher(function: Callable[[], T]) -> T:
-    return await asyncio.wrap_future(_publisher().submit(function))
 
 
 def _context_of(job: Job) -> Context:

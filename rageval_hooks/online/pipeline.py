@@ -553,7 +553,7 @@ class Pipeline:
         _at_work.discard(self)
         if not _at_work:
             local_pool().shutdown()
-            self._worker.stop()
+            self._worker.stop(lambda: not _at_work)
         return done
 
     def close_judge(self, timeout: float = _CLOSE_JUDGE_SECONDS) -> None:

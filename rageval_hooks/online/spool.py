@@ -2,7 +2,7 @@
 
 A job is stored first. Then as many jobs are claimed as there is room for, and evaluated. Each result is stored before
 it is handed to the exporters, and the job is removed once the exporters have delivered its results. All this happens in
-the event loop of the background thread; one more thread reads and writes the file.
+the event loop of the background thread; another thread reads and writes the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress as suppress_errors
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from rageval_hooks.online.spool_file import SpoolFile, StoredJob
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
-from rageval_hooks.runtime.pool import DaemonPool, local_pool
+from rageval_hooks.runtime.pool import local_pool
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.suppression import suppress
 from rageval_hooks.runtime.time_limit import remaining
@@ -272,7 +272,6 @@ class SpoolDispatcher:
         # Their jobs stay in the file.
         self._worker.cancel(self._queue, remaining(end) / 2)
         is_stored = self._call(lambda: self._close(end), end)
-        _file_thread().shutdown()
         EXIT_DRAIN.remove(self.shutdown, weak=True)
         return self._memory.shutdown(remaining(end)) and is_stored
 
@@ -407,7 +406,7 @@ class SpoolDispatcher:
             requests, self._requests = self._requests[:_BATCH], self._requests[_BATCH:]
             todo = [*changes, *(apply for apply, _ in requests)]
             try:
-                results, claimed = await asyncio.wrap_future(_file_thread().submit(self._transact, todo))
+                results, claimed = await self._worker.in_order(partial(self._transact, todo))
             except Exception as error:
                 for _, future in requests:
                     if not future.done():  # its task may have been cancelled
@@ -433,7 +432,7 @@ class SpoolDispatcher:
             self._timer = asyncio.get_running_loop().call_later(pause, _wake, weakref.ref(self))
 
     def _transact(self, todo: list[Callable[[SpoolFile], Any]]) -> tuple[list[Any], list[StoredJob]]:
-        """Do what is asked and claim jobs, in one transaction; on the thread of the file.
+        """Do what is asked and claim jobs, in one transaction; not in the event loop.
 
         Raises:
             OSError: the file cannot be used.
@@ -624,9 +623,3 @@ def _wake(reference: weakref.ref[SpoolDispatcher]) -> None:
     dispatcher = reference()
     if dispatcher is not None:
         dispatcher._wake()
-
-
-@cache
-def _file_thread() -> DaemonPool:
-    """Return the one thread that reads and writes the files of spools."""
-    return DaemonPool(1, "rageval-spool")

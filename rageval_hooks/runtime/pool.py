@@ -118,6 +118,8 @@ class DaemonPool(ThreadPoolExecutor):
             self._start_one()
         if self._size:
             self._put(job)
+            if not self._size:  # another thread has shut the pool down meanwhile
+                self._start_one()
         else:  # the interpreter is exiting: Python 3.12 and later start no threads then
             while _advance(job) is not None:
                 pass
@@ -147,11 +149,13 @@ class DaemonPool(ThreadPoolExecutor):
         _here.is_pool_thread = True
         if self._niceness and sys.platform == "linux":  # of this thread; elsewhere it would be that of the process
             os.nice(self._niceness)
+        is_ending = False
         while True:
             job = self._take()
             if job is None:
-                if self._wake.get() is _END:
+                if is_ending:
                     return
+                is_ending = self._wake.get() is _END
                 continue
             again = _advance(job)
             with self._lock:

@@ -107,12 +107,13 @@ class Worker:
         """Forget everything that is pending: it belongs to the parent."""
         self._waiting: deque[tuple[BoundedQueue, Work, int]] = deque()
         self._lock = new_lock()
-        self._pending = 0
+        self._pending = self._calls = 0
         self._is_woken = False
         self._is_started = False
         self._flushes = 0
         self._thread_id: int | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
         for queue in list(self._queues):
             queue.reset_after_fork()
 
@@ -215,17 +216,32 @@ class Worker:
         with self._lock:
             if self._loop is None:
                 raise RuntimeError("the background thread has not started")
-            return asyncio.run_coroutine_threadsafe(make(), self._loop)
+            self._calls += 1
+            future = asyncio.run_coroutine_threadsafe(make(), self._loop)
+        future.add_done_callback(self._note_call)
+        return future
 
-    def stop(self) -> None:
-        """End the thread, unless there is work. It starts again with the next work."""
+    def _note_call(self, _: object) -> None:
+        with self._lock:
+            self._calls -= 1
+
+    def stop(self, is_unused: Callable[[], bool] = lambda: True) -> None:
+        """End the thread, unless there is work. It starts again with the next work.
+
+        Args:
+            is_unused: asked on the thread: False if the thread was needed again meanwhile.
+        """
         with self._lock:
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._stop_if_idle)
+                self._loop.call_soon_threadsafe(self._stop_if_idle, is_unused)
 
     async def in_thread(self, function: Callable[[], T]) -> T:
         """Run a blocking function outside the event loop; only for coroutines of this worker."""
         return await asyncio.get_running_loop().run_in_executor(None, function)
+
+    async def in_order(self, function: Callable[[], T]) -> T:
+        """Like :meth:`in_thread`, but one function after the other: for files, and connections to a broker."""
+        return await asyncio.get_running_loop().run_in_executor(self._one_thread, function)
 
     def _start(self) -> None:
         """Start the thread unless it runs; under the lock."""
@@ -240,6 +256,7 @@ class Worker:
         # Made here, since gevent binds a loop to the thread that makes it.
         loop = asyncio.new_event_loop()
         loop.set_default_executor(DaemonPool(_COMPUTE_THREADS, f"{self.name}-compute"))
+        self._one_thread = one_thread = DaemonPool(1, f"{self.name}-in-order")
         asyncio.set_event_loop(loop)
         loop.call_soon(self._on_wake)  # work that was queued while the thread started
         with self._lock:
@@ -247,12 +264,14 @@ class Worker:
         loop.run_forever()
         # Connections of judges belong to the loop, and are closed in it.
         loop.run_until_complete(loop.shutdown_asyncgens())
+        one_thread.shutdown()  # this loop's own: another thread may have started meanwhile
         loop.close()
 
-    def _stop_if_idle(self) -> None:
+    def _stop_if_idle(self, is_unused: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
         with self._lock:
-            if self._pending == 0 and not asyncio.all_tasks(loop):
+            # A coroutine of `call` may not be a task yet.
+            if is_unused() and self._pending == 0 and self._calls == 0 and not asyncio.all_tasks(loop):
                 self._loop = self._thread_id = None
                 self._is_started = False
                 loop.stop()
@@ -265,31 +284,40 @@ class Worker:
     def _run_waiting(self) -> None:
         """Do what is queued, in order; what is to be awaited runs as concurrent tasks."""
         self._is_woken = False
-        while self._waiting:
-            queue, work, size = self._waiting.popleft()
-            coroutine = None
-            try:
-                coroutine = work()
-            except BaseException:  # whatever it was, the thread continues
-                self._note_failure(queue)
-            del work  # it refers to its pipeline, which may be dropped as soon as nothing is pending
-            if coroutine is None:
-                self._ended(queue, size)
-            else:
-                asyncio.get_running_loop().create_task(self._follow(queue, coroutine, size))
-            if not self._flushes:
-                sleep(_PAUSE)
+        self._run_next()
+
+    def _run_next(self) -> None:
+        if not self._waiting:
+            return
+        queue, work, size = self._waiting.popleft()
+        coroutine = None
+        try:
+            coroutine = work()
+        except BaseException:  # whatever it was, the thread continues
+            self._note_failure(queue)
+        del work  # it refers to its pipeline, which may be dropped as soon as nothing is pending
+        loop = asyncio.get_running_loop()
+        if coroutine is None:
+            self._ended(queue, size)
+        else:
+            loop.create_task(self._follow(queue, coroutine, size))  # noqa: RUF006 - it keeps itself in `_tasks`
+        if not self._flushes:
+            sleep(_PAUSE)
+        # Not in a loop here: jobs of the spool must be stored before all the other turns are exported.
+        loop.call_soon(self._run_next, context=Context())
 
     async def _follow(self, queue: BoundedQueue, coroutine: Coroutine[Any, Any, None], size: int) -> None:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine of the event loop
-        queue.tasks.add(task)  # the loop itself has weak references only
+        queue.tasks.add(task)
+        self._tasks.add(task)  # the loop itself has weak references only
         try:
             await coroutine
         except Exception:
             self._note_failure(queue)
         finally:
             queue.tasks.discard(task)
+            self._tasks.discard(task)
             self._ended(queue, size)
 
     def _note_failure(self, queue: BoundedQueue) -> None:
