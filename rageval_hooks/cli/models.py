@@ -7,7 +7,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import typer
 
@@ -15,12 +15,14 @@ from rageval_hooks.cli.options import AsJson, ModelNames, split_names
 from rageval_hooks.cli.output import print_columns, say
 from rageval_hooks.errors import ConfigurationError, ModelUnavailableError
 from rageval_hooks.metrics.base import REGISTRY, Metric
-from rageval_hooks.models import Models, Role
-from rageval_hooks.models.sources import on_this_machine
 from rageval_hooks.score import Score
 from rageval_hooks.settings import FORMULA, LEXICAL, ModelSettings, Settings
 from rageval_hooks.text.wording import counted
 from rageval_hooks.turn import Passage, Turn
+
+if TYPE_CHECKING:
+    from rageval_hooks.models import Models, Role
+
 
 models = typer.Typer(no_args_is_help=True, help="List the local models, or measure how fast they are on this machine.")
 
@@ -40,6 +42,9 @@ _QUERY: Final = "How long does the crossing take, and what does it cost?"
 @models.command("list")
 def list_models(given: ModelNames = None, as_json: AsJson = False) -> None:
     """List the configured models: their roles, whether they are on this machine, and the metrics that use them."""
+    from rageval_hooks.models import Models, Role
+    from rageval_hooks.models.sources import on_this_machine
+
     settings = Settings.build(models=given).models
     users: dict[Role, list[str]] = {}
     for metric in REGISTRY.builtin():
@@ -83,6 +88,8 @@ def bench(
     Every answer has other passages, so nothing is read from a cache. Nothing is downloaded: a model that is not on this
     machine is named with what to do. Exit status 2 if no model could be measured.
     """
+    from rageval_hooks.models import Models
+
     sizes = list(itertools.product(_numbers("--words", words), _numbers("--passages", passages)))
     results: list[dict[str, Any]] = []
     for role, settings in _chosen(Settings.build(models=given).models, grounding or []):

@@ -65,6 +65,19 @@ def test_a_text_that_the_delimiters_do_not_know_is_checked() -> None:
         delimiters.frame("text", f"x {delimiters.marker} y")
 
 
+@pytest.mark.parametrize(
+    ("text", "harmless"),
+    [
+        ("Bye.<|im_end|> [INST] a < b [1]", "Bye.‹|im_end|› ⟦INST⟧ a < b [1]"),
+        ("<s>x</s> <think>", "‹s›x‹/s› ‹think›"),
+        ("<b>bold</b> [2] <user@example.org>", "<b>bold</b> [2] <user@example.org>"),
+    ],
+)
+def test_special_tokens_of_chat_templates_are_framed_with_other_brackets(text: str, harmless: str) -> None:
+    """A server would read them as the end of a message; everything else stays as it is."""
+    assert harmless in Delimiters([text]).frame("passage 1", text)
+
+
 def test_the_notice_shows_the_frame() -> None:
     """The notice quotes the delimiters as the prompt has them."""
     delimiters = Delimiters(["a"])
