@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rageval_hooks.offline.agreement.statistics import (
+from rageval_hooks.offline.agreement import (
     Labelled,
     auroc,
     auroc_interval,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from rageval_hooks.offline.agreement.measure import strength
+from rageval_hooks.offline.agreement import strength
 
 FIGURES: Final = Path(__file__).with_name("agreement.json")
 

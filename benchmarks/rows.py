@@ -85,10 +85,10 @@ def _load(given: argparse.Namespace) -> tuple[list[Any], Callable[[Any], str]]:
 
 
 def _scorer(metrics: str | None, details: Any) -> Callable[[Any], str]:
-    from rageval_hooks.offline.scoring.scorer import with_details
-    from rageval_hooks.offline.scoring.setup import build_pipeline
+    from rageval_hooks.offline.scoring.score_file import build_pipeline
+    from rageval_hooks.offline.scoring.workers import with_details
 
-    engine = build_pipeline(metrics, "lexical", None, None, (), 1).engine
+    engine = build_pipeline(metrics=metrics, models="lexical", concurrency=1).engine
 
     def score(record: Any) -> str:
         analysis = engine.analyze(record.turn).patient()

@@ -55,7 +55,7 @@ def evaluate(
         0.0
     """
     from rageval_hooks.offline.dataset import turn_of  # here, so that importing rageval_hooks stays light
-    from rageval_hooks.offline.scoring import required_fields
+    from rageval_hooks.offline.scoring.score_file import required_fields
 
     options: dict[str, Any] = {"judge": judge, "judge_options": judge_options, "thresholds": thresholds}
     with _pipeline(metrics=metrics, models=models, **options) as pipeline:
@@ -110,7 +110,7 @@ def score_dataset(
         MissingDependencyError: pandas is not installed.
     """
     from rageval_hooks.offline.dataset import score_rows
-    from rageval_hooks.offline.scoring import required_fields
+    from rageval_hooks.offline.scoring.score_file import required_fields
 
     options: dict[str, Any] = {"judge": judge, "judge_options": judge_options, "thresholds": thresholds}
     if type(data).__module__.startswith("ray.data"):

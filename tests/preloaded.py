@@ -10,7 +10,7 @@ _MODULES = (
     "charset_normalizer jinja2 langchain_core.documents langchain_core.runnables langchain_core.tools httpx openai"
     " openai.resources.chat scipy.stats"
     " rageval_hooks.cli rageval_hooks.cli.report rageval_hooks.demo rageval_hooks.guard"
-    " rageval_hooks.integrations.langchain.hook rageval_hooks.judges.openai rageval_hooks.offline.scoring"
+    " rageval_hooks.integrations.langchain.hook rageval_hooks.judges.openai rageval_hooks.offline.scoring.score_file"
     " tests.integrations.langchain.fakes"
 ).split()
 

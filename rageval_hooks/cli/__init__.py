@@ -15,11 +15,11 @@ from rageval_hooks.cli.generate import generate
 from rageval_hooks.cli.jobs import jobs
 from rageval_hooks.cli.metrics import metrics
 from rageval_hooks.cli.models import models
+from rageval_hooks.cli.output import forgive_encodings
 from rageval_hooks.cli.plot import plot
 from rageval_hooks.cli.report import report
 from rageval_hooks.cli.run import run, run_app
 from rageval_hooks.cli.score import score
-from rageval_hooks.cli.streams import forgive_encodings
 from rageval_hooks.cli.top import top
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.version import __version__
@@ -67,9 +67,7 @@ def main() -> None:
     try:
         app()
     except Exception as error:
-        # pathlib raises a RuntimeError for a link that leads to itself; that is a mistake in an option.
-        is_loop = isinstance(error, RuntimeError) and "Symlink loop" in str(error)
-        if isinstance(error, (RagevalError, OSError)) or is_loop:
+        if isinstance(error, (RagevalError, OSError)):
             from rageval_hooks.text.formatting import shown
 
             # A message quotes files and answers of judges, which must not control the terminal.

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rageval_hooks.cli.options import ColumnNames, Encoding, Level, ModelNames, Resamples, Seed, split_names
+from rageval_hooks.cli import options
 from rageval_hooks.cli.output import say
 from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rageval_hooks.offline.agreement import LabelledRow
-
 
 _MOST_BAD_ROWS = 3
 
@@ -40,17 +40,14 @@ def agreement(
             "--metrics", metavar="NAMES", help="Local metrics to compute. Default: all, if FILE has no scores."
         ),
     ] = None,
-    models: ModelNames = None,
-    threshold: Annotated[
-        list[str] | None,
-        typer.Option("--threshold", metavar="NAME=NUMBER", help="The bound at which a score passes. Repeatable."),
-    ] = None,
-    mapping: ColumnNames = None,
-    encoding: Encoding = None,
+    models: options.ModelNames = None,
+    threshold: options.Thresholds = None,
+    mapping: options.ColumnNames = None,
+    encoding: options.Encoding = None,
     form: Annotated[Form, typer.Option("--format", help="Text, a Markdown table, or JSON.")] = Form.text,
-    level: Level = 0.95,
-    resamples: Resamples = 1000,
-    seed: Seed = 0,
+    level: options.Level = 0.95,
+    resamples: options.Resamples = 1000,
+    seed: options.Seed = 0,
 ) -> None:
     """Measure how well scores agree with labels of people: AUROC, Cohen's kappa, precision and recall of fail.
 
@@ -59,7 +56,7 @@ def agreement(
     Exit status: 0, or 2 if nothing could be measured.
     """
     from rageval_hooks.offline.agreement import labelled_rows, measure, to_json, to_markdown, to_text
-    from rageval_hooks.offline.records.columns import ColumnMap
+    from rageval_hooks.offline.records import ColumnMap
 
     rows, bad = labelled_rows(file, label, group, mapping=ColumnMap.parse(mapping or ()), encoding=encoding)
     for line in bad[:_MOST_BAD_ROWS]:
@@ -79,24 +76,25 @@ def _scored(
     rows: list[LabelledRow], metrics: str | None, models: str | None, thresholds: list[str]
 ) -> list[LabelledRow]:
     """Return the rows with the scores of local metrics."""
-    from dataclasses import replace
-
-    from rageval_hooks.evaluation import evaluate
     from rageval_hooks.metrics.base import REGISTRY
     from rageval_hooks.offline.jobs.running import progress_bar
+    from rageval_hooks.offline.scoring.score_file import build_pipeline
+    from rageval_hooks.offline.scoring.workers import RecordScorer
 
     # By default those about support and relevance; latency and cost have no labels.
     default = [name for name, metric in REGISTRY.builtin().items() if metric.default and metric.family == "local"]
-    names = split_names(metrics) if metrics else default
-    chosen = [REGISTRY.create(name) for name in names]
-    if asking := [metric.name for metric in chosen if metric.asks_judge]:
+    pipeline = build_pipeline(
+        metrics=metrics or ",".join(default), models=models, thresholds=", ".join(thresholds) or None, concurrency=1
+    )
+    if asking := [metric.name for metric in pipeline.metrics if metric.asks_judge]:
         raise ConfigurationError(
             f"{', '.join(asking)}: a judge is needed; score the file with `rageval-hooks score` and give its output"
         )
+    scorer = RecordScorer(pipeline.engine, (), "all")
     scored = []
     with progress_bar("scoring", len(rows)) as advance:
         for row in rows:
-            found = evaluate(row.record.turn, metrics=chosen, models=models, thresholds=", ".join(thresholds) or None)
-            scored.append(replace(row, record=row.record.model_copy(update={"results": found.results})))
+            [record] = scorer.score([row.record.model_copy(update={"results": ()})])
+            scored.append(replace(row, record=record))
             advance(1)
     return scored

@@ -97,8 +97,15 @@ def generate(
     from rageval_hooks.judges.base import resolve_judge
     from rageval_hooks.judges.prices import price_usd
     from rageval_hooks.offline.jobs.budget import Budget, Spent, with_concurrency
-    from rageval_hooks.offline.jobs.journal import Journal, journal_path
-    from rageval_hooks.offline.jobs.outputs import check_apart, done_path, earlier_result, mark_finished
+    from rageval_hooks.offline.jobs.journal import (
+        REPLACE,
+        Journal,
+        check_apart,
+        done_path,
+        earlier_result,
+        journal_path,
+        mark_finished,
+    )
     from rageval_hooks.offline.jobs.running import progress_bar
     from rageval_hooks.offline.records.writing import check_output
     from rageval_hooks.offline.testsets.chunks import spread
@@ -147,11 +154,6 @@ def generate(
 
         partial, finished = journal_path(outputs[0]), done_path(outputs[0])
         earlier = None if restart else earlier_result(outputs, work)
-        replace = "name another output, or give --restart to replace it"
-        if earlier is not None and earlier.changed:
-            raise ConfigurationError(
-                f"{output[0]} is a finished test set with another {', '.join(earlier.changed)}: {replace}"
-            )
         if dry_run or earlier is not None:
             with Journal(partial if earlier is None else finished, work) as journal:
                 calls, tokens, dropped = plan_of(tasks, journal)
@@ -167,7 +169,7 @@ def generate(
             if dropped:
                 lost = counted(dropped, "chunk")
                 raise ConfigurationError(
-                    f"{output[0]} is a finished test set, of which the questions about {lost} would be lost: {replace}"
+                    f"{output[0]} is a finished test set, of which the questions about {lost} would be lost: {REPLACE}"
                 )
             # Answers of a finished test set are reused if only the number of questions changes.
             finished.replace(partial)
@@ -218,8 +220,7 @@ def _collection(
     Raises:
         ConfigurationError: no source has a chunk.
     """
-    from rageval_hooks.offline.jobs.journal import journal_path
-    from rageval_hooks.offline.jobs.outputs import done_path
+    from rageval_hooks.offline.jobs.journal import done_path, journal_path
     from rageval_hooks.offline.testsets.chunks import chunks_of, shared_ids, unique_chunks
     from rageval_hooks.offline.testsets.documents import read_documents
     from rageval_hooks.offline.testsets.stores import chunks_of_store

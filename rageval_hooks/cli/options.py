@@ -9,15 +9,16 @@ from typing import Annotated
 import typer
 
 
-class Engine(StrEnum):
+class ComputeEngine(StrEnum):
     """Where the work is done."""
 
     local = "local"
     ray = "ray"
 
 
-EngineName = Annotated[
-    Engine, typer.Option("--engine", help="local: this machine. ray: a Ray cluster, that of RAY_ADDRESS or a new one.")
+Engine = Annotated[
+    ComputeEngine,
+    typer.Option("--engine", help="local: this machine. ray: a Ray cluster, that of RAY_ADDRESS or a new one."),
 ]
 Metrics = Annotated[
     str | None, typer.Option("--metrics", metavar="NAMES", help="Only these scores, such as groundedness,cost.")
@@ -52,6 +53,14 @@ JudgeOptionTexts = Annotated[
     str | None,
     typer.Option(
         "--judge-options", metavar="NAME=VALUE", help="Options of the judge, such as base_url=http://localhost:8000/v1."
+    ),
+]
+Thresholds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--threshold",
+        metavar="NAME=NUMBER",
+        help="The bound at which a score passes. NAME=none or none: no label. Repeatable.",
     ),
 ]
 MaxCalls = Annotated[

@@ -1,13 +1,15 @@
-"""The outputs of commands: complete files, messages, progress on a terminal, and what an interrupted command prints."""
+"""What commands print and write: messages, streams of any encoding, complete files, the end of an interrupted run."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
     from rageval_hooks.offline.report import BertScore
 
 
-# As shells report a process that SIGINT ended: 128 + 2.
-_INTERRUPTED = 130
+# --------------------------------------------------------------------------- streams
 
 
 def say(line: str) -> None:
@@ -35,6 +36,57 @@ def print_columns(rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         cells = map(str.ljust, row, widths)
         typer.echo("  ".join(cells).rstrip())
+
+
+def forgive_encodings() -> None:
+    """Print a question mark for a character that the encoding of a stream lacks, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        # A test or an editor may replace the streams by objects without an encoding.
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None and stream.errors in ("strict", "surrogateescape"):
+            reconfigure(errors="replace")
+
+
+def for_stream(text: str, format: str, stream: TextIO) -> str:
+    """Return a document in a form that the encoding of a stream can represent without loss, if its format allows it.
+
+    Args:
+        text: the document.
+        format: ``json`` and ``html`` can escape any character.
+        stream: the stream to write to.
+    """
+    if format == "json":
+        # C1 control characters, such as "\x9b", and those that reverse a text, such as "\u202e": JSON allows them, but
+        # a terminal would obey them.
+        text = re.sub("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]", _json_code, text)
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        if format == "json":
+            # Every character beyond ASCII, such as "é".
+            return re.sub("[^\x00-\x7f]", _json_code, text)
+        if format == "html":
+            return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
+    return text
+
+
+def _json_code(found: re.Match[str]) -> str:
+    # A character beyond four hexadecimal digits is a pair of surrogates.
+    return json.dumps(found[0])[1:-1]
+
+
+@contextmanager
+def survive_closed_pipe() -> Iterator[None]:
+    """Write to standard output, whose reader may have gone, for example `| head`: the command goes on without it."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Flushing it at exit would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# --------------------------------------------------------------------------- files
 
 
 def check_output(output: Path | None, files: Sequence[Path]) -> None:
@@ -88,14 +140,14 @@ def watch_records(records: Iterable[Record], path: Path) -> Iterator[Record]:
 
 @contextmanager
 def resumable(output: Path, *, has_journal: bool = True) -> Iterator[None]:
-    """Print one line if the work was interrupted, or if a file cannot be read or written.
+    """Print one line if the work was interrupted.
 
     Args:
         output: the first output; the journal of what is done is next to it.
         has_journal: False if what is done is in the output itself.
 
     Raises:
-        typer.Exit: with status 130 after an interruption, 2 after an error.
+        typer.Exit: with status 130.
     """
     # An application may change the current directory.
     there = output.absolute()
@@ -108,10 +160,7 @@ def resumable(output: Path, *, has_journal: bool = True) -> Iterator[None]:
         done = f"The results so far are in {place}: run the same command again to resume"
         kept = done if journal_path(there).exists() or not has_journal else "There are no results yet"
         typer.echo(f"rageval-hooks: interrupted. {kept}", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
-    except OSError as error:
-        typer.echo(f"rageval-hooks: {error}", err=True)
-        raise typer.Exit(2) from None
+        raise typer.Exit(130) from None  # as shells report a process that SIGINT ended: 128 + 2
 
 
 def load_encoder(model: str | None, layer: int | None, language: str, rescale: bool) -> BertScore | None:

@@ -21,8 +21,16 @@ from rageval_hooks.cli.options import (
     Seed,
     split_names,
 )
-from rageval_hooks.cli.output import check_output, is_same_file, load_encoder, say, watch_records, write_file
-from rageval_hooks.cli.streams import for_stream, survive_closed_pipe
+from rageval_hooks.cli.output import (
+    check_output,
+    for_stream,
+    is_same_file,
+    load_encoder,
+    say,
+    survive_closed_pipe,
+    watch_records,
+    write_file,
+)
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.settings import Settings

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rageval_hooks.cli.options import BadRowsFile, ColumnNames, DryRun, Encoding, Engine, EngineName, Restart
+from rageval_hooks.cli import options
 from rageval_hooks.cli.output import resumable
 from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rageval_hooks.offline.apps import RunSummary
-    from rageval_hooks.offline.jobs.journal import Journal
-    from rageval_hooks.offline.jobs.outputs import EarlierResult
-    from rageval_hooks.offline.records.record import Record
+    from rageval_hooks.offline.records import Record
     from rageval_hooks.offline.testsets import GoldenQuestion
-    from rageval_hooks.privacy import PrivacyPolicy
 
 
 def run(
@@ -33,8 +28,7 @@ def run(
             "--app",
             metavar="PACKAGE.MODULE:OBJECT",
             help="A LangChain runnable, a LlamaIndex query engine, a function of a question that returns the answer or "
-            "(answer, passages), or a function without arguments that returns one of these. An http(s) URL is asked "
-            "by POST.",
+            "(answer, passages), or a function that makes one of these. An http(s) URL is asked by POST.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the records go: .jsonl, for score.")],
@@ -49,13 +43,6 @@ def run(
             help='Body for an app that is a URL, with {question} where the question goes: \'{"q": "{question}"}\'.',
         ),
     ] = None,
-    follow_redirects: Annotated[
-        bool,
-        typer.Option(
-            "--follow-redirects",
-            help="Ask again where a URL redirects to on the same host. Other redirects are errors.",
-        ),
-    ] = False,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="How often each question is asked.")] = 1,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Questions at a time.")] = 4,
     timeout: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds for each question.")] = 300.0,
@@ -63,12 +50,12 @@ def run(
         str | None,
         typer.Option("--max-errors", metavar="N|P%", help="How many questions may fail with exit status 0: none."),
     ] = None,
-    engine: EngineName = Engine.local,
-    mapping: ColumnNames = None,
-    encoding: Encoding = None,
-    errors: BadRowsFile = None,
-    dry_run: DryRun = False,
-    restart: Restart = False,
+    engine: options.Engine = options.ComputeEngine.local,
+    mapping: options.ColumnNames = None,
+    encoding: options.Encoding = None,
+    errors: options.BadRowsFile = None,
+    dry_run: options.DryRun = False,
+    restart: options.Restart = False,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Keep the answers in the output and ask failed questions again.")
     ] = False,
@@ -78,77 +65,89 @@ def run(
     Exit status: 0 when all questions were answered, but for --max-errors; 1 when more failed; 2 when nothing could be
     done.
     """
-    from rageval_hooks.offline.apps import adapt, keep_answers, load, records_of, summarize, waiting_in
-    from rageval_hooks.offline.jobs.journal import Journal, file_hash, journal_path
+    from rageval_hooks.offline.apps.asking import Answers, ask_all, summarize
+    from rageval_hooks.offline.apps.loading import load_app
+    from rageval_hooks.offline.jobs import journal as files
     from rageval_hooks.offline.jobs.max_errors import MaxErrors
-    from rageval_hooks.offline.jobs.outputs import BadRows, check_apart, earlier_result, errors_path, mark_finished
-    from rageval_hooks.offline.records import read_records
-    from rageval_hooks.offline.records.columns import ColumnMap
-    from rageval_hooks.offline.records.writing import check_output, write_records
+    from rageval_hooks.offline.jobs.running import progress_bar
+    from rageval_hooks.offline.records import ColumnMap, read_records, write_records
+    from rageval_hooks.offline.records.writing import check_output
     from rageval_hooks.offline.testsets import read_questions
     from rageval_hooks.privacy import PrivacyPolicy
     from rageval_hooks.settings import Settings
     from rageval_hooks.text.wording import counted
 
-    with resumable(output), _evaluation_off():
+    with resumable(output), _evaluation_off(), asyncio.Runner() as runner:
         allowed = MaxErrors.parse(max_errors)
         if check_output(output).has_columns:
             raise ConfigurationError(f"the output {output} should end in .jsonl: a table has no passages")
-        bad_file = errors or errors_path(output)
-        check_apart([data], [output], bad_file)
         privacy = PrivacyPolicy.of(Settings.build())
-        questions, bad = read_questions(data, mapping=ColumnMap.parse(mapping or ()), encoding=encoding)
         # Absolute paths: the application may change the current directory.
-        bad_rows = BadRows(bad_file.absolute(), always=errors is not None, privacy=privacy)
-        there = output.absolute()
+        there, partial = output.absolute(), files.journal_path(output.absolute())
+        bad_rows = files.BadRows(there, errors and errors.absolute(), privacy)
+        files.check_apart([data], [output], bad_rows.path)
+        questions, bad = read_questions(data, mapping=ColumnMap.parse(mapping or ()), encoding=encoding)
+        total = len(questions) * repeat
         # What decides on the answers, by the names that a user knows. Redacted and original answers are not mixed.
-        work: dict[str, Any] = {"command": "run", "app": app, "data": file_hash(data), "input_key": input_key}
+        work: dict[str, Any] = {"command": "run", "app": app, "data": files.file_hash(data), "input_key": input_key}
         work |= {"redact": True} if privacy.active else {}
 
         # An interrupted run has a journal, which keeps the answers itself.
-        earlier = None if restart else earlier_result([there], {**work, "repeat": repeat})
-        records = list(read_records(there)) if earlier is not None else []
-        _check_nothing_is_lost(earlier, records, {(q.id, privacy.text(q.question)) for q in questions}, repeat, output)
-        kept = [record for record in records if not retry_failed or record.turn.status != "error"]
-        named: dict[str, Any] = {"name": app, "request": request, "follow_redirects": follow_redirects}
-        # With Ray, only the actors import the application.
-        target = load(**named) if engine is Engine.local else None
-        if engine is Engine.local and not inspect.isawaitable(target):
-            adapt(target, input_key)  # errors are reported before anything is written
-        is_finished = earlier is not None and not earlier.changed and not retry_failed
-        if (dry_run or is_finished) and inspect.iscoroutine(target):
-            target.close()
-        if dry_run:
-            answered = {(record.run, record.id) for record in kept}
-            total = len(questions) * repeat
-            done = sum((number, q.id) in answered for q in questions for number in range(1, repeat + 1))
-            if not restart and journal_path(there).exists():
-                with Journal(journal_path(there), work) as journal:
-                    done += total - len(waiting_in(questions, repeat, journal))
-            typer.echo(f"{counted(total - done, 'call')} of the application, {counted(done, 'answer')} kept")
-            typer.echo("dry run: nothing was asked, and nothing was written")
-            return
-        if is_finished:
-            typer.echo(f"{output} is finished already, with the same options: nothing was asked again", err=True)
-            summary: RunSummary = summarize(records)
-        else:
-            with Journal(journal_path(there), work, restart=restart) as journal:
-                if len(journal):
-                    typer.echo(f"going on from {journal_path(output)}", err=True)
-                keep_answers(kept, journal)
-                how = (input_key, questions, journal, repeat, concurrency, timeout, privacy)
-                summary = _ask_on_ray(named, *how) if engine is Engine.ray else asyncio.run(_ask(target, app, *how))
-                write_records(there, records_of(questions, repeat, journal))
-                journal.remove()
-            mark_finished([there], {**work, "repeat": repeat})
+        whole = {**work, "repeat": repeat}
+        # More questions or repetitions add to the answers of a finished run. Every answer stays.
+        changed = None if restart else files.earlier_result([there], whole, may_change=("data", "repeat"))
+        records = list(read_records(there)) if changed is not None else []
+        wanted = {(question.id, privacy.text(question.question)) for question in questions}
+        if lost := sum((record.id, record.turn.query) not in wanted or record.run > repeat for record in records):
+            raise ConfigurationError(f"{counted(lost, 'answer')} in {output} would be lost: {files.REPLACE}")
+        named: dict[str, Any] = {"name": app, "request": request, "input_key": input_key}
+        # Errors are reported before anything is written. With Ray, only the actors import the application.
+        target = runner.run(load_app(**named)) if engine is options.ComputeEngine.local else None
 
-        for line in summary.lines():
+        if changed == [] and not retry_failed and not dry_run:
+            typer.echo(f"{output} is finished already, with the same options: nothing was asked again", err=True)
+        else:
+            # A dry run counts on what an interrupted run has, and leaves no journal behind.
+            path = None if dry_run and (restart or not partial.exists()) else partial
+            with files.Journal(path, work, restart=restart) as journal:
+                is_resumed = len(journal) > 0
+                answers = Answers(questions, repeat, journal, privacy)
+                answers.reuse(record for record in records if not retry_failed or record.turn.status != "error")
+                waiting = answers.waiting()
+                if dry_run:
+                    kept = counted(total - len(waiting), "answer")
+                    typer.echo(f"{counted(len(waiting), 'call')} of the application, {kept} kept")
+                    typer.echo("dry run: nothing was asked, and nothing was written")
+                    return
+                if is_resumed:
+                    typer.echo(f"going on from {files.journal_path(output)}", err=True)
+                with progress_bar("run", total) as advance:
+                    advance(total - len(waiting))
+
+                    def keep(question: GoldenQuestion, number: int, record: Record) -> None:
+                        answers.keep(question, number, record)
+                        advance(1)
+
+                    if target is None:
+                        from rageval_hooks.offline.ray_engine import ask_on_ray
+
+                        found = ask_on_ray(waiting, named, concurrency=concurrency, timeout=timeout)
+                        for (question, number), record in found:
+                            keep(question, number, record)
+                    else:
+                        runner.run(ask_all(waiting, target, keep, concurrency=concurrency, timeout=timeout))
+                write_records(there, answers.records())
+                journal.remove()
+            files.mark_finished([there], whole)
+
+        summary = summarize(read_records(there))
+        for line in summary.lines:
             typer.echo(line)
         with bad_rows:
             for row in bad:
                 bad_rows.add(row)
         if bad:
-            reason = f"{bad_file} (line {bad[0].line}: {bad[0].reason})"
+            reason = f"{bad_rows.path} (line {bad[0].line}: {bad[0].reason})"
             typer.echo(f"{counted(len(bad), 'row')} of {data} could not be used: {reason}", err=True)
         typer.echo(f"wrote {output}")
         if summary.errors and summary.errors == summary.records:
@@ -174,81 +173,6 @@ def _evaluation_off() -> Iterator[None]:
         del os.environ["RAGEVAL_ENABLED"]
         if before is not None:
             os.environ["RAGEVAL_ENABLED"] = before
-
-
-def _check_nothing_is_lost(
-    earlier: EarlierResult | None,
-    records: Iterable[Record],
-    wanted: Container[tuple[str, str]],
-    repeat: int,
-    output: Path,
-) -> None:
-    """Check that this run keeps every answer of the finished one: more questions or repetitions only add to them."""
-    from rageval_hooks.text.wording import counted
-
-    changed = [] if earlier is None else [name for name in earlier.changed if name not in ("data", "repeat")]
-    lost = sum((record.id, record.turn.query) not in wanted or record.run > repeat for record in records)
-    if changed:
-        problem = f"a finished run with another {', '.join(changed)}"
-    elif lost:
-        problem = f"a finished run, of which {counted(lost, 'answer')} would be lost"
-    else:
-        return
-    raise ConfigurationError(f"{output} holds {problem}: name another output, or give --restart to replace it")
-
-
-async def _ask(
-    target: Any,
-    name: str,
-    input_key: str | None,
-    questions: Sequence[GoldenQuestion],
-    journal: Journal,
-    repeat: int,
-    concurrency: int,
-    timeout: float,
-    privacy: PrivacyPolicy,
-) -> RunSummary:
-    from rageval_hooks.offline.apps import adapt, run_questions
-    from rageval_hooks.offline.jobs.running import progress_bar
-
-    if inspect.isawaitable(target):  # a factory that is a coroutine function
-        try:
-            target = await target
-        except (Exception, SystemExit) as error:
-            raise ConfigurationError(f"--app: {name}() failed: {type(error).__name__}: {error}") from error
-    with progress_bar("run", len(questions) * repeat) as advance:
-        return await run_questions(
-            questions,
-            adapt(target, input_key),
-            journal,
-            repeat=repeat,
-            concurrency=concurrency,
-            timeout=timeout,
-            privacy=privacy,
-            advance=advance,
-        )
-
-
-def _ask_on_ray(
-    app: Mapping[str, Any],
-    input_key: str | None,
-    questions: Sequence[GoldenQuestion],
-    journal: Journal,
-    repeat: int,
-    concurrency: int,
-    timeout: float,
-    privacy: PrivacyPolicy,
-) -> RunSummary:
-    from rageval_hooks.offline.apps import keep_record, records_of, summarize, waiting_in
-    from rageval_hooks.offline.jobs.running import progress_bar
-    from rageval_hooks.offline.ray_engine import ask_on_ray
-
-    waiting = waiting_in(questions, repeat, journal)
-    with progress_bar("run", len(waiting)) as advance:
-        for (question, number), record in ask_on_ray(waiting, app, input_key, concurrency=concurrency, timeout=timeout):
-            keep_record(question, number, record, journal, privacy)
-            advance(1)
-    return summarize(records_of(questions, repeat, journal))
 
 
 def run_app(

@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rageval_hooks.cli.options import (
-    BadRowsFile,
-    BertScoreLanguage,
-    BertScoreLayer,
-    BertScoreModel,
-    BertScoreRescale,
-    ColumnNames,
-    DryRun,
-    Encoding,
-    Engine,
-    EngineName,
-    JudgeName,
-    JudgeOptionTexts,
-    MaxCalls,
-    MaxCost,
-    ModelNames,
-    Restart,
-)
-from rageval_hooks.cli.output import load_encoder, resumable
+from rageval_hooks.cli import options
+from rageval_hooks.cli.output import resumable, say
 from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rageval_hooks.offline.scoring import Scored
-
-
-class Columns(StrEnum):
-    """The names of the columns of a CSV output."""
-
-    native = "native"
-    open_rag_eval = "open-rag-eval"
-
-
-class Formulas(StrEnum):
-    """The formulas of TRACe."""
-
-    ragbench = "ragbench"
-    fixed20 = "fixed20"
+    from rageval_hooks.offline.scoring.score_file import Scored
 
 
 class DetailLevel(StrEnum):
@@ -61,8 +30,7 @@ def score(
         str,
         typer.Argument(
             metavar="FILE",
-            help="Turns (JSONL, JSON, CSV, Parquet) or traces (OTLP-JSON, Phoenix). With --engine ray also a folder, a "
-            "glob or a URL.",
+            help="Turns (JSONL, JSON, CSV, Parquet) or traces (OTLP-JSON, Phoenix); with --engine ray a folder, too.",
         ),
     ],
     outputs: Annotated[
@@ -76,46 +44,31 @@ def score(
     ],
     metrics: Annotated[
         str | None,
-        typer.Option(
-            "--metrics", metavar="NAME,NAME", help="The metrics to compute. Default: the local default metrics."
-        ),
+        typer.Option("--metrics", metavar="NAME,NAME", help="What to compute. Default: the local default metrics."),
     ] = None,
-    models: ModelNames = None,
-    judge: JudgeName = None,
-    judge_options: JudgeOptionTexts = None,
-    threshold: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--threshold",
-            metavar="NAME=NUMBER",
-            help="The bound at which a score passes. NAME=none or none: no label.",
-        ),
-    ] = None,
+    models: options.ModelNames = None,
+    judge: options.JudgeName = None,
+    judge_options: options.JudgeOptionTexts = None,
+    threshold: options.Thresholds = None,
     context: Annotated[
         Path | None, typer.Option("--context", help="The retrieved passages of FILE, if FILE is a conversation.")
     ] = None,
-    mapping: ColumnNames = None,
-    encoding: Encoding = None,
-    errors: BadRowsFile = None,
+    mapping: options.ColumnNames = None,
+    encoding: options.Encoding = None,
+    errors: options.BadRowsFile = None,
     columns: Annotated[
-        Columns, typer.Option("--columns", help="The names of the columns of a CSV output.")
-    ] = Columns.native,
+        str, typer.Option("--columns", metavar="native|open-rag-eval", help="The names of the columns of a CSV output.")
+    ] = "native",
     k_values: Annotated[
         str | None, typer.Option("--k-values", metavar="K,K", help="Ranks of precision@k and ap@k. Default: 1,3,5.")
     ] = None,
     formulas: Annotated[
-        Formulas | None, typer.Option("--formulas", help="Formulas of trace. Default: ragbench.")
+        str | None, typer.Option("--formulas", metavar="ragbench|fixed20", help="Formulas of trace. Default: ragbench.")
     ] = None,
     cost_rate: Annotated[
         float | None,
-        typer.Option(
-            "--cost-rate", min=0, metavar="USD", help="Price of 1,000 tokens. Default: the price of each model."
-        ),
+        typer.Option("--cost-rate", min=0, metavar="USD", help="Price of 1,000 tokens. Default: that of each model."),
     ] = None,
-    bertscore: BertScoreModel = None,
-    bertscore_layer: BertScoreLayer = None,
-    bertscore_language: BertScoreLanguage = "en",
-    bertscore_rescale: BertScoreRescale = True,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Turns at a time.")] = 8,
     workers: Annotated[
         int | None,
@@ -126,15 +79,15 @@ def score(
             "actors; default: one per CPU.",
         ),
     ] = None,
-    engine: EngineName = Engine.local,
+    engine: options.Engine = options.ComputeEngine.local,
     details: Annotated[
         DetailLevel,
         typer.Option("--details", help="Scores that keep their explanation and evidence: none, failed or all."),
     ] = DetailLevel.all,
-    max_calls: MaxCalls = None,
-    max_cost: MaxCost = None,
-    dry_run: DryRun = False,
-    restart: Restart = False,
+    max_calls: options.MaxCalls = None,
+    max_cost: options.MaxCost = None,
+    dry_run: options.DryRun = False,
+    restart: options.Restart = False,
 ) -> None:
     """Score the turns of a file. After an interruption, the same command resumes.
 
@@ -144,70 +97,55 @@ def score(
     does not work.
     """
     from rageval_hooks.offline.jobs.running import progress_bar, rare_collection
-    from rageval_hooks.offline.records.columns import ColumnMap
-    from rageval_hooks.offline.records.reading import count_rows
-    from rageval_hooks.offline.records.record import Record
-    from rageval_hooks.offline.scoring import build_pipeline, estimate, read_input, required_fields, score_file
+    from rageval_hooks.offline.records import ColumnMap, Record, count_rows
+    from rageval_hooks.offline.records.open_rag_eval import has_place
+    from rageval_hooks.offline.scoring import score_file as scoring
 
-    file, output = Path(inputs), list(map(Path, outputs))
-    with resumable(output[0], has_journal=engine is Engine.local):
+    file = Path(inputs)
+    with resumable(Path(outputs[0]), has_journal=engine is options.ComputeEngine.local):
         # Errors in options are reported before the rows are counted, which takes a moment for a large file.
-        options: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "metrics": metrics,
             "models": models,
             "judge": judge,
             "judge_options": judge_options,
-            "thresholds": threshold or [],
+            "thresholds": ", ".join(threshold or []) or None,
             "concurrency": concurrency,
             "k_values": k_values,
-            "trace_formulas": None if formulas is None else formulas.value,
+            "trace_formulas": formulas,
             "cost_rate": cost_rate,
         }
-        pipeline = build_pipeline(**options, load=engine is Engine.local)
-        if bertscore is not None and columns is not Columns.open_rag_eval:
-            raise ConfigurationError("--bertscore needs --columns open-rag-eval; `report` has it for other outputs")
-        required = required_fields(pipeline, named=metrics is not None)
-        if engine is Engine.ray:
-            _check_for_ray(
-                outputs,
-                {
-                    "--bertscore": bertscore,
-                    "--columns": None if columns is Columns.native else columns,
-                    "--context": context,
-                    "--dry-run": dry_run or None,
-                    "--errors": errors,
-                    "--max-calls": max_calls,
-                    "--max-cost": max_cost,
-                },
-            )
+        pipeline = scoring.build_pipeline(**settings, load=engine is options.ComputeEngine.local)
+        required = scoring.required_fields(pipeline, named=metrics is not None)
+        reading: dict[str, Any] = {"mapping": ColumnMap.parse(mapping or ()), "encoding": encoding}
+        if engine is options.ComputeEngine.ray:
+            given: dict[str, object] = {"--columns": columns != "native", "--context": context, "--dry-run": dry_run}
+            given |= {"--errors": errors, "--max-calls": max_calls, "--max-cost": max_cost}
+            if wrong := [name for name, value in given.items() if value is not None and value is not False]:
+                more = ". judge_budget limits all actors together" if {"--max-calls", "--max-cost"} & set(wrong) else ""
+                raise ConfigurationError(f"--engine ray does not have {', '.join(wrong)}{more}")
+            if len(outputs) > 1 or Path(outputs[0]).suffix in (".jsonl", ".csv"):
+                raise ConfigurationError(f"--engine ray writes one folder, such as scores/, not {outputs[-1]}")
             from rageval_hooks.offline.ray_engine import RayScoring, score_on_ray
 
-            scoring = RayScoring(
-                options=options,
-                details=details.value,
-                required=required,
-                mapping=ColumnMap.parse(mapping or ()),
-                encoding=encoding,
-            )
+            how = RayScoring(options=settings, details=details.value, required=required, **reading)
             with progress_bar("scoring", None) as advance:
                 scored = score_on_ray(
-                    inputs, outputs[0], pipeline, scoring, workers=workers, restart=restart, advance=advance
+                    inputs, outputs[0], pipeline, how, workers=workers, restart=restart, advance=advance
                 )
         elif dry_run:
-            items = read_input(file, context, required, ColumnMap.parse(mapping or ()), encoding)
-            typer.echo(estimate((item for _, item in items if isinstance(item, Record)), pipeline))
+            items = scoring.read_input(file, context, required, **reading)
+            typer.echo(scoring.estimate((item for _, item in items if isinstance(item, Record)), pipeline))
             typer.echo("dry run: nothing was asked, and nothing was written")
-            raise typer.Exit(0)
+            return
         else:
-            encoder = load_encoder(bertscore, bertscore_layer, bertscore_language, bertscore_rescale)
             with progress_bar("scoring", count_rows(file)) as advance, rare_collection():
-                scored = score_file(
+                scored = scoring.score_file(
                     file,
-                    output,
+                    list(map(Path, outputs)),
                     pipeline,
                     errors=errors,
-                    columns=columns.value,
-                    closeness=None if encoder is None else encoder.pairs,
+                    columns=columns,
                     concurrency=concurrency,
                     workers=workers,
                     details=details.value,
@@ -216,80 +154,51 @@ def score(
                     required=required,
                     restart=restart,
                     context=context,
-                    mapping=ColumnMap.parse(mapping or ()),
-                    encoding=encoding,
-                    note=lambda text: typer.echo(f"rageval-hooks: {text}", err=True),
+                    note=say,
                     advance=advance,
+                    **reading,
                 )
     for line in _summary(inputs, outputs, scored):
         typer.echo(line)
-    missing = _without_column(scored) if columns is Columns.open_rag_eval else []
-    if missing:
+    missing = sorted(name for name in scored.counts.names if not has_place(name))
+    if missing and columns == "open-rag-eval":
         typer.echo(f"not in the columns of open-rag-eval, only in .jsonl or native columns: {', '.join(missing)}")
     # Without a single score the output is of no use; the reason of the first result explains it.
     if not scored.counts.results["scored"]:
-        typer.echo(f"rageval-hooks: no scores were produced; the first result: {scored.counts.why_not}", err=True)
-    elif scored.broken:
-        typer.echo(f"rageval-hooks: {scored.broken}. The other scores are written", err=True)
-    raise typer.Exit(_status(scored))
-
-
-def _check_for_ray(outputs: Sequence[str], given: Mapping[str, object]) -> None:
-    """Check that no option is given that ``--engine ray`` does not have.
-
-    Raises:
-        ConfigurationError: one is.
-    """
-    if wrong := [name for name, value in given.items() if value is not None]:
-        more = ". judge_budget limits all actors together" if {"--max-calls", "--max-cost"} & set(wrong) else ""
-        raise ConfigurationError(f"--engine ray does not have {', '.join(wrong)}{more}")
-    if len(outputs) > 1 or Path(outputs[0]).suffix in (".jsonl", ".csv"):
-        raise ConfigurationError(f"with --engine ray the output is one folder, such as scores/, not {outputs[-1]}")
-
-
-def _status(scored: Scored) -> int:
+        say(f"no scores were produced; the first result: {scored.counts.why_not}")
+        raise typer.Exit(2)
     # Continuous integration must not take a file without judgements for a finished one.
-    if scored.broken or not scored.counts.results["scored"]:
-        return 2
-    return 1 if scored.bad else 0
+    if scored.broken:
+        say(f"{scored.broken}. The other scores are written")
+        raise typer.Exit(2)
+    raise typer.Exit(1 if scored.bad else 0)
 
 
-def _without_column(scored: Scored) -> list[str]:
-    from rageval_hooks.offline.records.open_rag_eval import has_place
-
-    return sorted(name for name in scored.counts.names if not has_place(name))
-
-
-def _summary(file: str, outputs: list[str], scored: Scored) -> list[str]:
+def _summary(file: str, outputs: Sequence[str], scored: Scored) -> Iterator[str]:
+    """Yield what was done, line by line."""
     from rageval_hooks.text.wording import counted
 
-    lines = [scored.counts.verdict_line()] if scored.counts.verdicts else []
+    counts = scored.counts
+    if counts.verdicts:
+        yield counts.verdict_line()
+    turns = counted(counts.turns, "turn")
     if scored.finished:
-        turns = counted(scored.counts.turns, "turn")
-        return [*lines, f"{outputs[0]} is finished: {turns}, nothing to do. To score again: --restart"]
-    before = ""
+        yield f"{outputs[0]} is finished: {turns}, nothing to do. To score again: --restart"
+        return
     # The user paid for these in an earlier call.
-    if scored.resumed:
-        before += f" ({scored.resumed} of them before an interruption)"
-    if scored.reused:
-        before += f" ({scored.reused} of them reused)"
-    counts = scored.counts.results
-    lines += [
-        f"scored {counted(scored.counts.turns, 'turn')} of {file}{before}: {', '.join(map(str, outputs))}",
-        f"{counted(counts['scored'], 'score')}, {counts['skipped']} skipped, {counts['failed']} failed",
-    ]
-    if scored.spent.calls:
-        line = f"the judge took {counted(scored.spent.calls, 'request')}"
+    before = f" ({scored.resumed} of them before an interruption)" if scored.resumed else ""
+    before += f" ({scored.reused} of them reused)" if scored.reused else ""
+    yield f"scored {turns} of {file}{before}: {', '.join(outputs)}"
+    results = counts.results
+    yield f"{counted(results['scored'], 'score')}, {results['skipped']} skipped, {results['failed']} failed"
+    spent = scored.budget.spent
+    if spent.calls:
         # Without a known price there is no cost.
-        if scored.spent.cost:
-            line += f", {scored.spent.cost:.4f} USD"
-        lines.append(line)
-    if scored.budget:
-        left_out = counted(scored.left_out, "question")
-        lines.append(f"{scored.budget}: {left_out} to the judge not asked, their scores are skipped")
+        cost = f", {spent.cost:.4f} USD" if spent.cost else ""
+        yield f"the judge took {counted(spent.calls, 'request')}{cost}"
+    if scored.budget.refused:
+        left_out = counted(scored.budget.refused, "question")
+        yield f"{scored.budget.reason}: {left_out} to the judge not asked, their scores are skipped"
     if scored.first_bad is not None:
         first = scored.first_bad
-        lines.append(
-            f"{counted(scored.bad, 'row')} could not be used: {scored.errors} (line {first.line}: {first.reason})"
-        )
-    return lines
+        yield f"{counted(scored.bad, 'row')} could not be used: {scored.errors} (line {first.line}: {first.reason})"

@@ -36,7 +36,7 @@ def top(
     A process writes its counters if the setting stats_file is set, for example to "/run/app/rageval-{pid}.json".
     Exit status 2 if there is no such file.
     """
-    from rageval_hooks.cli.streams import for_stream
+    from rageval_hooks.cli.output import for_stream
 
     if as_json:
         typer.echo(for_stream(json.dumps(_read(_paths(files)), indent=2, ensure_ascii=False), "json", sys.stdout))

@@ -19,9 +19,8 @@ from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.tables import cells
 from rageval_hooks.offline.scoring.run import ScoringRun
-from rageval_hooks.offline.scoring.scorer import Details
-from rageval_hooks.offline.scoring.setup import required_fields
-from rageval_hooks.offline.scoring.workers import Counts
+from rageval_hooks.offline.scoring.score_file import required_fields
+from rageval_hooks.offline.scoring.workers import Counts, Details
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.score import Result, is_about_turn

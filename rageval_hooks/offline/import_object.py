@@ -32,16 +32,11 @@ def import_named(name: str, option: str) -> Any:
         sys.path.insert(0, here)
     try:
         found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        # The module itself or a package around it is missing; any other name is a dependency of the module.
-        if f"{module_name}.".startswith(f"{error.name}."):
-            raise ConfigurationError(
-                f"{option}: no module {error.name!r}, neither in {here} nor in an installed package"
-            ) from None
-        raise ConfigurationError(f"{option}: {module_name} cannot be imported: it needs {error.name!r}") from error
     except (Exception, SystemExit) as error:
+        # A module that does not exist is usually looked for from the wrong folder.
+        where = f" from {here}" if isinstance(error, ModuleNotFoundError) else ""
         raise ConfigurationError(
-            f"{option}: {module_name} cannot be imported: {type(error).__name__}: {error}"
+            f"{option}: {module_name} cannot be imported{where}: {type(error).__name__}: {error}"
         ) from error
     for attribute in path.split("."):
         if not hasattr(found, attribute):
@@ -64,8 +59,6 @@ def is_factory(value: Any) -> bool:
     except (TypeError, ValueError):  # some functions written in C have no signature
         return False
     # A call without arguments fills **options with nothing.
-    return not any(
-        parameter.kind is parameter.VAR_POSITIONAL
-        or (parameter.kind is not parameter.VAR_KEYWORD and parameter.default is parameter.empty)
-        for parameter in parameters
+    return all(
+        parameter.kind is parameter.VAR_KEYWORD or parameter.default is not parameter.empty for parameter in parameters
     )

@@ -7,7 +7,6 @@ through Ray's memory from a task to an actor only, so that it stays bounded. A p
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import logging
 import os
@@ -19,16 +18,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from rageval_hooks.errors import ConfigurationError, TurnError, requires
-from rageval_hooks.offline.apps import App, adapt, load
-from rageval_hooks.offline.apps.running import Asking, ask_all
+from rageval_hooks.offline.apps.asking import Asking, ask_all
+from rageval_hooks.offline.apps.loading import App, load_app
 from rageval_hooks.offline.batches import score_cells, score_columns, score_records
 from rageval_hooks.offline.jobs.running import Advance, rare_collection
 from rageval_hooks.offline.records import BadRow, ColumnMap, read_items
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.scoring import Scored, build_pipeline
-from rageval_hooks.offline.scoring.score_file import settings_of
-from rageval_hooks.offline.scoring.scorer import Details
-from rageval_hooks.offline.scoring.workers import Counts
+from rageval_hooks.offline.scoring.score_file import Scored, build_pipeline, settings_of
+from rageval_hooks.offline.scoring.workers import Counts, Details
 from rageval_hooks.offline.testsets import GoldenQuestion
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.privacy import PrivacyPolicy
@@ -61,7 +58,7 @@ class RayScoring:
     """How to score, as plain data for tasks and actors.
 
     Attributes:
-        options: arguments of :func:`rageval_hooks.offline.scoring.build_pipeline`.
+        options: arguments of :func:`rageval_hooks.offline.scoring.score_file.build_pipeline`.
         details: which scores keep their explanation and metadata.
         required: fields whose columns must be there.
         mapping: columns of the fields, as the user named them.
@@ -356,14 +353,13 @@ class _PartScorer:
 
 
 def ask_on_ray(
-    askings: Sequence[Asking], app: Mapping[str, Any], input_key: str | None, *, concurrency: int, timeout: float
+    askings: Sequence[Asking], app: Mapping[str, Any], *, concurrency: int, timeout: float
 ) -> Iterator[tuple[Asking, Record]]:
     """Ask an application questions on a Ray cluster. Each actor imports it, and asks so many questions at a time.
 
     Args:
         askings: the questions, and the numbers of their repetitions.
-        app: arguments of :func:`rageval_hooks.offline.apps.load`.
-        input_key: the key under which the application takes the question; None to find out.
+        app: arguments of :func:`rageval_hooks.offline.apps.loading.load_app`.
         concurrency: questions at a time in each actor.
         timeout: seconds for each question.
 
@@ -385,7 +381,7 @@ def ask_on_ray(
     _prepare(data, memory=actors * _WAITING_PARTS * _PART_BYTES)
     answers = data.map_batches(
         _Asker,
-        fn_constructor_args=(app, input_key, concurrency, timeout),
+        fn_constructor_args=(app, concurrency, timeout),
         batch_size=None,
         num_cpus=1,
         compute=_pool(min(actors, data.num_blocks())),
@@ -397,8 +393,8 @@ def ask_on_ray(
 class _Asker:
     """Asks the application, in an actor, always on the same event loop."""
 
-    def __init__(self, app: Mapping[str, Any], input_key: str | None, concurrency: int, timeout: float) -> None:
-        self._name, self._input_key = app, input_key
+    def __init__(self, app: Mapping[str, Any], concurrency: int, timeout: float) -> None:
+        self._name = app
         self._concurrency, self._timeout = concurrency, timeout
         self._app: App | None = None
         self._runner = asyncio.Runner()
@@ -408,13 +404,12 @@ class _Asker:
             # Answers to test questions do not mix with those to users; see `rageval-hooks run`.
             os.environ["RAGEVAL_ENABLED"] = "false"
             try:
-                target = load(**self._name)
+                self._app = self._runner.run(load_app(**self._name))
             except ConfigurationError as error:
                 raise ConfigurationError(
                     f"an actor of Ray cannot import the application: {error}. On a cluster, start the command with "
                     "`ray job submit --working-dir`"
                 ) from error
-            self._app = adapt(self._runner.run(_awaited(target)), self._input_key)
         askings = [
             (GoldenQuestion.model_validate_json(question), int(run))
             for question, run in zip(batch["question"], batch["run"], strict=True)
@@ -434,10 +429,6 @@ class _Asker:
 def _lines(text: str) -> list[str]:
     # Not splitlines(): texts in JSON may have other separators, such as U+2028.
     return text.split("\n") if text else []
-
-
-async def _awaited(target: Any) -> Any:
-    return await target if inspect.isawaitable(target) else target
 
 
 def _start(workers: int | None) -> int:

@@ -12,13 +12,7 @@ from typer.testing import CliRunner
 
 from rageval_hooks.cli import app
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.offline.agreement import labelled_rows
-from rageval_hooks.offline.agreement.statistics import (
-    Labelled,
-    calibration_error,
-    kappa,
-    kappa_interval,
-)
+from rageval_hooks.offline.agreement import Labelled, calibration_error, kappa, kappa_interval, labelled_rows
 
 NAMES = "Berg Meyer Olsen Novak Silva Haas Dubois Rossi Weber Costa".split()
 

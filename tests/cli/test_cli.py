@@ -56,15 +56,6 @@ def test_options_have_types_that_every_typer_knows() -> None:
     assert [name for function, types in hints.items() for name in types if "Literal" in str(types[name])] == []
 
 
-def test_a_link_to_itself_is_said(tmp_path: Path) -> None:
-    """In one line, with status 2, wherever it is met."""
-    loop = tmp_path / "loop.jsonl"
-    loop.symlink_to(loop)
-    for arguments in (["report", str(loop)], ["run", str(loop), "--app", "json:loads", "-o", str(loop)]):
-        said = run(*arguments, status=2).stderr
-        assert len(said.splitlines()) == 1
-
-
 def test_an_unexpected_error_is_no_broken_bound(tmp_path: Path) -> None:
     """Its traceback is shown, with status 2: 1 says that a bound was not kept."""
     (tmp_path / "jinja2.py").write_text("raise KeyError('a broken installation')\n")

@@ -194,7 +194,6 @@ class TestWhatIsWrong:
                 "trace needs a judge: pass judge=, --judge or RAGEVAL_JUDGE",
             ),
             (("--output", "out.jsonl", "--k-values", "0"), "k_values"),
-            (("--output", "out.jsonl", "--bertscore", "some-encoder"), "--bertscore needs --columns open-rag-eval"),
             ((), "--output"),
         ],
     )

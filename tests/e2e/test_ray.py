@@ -131,7 +131,7 @@ def test_score_does_not_mix_scores(tmp_path: Path) -> None:
         ({"max_calls": 3}, "does not have --max-calls. judge_budget limits all actors"),
         ({"columns": "open-rag-eval", "errors": "e.jsonl"}, "does not have --columns, --errors"),
         ({"dry_run": True}, "does not have --dry-run"),
-        ({"o": "scores.jsonl"}, "the output is one folder"),
+        ({"o": "scores.jsonl"}, "writes one folder"),
         ({"o": "."}, "is the folder of the input"),
     ],
 )
@@ -303,4 +303,4 @@ def test_run_asks_on_actors_that_import_the_application(tmp_path: Path, monkeypa
         missing, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 2
-    assert "an actor of Ray cannot import the application: --app: no module 'no_such_app'" in done.stderr
+    assert "an actor of Ray cannot import the application: --app: no_such_app cannot be imported from" in done.stderr

@@ -45,7 +45,7 @@ def doctor(
     0 without problems, 1 with problems, 2 when nothing could be checked.
     """
     from rageval_hooks.cli.doctor.checks import Setup, problem
-    from rageval_hooks.cli.streams import for_stream
+    from rageval_hooks.cli.output import for_stream
     from rageval_hooks.errors import ConfigurationError
     from rageval_hooks.settings import Settings
 

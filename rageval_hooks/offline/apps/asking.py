@@ -1,53 +1,243 @@
-"""Asks an application one question, with a time limit, and captures what the frameworks do for it."""
+"""Asks an application questions, captures what the frameworks do for them, and keeps a record of each answer."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from rageval_hooks.errors import RagevalError, TurnError
 from rageval_hooks.integrations.capture.deferred import settle
 from rageval_hooks.integrations.manual.block import Block
 from rageval_hooks.integrations.offline_support import installed_support
 from rageval_hooks.models import Models
-from rageval_hooks.offline.apps.answers import collected
-from rageval_hooks.offline.apps.loading import App
+from rageval_hooks.offline.answerability import is_refusal
+from rageval_hooks.offline.apps.loading import App, adapt
+from rageval_hooks.offline.jobs.journal import Journal
+from rageval_hooks.offline.jobs.running import work_together
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.targets import TargetIds, place_target
+from rageval_hooks.offline.records.values import field_of, passages_in
+from rageval_hooks.offline.testsets.testset import GoldenQuestion
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.settings import Settings
-from rageval_hooks.turn import Turn
+from rageval_hooks.text.wording import with_article
+from rageval_hooks.turn import ErrorInfo, Passage, Timing, Turn
+
+# Names of the answer and of the passages in the results of frameworks and of tutorials, the most specific first.
+_ANSWER_KEYS = ("answer", "response", "result", "output", "output_text", "text", "content")
+_PASSAGE_KEYS = (
+    *("passages", "contexts", "source_documents", "source_nodes", "retrieved_contexts", "documents", "chunks"),
+    "context",
+)
+_FORMS = "a text, a pair of text and passages, a mapping with 'answer' and 'passages', or a Turn"
+_LONGEST_ERROR = 500
+
+Asking = tuple[GoldenQuestion, int]
+"""A question and the number of its repetition."""
 
 
-class Asked(NamedTuple):
-    """The outcome of a question.
-
-    Attributes:
-        result: what the application returned.
-        error: the exception; None if the application returned.
-        turn: what the integrations captured; without steps if they saw nothing.
-    """
-
-    result: Any
-    error: BaseException | None
-    turn: Turn | None
+class UnreadableAnswerError(RagevalError):
+    """The application returned something that holds no answer."""
 
 
-async def ask(app: App, question: str, capture: Capture, timeout: float) -> Asked:
-    """Ask one question. Run this in a separate task, so that changes of the context end with it.
+# --------------------------------------------------------------------------- many questions
+
+
+async def ask_all(
+    askings: Sequence[Asking],
+    app: App,
+    keep: Callable[[GoldenQuestion, int, Record], None],
+    *,
+    concurrency: int,
+    timeout: float,
+) -> None:
+    """Ask an application some questions.
 
     Args:
-        app: the application; a plain function runs in a new thread, a coroutine function on this event loop.
+        askings: the questions, and the numbers of their repetitions.
+        app: the application.
+        keep: called with each question, its repetition and its record, as soon as there is one.
+        concurrency: questions at a time.
+        timeout: seconds for each question.
+    """
+    # Workers share this iterator: each question is taken once.
+    rest = iter(askings)
+
+    collector = _Collector()
+
+    async def take() -> None:
+        for question, run in rest:
+            # A separate task: what the application sets in the context does not reach the next question.
+            keep(question, run, await asyncio.ensure_future(_ask(question, run, app, collector, timeout)))
+
+    with collector.attached():
+        await work_together(take, min(concurrency, len(askings)))
+
+
+def ask_once(target: Any, question: GoldenQuestion, *, input_key: str | None = None, timeout: float = 300.0) -> Record:
+    """Ask an application one question, and return the record of its answer.
+
+    Args:
+        target: what ``rageval-hooks run --app`` accepts: a runnable, a query engine, a function of the question.
         question: the question.
-        capture: captures what the frameworks do.
+        input_key: the key of the question in the application's input.
+        timeout: seconds.
+
+    Raises:
+        ConfigurationError: the object cannot be asked.
+    """
+    app = adapt(target, input_key)
+    records: list[Record] = []
+
+    def keep(_question: GoldenQuestion, _run: int, record: Record) -> None:
+        records.append(record)
+
+    # In a thread of its own: the caller may have a running event loop.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, ask_all([(question, 1)], app, keep, concurrency=1, timeout=timeout)).result()
+    return records[0]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers to a test set, in a journal.
+
+    Attributes:
+        questions: the questions.
+        repeat: how often each is asked.
+        journal: has the records of the answers.
+        privacy: what the journal may hold; the application is asked the original questions.
+    """
+
+    questions: Sequence[GoldenQuestion]
+    repeat: int
+    journal: Journal
+    privacy: PrivacyPolicy
+
+    def waiting(self) -> list[Asking]:
+        """Return the questions that are still to be asked, each repetition on its own."""
+        numbers = range(1, self.repeat + 1)
+        askings = [(question, run) for run in numbers for question in self.questions]
+        return [(question, run) for question, run in askings if f"{run}/{question.id}" not in self.journal]
+
+    def keep(self, question: GoldenQuestion, run: int, record: Record) -> None:
+        """Put a record into the journal, redacted."""
+        self.journal.append(f"{run}/{question.id}", record.redacted(self.privacy).model_dump(mode="json"))
+
+    def reuse(self, records: Iterable[Record]) -> None:
+        """Put records of an earlier run of these questions into the journal, so that only what is missing is asked."""
+        for record in records:
+            # Ranks are computed again: they depend on the whole run.
+            fresh = record.model_copy(update={"results": (), "rank": None, "missed": False})
+            self.journal.append(f"{record.run}/{record.id}", fresh.model_dump(mode="json"))
+
+    def records(self) -> Iterator[Record]:
+        """Yield the records in the order of the questions, each with the rank of its target."""
+        # Whether ids can be compared depends on the whole run, so records are read twice.
+        ids = TargetIds(question.chunk_id for question in self.questions)
+        for record in self._in_journal():
+            ids.add(record.target, record.turn.passages)
+            if ids.comparable:
+                break
+        for record in self._in_journal():
+            yield place_target(record, ids)
+
+    def _in_journal(self) -> Iterator[Record]:
+        for question in self.questions:
+            for run in range(1, self.repeat + 1):
+                if (key := f"{run}/{question.id}") in self.journal:
+                    yield Record.model_validate(self.journal[key])
+
+
+class RunSummary(NamedTuple):
+    """What came of a run.
+
+    Attributes:
+        records: number of records.
+        errors: number of records that are errors.
+        lines: the summary for the user.
+    """
+
+    records: int
+    errors: int
+    lines: list[str]
+
+
+def summarize(records: Iterable[Record]) -> RunSummary:
+    """Count the records of a run."""
+    total = without_passages = 0
+    first_error = ""
+    failed = Counter[str]()
+    # Of the answered questions: whether the target was retrieved, whether an unanswerable one was declined, by rules.
+    # None: it is not known.
+    retrieved, declined = Counter[bool | None](), Counter[bool | None]()
+    for record in records:
+        total += 1
+        error = record.turn.error
+        if record.turn.status == "error" and error is not None:
+            failed[error.type] += 1
+            # One message is enough to see what is wrong; the records have all of them.
+            first_error = first_error or f"{error.type}: {error.message}"[:_LONGEST_ERROR]
+            continue
+        without_passages += not record.turn.passages
+        if not record.answerable:
+            declined[is_refusal(record.turn.response)] += 1
+        elif record.has_target:
+            retrieved[True if record.rank is not None else False if record.missed else None] += 1
+
+    errors = failed.total()
+    lines = [f"{total - errors} of {total} questions answered"]
+    # A rank that is unknown counts neither as found nor as missed.
+    if known := retrieved[True] + retrieved[False]:
+        lines.append(f"the chunk with the answer was retrieved for {retrieved[True]} of {known}")
+    if retrieved[None]:
+        lines.append(
+            f"for {retrieved[None]} of them the rank of the chunk is unknown: no retrieved passage has an id of the "
+            "test set, and the test set has no text of the chunk in a column 'chunk'"
+        )
+    if known := declined[True] + declined[False]:
+        lines.append(f"the application declined {declined[True]} of {known} questions marked as unanswerable")
+    lines += [f"  {number} failed: {kind}" for kind, number in failed.most_common()]
+    if first_error:
+        lines.append(f"  the first: {first_error}")
+    if without_passages:
+        lines.append(
+            f"  {without_passages} answers without passages: if some were retrieved, have the application return "
+            "(answer, passages)"
+        )
+    return RunSummary(total, errors, lines)
+
+
+# --------------------------------------------------------------------------- one question
+
+
+async def _ask(question: GoldenQuestion, run: int, app: App, collector: _Collector, timeout: float) -> Record:
+    """Ask one question, and return its record.
+
+    Args:
+        question: the question.
+        run: number of the repetition.
+        app: the application; a plain function runs in a new thread, a coroutine function on this event loop.
+        collector: gets what the frameworks do.
         timeout: seconds; a thread that takes longer is abandoned.
     """
-    block = capture.begin(question)
-    work = asyncio.ensure_future(_call(app, question))
+    started = time.time_ns()
+    for watch in collector.watches:
+        watch()
+    # As of `start_turn`: what the frameworks do in this context is one turn, and concurrent questions are not mixed.
+    block = Block(collector, Turn(query=question.question))
+    work = asyncio.ensure_future(_call(app, question.question))
     error: BaseException | None = None
     try:
         done, _ = await asyncio.wait({work}, timeout=timeout)
@@ -63,7 +253,9 @@ async def ask(app: App, question: str, capture: Capture, timeout: float) -> Aske
     if app.framework:
         # The end of a stream may be on its way from a generator that was closed.
         await asyncio.to_thread(settle, 5.0)
-    return Asked(None if error is not None else work.result(), error, capture.end(block, error))
+    block.end(error)
+    captured = collector.turns.pop(block.id, None)
+    return _record(question, run, app, None if error is not None else work.result(), error, captured, started)
 
 
 async def _call(app: App, question: str) -> Any:
@@ -72,13 +264,22 @@ async def _call(app: App, question: str) -> Any:
         if app.asynchronous:
             result = await app.ask(question)
         else:
-            result = await _in_thread(lambda: collected(app.ask(question)))
+            result = await _in_thread(lambda: _collected(app.ask(question)))
             result = await result if isinstance(result, Awaitable) else result
         if hasattr(result, "__aiter__"):
             return "".join([str(getattr(part, "content", part)) async for part in result])
-        return collected(result)
+        return _collected(result)
     except SystemExit as error:  # the application's, not ours
         raise RuntimeError(f"SystemExit: {error}") from error
+
+
+def _collected(result: Any) -> Any:
+    """Return a result; a stream is read to its end."""
+    for support in installed_support():
+        result = support.read_stream(result)
+    if isinstance(result, Iterator):
+        return "".join(str(getattr(part, "content", part)) for part in result)
+    return result
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
@@ -103,9 +304,13 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
 
 
 class _Collector(Pipeline):
-    """Keeps the turns that are handed over. Nothing is evaluated.
+    """Keeps the turns that the installed frameworks hand over, while :meth:`attached` runs. Nothing is evaluated.
 
     Settings in the environment are ignored: they are meant for the application.
+
+    Attributes:
+        turns: the turns by the id of their block.
+        watches: called in the context of a question, they capture what it runs from then on.
     """
 
     def __init__(self) -> None:
@@ -116,6 +321,7 @@ class _Collector(Pipeline):
         self.holds_interrupted = False
         self.computes_inline = True  # a turn is built, and handed over, before its call returns
         self.turns: dict[str | None, Turn] = {}
+        self.watches: list[Callable[[], object]] = []
 
     def submit(
         self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None, *, computes_inline: bool = True
@@ -125,33 +331,129 @@ class _Collector(Pipeline):
         self.turns[built.id] = built
         return DONE
 
-
-class Capture:
-    """Captures what the installed frameworks do, while :meth:`attached` runs.
-
-    Each question is a block, as of ``start_turn``: what the frameworks do in its context is one turn, and concurrent
-    questions are not mixed.
-    """
-
-    def __init__(self) -> None:
-        self._pipeline = _Collector()
-        self._watches: list[Callable[[], object]] = []
-
     @contextmanager
-    def attached(self) -> Iterator[Capture]:
+    def attached(self) -> Iterator[None]:
         """Capture while the block runs. What ``instrument()`` attached to LlamaIndex is detached."""
         with ExitStack() as stack:
-            for support in installed_support():
-                self._watches.append(stack.enter_context(support.capturing(self._pipeline)))
-            yield self
+            self.watches = [stack.enter_context(support.capturing(self)) for support in installed_support()]
+            yield
 
-    def begin(self, question: str) -> Block:
-        """Begin a question in the current context, which should be the question's own."""
-        for watch in self._watches:
-            watch()
-        return Block(self._pipeline, Turn(query=question))
 
-    def end(self, block: Block, error: BaseException | None) -> Turn | None:
-        """End a question, and return its turn."""
-        block.end(error)
-        return self._pipeline.turns.pop(block.id, None)
+# --------------------------------------------------------------------------- what the application returned
+
+
+class _Result(NamedTuple):
+    """The parts of what an application returned: the answer, and passages if it lists them."""
+
+    text: str | None = None
+    passages: tuple[Passage, ...] | None = None
+    context: str | None = None
+    """Passages as one text, which may be several joined."""
+
+
+def _record(
+    question: GoldenQuestion,
+    run: int,
+    app: App,
+    result: Any,
+    error: BaseException | None,
+    captured: Turn | None,
+    started: int,
+) -> Record:
+    """Return the record of a question that was asked; without a rank, which needs the whole run.
+
+    Args:
+        question: the question.
+        run: number of the repetition.
+        app: the application. The integration of a framework knows the answer of its object better than the result.
+        result: what the application returned.
+        error: what it raised; None if it returned.
+        captured: the turn that the integrations captured, if there was one.
+        started: nanoseconds since the epoch.
+    """
+    found, problem = _Result(), error
+    if problem is None:
+        try:
+            found = _read(result)
+        except UnreadableAnswerError as unreadable:
+            # The passages of a bare retriever are enough for ranks.
+            has_outcome = captured is not None and (bool(captured.response) or not captured.is_rag)
+            problem = None if app.framework and has_outcome else unreadable
+    turn = result if isinstance(result, Turn) else captured or Turn(name="app")
+    passages = turn.passages
+    # Captured passages have ids and scores as well, so they are preferred if they are the same ones.
+    if found.passages is not None and [item.text for item in found.passages] != [item.text for item in passages]:
+        passages = found.passages
+    elif not passages and found.passages is None and found.context is not None:
+        passages = (Passage(text=found.context),)
+    texts = (turn.response, found.text) if app.framework else (found.text, turn.response)
+    # A step that failed and was retried is no failure of the question: only the application's own exception is.
+    status = "error" if problem is not None else "ok" if turn.status == "error" else turn.status
+    about = {"style": question.style, "second_look": question.second_look}
+    done = turn.model_copy(
+        update={
+            "id": turn.id or question.id,
+            "query": question.question,
+            "response": next((text for text in texts if text), ""),
+            "passages": passages,
+            "retrieval_queries": tuple(query for query in turn.retrieval_queries if query != question.question),
+            "reference": turn.reference if question.reference is None else question.reference,
+            "timing": turn.timing or Timing(started_at=started, ended_at=time.time_ns()),
+            # A span that this package would have written does not exist: nothing is exported during a run.
+            "span": turn.span if turn.span is not None and turn.span.external else None,
+            "status": status,
+            "error": None if problem is None else ErrorInfo.of(problem),
+            "metadata": {**turn.metadata, **{name: value for name, value in about.items() if value}},
+        }
+    )
+    return Record(
+        id=question.id,
+        run=run,
+        turn=done,
+        target=question.chunk_id,
+        target_text=question.chunk,
+        document=question.document,
+        more_targets=question.more_chunks,
+        answerable=question.answerable,
+    )
+
+
+def _read(result: Any) -> _Result:
+    """Find the answer and the passages in the result of an application.
+
+    Raises:
+        UnreadableAnswerError: the result holds no answer; the message says what is accepted.
+    """
+    if isinstance(result, Turn):
+        return _Result(result.response, result.passages)
+    if isinstance(result, tuple) and len(result) == 2:
+        return _Result(_text(result[0]), _passages(result[1]))
+    # A text, a mapping, a message or a response object.
+    named = [] if isinstance(result, str) else [field_of(result, name) for name in _PASSAGE_KEYS]
+    lists = [value for value in named if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))]
+    # A chain that formats its documents returns the whole context as one text.
+    context = next((value for value in named if isinstance(value, str) and value.strip()), None)
+    return _Result(_text(result), _passages(lists[0]) if lists else None, context)
+
+
+def _text(result: Any) -> str:
+    # The answer may be a message: `{"answer": AIMessage(content="...")}`.
+    values = [field_of(result, name) for name in _ANSWER_KEYS]
+    for found in (result, *(part for value in values for part in (value, field_of(value, "content")))):
+        if isinstance(found, str):
+            # Without what a subclass adds, such as the metadata of LangChain's message texts.
+            return str.__str__(found)
+    described = "None" if result is None else with_article(type(result).__name__)
+    if isinstance(result, Mapping):
+        described = f"a mapping with {', '.join(map(str, result)) or 'nothing'}"
+    raise UnreadableAnswerError(f"the application returned {described}; an answer is {_FORMS}")
+
+
+def _passages(value: Any) -> tuple[Passage, ...]:
+    if value is not None and not isinstance(value, Iterable):
+        kind = with_article(type(value).__name__)
+        raise UnreadableAnswerError(f"the application's passages are {kind}; give a list of texts or documents")
+    try:
+        return tuple(passages_in(value if isinstance(value, (str, Mapping)) or value is None else list(value)))
+    except TurnError as error:
+        raise UnreadableAnswerError(f"the application's {error}") from None

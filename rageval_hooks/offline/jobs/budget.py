@@ -54,7 +54,7 @@ class Spent(Data):
     cost: float = 0.0
 
 
-class Budget:
+class Budget(RequestGate):
     """How much a judge may use.
 
     A request begins only if it fits. Its cost is estimated from the mean cost of the answers so far.
@@ -66,6 +66,7 @@ class Budget:
 
     Attributes:
         refused: number of requests that did not fit.
+        model: the judge, for messages.
 
     Raises:
         ConfigurationError: a limit is negative.
@@ -79,8 +80,10 @@ class Budget:
         self.max_cost = max_cost
         self.spent = spent or Spent()
         self.refused = 0
+        self.model = "the judge"
         self._under_way = 0
-        self._unpriced: str | None = None
+        self._is_unpriced = False
+        self._first = asyncio.Lock()
 
     @property
     def reason(self) -> str | None:
@@ -91,38 +94,40 @@ class Budget:
         if self.max_cost is None:
             return None
         # A budget in money cannot hold if costs are unknown, so that no request may begin.
-        if self._unpriced is not None:
-            return f"the price of {self._unpriced} is not known, so --max-cost cannot be kept: use --max-calls"
+        if self._is_unpriced:
+            return f"the price of {self.model} is not known, so --max-cost cannot be kept: use --max-calls"
         # Requests in flight have no cost yet. They are assumed to cost as much as the others.
         usual = cost / calls if calls else 0.0
         if cost >= self.max_cost or cost + usual * (self._under_way + 1) > self.max_cost:
             return f"the budget of {self.max_cost:g} USD is used up"
         return None
 
-    def enter(self) -> None:
-        """Begin a request.
+    @asynccontextmanager
+    async def request(self) -> AsyncIterator[Admission]:
+        """Admit a request, and count it if it was sent.
 
         Raises:
             BudgetSpentError: it does not fit into the budget.
         """
-        if self.reason is not None:
-            self.refused += 1
-            raise BudgetSpentError(self.reason)
-        self._under_way += 1
-
-    def leave(self, calls: int, cost: float | None, model: str) -> None:
-        """Count a request that has ended.
-
-        Args:
-            calls: number of requests, with retries.
-            cost: USD; None if it was answered and the price is not known.
-            model: the judge.
-        """
-        self._under_way -= 1
-        self.spent = Spent(calls=self.spent.calls + calls, cost=self.spent.cost + (cost or 0.0))
-        # An answer from a cache has no price and needs none.
-        if calls and cost is None:
-            self._unpriced = model
+        async with AsyncExitStack() as alone:
+            # With a limit in money, the first request is alone: only its answer tells what a request costs.
+            if self.max_cost is not None and not self.spent.calls:
+                await alone.enter_async_context(self._first)
+            if self.spent.calls:
+                await alone.aclose()
+            if self.reason is not None:
+                self.refused += 1
+                raise BudgetSpentError(self.reason)
+            self._under_way += 1
+            admission = Admission()
+            try:
+                yield admission
+            finally:
+                self._under_way -= 1
+                cost = self.spent.cost + (admission.cost or 0.0)
+                self.spent = Spent(calls=self.spent.calls + admission.sent, cost=cost)
+                # An answer from a cache has no price and needs none.
+                self._is_unpriced |= admission.sent > 0 and admission.cost is None
 
 
 class BudgetedJudge(GatedJudge):
@@ -144,36 +149,5 @@ class BudgetedJudge(GatedJudge):
                 'option price_per_1k (USD for 1,000 tokens), such as --judge-options "price_per_1k=0.002", install the '
                 'price list (pip install "rageval-hooks[prices]"), or use --max-calls'
             )
-        super().__init__(judge, _BudgetGate(budget, str(judge)))
-        self.budget = budget
-
-
-class _BudgetGate(RequestGate):
-    """Admits requests as long as the budget lasts.
-
-    Args:
-        budget: the budget.
-        model: the judge.
-    """
-
-    def __init__(self, budget: Budget, model: str) -> None:
-        self._budget = budget
-        self._model = model
-        # Calls are counted exactly. Only a cost has to be learned from the first answer.
-        self._first = asyncio.Lock() if budget.max_cost is not None else None
-
-    @asynccontextmanager
-    async def request(self) -> AsyncIterator[Admission]:
-        """Admit a request, and count it if it was sent."""
-        async with AsyncExitStack() as alone:
-            # Until the first is answered, one request at a time: only then is it known what a request costs.
-            if self._first is not None and not self._budget.spent.calls:
-                await alone.enter_async_context(self._first)
-            if self._budget.spent.calls:
-                await alone.aclose()
-            self._budget.enter()
-            admission = Admission()
-            try:
-                yield admission
-            finally:
-                self._budget.leave(admission.sent, admission.cost, self._model)
+        budget.model = str(judge)
+        super().__init__(judge, budget)

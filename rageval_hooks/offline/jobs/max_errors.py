@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import re
 from dataclasses import dataclass
 
 from rageval_hooks.errors import ConfigurationError
+
+# "3" is a number, "5%" and "2.5%" are shares.
+_FORM = re.compile(r"\s*(?:(\d+)|(\d{1,2}(?:\.\d+)?|100)\s*%)\s*")
 
 
 @dataclass(frozen=True)
@@ -27,22 +30,13 @@ class MaxErrors:
         Raises:
             ConfigurationError: it is neither a whole number nor a percentage.
         """
-        if text is None:
-            return cls()
-        # "5%" is a share, "5" a number.
-        number, is_share = text.strip().removesuffix("%"), text.strip().endswith("%")
-        try:
-            value = float(number)
-        except ValueError:
-            value = math.nan
-        # NaN, which other text became above, fails every comparison.
-        if is_share and 0 <= value <= 100:
-            return cls(count=None, share=value / 100)
-        if not is_share and value >= 0 and value.is_integer():
-            return cls(count=int(value))
-        raise ConfigurationError(
-            f"--max-errors {text!r} should be a whole number such as 3, or a percentage such as 5%"
-        )
+        found = _FORM.fullmatch(text or "0")
+        if found is None:
+            raise ConfigurationError(
+                f"--max-errors {text!r} should be a whole number such as 3, or a percentage such as 5%"
+            )
+        count, percent = found.groups()
+        return cls(int(count)) if count else cls(None, float(percent) / 100)
 
     def allows(self, errors: int, total: int) -> bool:
         """Return True if so many of all questions may fail."""

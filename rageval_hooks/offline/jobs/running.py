@@ -23,14 +23,13 @@ async def work_together(worker: Callable[[], Coroutine[Any, Any, None]], number:
         worker: makes a worker; all of them take their tasks from the same iterator.
         number: how many workers.
     """
-    workers = [asyncio.ensure_future(worker()) for _ in range(number)]
     try:
-        await asyncio.gather(*workers)
-    finally:
-        for task in workers:
-            task.cancel()
-        # Cancelled tasks end here, before the event loop closes; their errors are those of the first.
-        await asyncio.gather(*workers, return_exceptions=True)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(number):
+                group.create_task(worker())
+    except BaseExceptionGroup as errors:
+        # The errors of the others are those of the first.
+        raise errors.exceptions[0] from None
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain, islice
@@ -12,26 +12,23 @@ from typing import TypeGuard
 
 from pydantic import TypeAdapter
 
-from rageval_hooks.errors import (
-    ConfigurationError,
-    JudgeAnswerError,
-    JudgeRateLimitedError,
-    JudgeRefusedError,
-    JudgeRejectedError,
-    JudgeTruncatedError,
-    JudgeUnavailableError,
-)
+from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, without_budget
 from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.jobs.running import Advance, work_together
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.scoring.scorer import Details, RecordScorer, ScorerSetup, skipped_metrics, with_details
-from rageval_hooks.offline.scoring.workers import Counts, WorkerPool
-from rageval_hooks.online.job import Job
+from rageval_hooks.offline.scoring.workers import (
+    Counts,
+    Details,
+    RecordScorer,
+    ScorerSetup,
+    WorkerPool,
+    skipped_metrics,
+)
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.privacy import PrivacyPolicy
-from rageval_hooks.score import Evaluation, Failed, Result, Score, verdict_first
+from rageval_hooks.score import Evaluation, Failed, Result, Score
 from rageval_hooks.settings import LEXICAL
 
 Batch = Sequence[tuple[int, Record]]
@@ -48,10 +45,11 @@ _MOST_WITH_MODELS = 4
 
 # So many records in a row without an answer of the judge are no accident.
 _MOST_HELD = 5
-_OUTAGE_KINDS = frozenset(error.kind for error in (JudgeUnavailableError, JudgeRejectedError, JudgeRateLimitedError))
-_ANSWER_KINDS = frozenset(error.kind for error in (JudgeAnswerError, JudgeRefusedError, JudgeTruncatedError))
-# HTTP statuses with which a provider refuses one request, for its text or its size; it may accept others.
-_REQUEST_STATUSES = (400, 413, 422)
+_OUTAGE_KINDS = frozenset({"unavailable", "rejected", "rate_limited"})
+"""Kinds of a judge's failure with which it cannot be used."""
+
+_ANSWER_KINDS = frozenset({"invalid_answer", "refused", "truncated"})
+"""Kinds with which it has answered: the answer cannot be used."""
 
 _RESULTS: TypeAdapter[tuple[Result, ...]] = TypeAdapter(tuple[Result, ...])
 
@@ -113,7 +111,7 @@ class ScoringRun:
         self._journal = journal
         self._budget = budget
         self._concurrency = concurrency
-        self._details = details
+        self._workers = workers
         self._privacy = privacy
         self._metrics = pipeline.metrics
         self._judge = None if pipeline.judge is None else BudgetedJudge(pipeline.judge, budget)
@@ -121,15 +119,14 @@ class ScoringRun:
         judged = [metric for metric in pipeline.metrics if metric.asks_judge]
         self._judge_metrics = frozenset(metric.name for metric in judged)
         self._requested = _names_of(pipeline.metrics)
-        uses_models = _loads_models(pipeline)
+        roles = pipeline.models.needed(chain.from_iterable(metric.models for metric in pipeline.metrics))
+        self._loads_models = any(getattr(pipeline.settings.models, role) != LEXICAL for role in roles)
         # Rules in Python would wait for each other. Models, and the user's own metrics, may wait for something else.
-        self._is_all_rules = not uses_models and all(metric.family != "custom" for metric in pipeline.metrics)
+        self._is_all_rules = not self._loads_models and all(metric.family != "custom" for metric in pipeline.metrics)
         self._threads = 1 if self._is_all_rules else min(_LOCAL_THREADS, concurrency)
         self._executor = ThreadPoolExecutor(self._threads, "rageval-score")
         self._scorer = RecordScorer(self._engine, self._requested, details)
         self._setup = ScorerSetup.of(pipeline, self._requested, details)
-        self._workers = workers
-        self._usual_workers = min(_cores(), _MOST_WITH_MODELS) if uses_models else _cores()
         self._pool: WorkerPool | None = None
         # Records that wait until the judge has answered, with the first failure of each.
         self._held: list[tuple[int, Record, Failed]] = []
@@ -148,16 +145,21 @@ class ScoringRun:
         """
         try:
             waiting = await self._start_workers(self._missing(records, advance))
-            if self._pool is not None and len(self._setup.metrics) == len(self._metrics):
-                score = partial(self._score_in_worker, self._pool)
-                await _run_all(score, waiting, _BATCH, self._pool.capacity, advance)
-            elif self._pool is None and not self._judge_metrics:
-                size = _BATCH if self._is_all_rules else 1
-                await _run_all(self._score_here, waiting, size, self._threads, advance)
-            else:
-                # A worker has two turns at a time, so that it never waits for its next one.
-                at_a_time = max(self._concurrency, self._pool.capacity if self._pool else 0)
-                await _run_all(self._score, waiting, 1, at_a_time, advance)
+            pool = self._pool
+            # A worker has two turns at a time, so that it never waits for its next one.
+            score, size, at_a_time = self._score, 1, max(self._concurrency, pool.capacity if pool else 0)
+            if pool is not None and len(self._setup.metrics) == len(self._metrics):
+                score, size, at_a_time = partial(self._score_in_worker, pool), _BATCH, pool.capacity
+            elif pool is None and not self._judge_metrics:
+                score, size, at_a_time = self._score_here, _BATCH if self._is_all_rules else 1, self._threads
+
+            # They share the iterator: each record is taken once.
+            async def take() -> None:
+                while batch := list(islice(waiting, size)):
+                    await score(batch)
+                    advance(len(batch))
+
+            await work_together(take, at_a_time)
             self._end()
         finally:
             # Also those that several metrics wait for together.
@@ -176,7 +178,10 @@ class ScoringRun:
         self.counts = self.counts.plus(Counts.of([record]))
         # The engine has made the texts of the results from the redacted turn.
         kept = record.redacted(self._privacy).model_copy(update={"results": record.results})
-        self._journal.append(str(index), kept.to_json().encode(), self._budget.spent.model_dump())
+        self._note(str(index), kept.to_json().encode())
+
+    def _note(self, key: str, found: bytes) -> None:
+        self._journal.append(key, found, self._budget.spent.model_dump())
 
     def _missing(self, records: Iterable[tuple[int, Record]], advance: Advance) -> Iterator[tuple[int, Record]]:
         for index, record in records:
@@ -187,10 +192,13 @@ class ScoringRun:
 
     async def _start_workers(self, records: Iterator[tuple[int, Record]]) -> Iterator[tuple[int, Record]]:
         """Start worker processes if they are wanted and worth their start, and return the records."""
-        number = self._usual_workers if self._workers is None else self._workers
+        number, enough = self._workers, 1
+        if number is None:
+            # A container may have fewer cores than the machine. macOS and Windows have no such function.
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            number, enough = min(cores, _MOST_WITH_MODELS) if self._loads_models else cores, _WORTH_WORKERS
         if number < 2 or not self._setup.metrics:
             return records
-        enough = _WORTH_WORKERS if self._workers is None else 1
         first = list(islice(records, enough))
         if len(first) == enough:
             self._pool = await WorkerPool.start(self._setup, number)
@@ -201,7 +209,7 @@ class ScoringRun:
         counts, lines = await pool.score([record for _, record in batch])
         # The lines go to the journal as they are: this process would be the bottleneck if it read them.
         for (index, _), line in zip(batch, lines, strict=True):
-            self._journal.append(str(index), line, self._budget.spent.model_dump())
+            self._note(str(index), line)
         self.counts = self.counts.plus(counts)
 
     async def _score_here(self, batch: Batch) -> None:
@@ -223,17 +231,7 @@ class ScoringRun:
         }
         results.update(skipped_metrics(record, self._metrics))
         job = self._engine.job(record.turn, set(wanted) - results.keys())
-        await self._evaluate(index, record, job, results)
-        computed = [result for name in wanted for result in results[name]]
-        others = [result for result in record.results if self._requested.isdisjoint((result.metric, result.name))]
-        detailed = [with_details(result, self._details) for result in computed]
-        done = record.model_copy(update={"results": verdict_first((*others, *detailed))})
-        # Results from the journal say nothing about whether the judge works now.
-        asked = self._judge_metrics.intersection(job.names)
-        self._write_or_hold(index, done, [result for result in computed if result.metric in asked])
-
-    async def _evaluate(self, index: int, record: Record, job: Job, results: dict[str, Sequence[Result]]) -> None:
-        """Compute a job's metrics, by a worker where it can, and add their results."""
+        remote = self._setup.names.intersection(job.names) if self._pool else frozenset()
 
         async def keep(part: Evaluation) -> None:
             for name in part.durations:
@@ -242,36 +240,38 @@ class ScoringRun:
                 # A result that changes here lacks calls that the budget prevented: the next run asks again.
                 is_paid = name in self._judge_metrics and results[name] == found
                 if is_paid and not any(map(_is_outage, found)):
-                    raw = _RESULTS.dump_json(found)
-                    self._journal.append(f"{index}/{name}", raw, self._budget.spent.model_dump())
+                    self._note(f"{index}/{name}", _RESULTS.dump_json(found))
 
-        async def compute_remotely(pool: WorkerPool, names: Collection[str]) -> None:
-            _, [line] = await pool.score([record])
-            found = Record.model_validate_json(line).results
-            results.update({name: [result for result in found if result.metric == name] for name in names})
+        async def compute_remotely() -> None:
+            if self._pool is not None and remote:
+                _, [line] = await self._pool.score([record])
+                found = Record.model_validate_json(line).results
+                results.update({name: [result for result in found if result.metric == name] for name in remote})
 
-        remote = self._setup.names.intersection(job.names) if self._pool else frozenset()
         here = job.only(set(job.names) - remote)
-        work: list[Awaitable[object]] = []
-        if here.metrics:
-            work.append(self._engine.evaluate(here, executor=self._executor, on_part=keep))
-        if remote and self._pool is not None:
-            work.append(compute_remotely(self._pool, remote))
-        await asyncio.gather(*work)
+        await asyncio.gather(
+            self._engine.evaluate(here, executor=self._executor, on_part=keep),
+            compute_remotely(),
+        )
+        done = self._scorer.with_results(record, chain.from_iterable(results[name] for name in wanted))
+        # Results from the journal say nothing about whether the judge works now.
+        asked = [result for name in self._judge_metrics.intersection(job.names) for result in results[name]]
+        self._keep_or_hold(index, done, asked)
 
-    def _write_or_hold(self, index: int, record: Record, judged: Collection[Result]) -> None:
+    def _keep_or_hold(self, index: int, record: Record, asked: Collection[Result]) -> None:
         """Write a record, or hold it back if the judge did not answer.
 
         Args:
             index: its position in the input.
             record: the record with its results.
-            judged: the results for which the judge was asked now.
+            asked: the results for which the judge was asked now.
 
         Raises:
             JudgeUnavailableError: so many records in a row had no answer that the run should stop.
         """
-        outage = next(filter(_is_outage, judged), None)
-        if any(map(_is_answer, judged)):
+        outage = next(filter(_is_outage, asked), None)
+        # An answer that cannot be used is an answer, too.
+        if any(isinstance(result, Score) or getattr(result, "error_type", None) in _ANSWER_KINDS for result in asked):
             # The judge works, so the records that wait failed for reasons of their own.
             self._has_answered = True
             self._release()
@@ -294,13 +294,12 @@ class ScoringRun:
         Raises:
             JudgeUnavailableError: the judge answered nothing, and no other metric made a score.
         """
-        outages = [outage for _, _, outage in self._held]
-        # A judge that refuses a request for its text has read it: it works.
-        if outages and not self._has_answered and not any(map(_is_about_the_request, outages)):
+        if self._held and not self._has_answered:
+            outage = self._held[0][2]
             names = self.counts.names | Counts.of(record for _, record, _ in self._held).names
             if names.isdisjoint(self._requested):
-                raise self._unavailable(outages[0])
-            self.broken = self._problem(outages[0])
+                raise self._unavailable(outage)
+            self.broken = f"the judge {self._judge} does not work: {outage.message}"
         self._release()
 
     def _unavailable(self, outage: Failed) -> JudgeUnavailableError:
@@ -308,10 +307,7 @@ class ScoringRun:
         if self._journal.path is not None:
             where = f"The scores so far are kept in {self._journal.path}: " if len(self._journal) else ""
             kept = f". {where}give the same command again to go on"
-        return JudgeUnavailableError(self._problem(outage) + kept)
-
-    def _problem(self, outage: Failed) -> str:
-        return f"the judge {self._judge} does not work: {outage.message}"
+        return JudgeUnavailableError(f"the judge {self._judge} does not work: {outage.message}{kept}")
 
 
 def _names_of(metrics: Iterable[Metric]) -> set[str]:
@@ -319,46 +315,6 @@ def _names_of(metrics: Iterable[Metric]) -> set[str]:
     return set(chain.from_iterable((metric.name, *(score.name for score in metric.scores)) for metric in metrics))
 
 
-def _loads_models(pipeline: Pipeline) -> bool:
-    """Return True if a metric needs a model, and not only rules."""
-    roles = pipeline.models.needed(chain.from_iterable(metric.models for metric in pipeline.metrics))
-    return any(getattr(pipeline.settings.models, role) != LEXICAL for role in roles)
-
-
-def _cores() -> int:
-    """Return the number of cores of this process: a container may have fewer than the machine."""
-    # macOS and Windows have no such function.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _is_outage(result: Result) -> TypeGuard[Failed]:
     """Return True if a result failed because the judge could not be used."""
     return isinstance(result, Failed) and result.error_type in _OUTAGE_KINDS
-
-
-def _is_answer(result: Result) -> bool:
-    """Return True if the judge answered, even if the answer could not be used."""
-    return isinstance(result, Score) or (isinstance(result, Failed) and result.error_type in _ANSWER_KINDS)
-
-
-def _is_about_the_request(outage: Failed) -> bool:
-    details = outage.metadata.get("judge")
-    return isinstance(details, Mapping) and details.get("status") in _REQUEST_STATUSES
-
-
-async def _run_all(
-    score: Callable[[Batch], Awaitable[None]],
-    records: Iterator[tuple[int, Record]],
-    size: int,
-    at_a_time: int,
-    advance: Advance,
-) -> None:
-    """Score records in batches, so many batches at a time; the first error is raised."""
-
-    # Workers share the iterator: each record is taken once.
-    async def take() -> None:
-        while batch := list(islice(records, size)):
-            await score(batch)
-            advance(len(batch))
-
-    await work_together(take, at_a_time)

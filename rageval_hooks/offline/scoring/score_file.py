@@ -7,39 +7,53 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, TurnError
+from rageval_hooks.judges.prices import price_usd
 from rageval_hooks.judges.remote import CallPolicy
-from rageval_hooks.offline.jobs.budget import Budget, Spent
-from rageval_hooks.offline.jobs.journal import Journal, file_hash, journal_path
-from rageval_hooks.offline.jobs.outputs import (
+from rageval_hooks.offline.jobs.budget import Budget, Spent, with_concurrency
+from rageval_hooks.offline.jobs.journal import (
+    REPLACE,
     BadRows,
+    Journal,
     check_apart,
     earlier_result,
-    errors_path,
+    file_hash,
+    journal_path,
     mark_finished,
 )
 from rageval_hooks.offline.jobs.running import Advance
 from rageval_hooks.offline.records import BadRow, check_file, check_outputs, read_records, write_output
 from rageval_hooks.offline.records.columns import ColumnMap
-from rageval_hooks.offline.records.open_rag_eval import Closeness
 from rageval_hooks.offline.records.reading import Item, read_conversation, read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.run import ScoringRun, positions_in, records_in
-from rageval_hooks.offline.scoring.scorer import Details
-from rageval_hooks.offline.scoring.workers import Counts
+from rageval_hooks.offline.scoring.workers import Counts, Details
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.score import Result, Score, Skipped
+from rageval_hooks.settings import Settings
+from rageval_hooks.text.wording import counted
+from rageval_hooks.turn import Usage
 from rageval_hooks.version import __version__
 
-_INPUT, _COMPLETE = "input", "complete"
-# The reason of a judgement that a budget prevented: "the budget of 20 calls is used up".
-_BUDGET_SPENT = re.compile(r"the budget of .* is used up")
+# The reason of a judgement that a budget prevented: see `Budget.reason`.
+_BUDGET_SPENT = re.compile(r"the budget of .* is used up|the price of .* is not known, .*")
 _OF_SCORES = {"cost_rate", "k_values", "trace_formulas"}
 """Settings that decide on the values of scores."""
+
+_USUALLY_REQUIRED = ("query", "response")
+# Judges accept this many requests at a time by default; see `CallPolicy`.
+_USUAL_CONCURRENCY = 8
+
+_CHARACTERS_PER_TOKEN = 4
+# Instructions and schema of a request.
+_PROMPT_TOKENS = 700
+# Of one answer of the judge: a few sentences with a verdict each.
+_OUTPUT_TOKENS = 250
 
 
 @dataclass
@@ -54,9 +68,7 @@ class Scored:
         bad: number of rows that could not be used.
         first_bad: the first of these rows.
         errors: the file that these rows were written to.
-        spent: requests and cost of the judge, earlier runs included.
-        budget: the budget that was used up, in words.
-        left_out: number of requests that were not sent because of the budget.
+        budget: what the judge has used, earlier runs included, and the number of requests that did not fit.
         broken: the error of a judge that answered nothing, while other metrics made scores.
     """
 
@@ -67,9 +79,7 @@ class Scored:
     bad: int = 0
     first_bad: BadRow | None = None
     errors: Path | str | None = None
-    spent: Spent = field(default_factory=Spent)
-    budget: str | None = None
-    left_out: int = 0
+    budget: Budget = field(default_factory=Budget)
     broken: str | None = None
 
 
@@ -80,13 +90,12 @@ def score_file(
     *,
     errors: Path | None = None,
     columns: str = "native",
-    closeness: Closeness | None = None,
     concurrency: int = 8,
     workers: int | None = 1,
     details: Details = "all",
     max_calls: int | None = None,
     max_cost: float | None = None,
-    required: Iterable[str] = ("query", "response"),
+    required: Iterable[str] = _USUALLY_REQUIRED,
     restart: bool = False,
     context: Path | None = None,
     mapping: ColumnMap | None = None,
@@ -105,7 +114,6 @@ def score_file(
         pipeline: metrics, models and judge.
         errors: where rows that cannot be used go; next to the first output by default.
         columns: of CSV files: ``native`` or ``open-rag-eval``.
-        closeness: compares repeated answers for a column of ``open-rag-eval``; None omits it.
         concurrency: turns at a time.
         workers: processes for the local metrics; None for one per core if the file is large. 1 uses this process.
         details: which scores keep their explanation and metadata.
@@ -132,24 +140,19 @@ def score_file(
         check_file(item)
     check_outputs(outputs, columns)
     privacy = pipeline.privacy
-    bad_rows = BadRows(errors or errors_path(outputs[0]), always=errors is not None, privacy=privacy)
+    bad_rows = BadRows(outputs[0], errors, privacy)
     check_apart(inputs, outputs, bad_rows.path)
     settings = {**settings_of(pipeline, inputs), "details": details}
-    work = {**settings, "columns": columns}
+    work = {**settings, "columns": columns, "complete": True}
 
     def read() -> Iterator[tuple[int, Item]]:
         return read_input(path, context, required, mapping, encoding, note)
 
-    earlier = None if restart else earlier_result(outputs, work)
+    # A longer input is welcome: its new rows are scored. Judgements that are missing are tried again.
+    changed = None if restart else earlier_result(outputs, work, may_change=("input", "complete"))
     reusable: dict[str, tuple[Result, ...]] = {}
-    if earlier is not None:
-        # A longer input is welcome: its new rows are scored.
-        if changed := [name for name in earlier.changed if name != _INPUT]:
-            raise ConfigurationError(
-                f"{outputs[0]} is a finished score file with other {', '.join(changed)}: name another output, or give"
-                " --restart to replace it"
-            )
-        if not earlier.changed and earlier.work.get(_COMPLETE) and all(output.exists() for output in outputs):
+    if changed is not None:
+        if not changed and all(output.exists() for output in outputs):
             return Scored(counts=Counts.of(read_records(outputs[0])), finished=True)
         reusable = _reusable(path, outputs[0], read(), privacy)
     with Journal(journal_path(outputs[0]), settings, restart=restart) as journal:
@@ -163,7 +166,7 @@ def score_file(
             details=details,
             privacy=privacy,
         )
-        scored = Scored(resumed=run.counts.turns, errors=bad_rows.path)
+        scored = Scored(resumed=run.counts.turns, errors=bad_rows.path, budget=budget)
 
         def records(bad: BadRows) -> Iterator[tuple[int, Record]]:
             """Yield the usable records with their positions. Those with results of a finished output are kept first."""
@@ -199,13 +202,10 @@ def score_file(
 
         for output in outputs:
             lines = (journal.raw(str(index)) for index in done)
-            write_output(output, give, columns, lines=lines, closeness=closeness)
-        # Judgements that are missing are tried again by the same command.
-        mark_finished(outputs, {**work, _COMPLETE: not run.broken and not budget.refused})
+            write_output(output, give, columns, lines=lines)
+        mark_finished(outputs, {**work, "complete": not run.broken and not budget.refused})
         journal.remove()
     scored.counts, scored.broken = run.counts, run.broken
-    scored.spent, scored.left_out = budget.spent, budget.refused
-    scored.budget = budget.reason if budget.refused else None
     return scored
 
 
@@ -244,10 +244,7 @@ def _reusable(
     keys = {_turn_key(item.redacted(privacy)) for _, item in items if isinstance(item, Record)} if found else set()
     missing = len(found.keys() - keys)
     if missing:
-        raise ConfigurationError(
-            f"{output} is a finished score file, and has the scores of {missing} rows that {path} does not have: name"
-            " another output, or give --restart to replace it"
-        )
+        raise ConfigurationError(f"{output} has the scores of {missing} rows that {path} does not have: {REPLACE}")
     return found
 
 
@@ -275,7 +272,7 @@ def settings_of(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]
         **({"redact": True} if pipeline.privacy.active else {}),
         "command": "score",
         "version of rageval-hooks": __version__,
-        _INPUT: [file_hash(path) for path in inputs],
+        "input": [file_hash(path) for path in inputs],
         "metrics": [f"{metric.name} {metric.version}" for metric in pipeline.metrics],
         "models": settings.models.model_dump(mode="json") if uses_models else None,
         "judge": None if pipeline.judge is None else str(pipeline.judge),
@@ -284,3 +281,77 @@ def settings_of(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]
         # Only where they are not the default, so that a run that an older release began can go on.
         **settings.model_dump(mode="json", include=_OF_SCORES, exclude_defaults=True),
     }
+
+
+# --------------------------------------------------------------------------- before a run
+
+
+def build_pipeline(*, concurrency: int, load: bool = True, metrics: str | None = None, **options: Any) -> Pipeline:
+    """Return a pipeline without exporters, and start loading its models.
+
+    Args:
+        concurrency: turns at a time. The judge gets at least as many requests at a time.
+        load: False if others compute the scores.
+        metrics: see :meth:`Pipeline.build`.
+        options: fields of :class:`rageval_hooks.settings.Settings`; None for their defaults.
+
+    Raises:
+        ConfigurationError: an option is wrong; the message says what is valid.
+    """
+    # RAGEVAL_SAMPLE_RATE is meant for an application; a command scores every row.
+    options |= {"sample_rate": 1.0, "judge_sample_rate": {}}
+    settings = Settings.build(**options)
+    if settings.judge and concurrency > _USUAL_CONCURRENCY:
+        options["judge_options"] = with_concurrency(settings.judge, settings.judge_options, concurrency)
+    pipeline = Pipeline.build(metrics=metrics, exporters=[], **options)
+    if not pipeline.metrics:
+        raise ConfigurationError("no metrics: name some, or omit the option for the local defaults")
+    if load:
+        pipeline.load_models()
+    return pipeline
+
+
+def required_fields(pipeline: Pipeline, *, named: bool) -> tuple[str, ...]:
+    """Return the fields that need a column in the file.
+
+    Args:
+        pipeline: the pipeline with its metrics.
+        named: True if the user named the metrics. The file then needs what they read: a reference answer, for example,
+            and no question for metrics that compare the answer with its passages.
+    """
+    # Metrics that need passages are skipped, with the reason, for files and turns without any.
+    if not named:
+        return _USUALLY_REQUIRED
+    # A metric that requires nothing may still read the texts.
+    read = set(chain.from_iterable(metric.requires or _USUALLY_REQUIRED for metric in pipeline.metrics))
+    return tuple(name for name in (*_USUALLY_REQUIRED, "reference") if name in read)
+
+
+def estimate(records: Iterable[Record], pipeline: Pipeline) -> str:
+    """Say about how many requests the judge metrics of a pipeline would make for some records.
+
+    Retries are not counted, and neither is what an interrupted run has answers to.
+    """
+    # Without a judge, its metrics are skipped.
+    judged = [metric for metric in pipeline.metrics if metric.asks_judge and pipeline.judge is not None]
+    turns = calls = tokens = 0
+    for record in records:
+        turns += 1
+        asked = [metric for metric in judged if record.answerable or not metric.answerable_only]
+        # Metrics that share calls name the same ones.
+        expected: dict[str, int] = {}
+        for metric in asked:
+            expected.update(metric.expected_calls(len(record.turn.passages)))
+        wanted = sum(expected.values())
+        characters = sum(map(len, record.turn.texts()))
+        calls += wanted
+        tokens += wanted * (_PROMPT_TOKENS + characters // _CHARACTERS_PER_TOKEN)
+    shown = counted(turns, "turn")
+    if not calls:
+        return f"{shown}, no requests to a judge"
+    judge = str(pipeline.judge)
+    provider, _, model = judge.partition(":")
+    usage = Usage(input_tokens=tokens, output_tokens=calls * _OUTPUT_TOKENS)
+    price = price_usd(usage, model, provider=provider or None)
+    cost = "" if price is None else f", about {price:.2f} USD"
+    return f"{shown}: about {counted(calls, 'request')} to {judge}, about {tokens:,} input tokens{cost}"

@@ -1,4 +1,4 @@
-"""Worker processes for local metrics: started once, each with its own models, and fed in small batches.
+"""Computes local metrics for records: on the calling thread, or in worker processes that are fed in small batches.
 
 A worker is a separate program that reads lines of JSON, an array of records each. It replies with their counts, and a
 line for each record, scored. ``multiprocessing`` would import the user's script again, which runs it a second time
@@ -10,28 +10,36 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import IO
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal
 
 from pydantic import Field, TypeAdapter
 
 from rageval_hooks.errors import RagevalError
+from rageval_hooks.metrics.base import Metric
+from rageval_hooks.models import Models
+from rageval_hooks.offline.answerability import UNANSWERABLE
 from rageval_hooks.offline.jobs.running import rare_collection
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.scoring.scorer import RecordScorer, ScorerSetup
+from rageval_hooks.online.engine import Engine, Thresholds
+from rageval_hooks.online.job import MetricSpec, create_metric, describe_metric
+from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.score import VERDICT, Failed, Score, is_about_turn
+from rageval_hooks.score import VERDICT, Failed, Result, Score, Skipped, is_about_turn, verdict_first
+from rageval_hooks.settings import ModelSettings
 
+Details = Literal["none", "failed", "all"]
+"""Which scores keep their explanation and metadata: none, those with the label ``fail``, or all."""
+
+# Of the texts that are scored together. The words of so many are kept from one metric to the next.
+_MOST_CHARACTERS = 25_000
 # One that is computed, and the next one.
 _TASKS_PER_WORKER = 2
 # Bytes of a line: a record has a few passages, and a passage may be a book.
 _LONGEST_LINE = 1 << 30
-_END_SECONDS = 5.0
 # The modules of a worker are those of this process, wherever they were found.
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
@@ -44,6 +52,63 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 class WorkerError(RagevalError):
     """A worker process ended before its work was done."""
+
+
+# --------------------------------------------------------------------------- on this thread
+
+
+class RecordScorer:
+    """Computes metrics for records, on the thread that calls it.
+
+    Args:
+        engine: has the metrics and their models. None of the metrics asks a judge.
+        replaced: names of metrics and scores whose earlier results a record loses.
+        details: which scores keep their explanation and metadata.
+    """
+
+    def __init__(self, engine: Engine, replaced: Collection[str], details: Details) -> None:
+        self._engine = engine
+        self._replaced = frozenset(replaced)
+        self._details = details
+
+    def score(self, records: Iterable[Record]) -> list[Record]:
+        """Return records with their results."""
+        # In groups whose texts are short enough together; a long one is alone.
+        groups: list[list[Record]] = []
+        size = 0
+        for record in records:
+            own = sum(map(len, record.turn.texts()))
+            if not groups or size + own > _MOST_CHARACTERS:
+                groups.append([])
+                size = 0
+            groups[-1].append(record)
+            size += own
+        scored: list[Record] = []
+        for group in groups:
+            skipped = [skipped_metrics(record, self._engine.metrics) for record in group]
+            found = self._engine.evaluate_batch([record.turn for record in group], skipped)
+            scored += map(self.with_results, group, found)
+        return scored
+
+    def with_results(self, record: Record, results: Iterable[Result]) -> Record:
+        """Return a record with new results, with as much detail as is wanted, behind the earlier ones that it keeps."""
+        kept = [result for result in record.results if self._replaced.isdisjoint((result.metric, result.name))]
+        computed = [with_details(result, self._details) for result in results]
+        return record.model_copy(update={"results": verdict_first((*kept, *computed))})
+
+
+def skipped_metrics(record: Record, metrics: Iterable[Metric]) -> dict[str, tuple[Skipped, ...]]:
+    """Return the results of the metrics that need an answerable question, by metric; none for an answerable one."""
+    needing = () if record.answerable else [metric.name for metric in metrics if metric.answerable_only]
+    return {name: (Skipped(name=name, metric=name, reason=UNANSWERABLE),) for name in needing}
+
+
+def with_details(result: Result, details: Details) -> Result:
+    """Return a result with as much detail as is wanted. Skipped and failed results always keep their reason."""
+    is_kept = details == "all" or (details == "failed" and getattr(result, "label", None) == "fail")
+    if is_kept or not isinstance(result, Score):
+        return result
+    return result.model_copy(update={"explanation": None, "metadata": {}})
 
 
 class Counts(Data):
@@ -73,19 +138,18 @@ class Counts(Data):
                 results[result.status] += 1
                 if result.name == VERDICT and not isinstance(result, Failed) and result.label is not None:
                     verdicts[result.label] += 1
-                if isinstance(result, Score):
-                    if is_about_turn(result):
-                        names.add(result.name)
-                else:
+                if not isinstance(result, Score):
                     why_not = why_not or f"{result.name}: {result.reason.removeprefix(f'{result.name}: ')}"
+                elif is_about_turn(result):
+                    names.add(result.name)
         return cls(turns=turns, results=results, names=frozenset(names), verdicts=verdicts, why_not=why_not)
 
     def verdict_line(self) -> str:
         """Return how many turns have which verdict: ``verdict: 31 good (78%), 9 bad (22%)``."""
         total = self.verdicts.total()
-        shares = [f"{self.verdicts[name]} {name} ({self.verdicts[name] / total:.0%})" for name in _VERDICTS]
-        shown = [share for name, share in zip(_VERDICTS, shares, strict=True) if self.verdicts[name]]
-        return f"verdict: {', '.join(shown)}".replace("not_evaluable", "not evaluable")
+        found = [(name, self.verdicts[name]) for name in _VERDICTS if self.verdicts[name]]
+        shares = [f"{count} {name.replace('_', ' ')} ({count / total:.0%})" for name, count in found]
+        return f"verdict: {', '.join(shares)}"
 
     def plus(self, other: Counts) -> Counts:
         """Return both together."""
@@ -98,11 +162,70 @@ class Counts(Data):
         )
 
 
-class WorkerPool:
-    """Worker processes. Needs the event loop in which it was started."""
+# --------------------------------------------------------------------------- worker processes
 
-    def __init__(self, workers: Sequence[_Worker]) -> None:
-        self._workers = workers
+
+class ScorerSetup(Data):
+    """A scorer as data, from which another process makes its own.
+
+    Attributes:
+        metrics: the metrics that it computes.
+        models: the local models.
+        thresholds: bounds of labels by score name.
+        replaced: names of metrics and scores whose earlier results a record loses.
+        details: which scores keep their explanation and metadata.
+    """
+
+    metrics: tuple[MetricSpec, ...]
+    models: ModelSettings
+    thresholds: dict[str, float | None]
+    replaced: frozenset[str]
+    details: Details
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, replaced: Iterable[str], details: Details) -> ScorerSetup:
+        """Return the set-up for the metrics of a pipeline that another process can compute.
+
+        Judge metrics stay in this process, so that budget and limits hold for all of them together. So do metrics that
+        exist in this process only, such as functions of a notebook.
+        """
+        specs = [describe_metric(metric) for metric in pipeline.metrics if not metric.asks_judge]
+        # What is redacted, and how, may be a function of this process. Without it, explanations would hold secrets.
+        is_possible = not pipeline.privacy.active
+        return cls(
+            metrics=tuple(spec for spec in specs if spec.reference is not None and is_possible),
+            models=pipeline.settings.models,
+            thresholds=dict(pipeline.settings.thresholds),
+            replaced=frozenset(replaced),
+            details=details,
+        )
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the metrics."""
+        return frozenset(metric.name for metric in self.metrics)
+
+    def scorer(self) -> RecordScorer:
+        """Return the scorer."""
+        metrics = [create_metric(spec) for spec in self.metrics]
+        engine = Engine(metrics, Models(self.models), thresholds=Thresholds(self.thresholds))
+        return RecordScorer(engine, self.replaced, self.details)
+
+
+class WorkerPool:
+    """Worker processes, started once, each with its own models. Needs the event loop in which it was started.
+
+    Attributes:
+        capacity: the number of tasks that keep every worker busy.
+    """
+
+    def __init__(self, workers: Sequence[Process]) -> None:
+        self.capacity = _TASKS_PER_WORKER * len(workers)
+        # Each has a lock for its replies, which come in the order of its tasks.
+        self._workers = [(worker, asyncio.Lock()) for worker in workers]
+        self._free: asyncio.Queue[tuple[Process, asyncio.Lock]] = asyncio.Queue()
+        for worker in self._workers * _TASKS_PER_WORKER:
+            self._free.put_nowait(worker)
 
     @classmethod
     async def start(cls, setup: ScorerSetup, number: int) -> WorkerPool:
@@ -113,14 +236,24 @@ class WorkerPool:
             number: how many.
         """
         threads = str(max(1, (os.cpu_count() or 1) // number))
-        # Models of several processes would otherwise use every core each, and slow each other down.
-        environment = {**dict.fromkeys(_THREADS, threads), **os.environ}
-        return cls([await _Worker.start(setup, environment) for _ in range(number)])
-
-    @property
-    def capacity(self) -> int:
-        """The number of tasks that keep every worker busy."""
-        return _TASKS_PER_WORKER * len(self._workers)
+        workers = []
+        for _ in range(number):
+            worker = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                _PROGRAM,
+                json.dumps(sys.path),
+                stdin=PIPE,
+                stdout=PIPE,
+                limit=_LONGEST_LINE,
+                # Models of several processes would otherwise use every core each, and slow each other down.
+                env={**dict.fromkeys(_THREADS, threads), **os.environ},
+                # Ctrl-C in a terminal reaches every process of its group: the parent ends its workers itself.
+                start_new_session=True,
+            )
+            _send(worker, setup.model_dump_json())
+            workers.append(worker)
+        return cls(workers)
 
     async def score(self, records: Sequence[Record]) -> tuple[Counts, list[bytes]]:
         """Have records scored by the worker that has least to do, and return them as lines of JSON.
@@ -128,88 +261,43 @@ class WorkerPool:
         Raises:
             WorkerError: the worker ended.
         """
-        worker = min(self._workers, key=lambda worker: worker.load)
-        return await worker.score(records)
-
-    async def close(self) -> None:
-        """End the workers; those that do not end in time are killed."""
-        await asyncio.gather(*(worker.close() for worker in self._workers))
-
-
-@dataclass
-class _Worker:
-    """One worker process, which answers its tasks in their order, and the number of tasks without an answer."""
-
-    process: Process
-    load: int = 0
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @classmethod
-    async def start(cls, setup: ScorerSetup, environment: dict[str, str]) -> _Worker:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            _PROGRAM,
-            json.dumps(sys.path),
-            stdin=PIPE,
-            stdout=PIPE,
-            limit=_LONGEST_LINE,
-            env=environment,
-            # Ctrl-C in a terminal reaches every process of its group: the parent ends its workers itself.
-            start_new_session=True,
-        )
-        worker = cls(process)
-        worker.send(setup.model_dump_json())
-        return worker
-
-    def send(self, line: str) -> None:
-        if self.process.stdin is not None and not self.process.stdin.is_closing():
-            self.process.stdin.write(line.encode() + b"\n")
-
-    async def score(self, records: Sequence[Record]) -> tuple[Counts, list[bytes]]:
-        self.load += 1
+        worker, replies = free = await self._free.get()
         try:
+            _send(worker, f"[{','.join(record.to_json() for record in records)}]")
             # Whoever sends first is the first to get the lock, and reads the first reply.
-            self.send(f"[{','.join(record.to_json() for record in records)}]")
-            async with self.turn:
-                counts = Counts.model_validate_json(await self._line())
-                return counts, [await self._line() for _ in records]
+            async with replies:
+                counts = Counts.model_validate_json(await _line(worker))
+                return counts, [await _line(worker) for _ in records]
         finally:
-            self.load -= 1
-
-    async def _line(self) -> bytes:
-        line = b"" if self.process.stdout is None else await self.process.stdout.readline()
-        if not line.endswith(b"\n"):
-            raise WorkerError(
-                f"a worker process {_end_of(await self.process.wait())}. The scores so far are kept: run the same "
-                "command again to resume. --workers 1 uses no worker processes; fewer of them need less memory"
-            )
-        return line[:-1]
+            self._free.put_nowait(free)
 
     async def close(self) -> None:
-        # A worker that computes would go on to the end of its task; after an error, its result is not needed.
-        if self.load and self.process.returncode is None:
-            self.process.kill()
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        try:
-            await asyncio.wait_for(self.process.wait(), _END_SECONDS)
-        except TimeoutError:
-            self.process.kill()
-            await self.process.wait()
+        """End the workers. One that computes is not waited for: after an error, its result is not needed."""
+        for worker, _ in self._workers:
+            if worker.returncode is None:
+                worker.kill()
+            if worker.stdin is not None:
+                worker.stdin.close()
+            await worker.wait()
 
 
-def _end_of(status: int) -> str:
-    """Return how a process ended, in words; a negative status is the signal that ended it."""
-    if status >= 0:
-        return f"ended with status {status}"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:
-        name = f"signal {-status}"
-    # Nothing else sends this signal unasked.
-    why = ", probably because memory ran out" if name == "SIGKILL" else ""
-    return f"was killed ({name}){why}"
+def _send(worker: Process, line: str) -> None:
+    # The pipe of a worker that has ended is closed: its missing reply is the error.
+    if worker.stdin is not None and not worker.stdin.is_closing():
+        worker.stdin.write(line.encode() + b"\n")
+
+
+async def _line(worker: Process) -> bytes:
+    line = b"" if worker.stdout is None else await worker.stdout.readline()
+    if not line.endswith(b"\n"):
+        status = await worker.wait()
+        # Nothing else sends the signal 9 unasked.
+        why = ", probably because memory ran out" if status == -9 else ""
+        raise WorkerError(
+            f"a worker process ended with status {status}{why}. The scores so far are kept: run the same command "
+            "again to resume. --workers 1 uses no worker processes; fewer of them need less memory"
+        )
+    return line[:-1]
 
 
 def main() -> None:
@@ -222,15 +310,11 @@ def main() -> None:
     scorer = ScorerSetup.model_validate_json(tasks.readline()).scorer()
     try:
         with rare_collection():
-            _answer(tasks, replies, scorer)
+            for line in tasks:
+                scored = scorer.score(_RECORDS.validate_json(line))
+                for text in (Counts.of(scored).model_dump_json(), *(record.to_json() for record in scored)):
+                    replies.write(text.encode() + b"\n")
+                replies.flush()
     except BrokenPipeError:
         # The parent was killed. Python would try to write the rest once more at exit, and complain.
         os._exit(1)
-
-
-def _answer(tasks: IO[bytes], replies: IO[bytes], scorer: RecordScorer) -> None:
-    for line in tasks:
-        scored = scorer.score(_RECORDS.validate_json(line))
-        for text in (Counts.of(scored).model_dump_json(), *(record.to_json() for record in scored)):
-            replies.write(text.encode() + b"\n")
-        replies.flush()

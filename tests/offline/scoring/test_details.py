@@ -9,7 +9,7 @@ import pytest
 
 from rageval_hooks import Skipped
 from rageval_hooks.offline.records import read_records
-from rageval_hooks.offline.scoring import score_file
+from rageval_hooks.offline.scoring.score_file import score_file
 from tests.offline.records.test_readers import write_lines
 from tests.offline.scoring.test_scoring import pipeline, rows
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rageval_hooks import Passage, Turn
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.scoring.scorer import RecordScorer
-from rageval_hooks.offline.scoring.setup import build_pipeline
+from rageval_hooks.offline.scoring.score_file import build_pipeline
+from rageval_hooks.offline.scoring.workers import RecordScorer
 
 PASSAGE = Passage(text="The pier was opened in May 2019 by the mayor of Kent. It cost 4 million pounds.")
 
@@ -23,7 +23,7 @@ def records() -> list[Record]:
 
 
 def test_a_batch_gets_the_results_that_each_record_gets_alone() -> None:
-    scorer = RecordScorer(build_pipeline(None, "lexical", None, None, (), 1).engine, (), "all")
+    scorer = RecordScorer(build_pipeline(models="lexical", concurrency=1).engine, (), "all")
 
     together = scorer.score(records())
 
@@ -32,7 +32,7 @@ def test_a_batch_gets_the_results_that_each_record_gets_alone() -> None:
 
 
 def test_a_metric_that_needs_an_answerable_question_is_skipped_at_its_place() -> None:
-    scorer = RecordScorer(build_pipeline(None, "lexical", None, None, (), 1).engine, (), "all")
+    scorer = RecordScorer(build_pipeline(models="lexical", concurrency=1).engine, (), "all")
 
     answerable, unanswerable = scorer.score(records()[:2])
 

@@ -25,7 +25,7 @@ from rageval_hooks.judges.fake import FakeCall
 from rageval_hooks.offline.jobs.journal import journal_path
 from rageval_hooks.offline.records import read_records
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.scoring import Scored, score_file
+from rageval_hooks.offline.scoring.score_file import Scored, score_file
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.score import Failed
 from rageval_hooks.testing import FakeJudge
@@ -95,7 +95,7 @@ class TestScores:
         for record in records:
             values = {score.name: score.value for score in record.scores()}
             assert (values["words"], values["trace.adherence"]) == (5.0, 1.0)
-        assert (scored.counts.turns, scored.bad, scored.spent.calls) == (6, 0, 6)
+        assert (scored.counts.turns, scored.bad, scored.budget.spent.calls) == (6, 0, 6)
         assert not journal_path(path.parent / "out.jsonl").exists()
 
     def test_the_concurrency_is_reached_and_not_exceeded(self, path: Path) -> None:
@@ -220,7 +220,7 @@ class TestResuming:
 
         assert len(rest.calls) == 3
         assert (scored.counts.turns, scored.resumed) == (6, 3)
-        assert (scored.spent.calls, round(scored.spent.cost, 6)) == (6, 0.06)
+        assert (scored.budget.spent.calls, round(scored.budget.spent.cost, 6)) == (6, 0.06)
         assert [record.id for record in records] == [f"q{index}" for index in range(6)]
         assert all(isinstance(adherence(record), Score) for record in records)
 
@@ -350,7 +350,7 @@ class TestJudge:
         skipped = {result.reason for result in found if isinstance(result, Skipped)}
         assert skipped == {"the budget of 2 calls is used up"}
         assert all("words" in {found.name for found in record.scores()} for record in records)
-        assert (scored.budget, scored.left_out) == ("the budget of 2 calls is used up", 4)
+        assert (scored.budget.reason, scored.budget.refused) == ("the budget of 2 calls is used up", 4)
 
     def test_a_budget_of_money(self, path: Path) -> None:
         """By what the answers so far have cost."""
@@ -358,8 +358,8 @@ class TestJudge:
         scored, _ = score(path, judge, max_cost=1.0)
 
         assert len(judge.calls) == 3
-        assert round(scored.spent.cost, 6) == 0.9
-        assert scored.budget == "the budget of 1 USD is used up"
+        assert round(scored.budget.spent.cost, 6) == 0.9
+        assert scored.budget.reason == "the budget of 1 USD is used up"
 
     def test_money_for_a_model_without_a_price(self, path: Path) -> None:
         """One answer tells; no further one is asked for."""
@@ -367,7 +367,7 @@ class TestJudge:
         scored, _ = score(path, judge, max_cost=1.0)
 
         assert len(judge.calls) == 1
-        assert "the price of fake:fake is not known" in (scored.budget or "")
+        assert "the price of fake:fake is not known" in (scored.budget.reason or "")
 
     def test_the_budget_holds_over_an_interruption(self, path: Path) -> None:
         """What was spent before counts."""
@@ -377,7 +377,7 @@ class TestJudge:
         scored, _ = score(path, rest, max_calls=4)
 
         assert len(rest.calls) == 2
-        assert scored.spent.calls == 4
+        assert scored.budget.spent.calls == 4
 
     def test_a_failed_judgement_is_no_reason_to_stop(self, path: Path) -> None:
         """It becomes a failed result of its turn."""
@@ -462,17 +462,6 @@ class TestJudge:
         assert (scored.counts.turns, scored.broken) == (6, None)
         assert all(isinstance(adherence(record), Failed) for record in records)
 
-    def test_a_question_that_the_judge_does_not_take(self, tmp_path: Path) -> None:
-        """It is a failed score, even if it is the only one."""
-        path = write_lines(tmp_path / "in.jsonl", rows(1))
-
-        def refuse(call: FakeCall) -> Any:
-            raise JudgeRejectedError("the text is not allowed", status=400)
-
-        scored, [record] = score(path, FakeJudge(refuse))
-        assert isinstance(adherence(record), Failed)
-        assert scored.broken is None, "a judge that refuses a request for its text has read it"
-
     def test_several_that_fail_at_once_are_one_error(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """The others are not left to be complained about when they are thrown away."""
         path = write_lines(tmp_path / "in.jsonl", rows(8))
@@ -522,7 +511,7 @@ class TestFinishedFiles:
         """The error says what differs, and how to replace the file."""
         score(path)
         before = (path.parent / "out.jsonl").read_bytes()
-        with pytest.raises(ConfigurationError, match=r"finished score file with other metrics: .* --restart"):
+        with pytest.raises(ConfigurationError, match=r"was made with another metrics: .* --restart"):
             score(path, metrics=("latency",))
         assert (path.parent / "out.jsonl").read_bytes() == before
         _, records = score(path, metrics=("latency",), restart=True)
@@ -531,7 +520,7 @@ class TestFinishedFiles:
     def test_a_file_of_something_else_is_not_overwritten(self, path: Path) -> None:
         """It is not known how it was made."""
         (path.parent / "out.jsonl").write_text("precious")
-        with pytest.raises(ConfigurationError, match="would be overwritten"):
+        with pytest.raises(ConfigurationError, match="this command did not write it"):
             score(path)
 
     def test_a_longer_input_pays_for_its_new_rows_only(self, path: Path) -> None:

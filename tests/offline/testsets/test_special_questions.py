@@ -15,7 +15,7 @@ from rageval_hooks.metrics.base import REGISTRY
 from rageval_hooks.offline.records import read_records
 from rageval_hooks.offline.report import build_report
 from rageval_hooks.offline.report.tables import to_plain_text
-from rageval_hooks.offline.scoring import score_file
+from rageval_hooks.offline.scoring.score_file import score_file
 from rageval_hooks.offline.testsets import Chunk, ChunkIndex, read_questions
 from tests.command import invoke
 from tests.judges.server import Received, Reply, answer, error

@@ -10,7 +10,7 @@ import pytest
 
 from rageval_hooks import metric
 from rageval_hooks.offline.records import read_records
-from rageval_hooks.offline.scoring import score_file
+from rageval_hooks.offline.scoring.score_file import score_file
 from rageval_hooks.offline.scoring.workers import WorkerError
 from rageval_hooks.testing import FakeJudge
 from tests.offline.records.test_readers import write_lines

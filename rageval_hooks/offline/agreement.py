@@ -1,26 +1,23 @@
-"""Scores next to people's labels: reads labelled rows, measures each score on them, and says how well it agrees."""
+"""How well scores agree with people's labels: reads labelled rows, measures each score on them, and says so in words.
+
+The statistics get a score in its oriented form: higher means "label 1" (what is better when lower comes in negated).
+Intervals draw whole groups, since the rows of one document are not independent.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import ScoreDefinition
-from rageval_hooks.offline.agreement.statistics import (
-    Labelled,
-    auroc,
-    auroc_interval,
-    balanced_accuracy,
-    best_threshold,
-    calibration_error,
-    kappa,
-    kappa_interval,
-)
 from rageval_hooks.offline.records import BadRow
 from rageval_hooks.offline.records.columns import ColumnMap
 from rageval_hooks.offline.records.reading import read_items
@@ -44,6 +41,10 @@ _WORDS: Final = (
     (0.6, "sorts answers a little better than chance"),
     (0.0, "hardly better than chance"),
 )
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,114 @@ class Agreement(Data):
     direction: str
 
 
+# --------------------------------------------------------------------------- statistics
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Values of a score, with the labels and the groups of their rows."""
+
+    values: Floats
+    labels: Flags
+    groups: tuple[str, ...]
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[float, int, str]]) -> Labelled:
+        """Make it from (value, label, group) triples."""
+        values, labels, groups = zip(*rows, strict=True) if rows else ((), (), ())
+        return cls(np.array(values, dtype=float), np.array(labels) == 1, groups)
+
+    @property
+    def has_both(self) -> bool:
+        """True if both labels occur; nothing can be measured otherwise."""
+        return bool(self.labels.any() and not self.labels.all())
+
+
+def auroc(data: Labelled, rows: Places | None = None) -> float:
+    """Return the probability that a row with label 1 scores higher than one with label 0; ties count half.
+
+    Args:
+        data: the rows.
+        rows: those that were drawn, some of them several times; None for all once.
+    """
+    values, labels = (data.values, data.labels) if rows is None else (data.values[rows], data.labels[rows])
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    # Equal values share the mean of their ranks.
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    good = int(labels.sum())
+    pairs = good * (len(labels) - good)
+    return float((ranks[labels].sum() - good * (good + 1) / 2) / pairs) if pairs else math.nan
+
+
+def auroc_interval(data: Labelled, seed: int, samples: int, level: float = 0.95) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of the AUROC."""
+    return _interval(lambda rows: auroc(data, rows), data.groups, seed, samples, level)
+
+
+def kappa(passed: Flags, labels: Flags) -> float:
+    """Return Cohen's kappa of two verdicts: 0 for agreement by chance, 1 for full agreement."""
+    by_chance = passed.mean() * labels.mean() + (1 - passed.mean()) * (1 - labels.mean())
+    return float(((passed == labels).mean() - by_chance) / (1 - by_chance)) if by_chance < 1 else math.nan
+
+
+def kappa_interval(
+    passed: Flags, labels: Flags, groups: Sequence[str], seed: int, samples: int, level: float = 0.95
+) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of Cohen's kappa."""
+    return _interval(lambda rows: kappa(passed[rows], labels[rows]), groups, seed, samples, level)
+
+
+def _interval(
+    measure: Callable[[Places], float], groups: Sequence[str], seed: int, samples: int, level: float
+) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of a figure that is computed from drawn rows."""
+    random = np.random.default_rng(seed)
+    names, group = np.unique(np.array(groups), return_inverse=True)
+    found = []
+    for _ in range(samples):
+        drawn = np.bincount(random.integers(0, len(names), len(names)), minlength=len(names))
+        found.append(measure(np.repeat(np.arange(len(group)), drawn[group])))
+    usable = np.array(found)[~np.isnan(found)]
+    if not len(usable):
+        return math.nan, math.nan
+    low, high = np.quantile(usable, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def calibration_error(data: Labelled) -> float:
+    """Expected calibration error: how far the share of label 1 is from the mean value, in ten bins of equal width."""
+    where = np.minimum((data.values * 10).astype(int), 9)
+    error = 0.0
+    for number in np.unique(where):
+        inside = where == number
+        error += inside.mean() * abs(data.values[inside].mean() - data.labels[inside].mean())
+    return float(error)
+
+
+def balanced_accuracy(data: Labelled, threshold: float) -> float:
+    """Mean of the share of label 1 at or above the threshold and the share of label 0 below it."""
+    above = data.values >= threshold - 1e-9
+    return float((above[data.labels].mean() + (~above[~data.labels]).mean()) / 2)
+
+
+def best_threshold(sets: Sequence[Labelled], step: float) -> tuple[float, float]:
+    """Return the threshold with the best mean balanced accuracy over sets, and that mean.
+
+    Args:
+        sets: each counts the same, however large it is.
+        step: thresholds are multiples of it; of equally good ones the middle one is taken.
+    """
+    low = min(float(data.values.min()) for data in sets)
+    high = max(float(data.values.max()) for data in sets)
+    grid = np.arange(int(np.floor(low / step)), int(np.ceil(high / step)) + 2) * step
+    found = np.array([np.mean([balanced_accuracy(data, threshold) for data in sets]) for threshold in grid])
+    equal = grid[found >= found.max() - 1e-12]
+    return float(equal[(len(equal) - 1) // 2]), float(found.max())
+
+
+# --------------------------------------------------------------------------- rows
+
+
 def labelled_rows(
     path: Path,
     label: str,
@@ -136,11 +245,14 @@ def labelled_rows(
             continue
         given = _field(item, label)
         text = str(given).strip().casefold()
-        if text in _GOOD or text in _BAD:
-            rows.append(LabelledRow(item, text in _GOOD, _group(item, group)))
-        else:
+        if text not in _GOOD | _BAD:
             what = "no label" if given is None else f"the label {str(given)[:40]!r}, not 1 or 0"
             bad.append(f"line {line}: {label} has {what}")
+            continue
+        found = [_field(item, name) for name in (_GROUPS if group is None else (group,))]
+        # Rows about the same passage are about the same document.
+        usual = item.turn.passages[0].text if item.turn.passages else item.id
+        rows.append(LabelledRow(item, text in _GOOD, next((str(name) for name in found if name is not None), usual)))
     if not rows:
         raise ConfigurationError(
             f"no row of {path} has a label in the column {label!r}: 1 for a good answer, 0 for a bad one. "
@@ -164,14 +276,7 @@ def _field(record: Record, path: str) -> Any:
     return found
 
 
-def _group(record: Record, group: str | None) -> str:
-    for name in _GROUPS if group is None else (group,):
-        value = _field(record, name)
-        if value is not None:
-            return str(value)
-    # Rows about the same passage are about the same document.
-    passages = record.turn.passages
-    return passages[0].text if passages else record.id
+# --------------------------------------------------------------------------- agreement
 
 
 def measure(
@@ -190,55 +295,48 @@ def measure(
         for score in verdict_first(row.record.results):
             if isinstance(score, Score) and is_about_turn(score):
                 by_score.setdefault(score.name, []).append((row, score))
-    found = [
-        _measured(name, part, len(rows), seed, resamples, level)
-        for name, part in by_score.items()
-        if len({row.label for row, _ in part}) == 2
-    ]
+    found = []
+    for name, part in by_score.items():
+        definition = define_score(name, part[0][1].metric)
+        # Oriented values: higher is better for all scores.
+        sign = 1 if definition.direction == "higher" else -1
+        data = Labelled.of([(sign * score.value, int(row.label), row.group) for row, score in part])
+        if not data.has_both:
+            continue
+        threshold, fitted = _threshold([score for _, score in part], definition, data, sign)
+        passed = data.values >= threshold - 1e-9
+        low, high = auroc_interval(data, seed, resamples, level)
+        kappa_low, kappa_high = kappa_interval(passed, data.labels, data.groups, seed, resamples, level)
+        failing, bad, both = int((~passed).sum()), int((~data.labels).sum()), int((~passed & ~data.labels).sum())
+        # So that 1 is good, whatever the direction.
+        shares = Labelled(data.values if sign == 1 else 1 + data.values, data.labels, data.groups)
+        is_share = definition.low == 0 and definition.high == 1
+        agreement = Agreement(
+            score=name,
+            models=tuple(sorted({score.model for _, score in part if score.model})),
+            rows=len(part),
+            left_out=len(rows) - len(part),
+            auroc=auroc(data),
+            auroc_low=low,
+            auroc_high=high,
+            threshold=sign * threshold,
+            fitted=fitted,
+            kappa=kappa(passed, data.labels),
+            kappa_low=kappa_low,
+            kappa_high=kappa_high,
+            balanced_accuracy=balanced_accuracy(data, threshold),
+            fail_precision=both / failing if failing else None,
+            fail_recall=both / bad,
+            fail_f1=2 * both / (failing + bad),
+            calibration_error=calibration_error(shares) if is_share else None,
+            direction=definition.direction,
+        )
+        found.append(agreement)
     return sorted(found, key=lambda agreement: (agreement.score != VERDICT, -agreement.auroc))
 
 
-def _measured(
-    name: str, part: list[tuple[LabelledRow, Score]], labelled: int, seed: int, resamples: int, level: float
-) -> Agreement:
-    definition = define_score(name, part[0][1].metric)
-    # Oriented values: higher is better for all scores.
-    sign = 1 if definition.direction == "higher" else -1
-    data = Labelled.of([(sign * score.value, int(row.label), row.group) for row, score in part])
-    threshold, fitted = _threshold([score for _, score in part], definition, data, sign)
-    passed = data.values >= threshold - 1e-9
-    low, high = auroc_interval(data, seed, resamples, level)
-    kappa_low, kappa_high = kappa_interval(passed, data.labels, data.groups, seed, resamples, level)
-    failing, bad, both = int((~passed).sum()), int((~data.labels).sum()), int((~passed & ~data.labels).sum())
-    error = None
-    if definition.low == 0 and definition.high == 1:
-        # So that 1 is good, whatever the direction.
-        shares = data.values if sign == 1 else 1 + data.values
-        error = calibration_error(Labelled(shares, data.labels, data.groups))
-    return Agreement(
-        score=name,
-        models=tuple(sorted({score.model for _, score in part if score.model})),
-        rows=len(part),
-        left_out=labelled - len(part),
-        auroc=auroc(data),
-        auroc_low=low,
-        auroc_high=high,
-        threshold=sign * threshold,
-        fitted=fitted,
-        kappa=kappa(passed, data.labels),
-        kappa_low=kappa_low,
-        kappa_high=kappa_high,
-        balanced_accuracy=balanced_accuracy(data, threshold),
-        fail_precision=both / failing if failing else None,
-        fail_recall=both / bad,
-        fail_f1=2 * both / (failing + bad),
-        calibration_error=error,
-        direction=definition.direction,
-    )
-
-
 def _threshold(scores: Sequence[Score], definition: ScoreDefinition, data: Labelled, sign: int) -> tuple[float, bool]:
-    """Return the oriented threshold that the labels follow; without labels, the best one on these rows.
+    """Return the oriented threshold that the labels follow; without labels, the best one on these rows, and True.
 
     The verdict is an alarm if it is bad; a doubtful one passes.
     """
