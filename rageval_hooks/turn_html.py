@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 from rageval_hooks.runtime.narrowing import is_number, mappings_in, text_or_empty
@@ -49,15 +48,14 @@ def turn_html(turn: Turn, scores: Iterable[tuple[str, str, str, str]], unsupport
     """
     rows = []
     for name, value, label, reason in scores:
-        label = f'<span style="{_FAIL}">{label}</span>' if label in ("fail", "bad") else escape(label)
-        rows.append([escape(name), escape(value), label, f'<div style="{_TEXT}">{escape(_cut(reason))}</div>'])
-    table = html_table(("score", "value", "", "reason"), rows, numbers={1})
+        shown = f'<span style="{_FAIL}">{label}</span>' if label in ("fail", "bad") else escape(label)
+        rows.append([escape(name), escape(value), shown, f'<div style="{_TEXT}">{escape(_cut(reason))}</div>'])
     reference = "" if turn.reference is None else _paragraph("Reference", escape(_cut(turn.reference)))
     passages = "".join(_passage(number, passage) for number, passage in enumerate(turn.passages, 1))
     return (
         f"<div>{_paragraph('Question', escape(_cut(turn.query)))}"
         f"{_paragraph('Answer', _marked(_cut(turn.response), unsupported))}{reference}"
-        f"{table}"
+        f"{html_table(('score', 'value', '', 'reason'), rows, numbers={1})}"
         f"<details><summary>Passages ({len(turn.passages)})</summary>{passages}</details></div>"
     )
 
@@ -102,14 +100,8 @@ def _cut(text: str) -> str:
 
 def _marked(text: str, parts: Iterable[str]) -> str:
     """Return a text as HTML in which some parts are marked, wherever they occur."""
-    marked = [False] * len(text)
-    for part in parts:
-        start = text.find(part)
-        while start >= 0:
-            marked[start : start + len(part)] = [True] * len(part)
-            start = text.find(part, start + len(part))
-    html = ""
-    for is_marked, run in groupby(zip(text, marked, strict=True), key=itemgetter(1)):
-        piece = escape("".join(character for character, _ in run))
-        html += f'<mark style="{_MARK}">{piece}</mark>' if is_marked else piece
-    return html
+    # The longest first: a sentence is marked as a whole, and not only a fact in it.
+    wanted = "|".join(map(re.escape, sorted(filter(None, parts), key=len, reverse=True)))
+    # With a group in the expression, every second piece is what it has found.
+    pieces = map(escape, re.split(f"({wanted})", text) if wanted else [text])
+    return "".join(f'<mark style="{_MARK}">{piece}</mark>' if n % 2 else piece for n, piece in enumerate(pieces))

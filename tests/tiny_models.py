@@ -38,11 +38,11 @@ def build_cross_encoder(folder: Path, outputs: int = 1) -> Path:
     return _build_bert(folder, BertForSequenceClassification, num_labels=outputs)
 
 
-def build_encoder(folder: Path) -> Path:
-    """Write a BERT of two layers with random weights and no head, and a WordPiece vocabulary."""
+def build_encoder(folder: Path, layers: int = 2) -> Path:
+    """Write a BERT with random weights and no head, and a WordPiece vocabulary."""
     from transformers import BertModel
 
-    return _build_bert(folder, BertModel)
+    return _build_bert(folder, BertModel, num_hidden_layers=layers)
 
 
 def add_graph(folder: Path, kind: GraphKind, file: str = "onnx/model.onnx") -> Path:
@@ -72,12 +72,11 @@ def _build_bert(folder: Path, kind: Any, **options: Any) -> Path:
             BertConfig(
                 vocab_size=len(vocabulary),
                 hidden_size=32,
-                num_hidden_layers=2,
                 num_attention_heads=2,
                 intermediate_size=64,
                 max_position_embeddings=MAX_TOKENS,
                 initializer_range=0.5,  # so that the outputs differ
-                **options,
+                **{"num_hidden_layers": 2, **options},
             )
         )
     model.save_pretrained(folder)

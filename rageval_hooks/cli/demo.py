@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from rageval_hooks.cli.options import JudgeName
+
 
 class Tier(StrEnum):
     """The models that compute the scores."""
@@ -23,26 +25,17 @@ class DemoFramework(StrEnum):
 
 
 def demo(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per turn: turn, spans, scores.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object per turn: turn, spans, scores.")] = False,
     to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="BACKEND", help="Also send spans and scores to mlflow, phoenix …: see docs."),
+        str | None, typer.Option("--to", metavar="BACKEND", help="Also send spans and scores to mlflow, phoenix …")
     ] = None,
     otlp: Annotated[
-        str | None,
-        typer.Option("--otlp", metavar="URL", help="Also send the spans to an OTLP/HTTP endpoint."),
+        str | None, typer.Option("--otlp", metavar="URL", help="Also send the spans to an OTLP/HTTP endpoint.")
     ] = None,
     models: Annotated[
         Tier, typer.Option("--models", help="The models on this machine, or stand-ins without weights.")
     ] = Tier.default,
-    judge: Annotated[
-        str | None,
-        typer.Option(
-            "--judge", metavar="PROVIDER:MODEL", help="Also judge the answers, with openai:gpt-5-mini for example."
-        ),
-    ] = None,
+    judge: JudgeName = None,
     framework: Annotated[
         DemoFramework, typer.Option("--framework", help="The framework of the application.")
     ] = DemoFramework.langchain,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,12 +15,10 @@ from rageval_hooks.cli.output import resumable
 from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rageval_hooks.offline.testsets import Chunk
+    from rageval_hooks.offline.jobs.running import Advance
+    from rageval_hooks.offline.testsets import Chunk, generation
     from rageval_hooks.privacy import PrivacyPolicy
 
-
-_OUTPUT_TOKENS: Final = 60
-"""Of one answer of the judge, for the estimate of the cost."""
 
 _JUDGE_CONCURRENCY: Final = 8
 """Requests at a time, at least: each chunk asks several questions at the same time."""
@@ -39,10 +37,7 @@ def generate(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE...",
-            help="Files and folders (text, HTML, PDF, Office, EPUB, e-mail, JSONL), or package.module:object of a "
-            "vector store or index.",
-            show_default=False,
+            metavar="SOURCE...", help="Files, folders, or package.module:object of a vector store or index."
         ),
     ],
     output: Annotated[
@@ -58,27 +53,17 @@ def generate(
     per_chunk: Annotated[int, typer.Option("--per-chunk", min=1, max=20, help="Questions about each chunk.")] = 1,
     style: Annotated[
         list[str] | None,
-        typer.Option(
-            "--style",
-            metavar="STYLE",
-            help="factual, paraphrased, multi-part, keyword, reasoning, yes-no, scenario; several take turns.",
-        ),
+        typer.Option("--style", metavar="STYLE", help="Such as factual, keyword or yes-no; several take turns."),
     ] = None,
     multi_hop: Annotated[
         float,
         typer.Option("--multi-hop", metavar="SHARE", help="Share of questions that need two chunks, such as 0.2."),
     ] = 0.0,
     unanswerable: Annotated[
-        float,
-        typer.Option("--unanswerable", metavar="SHARE", help="Share of questions that the documents do not answer."),
+        float, typer.Option("--unanswerable", metavar="SHARE", help="Share that the documents do not answer.")
     ] = 0.0,
     unanswered: Annotated[
-        OnUnanswered,
-        typer.Option(
-            "--unanswered",
-            help="A plain question that its own chunk does not answer: keep it with a mark, keep it as unanswerable, "
-            "or reject it.",
-        ),
+        OnUnanswered, typer.Option("--unanswered", help="What becomes of a question that its chunk does not answer.")
     ] = OnUnanswered.mark,
     seed: Annotated[int, typer.Option("--seed", help="Another one chooses other chunks.")] = 0,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Chunks at a time.")] = 4,
@@ -108,12 +93,9 @@ def generate(
     )
     from rageval_hooks.offline.jobs.running import progress_bar
     from rageval_hooks.offline.records.writing import check_output
+    from rageval_hooks.offline.testsets import ChunkIndex, generation, write_questions
     from rageval_hooks.offline.testsets.chunks import spread
-    from rageval_hooks.offline.testsets.generation import Generated, Mix, plan_of, tasks_of, work_of
-    from rageval_hooks.offline.testsets.generation import generate as generate_questions
-    from rageval_hooks.offline.testsets.linking import ChunkIndex
-    from rageval_hooks.offline.testsets.questions import resolve_styles
-    from rageval_hooks.offline.testsets.testset import write_questions
+    from rageval_hooks.offline.testsets.questions import PROMPTS_VERSION, resolve_styles
     from rageval_hooks.privacy import PrivacyPolicy
     from rageval_hooks.settings import Settings
     from rageval_hooks.text.wording import counted
@@ -126,44 +108,41 @@ def generate(
         check_apart(map(Path, sources), output)
         # Absolute paths: importing a store may change the current directory.
         outputs = [file.absolute() for file in output]
+        partial, finished = journal_path(outputs[0]), done_path(outputs[0])
         styles = resolve_styles(style or ())
-        mix = Mix(multi_hop=multi_hop, unanswerable=unanswerable)
+        mix = generation.Mix(multi_hop=multi_hop, unanswerable=unanswerable)
         settings = Settings.build(judge=judge, judge_options=judge_options)
         if settings.judge is None:
             raise ConfigurationError("--judge is required: it writes the questions. Give one such as openai:gpt-5-mini")
         most = max(_JUDGE_CONCURRENCY, concurrency)
         writer = resolve_judge(settings.judge, **with_concurrency(settings.judge, settings.judge_options, most))
         privacy = PrivacyPolicy.of(settings)
-        # Answers about redacted chunks and about original ones differ.
-        work = {**work_of(writer), "redact": True} if privacy.active else work_of(writer)
+        # What the answers in a journal depend on, apart from chunk and styles. Those about redacted chunks differ.
+        work: dict[str, Any] = {"command": "generate", "judge": str(writer), "prompts": PROMPTS_VERSION}
+        work |= {"redact": True} if privacy.active else {}
 
-        found, all_read = _collection(sources, output, chunk_size, encoding, privacy)
-        chunks = spread(found, limit, seed) if limit is not None and limit < len(found) else found
+        found, all_read = _collection(sources, [*outputs, partial, finished], chunk_size, encoding, privacy)
+        chunks = spread(found, limit, seed)
         documents = len({chunk.document for chunk in found})
         typer.echo(f"{len(chunks)} of {counted(len(found), 'chunk')} of {counted(documents, 'document')}")
-        index = ChunkIndex(found if mix != Mix() else [])
-        tasks = tasks_of(chunks, styles=styles, per_chunk=per_chunk, mix=mix, index=index, seed=seed)
-        wanted = sum(kind == "multi-hop" for _, kind in zip(tasks, mix.kinds(), strict=False))
-        possible = sum(task.kind == "multi-hop" for task in tasks)
-        if possible < wanted:
-            typer.echo(
-                f"multi-hop questions about {possible} of {counted(wanted, 'chunk')}: the others share no rare word or "
-                "name with another chunk, and get plain questions",
-                err=True,
-            )
+        index = ChunkIndex(found if mix != generation.Mix() else [])
+        tasks = generation.tasks_of(chunks, styles=styles, per_chunk=per_chunk, mix=mix, index=index, seed=seed)
+        linked = sum(task.kind == "multi-hop" for task in tasks)
+        if linked < int(multi_hop * len(chunks)):
+            rest = "the others share no rare word or name with another chunk, and get plain questions"
+            typer.echo(f"multi-hop questions about {counted(linked, 'chunk')}: {rest}", err=True)
 
-        partial, finished = journal_path(outputs[0]), done_path(outputs[0])
         earlier = None if restart else earlier_result(outputs, work)
         if dry_run or earlier is not None:
             with Journal(partial if earlier is None else finished, work) as journal:
-                calls, tokens, dropped = plan_of(tasks, journal)
+                calls, *tokens = generation.plan_of(tasks, journal)
+                dropped = generation.dropped_by(tasks, journal)
             if dry_run:
                 provider, _, model = str(writer).partition(":")
-                # A question with its answer, or a verdict, takes about as many tokens as two sentences.
-                usage = Usage(input_tokens=tokens, output_tokens=calls * _OUTPUT_TOKENS)
+                usage = Usage(input_tokens=tokens[0], output_tokens=tokens[1])
                 price = price_usd(usage, model, provider=provider or None)
                 cost = "" if price is None else f", about {price:.2f} USD"
-                typer.echo(f"{counted(calls, 'request')} to {writer}, about {tokens:,} input tokens{cost}")
+                typer.echo(f"{counted(calls, 'request')} to {writer}, about {tokens[0]:,} input tokens{cost}")
                 typer.echo("dry run: nothing was asked, and nothing was written")
                 return
             if dropped:
@@ -179,22 +158,22 @@ def generate(
             elif len(journal):
                 typer.echo(f"going on from {journal_path(output[0])}", err=True)
             budget = Budget(max_calls, max_cost, Spent.model_validate(journal.spent))
+
+            async def ask(advance: Advance) -> generation.Generated:
+                async with writer:
+                    return await generation.generate(
+                        tasks,
+                        writer,
+                        journal,
+                        index=index,
+                        concurrency=concurrency,
+                        budget=budget,
+                        unanswered=unanswered.value,
+                        advance=advance,
+                    )
+
             with progress_bar("generate", len(tasks)) as advance:
-
-                async def ask() -> Generated:
-                    async with writer:
-                        return await generate_questions(
-                            tasks,
-                            writer,
-                            journal,
-                            index=index,
-                            concurrency=concurrency,
-                            budget=budget,
-                            unanswered=unanswered.value,
-                            advance=advance,
-                        )
-
-                result = asyncio.run(ask())
+                result = asyncio.run(ask(advance))
             if len(result.questions) == result.marked:
                 raise ConfigurationError("\n".join(["no question was accepted:", *result.lines()]))
             for file in outputs:
@@ -213,44 +192,36 @@ def generate(
 
 
 def _collection(
-    sources: Sequence[str], outputs: Sequence[Path], chunk_size: int, encoding: str | None, privacy: PrivacyPolicy
+    sources: Sequence[str], exclude: Sequence[Path], chunk_size: int, encoding: str | None, privacy: PrivacyPolicy
 ) -> tuple[list[Chunk], bool]:
     """Return all chunks of the sources, as the judge and the test set may have them, and whether all could be read.
 
     Raises:
         ConfigurationError: no source has a chunk.
     """
-    from rageval_hooks.offline.jobs.journal import done_path, journal_path
     from rageval_hooks.offline.testsets.chunks import chunks_of, shared_ids, unique_chunks
     from rageval_hooks.offline.testsets.documents import read_documents
     from rageval_hooks.offline.testsets.stores import chunks_of_store
     from rageval_hooks.text.wording import counted
 
     stores = [source for source in sources if _is_object(source)]
-    paths = [Path(source) for source in sources if source not in stores]
     library = read_documents(
-        paths, exclude=[*outputs, journal_path(outputs[0]), done_path(outputs[0])], encoding=encoding
+        [Path(source) for source in sources if source not in stores], exclude=exclude, encoding=encoding
     )
-    for line in library.skipped_lines():
+    problems = library.problems
+    for line in (*library.skipped_lines(), *(f"not read: {problem}" for problem in problems)):
         typer.echo(line, err=True)
     chunks = list(chunks_of(library.documents, chunk_size))
     for store in stores:
         chunks += chunks_of_store(store)
-    problems = list(library.problems)
-    for problem in problems:
-        typer.echo(f"not read: {problem}", err=True)
     if not chunks:
-        why = ": there is no file with text (text, HTML, PDF, Office, EPUB, e-mail, JSONL)"
-        if problems:
-            # The other problems were printed above.
-            why = f" ({problems[0]})" if len(problems) == 1 else f" ({len(problems)} could not be read)"
+        why = f" ({len(problems)} could not be read)" if problems else ": there is no file with text"
+        if len(problems) == 1:
+            why = f" ({problems[0]})"
         raise ConfigurationError(f"there is nothing to ask about in {', '.join(sources)}{why}")
     if shared := shared_ids(chunks):
-        typer.echo(
-            f"{counted(len(shared), 'chunk id')}, such as {min(shared)!r}, with several texts each: these chunks "
-            "are named document:id, and run finds them by their text",
-            err=True,
-        )
+        named = "with several texts: these chunks are named document:id"
+        typer.echo(f"{counted(len(shared), 'chunk id')}, such as {min(shared)!r}, {named}", err=True)
     found = unique_chunks(chunks)
     if privacy.active:
         found = [chunk.model_copy(update={"text": privacy.text(chunk.text)}) for chunk in found]

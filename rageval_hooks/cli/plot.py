@@ -8,18 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rageval_hooks.cli.options import (
-    BertScoreLanguage,
-    BertScoreLayer,
-    BertScoreModel,
-    BertScoreRescale,
-    Level,
-    LowerIsBetter,
-    Metrics,
-    Resamples,
-    Seed,
-    split_names,
-)
+from rageval_hooks.cli import options
 from rageval_hooks.cli.output import check_output, load_encoder, say, watch_records, write_file
 from rageval_hooks.errors import ConfigurationError
 
@@ -37,18 +26,18 @@ class Plots(StrEnum):
 def plot(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scored records, side by side.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture: a name that ends in .png or .svg.")],
-    metrics: Metrics = None,
+    metrics: options.Metrics = None,
     kind: Annotated[
         Plots, typer.Option("--kind", help="Scores, how much they vary between repeated answers, or both.")
     ] = Plots.all,
-    lower_is_better: LowerIsBetter = None,
-    bertscore: BertScoreModel = None,
-    bertscore_layer: BertScoreLayer = None,
-    bertscore_language: BertScoreLanguage = "en",
-    bertscore_rescale: BertScoreRescale = True,
-    level: Level = 0.95,
-    resamples: Resamples = 2000,
-    seed: Seed = 0,
+    lower_is_better: options.LowerIsBetter = None,
+    bertscore: options.BertScoreModel = None,
+    bertscore_layer: options.BertScoreLayer = None,
+    bertscore_language: options.BertScoreLanguage = "en",
+    bertscore_rescale: options.BertScoreRescale = True,
+    level: options.Level = 0.95,
+    resamples: options.Resamples = 2000,
+    seed: options.Seed = 0,
 ) -> None:
     """Draw scored files: an overview, each score with mean, median and interval, ranks, variation over repeats."""
     from rageval_hooks.offline.report import Resampling, build_report
@@ -58,13 +47,13 @@ def plot(
     if suffix not in _SUFFIXES:
         raise ConfigurationError(f"--output {output} should end in {' or '.join(_SUFFIXES)}")
     check_output(output, files)
-    names = split_names(metrics)
+    names = options.split_names(metrics)
     report = build_report(
         files,
         metrics=names,
         worst=0,
         compare=False,
-        lower=split_names(lower_is_better),
+        lower=options.split_names(lower_is_better),
         resampling=Resampling(level=level, resamples=resamples, seed=seed),
         scorer=load_encoder(bertscore, bertscore_layer, bertscore_language, bertscore_rescale),
         watch=watch_records,

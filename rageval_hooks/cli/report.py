@@ -9,18 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rageval_hooks.cli.options import (
-    BertScoreLanguage,
-    BertScoreLayer,
-    BertScoreModel,
-    BertScoreRescale,
-    Level,
-    LowerIsBetter,
-    Metrics,
-    Resamples,
-    Seed,
-    split_names,
-)
+from rageval_hooks.cli import options
 from rageval_hooks.cli.output import (
     check_output,
     for_stream,
@@ -45,22 +34,15 @@ class Format(StrEnum):
     html = "html"
 
 
-_FORMATS = {
-    ".txt": Format.table,
-    ".md": Format.markdown,
-    ".markdown": Format.markdown,
-    ".json": Format.json,
-    ".html": Format.html,
-    ".htm": Format.html,
-}
+_FORMATS = {".txt": Format.table, ".json": Format.json}
+_FORMATS |= dict.fromkeys((".md", ".markdown"), Format.markdown) | dict.fromkeys((".html", ".htm"), Format.html)
 
 
 def report(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scored records; the first is the baseline.")],
-    metrics: Metrics = None,
+    metrics: options.Metrics = None,
     format: Annotated[
-        Format | None,
-        typer.Option("--format", help="Default: a table, or the format that the suffix of the output names."),
+        Format | None, typer.Option("--format", help="Default: that of the output's suffix, or a table.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report into this file.")] = None,
     fail_under: Annotated[
@@ -73,38 +55,28 @@ def report(
     ] = None,
     tolerance: Annotated[
         list[str] | None,
-        typer.Option(
-            "--tolerance",
-            metavar="SCORE=NUMBER|P%",
-            help="How much worse a mean may be than in the baseline; without SCORE=, for all others. Repeatable."
-            " Default: 0.01 for scores from 0 to 1, else 5%.",
-        ),
+        typer.Option("--tolerance", metavar="[SCORE=]NUMBER|P%", help="How much worse than in FILE. Repeatable."),
     ] = None,
     max_errors: Annotated[
-        str | None,
-        typer.Option(
-            "--max-errors", metavar="N|P%", help="Exit with 1 if more questions failed. Checks allow none by default."
-        ),
+        str | None, typer.Option("--max-errors", metavar="N|P%", help="Exit with 1 if more questions failed.")
     ] = None,
     alpha: Annotated[
         float, typer.Option("--alpha", min=0.0, max=1.0, help="Probability of a false alarm, over all scores.")
     ] = 0.05,
-    lower_is_better: LowerIsBetter = None,
+    lower_is_better: options.LowerIsBetter = None,
     worst: Annotated[int, typer.Option("--worst", min=0, max=1000, help="How many of the worst turns to show.")] = 10,
-    worst_by: Annotated[
-        str | None, typer.Option("--worst-by", metavar="SCORE", help="The score that orders the turns.")
-    ] = None,
+    worst_by: Annotated[str | None, typer.Option("--worst-by", metavar="SCORE", help="It orders the turns.")] = None,
     trace_url: Annotated[
         str | None,
         typer.Option("--trace-url", metavar="URL", help="HTML: link to traces, as http://host/traces/{trace_id}."),
     ] = None,
-    bertscore: BertScoreModel = None,
-    bertscore_layer: BertScoreLayer = None,
-    bertscore_language: BertScoreLanguage = "en",
-    bertscore_rescale: BertScoreRescale = True,
-    level: Level = 0.95,
-    resamples: Resamples = 2000,
-    seed: Seed = 0,
+    bertscore: options.BertScoreModel = None,
+    bertscore_layer: options.BertScoreLayer = None,
+    bertscore_language: options.BertScoreLanguage = "en",
+    bertscore_rescale: options.BertScoreRescale = True,
+    level: options.Level = 0.95,
+    resamples: options.Resamples = 2000,
+    seed: options.Seed = 0,
 ) -> None:
     """Report on scored files: verdicts, means with intervals, ranks, documents, the worst turns, differences.
 
@@ -112,12 +84,10 @@ def report(
     question then fails the checks, unless --max-errors allows it. Exit status: 0 if all checks pass, 1 if one fails,
     2 if a regression cannot be excluded or an option is wrong.
     """
-    from rageval_hooks.offline.report import Resampling, analyze, check_gate, check_trace_url, conclude, gate_of
-    from rageval_hooks.offline.report.html import to_html
+    from rageval_hooks.offline.report import Resampling, analyze, check_gate, conclude, gate_of
     from rageval_hooks.offline.report.tables import print_tables, to_markdown, to_plain_text
 
-    check_trace_url(trace_url)
-    names = split_names(metrics)
+    names = options.split_names(metrics)
     gate = gate_of(fail_under, fail_on_regression is not None, max_errors, alpha, tolerance, names)
     if fail_on_regression is not None:
         # A pattern such as "scores/*.jsonl" often includes the baseline.
@@ -130,6 +100,10 @@ def report(
     form = format or (Format.table if output is None else _FORMATS.get(output.suffix.lower()))
     if form is None:
         raise ConfigurationError(f"--output {output} should end in one of {', '.join(_FORMATS)}; or give --format")
+    if form is Format.html:
+        from rageval_hooks.offline.report.html import check_trace_url, to_html
+
+        check_trace_url(trace_url)
     bounds = dict(gate.bounds) if gate else {}
     if names:
         # A score with a bound or a tolerance is part of the report, also if --metrics does not name it.
@@ -139,7 +113,7 @@ def report(
         metrics=names,
         worst=worst,
         worst_by=worst_by,
-        lower=split_names(lower_is_better),
+        lower=options.split_names(lower_is_better),
         resampling=Resampling(level=level, resamples=resamples, seed=seed),
         scorer=load_encoder(bertscore, bertscore_layer, bertscore_language, bertscore_rescale),
         watch=watch_records,
@@ -155,13 +129,12 @@ def report(
         with survive_closed_pipe():
             print_tables(analysis.report, make_console(sys.stdout), conclusion)
     else:
-        found = analysis.report
         if form is Format.html:
             text = to_html(analysis, conclusion, bounds=bounds, trace_url=trace_url)
         elif form is Format.json:
-            text = found.model_copy(update={"verdict": conclusion}).model_dump_json(indent=2) + "\n"
+            text = analysis.report.model_copy(update={"verdict": conclusion}).model_dump_json(indent=2) + "\n"
         else:
-            text = (to_markdown if form is Format.markdown else to_plain_text)(found, conclusion)
+            text = (to_markdown if form is Format.markdown else to_plain_text)(analysis.report, conclusion)
         if output is not None:
             write_file(output, text.encode())
         else:

@@ -69,8 +69,9 @@ def build_chain(
         model: the chat model that answers.
     """
     retriever = HandbookRetriever(search=search_in(list(sections), embedder))
+    found = itemgetter("question") | retriever
     chain: Runnable[Any, Any] = (
-        RunnablePassthrough.assign(context=itemgetter("question") | retriever | _join)
+        RunnablePassthrough.assign(context=found | (lambda texts: "\n\n".join(text.page_content for text in texts)))
         | RunnablePassthrough.assign(answer=_PROMPT | model | StrOutputParser())
         | (lambda state: slip(state["question"], state["answer"]))
     )
@@ -93,7 +94,3 @@ def build_application(embedder: AnyEmbedder, model_name: str | None) -> Callable
         model = ChatOpenAI(model=model_name, api_key=lambda: key, stream_usage=True)
     chain = build_chain(load_handbook(), embedder, model)
     return lambda question: chain.invoke({"question": question})
-
-
-def _join(documents: list[Document]) -> str:
-    return "\n\n".join(document.page_content for document in documents)

@@ -67,14 +67,11 @@ def load_handbook() -> list[HandbookSection]:
     package = Path(__file__).resolve().parent
     for path in (package.parents[1] / "examples" / "handbook" / "passages.md", package / "passages.md"):
         if path.is_file():
-            return _sections(path.read_text(encoding="utf-8"))
+            # A heading such as "## ferries-3" names the section that follows.
+            parts = re.split(r"^## (\S+)\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            return [HandbookSection(id=name, text=body.strip()) for name, body in pairs]
     raise FileNotFoundError("the demo's documents (examples/handbook/passages.md) are missing")
-
-
-def _sections(text: str) -> list[HandbookSection]:
-    # A heading such as "## ferries-3" names the section that follows.
-    parts = re.split(r"^## (\S+)\n", text, flags=re.MULTILINE)[1:]
-    return [HandbookSection(id=name, text=body.strip()) for name, body in zip(parts[::2], parts[1::2], strict=True)]
 
 
 def search_in(

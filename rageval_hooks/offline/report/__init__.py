@@ -4,13 +4,14 @@
 show it as text, a page or a picture.
 """
 
-from rageval_hooks.offline.report.build import Analysis, analyze, build_report
-from rageval_hooks.offline.report.conclusion import conclude
-from rageval_hooks.offline.report.gate import ReportGate, check_gate, gate_of
-from rageval_hooks.offline.report.model import Conclusion, Report
-from rageval_hooks.offline.report.similarity import BertScore, load_bertscore
-from rageval_hooks.offline.report.statistics import Resampling
-from rageval_hooks.offline.report.turns import check_trace_url
+from rageval_hooks.errors import requires
+
+with requires("scipy", "offline", "a report"):
+    from rageval_hooks.offline.report.build import Analysis, Conclusion, Report, analyze, build_report
+    from rageval_hooks.offline.report.conclusion import conclude
+    from rageval_hooks.offline.report.gate import ReportGate, check_gate, gate_of
+    from rageval_hooks.offline.report.similarity import BertScore, load_bertscore
+    from rageval_hooks.offline.report.statistics import Resampling
 
 __all__ = [
     "Analysis",
@@ -22,7 +23,6 @@ __all__ = [
     "analyze",
     "build_report",
     "check_gate",
-    "check_trace_url",
     "conclude",
     "gate_of",
     "load_bertscore",

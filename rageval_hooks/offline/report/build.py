@@ -1,34 +1,247 @@
-"""From files of records to a report."""
+"""A report as plain data, and how it is made from files of records.
+
+``rageval-hooks report --format json`` writes this data. Its fields are a file format.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal
 
-from rageval_hooks.errors import ConfigurationError, UnknownNameError, requires
-from rageval_hooks.offline.report.compare import compare_files, describe_maker
-from rageval_hooks.offline.report.definitions import (
-    ANSWERED,
+import numpy as np
+from pydantic import Field
+
+from rageval_hooks.errors import ConfigurationError, UnknownNameError
+from rageval_hooks.metrics.base import Direction
+from rageval_hooks.offline.report.compare import FileComparison, compare_files
+from rageval_hooks.offline.report.scored_file import ScoredFile, Watch, read_files
+from rageval_hooks.offline.report.similarity import BertScore, Similarity, compare_answers
+from rageval_hooks.offline.report.statistics import Resampling, Spread, Variation, spread, variation
+from rageval_hooks.offline.report.turns import ShownTurn, show_turn
+from rageval_hooks.offline.score_definitions import (
     HITS,
-    NO_ANSWER,
     VERDICTS,
     define_score,
     direction_of,
     group_of,
 )
-from rageval_hooks.offline.report.model import DocumentRow, FileReport, Missing, Ranks, Report, ScoreSummary
-from rageval_hooks.offline.report.scored_file import ScoredFile, Watch, read_files
-from rageval_hooks.offline.report.similarity import BertScore, compare_answers
-from rageval_hooks.offline.report.statistics import Resampling, spread, variation
-from rageval_hooks.offline.report.turns import ShownTurn, show_turn
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
-from rageval_hooks.runtime.jsonable import clean_text
+from rageval_hooks.runtime.jsonable import Data, clean_text
+from rageval_hooks.text.formatting import flat
 from rageval_hooks.text.wording import counted
 
 # The most frequent reasons explain nearly all skips and failures.
 _MOST_REASONS = 5
+
+
+class Missing(Data):
+    """Results that are not numbers.
+
+    Attributes:
+        count: how many.
+        reasons: why, with how often; the most frequent ones first.
+    """
+
+    count: int = 0
+    reasons: dict[str, int] = Field(default_factory=dict)
+
+    @property
+    def main_reason(self) -> str:
+        """The most frequent reason; empty without results."""
+        return next(iter(self.reasons), "")
+
+
+class ScoreSummary(Data):
+    """One score of one file.
+
+    Attributes:
+        name: the score, or the metric if it never made one.
+        direction: whether higher or lower is better.
+        unit: ``""`` for a share.
+        low: the smallest possible value.
+        high: the largest possible value; None if there is no bound.
+        binary: True if the score is a yes or no.
+        group: the family of its metric.
+        headline: how well it sums up a turn; see :class:`ScoreDefinition`.
+        spread: of its values; None without values.
+        skipped: results without an input.
+        failed: results that failed.
+        labelled: values with the label ``pass`` or ``fail``.
+        passed: share of these that pass; None without labels.
+        threshold: the value from which the score passes by default, if it has a default.
+        sampled: True if some values stand for more than one turn.
+        makers: the versions and models that made it, in words, if there are several.
+        repeats: how much it varies between answers to one question; None without repeats.
+    """
+
+    name: str
+    direction: Direction
+    unit: str = ""
+    low: float = 0.0
+    high: float | None = None
+    binary: bool = False
+    group: str = ""
+    headline: int = 0
+    spread: Spread | None = None
+    skipped: Missing = Missing()
+    failed: Missing = Missing()
+    labelled: int = 0
+    passed: float | None = None
+    threshold: float | None = None
+    sampled: bool = False
+    makers: tuple[str, ...] = ()
+    repeats: Variation | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of values."""
+        return self.spread.count if self.spread else 0
+
+    @property
+    def shown_name(self) -> str:
+        """The name on one line, with an arrow if lower is better."""
+        return f"{flat(self.name)} ↓" if self.direction == "lower" else flat(self.name)
+
+
+MOST_RANKS: Final = 10
+"""Retrievers rarely return more passages; later ranks share a row."""
+
+
+class Ranks(Data):
+    """Where the target passages were found.
+
+    Attributes:
+        count: turns whose rank is known.
+        counts: rank → number of turns.
+        missed: turns whose target was not retrieved.
+        match: share of turns whose target was retrieved.
+        misses: share of turns whose target was not.
+        mrr: mean of 1 / rank, 0 for a miss.
+        hits: k → share of turns with a rank of at most k.
+        unknown: turns with a target whose rank is unknown, because they failed or have no passages with ids.
+    """
+
+    count: int
+    counts: dict[int, int]
+    missed: int
+    match: float
+    misses: float
+    mrr: float
+    hits: dict[int, float]
+    unknown: int = 0
+
+    def rows(self, last: int) -> dict[str, int]:
+        """Return the number of turns by rank from 1 to ``last``, of later ranks together, and of misses."""
+        rows = {f"{rank}": self.counts.get(rank, 0) for rank in range(1, last + 1)}
+        if beyond := self.count - self.missed - sum(rows.values()):
+            rows[f"beyond {last}"] = beyond
+        return {**rows, "missed": self.missed}
+
+
+class DocumentRow(Data):
+    """The turns about one source document.
+
+    Attributes:
+        document: its name.
+        records: number of turns.
+        means: weighted mean by score; scores that none of its turns has are missing.
+    """
+
+    document: str
+    records: int
+    means: dict[str, float]
+
+
+class FileReport(Data):
+    """One file.
+
+    Attributes:
+        name: a short name.
+        path: as given.
+        records: number of answers.
+        questions: number of distinct questions.
+        runs: the most answers that a question has; more than 1 if questions were repeated.
+        verdicts: number of answers by verdict, from good to not_evaluable; empty without verdicts.
+        bad: rows that could not be used.
+        errors: answers that failed, by type of error.
+        failed_questions: questions of which at least one answer failed.
+        scores: in the order of the file, then derived ones.
+        ranks: of the target passages; None if none is known.
+        unranked: turns with a target whose rank is unknown.
+        unanswerable: answers to questions that are marked as unanswerable.
+        documents: per source document.
+        similarity: how similar the answers to one question are; empty without repeats.
+        worst_by: the score by which turns are the worst.
+        worst: these turns, the worst first.
+    """
+
+    name: str
+    path: str
+    records: int
+    questions: int
+    runs: int
+    verdicts: dict[str, int] = Field(default_factory=dict)
+    bad: int
+    errors: dict[str, int]
+    failed_questions: int = 0
+    scores: tuple[ScoreSummary, ...]
+    ranks: Ranks | None
+    unranked: int = 0
+    unanswerable: int = 0
+    documents: tuple[DocumentRow, ...]
+    similarity: tuple[Similarity, ...] = ()
+    worst_by: str | None
+    worst: tuple[ShownTurn, ...]
+
+    def score(self, name: str) -> ScoreSummary | None:
+        """Return a score, or None."""
+        return next((row for row in self.scores if row.name == name), None)
+
+
+FindingKind = Literal["good", "bad", "note"]
+
+
+class Finding(Data):
+    """One sentence of the conclusion, and whether it is good or bad news."""
+
+    kind: FindingKind
+    text: str
+
+
+class Conclusion(Data):
+    """The first lines of a report: what is good, what is bad, what changed.
+
+    Attributes:
+        state: ``fail`` if a check fails; ``warn`` if there is other bad news; else ``ok``.
+        headline: how many answers are good, doubtful, bad, declined and not evaluable; then whether checks fail.
+        quality: what is good and what is bad.
+        changes: what changed from the first file to the others.
+        certainty: how sure the numbers are.
+    """
+
+    state: Literal["ok", "warn", "fail"]
+    headline: str
+    quality: tuple[Finding, ...] = ()
+    changes: tuple[Finding, ...] = ()
+    certainty: tuple[str, ...] = ()
+
+
+class Report(Data):
+    """Everything a report says.
+
+    Attributes:
+        files: in the order in which they were given.
+        comparisons: of the first file with each other one.
+        resampling: how intervals and tests were made.
+        verdict: the conclusion, which a reader has to know first; None if it was not made.
+    """
+
+    files: tuple[FileReport, ...]
+    comparisons: tuple[FileComparison, ...] = ()
+    resampling: Resampling = Resampling()
+    verdict: Conclusion | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +264,9 @@ class Analysis:
         """
         file = self.files[index]
         yield from _shown(file, range(file.records), self.report.files[index].worst_by)
+
+
+# --------------------------------------------------------------------------- making it
 
 
 def build_report(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Any) -> Report:
@@ -91,27 +307,19 @@ def analyze(
         privacy: which texts may be shown; all by default.
 
     Raises:
-        ConfigurationError: a file is missing, empty or has no scores; the files have no scores in common, or only ids
-            that stand for different questions.
-        MissingDependencyError: scipy is not installed.
+        ConfigurationError: a file is missing, empty or has no scores; all ids that two files have in common stand for
+            different questions.
         UnknownNameError: no file has a score of that name.
     """
-    with requires("scipy", "offline", "a report"):
-        import scipy  # noqa: F401
     how = resampling or Resampling()
     # A path is a sequence of characters, too.
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     files = read_files(given, watch=watch, scores={*metrics, *bounded}, privacy=privacy)
     for file in files:
-        if file.unscored.issuperset(file.names()):
-            raise ConfigurationError(
-                f"{file.path} has no scores. Add them: rageval-hooks score {file.path} --output OUT"
-            )
+        if not file.is_scored:
+            raise ConfigurationError(f"{file.path} has no scores. Add them: rageval-hooks score {file.path} -o OUT")
         for line in file.bad_rows:
             on_problem(line)
-    # `answered` is `no_answer` with failed questions counted, too.
-    is_derived = any(ANSWERED in file.values for file in files)
-    metrics = [ANSWERED if name == NO_ANSWER and is_derived else name for name in metrics]
     valid = list(dict.fromkeys(name for file in files for name in file.names()))
     for name in (*metrics, *([worst_by] if worst_by else [])):
         if name not in valid:
@@ -122,22 +330,14 @@ def analyze(
         ordering = metrics[0]
     comparisons = []
     for other in files[1:] if compare else ():
-        _check_common_scores(files[0], other)
         found = compare_files(files[0], other, metrics, ordering, lower, how, worst)
-        comparisons.append(found)
-        # Row numbers of differently sorted files are such ids.
-        paths_of = f"{found.before_path} and {found.after_path}"
         if found.different and not found.common:
+            # Row numbers of differently sorted files are such ids.
             raise ConfigurationError(
-                f"{paths_of} have {counted(found.different, 'id')} in common, and every one stands for a different"
-                " question in each, so nothing can be compared. Rows without an id get their number as the id: give"
-                " the rows ids"
+                f"{found.before_path} and {found.after_path} have {counted(found.different, 'id')} in common, and every"
+                " one stands for a different question in each. Give the rows ids: without one, its number is the id"
             )
-        if found.different:
-            on_problem(
-                f"{paths_of}: {found.different} of {found.different + found.common} common ids stand for a different"
-                " question in each, and are not compared"
-            )
+        comparisons.append(found)
     reports = []
     for file in files:
         # Without a choice, all scores are reported.
@@ -167,24 +367,6 @@ def analyze(
     return Analysis(report=report, files=tuple(files))
 
 
-def _check_common_scores(first: ScoredFile, other: ScoredFile) -> None:
-    unscored = first.unscored | other.unscored
-    if first.values.keys() & other.values.keys() - unscored:
-        return
-    one, two = (", ".join(name for name in file.values if name not in unscored) or "none" for file in (first, other))
-    why = ""
-    # One example is enough: usually all scores are missing for the same reason.
-    for name in first.values:
-        skipped, failed = other.missing(name)
-        if skipped or failed:
-            [(reason, _)] = (failed or skipped).most_common(1)
-            why = f" ({name}: {failed.total()} failed, {skipped.total()} skipped: {reason})"
-            break
-    raise ConfigurationError(
-        f"{first.path} and {other.path} have no scores in common: the first has {one}; the second has {two}{why}"
-    )
-
-
 def _shown(file: ScoredFile, rows: Collection[int], by: str | None) -> Iterator[ShownTurn]:
     for record in map(file.record, rows):
         yield show_turn(record, file.derived_scores(record), by)
@@ -198,39 +380,35 @@ def _summary(file: ScoredFile, name: str, lower: Sequence[str], how: Resampling)
         Missing(count=reasons.total(), reasons=dict(reasons.most_common(_MOST_REASONS)))
         for reasons in file.missing(name)
     )
-    summary = ScoreSummary(
-        name=name,
-        direction=direction_of(name, metric, lower),
-        unit=definition.unit,
-        low=definition.low,
-        high=definition.high,
-        binary=definition.binary,
-        group=group_of(name, metric),
-        headline=definition.headline,
-        skipped=skipped,
-        failed=failed,
-    )
-    if values is None:
-        return summary
-    found = spread(values.values, values.weights, values.questions, how, is_share=definition.binary)
-    fields: dict[str, Any] = {"spread": found, "labelled": values.labelled, "passed": values.passed}
-    # What no metric defines is known by its values. A single 0 or 1 may be any number.
-    if not definition.description and found.binary and found.count > 1:
-        fields["binary"] = True
-    if definition.high is None and not definition.unit and 0 <= found.minimum <= found.maximum <= 1:
-        fields["high"] = 1.0
-    # A failed turn's `answered` states no maker.
-    makers = [maker for maker in values.makers if maker != ("", "")]
-    # The default threshold, if one was measured for a model that made the score.
-    models = {model for _, model in makers}
-    thresholds = (t.value for t in definition.thresholds if t.target == "turn" and models & set(t.models))
-    fields |= {
-        "threshold": next(thresholds, None),
-        "sampled": values.sampled,
-        "makers": tuple(map(describe_maker, makers)) if len(makers) > 1 else (),
-        "repeats": variation(values.values, values.questions, how) if file.runs > 1 else None,
+    fields: dict[str, Any] = {
+        "direction": direction_of(name, metric, lower),
+        "group": group_of(name, metric),
+        "skipped": skipped,
+        "failed": failed,
+        **definition.model_dump(include={"unit", "low", "high", "binary", "headline"}),
     }
-    return summary.model_copy(update=fields)
+    if values is not None:
+        found = spread(values.values, values.weights, values.questions, how, is_share=definition.binary)
+        fields |= {"spread": found, "sampled": values.sampled}
+        labelled = ~np.isnan(values.labels)
+        if labelled.any():
+            passed = np.average(values.labels[labelled], weights=values.weights[labelled])
+            fields |= {"labelled": int(labelled.sum()), "passed": float(passed)}
+        # What no metric defines is known by its values. A single 0 or 1 may be any number.
+        if not definition.description and found.binary and found.count > 1:
+            fields["binary"] = True
+        if definition.high is None and not definition.unit and 0 <= found.minimum <= found.maximum <= 1:
+            fields["high"] = 1.0
+        # The default threshold, if one was measured for a model that made the score.
+        models = {model for _, model in values.makers}
+        thresholds = (t.value for t in definition.thresholds if t.target == "turn" and models & set(t.models))
+        fields["threshold"] = next(thresholds, None)
+        # A failed turn's `answered` states no maker.
+        makers = tuple(maker for maker in values.described_makers() if maker != "not stated")
+        fields["makers"] = makers if len(makers) > 1 else ()
+        if file.runs > 1:
+            fields["repeats"] = variation(values.values, values.questions, how)
+    return ScoreSummary(name=name, **fields)
 
 
 def _ranks(file: ScoredFile) -> Ranks | None:
@@ -255,20 +433,18 @@ def _ranks(file: ScoredFile) -> Ranks | None:
 
 def _documents(file: ScoredFile, names: Sequence[str]) -> tuple[DocumentRow, ...]:
     """Return the means per source document, in the order of the file."""
-    import numpy as np
-
-    means: list[dict[str, float]] = [{} for _ in file.documents]
+    # One more, at the end, for the records without a document, whose number is -1.
+    size = len(file.documents) + 1
+    means: list[dict[str, float]] = [{} for _ in range(size)]
     for name in names:
-        if (values := file.values.get(name)) is None:
-            continue
-        owners = file.document_numbers[values.rows]
-        # Records without a document belong to none of the rows.
-        known = owners >= 0
-        weights = np.bincount(owners[known], values.weights[known], len(means))
-        totals = np.bincount(owners[known], (values.weights * values.values)[known], len(means))
-        for owner in np.flatnonzero(weights).tolist():
-            means[owner][name] = float(totals[owner] / weights[owner])
+        if (values := file.values.get(name)) is not None:
+            owners = file.document_numbers[values.rows] % size
+            weights = np.bincount(owners, values.weights, size)
+            totals = np.bincount(owners, values.weights * values.values, size)
+            for owner in np.flatnonzero(weights).tolist():
+                means[owner][name] = float(totals[owner] / weights[owner])
+    records = np.bincount(file.document_numbers % size, minlength=size).tolist()
     return tuple(
-        DocumentRow(document=document, records=int((file.document_numbers == owner).sum()), means=means[owner])
+        DocumentRow(document=document, records=records[owner], means=means[owner])
         for document, owner in file.documents.items()
     )

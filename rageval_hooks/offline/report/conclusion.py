@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from rageval_hooks.metrics.local.reference_overlap import RECALL
-from rageval_hooks.offline.report.definitions import BAD_ANSWERS
+from rageval_hooks.offline.report.build import Conclusion, FileReport, Finding, FindingKind, Report, ScoreSummary
+from rageval_hooks.offline.report.compare import FileComparison, ScoreChange
 from rageval_hooks.offline.report.gate import GateResult
-from rageval_hooks.offline.report.model import (
-    Conclusion,
-    FileComparison,
-    FileReport,
-    Finding,
-    FindingKind,
-    Report,
-    ScoreChange,
-    ScoreSummary,
-)
 from rageval_hooks.offline.report.statistics import Spread
+from rageval_hooks.offline.score_definitions import BAD_ANSWERS
 from rageval_hooks.score import VERDICT
-from rageval_hooks.text.formatting import (
-    format_p_value,
-    format_share,
-    shorten,
-    show_value,
-    signed_value,
-)
+from rageval_hooks.text.formatting import format_p_value, format_share, shorten, show_value, signed_value
 from rageval_hooks.text.wording import counted, listed
 
 # Without a bound, a share is good news from 90%, and bad news below 75%.
@@ -58,39 +44,38 @@ def conclude(report: Report, bounds: Mapping[str, float] | None = None, gate: Ga
         gate: the result of the checks; None if nothing was checked.
     """
     missed = [] if gate is None else [*gate.failures, *gate.undecided]
-    changes = [finding for comparison in report.comparisons for finding in _changes(comparison)]
-    quality: list[Finding] = []
+    # The conditions that fail come first: they decide the exit status.
+    quality = [Finding(kind="bad", text=line) for line in missed]
+    counts: list[str] = []
     for file in report.files:
+        where = _where(file, report)
+        if file.verdicts:
+            # Such as "63 answers: 50 good, 8 doubtful, 5 bad."
+            parts = [f"{count} {label.replace('_', ' ')}" for label, count in file.verdicts.items()]
+            if without := file.records - sum(file.verdicts.values()):
+                parts.append(f"{without} without a verdict")
+            counts.append(f"{where}{counted(file.records, 'answer')}: {', '.join(parts)}.")
         comparisons = [comparison for comparison in report.comparisons if comparison.after == file.name]
-        told = [change for comparison in comparisons for change in _told_changes(comparison, worse=True)]
         # What is worse than before is not good, even if most answers still pass.
-        is_worse = any(change.quality for change in told)
+        is_worse = any(change.quality for pair in comparisons for change in _told_changes(pair, worse=True))
         for kind, text in _quality(file, bounds or {}, missed):
             if not (kind == "good" and is_worse):
-                quality.append(Finding(kind=kind, text=f"{_where(file, report)}{text}"))
+                quality.append(Finding(kind=kind, text=f"{where}{text}"))
+    changes = [finding for comparison in report.comparisons for finding in _changes(comparison)]
     problems = sum(finding.kind == "bad" for finding in (*quality, *changes))
-    state: Literal["ok", "warn", "fail"] = "ok"
+    state: Literal["ok", "warn", "fail"] = "fail" if missed else "warn" if problems else "ok"
     headline = "No problems found." if gate is None else "All checks pass."
     if missed:
-        state, headline = "fail", f"The checks fail: {counted(len(missed), 'problem')}."
+        headline = f"The checks fail: {counted(len(missed), 'problem')}."
     elif problems:
-        state, headline = "warn", f"{counted(problems, 'problem')} found."
+        headline = f"{counted(problems, 'problem')} found."
     return Conclusion(
         state=state,
-        headline=" ".join([*(_count_verdicts(file, report) for file in report.files if file.verdicts), headline]),
-        # The conditions that fail come first: they decide the exit status.
-        quality=(*(Finding(kind="bad", text=line) for line in missed), *quality),
+        headline=" ".join([*counts, headline]),
+        quality=tuple(quality),
         changes=tuple(changes),
         certainty=tuple(_certainty(report)),
     )
-
-
-def _count_verdicts(file: FileReport, report: Report) -> str:
-    """Return how many answers have which verdict, such as ``63 answers: 50 good, 8 doubtful, 5 bad``."""
-    counts = [f"{count} {label.replace('_', ' ')}" for label, count in file.verdicts.items()]
-    if without := file.records - sum(file.verdicts.values()):
-        counts.append(f"{without} without a verdict")
-    return f"{_where(file, report)}{counted(file.records, 'answer')}: {', '.join(counts)}."
 
 
 def _where(file: FileReport, report: Report) -> str:
@@ -112,8 +97,8 @@ def _quality(file: FileReport, bounds: Mapping[str, float], missed: Sequence[str
     bad = file.score(BAD_ANSWERS)
     if bad is not None and bad.spread is not None and bad.name not in bounds:
         number = file.verdicts.get("bad", 0)
-        share = _mean(bad.spread, format_share, "share")
-        text = f"{number} of {counted(bad.count, 'answer')} {'is' if number == 1 else 'are'} bad: {share}."
+        are = "is" if number == 1 else "are"
+        text = f"{number} of {counted(bad.count, 'answer')} {are} bad: {_mean(bad.spread, True)}."
         for turn in [turn for turn in file.worst if turn.verdict == "bad"][:1]:
             text += f" For example {turn.id}: {shorten(turn.reason, _LONGEST_REASON)}"
         yield "good" if not number else "note" if bad.spread.mean < _BAD_ANSWERS else "bad", text
@@ -142,8 +127,9 @@ def _kind_of_share(share: float) -> FindingKind:
     return "bad" if share < _BAD_SHARE else "note"
 
 
-def _mean(found: Spread, show: Callable[[float], str], style: str) -> str:
-    return show(found.mean) + (f" [{found.interval.shown(style)}]" if found.interval else "")
+def _mean(found: Spread, is_share: bool) -> str:
+    mean = format_share(found.mean) if is_share else show_value(found.mean)
+    return mean + (f" [{found.interval.shown('share' if is_share else 'value')}]" if found.interval else "")
 
 
 def _about_score(row: ScoreSummary, bound: float | None) -> Iterator[tuple[FindingKind, str]]:
@@ -154,17 +140,15 @@ def _about_score(row: ScoreSummary, bound: float | None) -> Iterator[tuple[Findi
         elif row.headline and row.skipped.count:
             yield "note", f"{row.name} has no value: {row.skipped.count} skipped ({row.skipped.main_reason})."
         return
-    mean = f"{row.name} is {_mean(row.spread, *((format_share, 'share') if row.binary else (show_value, 'value')))}"
+    mean = f"{row.name} is {_mean(row.spread, row.binary)}"
     if bound is not None:
         # A bound that is missed is a check that fails, which is told before.
         if row.spread.mean <= bound if row.direction == "lower" else row.spread.mean >= bound:
             limit = "at most" if row.direction == "lower" else "at least"
             yield "good", f"{mean}; required: {limit} {bound:g}."
     elif row.passed is not None:
-        yield (
-            _kind_of_share(row.passed),
-            f"{mean}; {format_share(row.passed)} of {counted(row.labelled, 'answer')} pass.",
-        )
+        passed = f"{format_share(row.passed)} of {counted(row.labelled, 'answer')} pass"
+        yield _kind_of_share(row.passed), f"{mean}; {passed}."
     # A score without a bound is neither good nor bad; only the headline scores are worth a line.
     elif row.headline:
         yield "note", f"{mean}."
@@ -178,7 +162,7 @@ def _changes(comparison: FileComparison) -> Iterator[Finding]:
     pair = f"{comparison.before} → {comparison.after}"
     worse, better = (_told_changes(comparison, worse=worse) for worse in (True, False))
     for change in comparison.scores:
-        if change.name == BAD_ANSWERS and not change.makers and change.test and change.test.difference:
+        if change.name == BAD_ANSWERS and not change.makers and change.worsening:
             word = "worse" if change.worsening > 0 else "better"
             kind: FindingKind = "bad" if change in worse else "good" if change in better else "note"
             yield Finding(kind=kind, text=f"{pair}: bad answers {_numbers(change, comparison)}: {word}.")
@@ -188,8 +172,7 @@ def _changes(comparison: FileComparison) -> Iterator[Finding]:
         text = f"{pair}: no score changed significantly over {counted(comparison.common, 'question')}."
         yield Finding(kind="note", text=text)
     # Values that were skipped or not computed are in the notes of the tables; failures are bad news.
-    failed = [loss for loss in comparison.losses if loss.lost_to_failures]
-    for line in comparison.describe_losses(failed):
+    for line in comparison.describe_losses(loss for loss in comparison.losses if loss.lost_to_failures):
         yield Finding(kind="bad", text=f"{pair}: {line}.")
 
 
@@ -202,16 +185,10 @@ def _told_changes(comparison: FileComparison, *, worse: bool) -> list[ScoreChang
     """
     found = []
     for change in comparison.scores:
-        # A change of eight questions is never significant among twenty scores, even from 100% to 0%.
-        is_large_loss = (
-            worse
-            and change.quality
-            and change.makers is None
-            and change.test is not None
-            and change.test.p < _ALPHA
-            and change.worsening > 0
-            and change.effect >= _LARGE_EFFECT
-        )
+        is_large_loss = False
+        if worse and change.quality and change.makers is None and change.test is not None:
+            # A change of eight questions is never significant among twenty scores, even from 100% to 0%.
+            is_large_loss = change.test.p < _ALPHA and change.worsening > 0 and change.effect >= _LARGE_EFFECT
         if is_large_loss or change.is_significant(_ALPHA, worse=worse):
             found.append(change)
     return sorted(found, key=lambda change: (not change.quality, -change.effect))
@@ -235,16 +212,17 @@ def _told(
     pair: str, kind: FindingKind, word: str, changes: Sequence[ScoreChange], comparison: FileComparison
 ) -> Iterator[Finding]:
     # Scores with the same numbers, such as hit@3 and hit@5, share a line.
-    names: dict[str, list[str]] = {}
+    groups: dict[str, list[ScoreChange]] = {}
     for change in changes:
         if change.name != BAD_ANSWERS:
-            names.setdefault(_numbers(change, comparison), []).append(change.name)
-    important = {change.name for change in changes if change.quality or change.effect >= _LARGE_EFFECT}
-    for numbers, members in list(names.items())[:_MOST_CHANGES]:
+            groups.setdefault(_numbers(change, comparison), []).append(change)
+    lines = list(groups.items())
+    for numbers, members in lines[:_MOST_CHANGES]:
         # A few milliseconds more are no problem, however certain they are.
-        shown_kind: FindingKind = "note" if important.isdisjoint(members) else kind
-        yield Finding(kind=shown_kind, text=f"{pair}: {', '.join(members)} {numbers}: {word}.")
-    if rest := [name for members in list(names.values())[_MOST_CHANGES:] for name in members]:
+        important = any(change.quality or change.effect >= _LARGE_EFFECT for change in members)
+        names = ", ".join(change.name for change in members)
+        yield Finding(kind=kind if important else "note", text=f"{pair}: {names} {numbers}: {word}.")
+    if rest := [change.name for _, members in lines[_MOST_CHANGES:] for change in members]:
         yield Finding(kind="note", text=f"{pair}: {counted(len(rest), 'more score')} {word}: {', '.join(rest)}.")
 
 
@@ -252,24 +230,16 @@ def _told(
 
 
 def _certainty(report: Report) -> Iterator[str]:
-    any_repeats = any(file.runs > 1 for file in report.files)
     for file in report.files:
-        where, questions = _where(file, report), counted(file.questions, "question")
-        intervals = f"Square brackets are {report.resampling.level:.0%} intervals over questions"
+        where = _where(file, report)
+        line = f"{where}{counted(file.questions, 'question')}"
+        if file.runs > 1:
+            line += f", {file.records} answers, up to {file.runs} to a question"
         if file.questions < 2:
-            yield f"{where}{questions}: too few for intervals."
-        elif not any(row.spread is not None and row.spread.interval for row in file.scores):
-            yield f"{where}{questions}."
-        elif file.runs > 1:
-            answers = f"{file.records} answers, up to {file.runs} to a question"
-            together = "the answers to a question count together, as one value"
-            yield f"{where}{questions}, {answers}. {intervals}: {together}."
-        elif any_repeats:
-            # The other file has repeats, from which the reader sees how much answers vary.
-            unknown = "how much the answers to a question vary is not known"
-            yield f"{where}{questions}, one answer each. {intervals}; {unknown}."
-        else:
-            yield f"{where}{questions}. {intervals}."
+            line += ": too few for intervals"
+        elif any(row.spread is not None and row.spread.interval for row in file.scores):
+            line += f". Square brackets are {report.resampling.level:.0%} intervals over questions"
+        yield f"{line}."
         if file.questions < _FEW_QUESTIONS:
             yield f"{where}Fewer than {_FEW_QUESTIONS} questions: only large differences can be told from chance."
         if file.bad:

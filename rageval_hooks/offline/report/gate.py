@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.offline.jobs.max_errors import MaxErrors
-from rageval_hooks.offline.report.definitions import ANSWERED, NO_ANSWER
-from rageval_hooks.offline.report.model import FileComparison, FileReport, Loss, Report, ScoreChange
+from rageval_hooks.offline.report.build import FileReport, Report
+from rageval_hooks.offline.report.compare import FileComparison, Loss, ScoreChange
 from rageval_hooks.text.formatting import show_value
 from rageval_hooks.text.wording import counted, listed
 
@@ -25,10 +25,6 @@ class Tolerance:
 
     value: float
     is_share: bool = False
-
-    def amount(self, baseline: float) -> float:
-        """Return the amount for a mean of the baseline."""
-        return self.value * abs(baseline) if self.is_share else self.value
 
     def __str__(self) -> str:
         """Return the tolerance as the option has it."""
@@ -117,8 +113,20 @@ def gate_of(
         raise ConfigurationError("--tolerance needs --fail-on-regression FILE, the baseline to compare with")
     if has_baseline and not 0 < alpha < 1:
         raise ConfigurationError(f"--alpha is {alpha:g}: give a probability between 0 and 1, such as 0.05")
-    bounds = {name: amount.value for name, amount in _amounts(fail_under or (), "--fail-under")}
-    accepted = dict(_amounts(tolerances or (), "--tolerance"))
+    bounds: dict[str, float] = {}
+    for part, name, number, is_share in _parts(fail_under):
+        if not name or is_share or math.isnan(number):
+            raise ConfigurationError(f"{part!r} does not have the form score=number, such as groundedness=0.7")
+        bounds[name] = number
+    accepted: dict[str, Tolerance] = {}
+    for part, name, number, is_share in _parts(tolerances):
+        # NaN fails every comparison.
+        if part.startswith("=") or not number >= 0:
+            raise ConfigurationError(
+                f"--tolerance {part!r} does not have the form score=number or score=percentage, such as"
+                " groundedness=0.02 or cost=5%"
+            )
+        accepted[name] = Tolerance(number / 100 if is_share else number, is_share=is_share)
     if not bounds and not has_baseline and max_errors is None:
         return None
     return ReportGate(
@@ -131,27 +139,19 @@ def gate_of(
     )
 
 
-def _amounts(given: Iterable[str], option: str) -> Iterator[tuple[str, Tolerance]]:
-    """Yield the name and the amount of each part; the name is empty for all scores."""
-    is_bound = option == "--fail-under"
-    for part in (part.strip() for text in given for part in text.split(",")):
+def _parts(given: Iterable[str] | None) -> Iterator[tuple[str, str, float, bool]]:
+    """Yield each part of an option: as it is, its name, its number, and whether that is a percentage.
+
+    The name is empty for all scores. The number is NaN if it is none, or infinite, which nothing could reach.
+    """
+    for part in (part.strip() for text in given or () for part in text.split(",")):
         # The last equals sign separates: a name of a score may contain one, a number cannot.
-        name, equals, text = map(str.strip, part.rpartition("="))
-        is_share = text.endswith("%")
+        name, _, text = map(str.strip, part.rpartition("="))
         try:
             number = float(text.removesuffix("%"))
         except ValueError:
             number = math.nan
-        # float() also reads "nan" and "inf", which nothing could reach.
-        is_wrong = not math.isfinite(number) or (equals and not name)
-        if is_bound and (is_wrong or not name or is_share):
-            raise ConfigurationError(f"{part!r} does not have the form score=number, such as groundedness=0.7")
-        if is_wrong or (number < 0 and not is_bound):
-            raise ConfigurationError(
-                f"--tolerance {part!r} does not have the form score=number or score=percentage, such as"
-                " groundedness=0.02 or cost=5%"
-            )
-        yield name, Tolerance(number / 100 if is_share else number, is_share=is_share)
+        yield part, name, number if math.isfinite(number) else math.nan, text.endswith("%")
 
 
 def check_gate(report: Report, gate: ReportGate) -> GateResult:
@@ -190,9 +190,6 @@ def check_gate(report: Report, gate: ReportGate) -> GateResult:
 
 def _shortfall(file: FileReport, name: str, bound: float) -> Iterator[str]:
     row = file.score(name)
-    # A report shows `no_answer` as `answered`; a bound on either name means the same.
-    if row is None and name == NO_ANSWER:
-        row = file.score(ANSWERED)
     if row is None:
         valid = [row.name for row in file.scores if row.spread]
         raise UnknownNameError("score", name, valid, f"These are the scores of {file.path}.")
@@ -246,59 +243,40 @@ def _check_regressions(comparison: FileComparison, gate: ReportGate, questions: 
             f"{comparison.before_path} and {comparison.after_path} have no questions in common that both have a"
             f" value for ({comparison.common} ids in common): nothing can be compared"
         )
-    lost_names = {loss.name for loss in lost}
-    sound = [change for change in deciding if change.test and not change.makers and change.name not in lost_names]
-
     causes = comparison.describe_losses(lost)
+    lost_names = {loss.name for loss in lost}
     with_loss = {loss.name for loss in comparison.losses}
     for change in deciding:
-        # Two versions of a metric, or two judges, measure different things.
         if change.makers is not None:
+            # Two versions of a metric, or two judges, measure different things.
             why = comparison.describe_makers(change.makers)
             causes.append(f"{change.name}: {why}. Score both files with the same version and model")
-        # A loss has its own line, which also says why.
-        elif change.test is None and change.name not in with_loss:
-            causes.append(f"no question has a value of {change.name} in both files")
-
-    notes = [*comparison.describe_losses(partly_lost)]
-    # If every one of n questions changes for the worse, p is 1 / 2^n; no change of n questions has a smaller p.
-    most = max((change.count for change in sound), default=0)
-    scores = max([1, *(_adjusted_for(change, comparison) for change in sound)])
-    needed = math.floor(math.log2(scores / gate.alpha)) + 1
-    if 0 < most < needed:
-        notes.append(
-            f"only {counted(most, 'question')} in common with {comparison.before}."
-            f" With {counted(scores, 'score')} and alpha = {gate.alpha:g}, at least {needed} are needed to"
-            " find any change significant. Compare fewer scores: --metrics"
-        )
-    result.failures += _regressions(comparison, gate, sound)
+        elif change.test is None:
+            # A loss has its own line, which also says why.
+            if change.name not in with_loss:
+                causes.append(f"no question has a value of {change.name} in both files")
+        elif change.name not in lost_names:
+            result.failures += _regression(comparison, gate, change)
     result.undecided += [f"{after}: a regression cannot be excluded: {cause}" for cause in causes]
-    result.notes += [f"{after}: {note}" for note in notes]
+    result.notes += [f"{after}: {note}" for note in comparison.describe_losses(partly_lost)]
 
 
-def _regressions(comparison: FileComparison, gate: ReportGate, sound: Sequence[ScoreChange]) -> Iterator[str]:
-    """Yield a line for each score that has regressed."""
-    for change in sound:
-        test = change.test
-        if test is None or not change.is_significant(gate.alpha, worse=True):
-            continue
-        tolerance = gate.tolerance(change)
-        # The end of the interval that is nearest to no change; without an interval, the difference itself.
-        least = change.worsening
-        interval = ""
-        if test.interval is not None:
-            least = test.interval.low if change.direction == "lower" else -test.interval.high
-            interval = f" [{test.interval.low:+.3g}, {test.interval.high:+.3g}]"
-        if least > tolerance.amount(test.before):
-            yield (
-                f"{comparison.after}: {change.name} is worse than in {comparison.before}: {show_value(test.before)} →"
-                f" {show_value(test.after)}, difference {test.difference:+.3g}{interval}, tolerance {tolerance},"
-                f" n = {test.count}, p = {change.p_worse or 0.0:.2g} (one-sided, adjusted for"
-                f" {counted(_adjusted_for(change, comparison), 'score')})"
-            )
-
-
-def _adjusted_for(change: ScoreChange, comparison: FileComparison) -> int:
-    """Return the number of scores that a p-value is adjusted for; an unchanged score is no test."""
-    same_kind = [other for other in comparison.scores if other.quality == change.quality]
-    return sum(other.test is not None and other.test.changed > 0 for other in same_kind)
+def _regression(comparison: FileComparison, gate: ReportGate, change: ScoreChange) -> Iterator[str]:
+    """Yield a line if a score has regressed."""
+    test = change.test
+    if test is None or not change.is_significant(gate.alpha, worse=True):
+        return
+    tolerance = gate.tolerance(change)
+    tolerated = tolerance.value * abs(test.before) if tolerance.is_share else tolerance.value
+    # The end of the interval that is nearest to no change; without an interval, the difference itself.
+    least = change.worsening
+    interval = ""
+    if test.interval is not None:
+        least = test.interval.low if change.direction == "lower" else -test.interval.high
+        interval = f" [{test.interval.low:+.3g}, {test.interval.high:+.3g}]"
+    if least > tolerated:
+        yield (
+            f"{comparison.after}: {change.name} is worse than in {comparison.before}: {show_value(test.before)} →"
+            f" {show_value(test.after)}, difference {test.difference:+.3g}{interval}, tolerance {tolerance},"
+            f" n = {test.count}, p = {change.p_worse or 0.0:.2g} (one-sided, adjusted for the number of scores)"
+        )

@@ -10,15 +10,17 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from rageval_hooks.errors import requires
-from rageval_hooks.offline.report.build import Analysis
-from rageval_hooks.offline.report.model import Conclusion, ScoreSummary
+from rageval_hooks.errors import ConfigurationError, requires
+from rageval_hooks.offline.report.build import Analysis, Conclusion, ScoreSummary
 from rageval_hooks.offline.report.plots import FAINT, INK, PAPER, Panel, colour_of, draw, panels, to_svg
 from rageval_hooks.offline.report.tables import comparison_tables, file_tables
-from rageval_hooks.offline.report.turns import ShownTurn, check_trace_url
+from rageval_hooks.offline.report.turns import ShownTurn
 from rageval_hooks.score import VERDICT
 from rageval_hooks.text.formatting import flat, shorten, shown
 from rageval_hooks.version import __version__
+
+with requires("jinja2", "offline", "a page of a report"):
+    from jinja2 import Environment, FileSystemLoader
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -38,6 +40,20 @@ _LONGEST_QUERY: Final = 200
 _SHOWN_COLUMNS: Final = 4
 
 
+def check_trace_url(url: str | None) -> None:
+    """Check the address of traces.
+
+    Raises:
+        ConfigurationError: it is not an http address with ``{trace_id}`` in it.
+    """
+    # The page makes it a link: an address such as "javascript:…" must not get there.
+    if url is not None and not (url.startswith(("http://", "https://")) and "{trace_id}" in url):
+        raise ConfigurationError(
+            f"--trace-url is {url[:200]!r}: give an http address with {{trace_id}} in it, such as"
+            " http://localhost:6006/redirects/traces/{trace_id}"
+        )
+
+
 def to_html(
     analysis: Analysis,
     conclusion: Conclusion,
@@ -55,17 +71,16 @@ def to_html(
 
     Raises:
         ConfigurationError: the address of traces is not one.
-        MissingDependencyError: jinja2 or matplotlib is not installed.
     """
     check_trace_url(trace_url)
-    with requires("jinja2", "offline", "a page of a report"):
-        from jinja2 import Environment, FileSystemLoader
     report = analysis.report
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, finalize=_clean)
     # Escapes what could end the script element that the JSON is in.
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     script = (_TEMPLATES / "report.js").read_text("utf-8")
-    scores = {row.name: row for file in reversed(report.files) for row in reversed(file.scores) if row.spread}
+    scores: dict[str, ScoreSummary] = {}
+    for row in (row for file in report.files for row in file.scores if row.spread):
+        scores.setdefault(row.name, row)
     return environment.get_template("report.html.j2").render(
         version=__version__,
         style=(_TEMPLATES / "report.css").read_text("utf-8"),
@@ -77,7 +92,7 @@ def to_html(
         files=[(file, file_tables(file)) for file in report.files],
         comparisons=[comparison_tables(comparison) for comparison in report.comparisons],
         colour_of=colour_of,
-        data=((name, _clean(value)) for name, value in _data(analysis, dict(reversed(scores.items())), trace_url)),
+        data=((name, _clean(value)) for name, value in _data(analysis, scores, trace_url)),
     )
 
 
@@ -148,10 +163,8 @@ def _row(turn: ShownTurn, names: Sequence[str]) -> list[Any]:
 
 def _clean(value: Any) -> Any:
     """Return data with pictures in place of control characters; markup of our own is kept."""
-    if type(value) is str:
-        return shown(value)
     if isinstance(value, list):
-        return [_clean(item) for item in value]
+        return [*map(_clean, value)]
     if isinstance(value, dict):
         return {key: _clean(item) for key, item in value.items()}
-    return value
+    return shown(value) if type(value) is str else value

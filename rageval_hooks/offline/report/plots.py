@@ -11,18 +11,21 @@ import math
 import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from rageval_hooks.errors import requires
-from rageval_hooks.offline.report.model import MOST_RANKS, Report, ScoreSummary
+from rageval_hooks.offline.report.build import MOST_RANKS, Report, ScoreSummary
 from rageval_hooks.offline.report.statistics import Spread
 from rageval_hooks.text.formatting import flat, format_share, short_value, shown, width_of
 
-if TYPE_CHECKING:
+with requires("matplotlib", "offline", "a plot"):
+    import matplotlib as mpl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+    from matplotlib.patheffects import withStroke
+    from matplotlib.ticker import EngFormatter, PercentFormatter
 
 
 PlotKind = Literal["all", "scores", "consistency"]
@@ -156,19 +159,19 @@ def panels(
         found += _rank_panels(report)
     if kind == "scores":
         return found
-
-    def add(title: str, spreads: Sequence[Spread | None], subtitle: str, high: float | None = None) -> None:
-        if any(spreads):
-            marks = tuple(_mark(report.files[place].name, place, spread) for place, spread in enumerate(spreads))
-            found.append(Panel(title=title, kind="box", subtitle=subtitle, high=high, marks=marks))
-
+    boxes: list[tuple[str, str, float | None, list[Spread | None]]] = []
     for name, rows in scores.items():
         coefficients = [row.repeats.coefficients if row and row.repeats else None for row in rows]
-        add(f"{flat(name)}: variation over repeats", coefficients, "lower is better · CV")
+        boxes.append((f"{flat(name)}: variation over repeats", "lower is better · CV", None, coefficients))
     for name, title in _MEASURES.items() if similarity else ():
         spreads = [next((x.spread for x in file.similarity if x.name == name), None) for file in report.files]
         # A rescaled BERTScore may be below 0, and a formula cannot bound it.
-        add(f"{title} between repeated answers", spreads, "higher is better", None if name == "bertscore" else 1.0)
+        high = None if name == "bertscore" else 1.0
+        boxes.append((f"{title} between repeated answers", "higher is better", high, spreads))
+    for title, subtitle, high, spreads in boxes:
+        if any(spreads):
+            marks = [_mark(report.files[place].name, place, spread) for place, spread in enumerate(spreads)]
+            found.append(Panel(title=title, kind="box", subtitle=subtitle, high=high, marks=tuple(marks)))
     return found
 
 
@@ -252,10 +255,7 @@ def draw(panels: Sequence[Panel], heading: str = "", files: Sequence[str] = ()) 
     heights = [max((sum(map(_row_height, panel.labels())) + 5) * _LINE for panel in line) for line in lines]
     legend = [_wrapped(name, 70) for name in files]
     top = sum(line.count("\n") + 1 for line in (heading, *legend) if line) * 1.7 * _LINE
-    with _style():
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
-
+    with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(max(2, columns) * _WIDTH, top + sum(heights)), layout="constrained")
         grid = figure.add_gridspec(len(lines), columns, height_ratios=heights)
         for row, line in enumerate(lines):
@@ -271,27 +271,20 @@ def draw(panels: Sequence[Panel], heading: str = "", files: Sequence[str] = ()) 
 
 def to_svg(figure: Figure) -> str:
     """Return a figure as SVG."""
-    buffer = io.StringIO()
-    with _style():
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
+    return _saved(figure, format="svg", metadata={"Date": None}).decode()
 
 
 def to_png(figure: Figure) -> bytes:
     """Return a figure as PNG, 150 dots per inch."""
+    return _saved(figure, format="png", dpi=150, metadata={"Software": None})
+
+
+def _saved(figure: Figure, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    with _style():
-        figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
-    return buffer.getvalue()
-
-
-@contextmanager
-def _style() -> Iterator[None]:
-    with requires("matplotlib", "offline", "a plot"):
-        import matplotlib as mpl
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # names of files in any script
-        yield
+        figure.savefig(buffer, **options)
+    return buffer.getvalue()
 
 
 def _wrapped(text: str, width: int = _LABEL) -> str:
@@ -309,6 +302,9 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.tick_params(length=0)
     low, high = _set_limits(axes, panel)
     labels, places = panel.labels(), []
+    # A light edge lets a line show on a dark box.
+    edge = withStroke(linewidth=4.2, foreground=PAPER)
+    line: Any = {"color": INK, "linewidth": 1.9, "solid_capstyle": "butt", "zorder": 5, "path_effects": [edge]}
     down = 0.0
     for mark, label in zip(panel.marks, labels, strict=True):
         y = down + _row_height(label) / 2
@@ -325,14 +321,14 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         if panel.kind == "box":
             axes.hlines(y, found.minimum, found.maximum, color=INK, linewidth=1)
             axes.barh(y, found.upper_quartile - found.lower_quartile, left=found.lower_quartile, zorder=3, **bar)
-            _line(axes, [found.median] * 2, [y - 0.5, y + 0.5])
+            axes.plot([found.median] * 2, [y - 0.5, y + 0.5], **line)
         ends = (found.interval.low, found.interval.high) if found.interval else (found.mean, found.mean)
         diamond = PAPER
         if panel.kind == "overview":
             axes.hlines(y, *ends, color=colour, linewidth=2.2)
             diamond = colour
         else:
-            _line(axes, ends, [y, y])
+            axes.plot(ends, [y, y], **line)
         axes.plot(found.mean, y, "D", markersize=5, mfc=diamond, mec=INK, zorder=7)
     if panel.threshold is not None and low <= panel.threshold <= high:
         axes.axvline(panel.threshold, color=INK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=6)
@@ -341,16 +337,8 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.grid(axis="x", linewidth=0.6)
 
 
-def _line(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
-    """Draw a line with a light edge, so that it shows on a dark box."""
-    for colour, width, zorder in ((PAPER, 4.2, 4), (INK, 1.9, 5)):
-        axes.plot(x, y, color=colour, linewidth=width, solid_capstyle="butt", zorder=zorder)
-
-
 def _set_limits(axes: Axes, panel: Panel) -> tuple[float, float]:
     """Set the limits from 0 to the score's bound, or to the largest value, and return them."""
-    from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
-
     spreads = [mark.spread for mark in panel.marks if mark.spread is not None]
     # Values beyond a stated bound are shown all the same: hiding them would hide a faulty metric.
     low = min([panel.low, *(found.minimum for found in spreads)])
@@ -360,12 +348,9 @@ def _set_limits(axes: Axes, panel: Panel) -> tuple[float, float]:
         high = low + 1.0
     margin = (high - low) * 0.02
     axes.set_xlim(low - margin, high + margin)
-    # Round steps only: 0.8 and 2.4 are no places where one looks for a number.
-    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-    largest = max(abs(low), abs(high))
     if panel.kind == "share":
         axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-    # Such numbers have a unit on the axis ("200k"), and still larger ones a power of ten.
-    elif 1e5 <= largest < 1e15:
+    elif high >= 1e5:
+        # With a unit on the axis, such as "200k".
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     return low, high

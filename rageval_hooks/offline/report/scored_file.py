@@ -12,15 +12,16 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.local.reference_overlap import overlap_scores
 from rageval_hooks.offline.answerability import UNANSWERABLE, is_refusal
 from rageval_hooks.offline.records import BadRow, check_file, read_records
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.targets import TargetIds, place_target
-from rageval_hooks.offline.report.definitions import (
+from rageval_hooks.offline.report.statistics import Flags, Floats, Ints
+from rageval_hooks.offline.score_definitions import (
     ANSWERED,
     BAD_ANSWERS,
     DECLINED,
@@ -35,15 +36,8 @@ from rageval_hooks.offline.report.definitions import (
 )
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.score import VERDICT, Failed, Result, Score, Skipped, is_about_turn, verdict_first
-from rageval_hooks.text.formatting import flat, show_value
+from rageval_hooks.text.formatting import flat
 from rageval_hooks.text.words import fold
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from rageval_hooks.offline.report.statistics import Floats, Ints
-
 
 Watch = Callable[[Iterable[Record], Path], Iterable[Record]]
 """Wraps the records of a file, to show progress."""
@@ -82,17 +76,15 @@ class ScoreValues:
         values: the values, in the order of the file. This and what follows is there after :meth:`finish`.
         weights: per value, 1 / the probability with which its turn was sampled.
         rows: per value, the number of its record in the file, from 0.
+        labels: per value, 1 for the label ``pass``, 0 for ``fail``, NaN without one of them.
         questions: per value, the number of its question.
-        labelled: number of values with the label ``pass`` or ``fail``.
-        passed: weighted share of the labelled values that pass; None without labels.
     """
 
     values: Floats
     weights: Floats
     rows: Ints
+    labels: Floats
     questions: Ints
-    labelled: int
-    passed: float | None
 
     def __init__(self, metric: str | None) -> None:
         self.metric = metric
@@ -108,8 +100,7 @@ class ScoreValues:
         version = score.version if "version" in score.model_fields_set else ""
         model = score.model if "model" in score.model_fields_set else ""
         self.makers.setdefault((version, model))
-        label = _LABELS.get(score.label or "", -1.0)
-        self._numbers.extend((score.value, 1 / score.probability, row, label))
+        self._numbers.extend((score.value, 1 / score.probability, row, _LABELS.get(score.label or "", math.nan)))
 
     def finish(self, questions: Ints) -> None:
         """Make the arrays.
@@ -117,28 +108,31 @@ class ScoreValues:
         Args:
             questions: per record of the file, the number of its question.
         """
-        import numpy as np
-
-        self.values, self.weights, rows, labels = np.array(self._numbers).reshape(-1, 4).T
+        self.values, self.weights, rows, self.labels = np.array(self._numbers).reshape(-1, 4).T
         self.rows = rows.astype(int)
         self.questions = questions[self.rows]
-        is_labelled = labels >= 0
-        self.labelled = int(is_labelled.sum())
-        self.passed = None
-        if self.labelled:
-            self.passed = float(np.average(labels[is_labelled], weights=self.weights[is_labelled]))
 
     @property
     def sampled(self) -> bool:
         """True if some values stand for more than one turn."""
         return bool((self.weights > 1).any())
 
+    def described_makers(self) -> tuple[str, ...]:
+        """Return its makers in words: ``version 2, gpt-5-mini``."""
+        found = []
+        for version, model in self.makers:
+            parts = [f"version {version}"] if version else []
+            if model != "":
+                parts.append("no model" if model is None else model)
+            found.append(", ".join(parts) or "not stated")
+        return tuple(found)
+
 
 class ScoredFile:
     """The numbers of one file, and a store of its records.
 
-    Reading takes two passes, since some scores depend on the whole file: whether a judge was asked, and whether the ids
-    of targets can be compared. :meth:`add` takes in each record, and :meth:`finish` collects the scores.
+    Reading takes two passes, since some scores depend on the whole file, such as on whether a judge was asked.
+    :meth:`add` takes in each record, and :meth:`finish` collects the scores.
 
     Args:
         name: how the report calls the file.
@@ -153,7 +147,6 @@ class ScoredFile:
         unranked: turns with a target whose rank is unknown.
         unanswerable: turns whose question is marked as unanswerable.
         documents: names of the source documents, each with its number.
-        unscored: scores in a file of responses that `rageval-hooks score` has not scored.
         bad: number of rows that could not be used.
         bad_rows: the first few of them, with their lines.
         questions: per record, the number of its question. This and what follows is there after :meth:`finish`.
@@ -176,7 +169,6 @@ class ScoredFile:
         self.unranked = 0
         self.unanswerable = 0
         self.documents: dict[str, int] = {}
-        self.unscored: set[str] = set()
         self.bad = 0
         self.bad_rows: list[str] = []
         # Records, and where each begins.
@@ -187,22 +179,22 @@ class ScoredFile:
         # Per name of a score or a metric: row, kind and reason of each result that is not a number.
         self._missing: dict[str, list[tuple[int, str, str]]] = {}
         self._failed_rows: list[int] = []
-        self._failed: Counter[str] = Counter()
         # Names of the scores that the records themselves have.
         self._own: set[str] = set()
-        self._target_ids = TargetIds()
         self._has_judge = self._has_responses = False
 
     # ----------------------------------------------------------------- reading
 
     def add(self, record: Record) -> None:
         """Add one record. Call :meth:`finish` after the last one."""
-        if record.turn.status != "ok":
-            self.errors[record.turn.error.type if record.turn.error else record.turn.status] += 1
+        turn = record.turn
+        if turn.status != "ok":
+            self.errors[turn.error.type if turn.error else turn.status] += 1
             self._failed_rows.append(self.records)
-            self._failed[ANSWERED if record.answerable else DECLINED] += 1
         if record.id not in self.ids:
-            self._query_hashes.append(_fingerprint(record.turn.query))
+            # A hash of eight bytes per question, since the texts of 200,000 would not fit into memory twice.
+            words = fold(turn.query).split()
+            self._query_hashes.append(hash(" ".join(words)) if words else 0)
         self._questions.append(self.ids.setdefault(record.id, len(self.ids)))
         document = record.document
         self._documents.append(-1 if document is None else self.documents.setdefault(document, len(self.documents)))
@@ -210,10 +202,13 @@ class ScoredFile:
         # Not as JSON, which would not tell fields that the file does not state.
         pickle.dump(record, self._store)
         self.unanswerable += not record.answerable
-        self._has_responses |= bool(record.turn.response.strip())
+        self._has_responses |= bool(turn.response.strip())
         self._has_judge |= any(result.name == NO_ANSWER for result in record.results)
         self._own.update(score.name for score in record.scores())
-        self._target_ids.add(record.target, record.turn.passages)
+        if record.rank is not None or record.missed:
+            self.ranks[record.rank] += 1
+        else:
+            self.unranked += record.has_target
         if (verdict := verdict_of(record)) is not None:
             self.verdicts[verdict[0]] += 1
 
@@ -225,35 +220,30 @@ class ScoredFile:
 
     def finish(self) -> None:
         """Collect the scores of all records, and make the arrays."""
-        import numpy as np
-
         self.questions, self.document_numbers = np.array(self._questions), np.array(self._documents)
         self.query_hashes = np.array(self._query_hashes)
         derived: dict[str, ScoreValues] = {}
+        asked: Counter[str] = Counter()
+        failed: Counter[str] = Counter()
         for row in range(self.records):
             record = self.record(row)
+            name = ANSWERED if record.answerable else DECLINED
+            asked[name] += 1
+            failed[name] += record.turn.status != "ok"
             # A result that was made twice counts once, the judge's verdict instead of the local one.
             results = {result.name: result for result in verdict_first(record.results) if is_about_turn(result)}
             for result in results.values():
                 self._add_result(result, record, row)
             for score in self._derive(record):
                 _add_value(derived, score, row)
-            placed = place_target(record, self._target_ids)
-            if placed.rank is not None or placed.missed:
-                self.ranks[placed.rank] += 1
-            else:
-                self.unranked += placed.has_target
         if ANSWERED not in self._own:
             # The same numbers without the failed turns, next to it, would only confuse.
             self.values.pop(NO_ANSWER, None)
-        for name, asked in ((ANSWERED, self.records - self.unanswerable), (DECLINED, self.unanswerable)):
+        for name in (ANSWERED, DECLINED):
             # If only failures are known, nothing tells a refusal from an answer, as in a language without rules.
-            if name in derived and len(derived[name]) == self._failed[name] < asked:
+            if name in derived and len(derived[name]) == failed[name] < asked[name]:
                 del derived[name]
         self.values |= derived
-        if not self._has_judge and len(self._failed_rows) < self.records:
-            self.unscored.add(ANSWERED)
-        self.unscored.update(name for name in derived if name.startswith(_OVERLAP))
         first = [name for name in (BAD_ANSWERS, VERDICT) if name in self.values]
         self.values = {name: self.values[name] for name in dict.fromkeys((*first, *self.values))}
         for values in self.values.values():
@@ -270,10 +260,8 @@ class ScoredFile:
         elif not record.answerable and needs_answer(result.metric or metric_of(result.name)):
             # The file may have been scored without the mark.
             kind, reason = "skipped", UNANSWERABLE
-        elif abs(result.value) > _LARGEST:
-            reason = f"the value {show_value(result.value)} is out of range: beyond {_LARGEST:g}"
-        elif result.probability < _SMALLEST_PROBABILITY:
-            reason = f"the probability {result.probability:.2g} is out of range: below {_SMALLEST_PROBABILITY:g}"
+        elif abs(result.value) > _LARGEST or result.probability < _SMALLEST_PROBABILITY:
+            reason = f"out of range: the value is {result.value:g}, the probability {result.probability:g}"
         else:
             _add_value(self.values, result, row)
             return
@@ -284,18 +272,15 @@ class ScoredFile:
         found: list[Score] = []
         verdict = verdict_of(record)
         if verdict is not None and verdict[0] != "not_evaluable":
-            bad = Score(name=BAD_ANSWERS, value=float(verdict[0] == "bad"))
+            bad = {"name": BAD_ANSWERS, "value": float(verdict[0] == "bad"), "label": None, "metric": None}
             result = verdict_first(record.results)[0]
-            if isinstance(result, Score):
-                # With the version and the model of the verdict.
-                bad = result.model_copy(update={"name": BAD_ANSWERS, "value": bad.value, "label": None, "metric": None})
-            found.append(bad)
-        placed = place_target(record, self._target_ids)
-        if placed.rank is not None:
-            found.append(Score(name=RANK, value=float(placed.rank), metric=TARGET_RANK))
-        if placed.rank is not None or placed.missed:
+            # With the version and the model of the verdict.
+            found.append(result.model_copy(update=bad) if isinstance(result, Score) else Score.model_validate(bad))
+        if record.rank is not None:
+            found.append(Score(name=RANK, value=float(record.rank), metric=TARGET_RANK))
+        if record.rank is not None or record.missed:
             # A missed target has no rank.
-            rank = placed.rank or math.inf
+            rank = record.rank or math.inf
             found.append(Score(name="mrr", value=1 / rank, metric=TARGET_RANK))
             found += [Score(name=f"hit@{k}", value=float(rank <= k), metric=TARGET_RANK) for k in HITS]
         if (answered := self._answered(record)) is not None:
@@ -318,10 +303,9 @@ class ScoredFile:
                 if score.name == NO_ANSWER:
                     value = score.value if record.answerable else 1 - score.value
                     return score.model_copy(update={"name": name, "value": value, "metric": NO_ANSWER})
+            # Rules do not fill the gaps of a judge: that would be another measurement.
             return None
-        refused = is_refusal(record.turn.response)
-        # None for a response in a language whose refusals are not known.
-        if refused is None:
+        if (refused := is_refusal(record.turn.response)) is None:
             return None
         return Score(name=name, value=float(refused != record.answerable), model=_RULES, metric=NO_ANSWER)
 
@@ -338,6 +322,11 @@ class ScoredFile:
         record: Record = pickle.load(self._store)  # noqa: S301 - written by this object
         return record
 
+    @property
+    def is_scored(self) -> bool:
+        """True if its records have results or ranks: something was measured."""
+        return bool(self._own or self._missing or self.ranks)
+
     def derived_scores(self, record: Record) -> Iterator[Score]:
         """Yield the scores that the report derives from a record of the file."""
         return (score for score in self._derive(record) if score.name in self.values)
@@ -345,7 +334,7 @@ class ScoredFile:
     @property
     def runs(self) -> int:
         """The most answers that one question has."""
-        return max(Counter(self._questions).values())
+        return int(np.bincount(self.questions).max())
 
     def names(self) -> list[str]:
         """Return the scores and metrics that have results, in the order of the file.
@@ -358,33 +347,28 @@ class ScoredFile:
 
     def missing(self, name: str) -> tuple[Counter[str], Counter[str]]:
         """Return why a score, or its whole metric, was skipped and failed."""
-        found: dict[str, Counter[str]] = {"skipped": Counter(), "failed": Counter()}
-        for _, kind, reason in self._missing_results(name):
-            found[kind][reason] += 1
-        return found["skipped"], found["failed"]
+        found = self._missing_results(name)
+        skipped, failed = (Counter(reason for _, one, reason in found if one == kind) for kind in ("skipped", "failed"))
+        return skipped, failed
 
     def failed_questions(self) -> int:
         """Return the number of questions of which at least one answer failed."""
         return int(self._questions_of(self._failed_rows).sum())
 
-    def outcomes(self, name: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    def outcomes(self, name: str) -> tuple[Flags, Flags, Flags]:
         """Return for each question whether it has a value of a score, whether one is missing, and whether one failed.
 
         A value is missing if the score, or its whole metric, was skipped or failed. It failed if these or the turn did.
         """
-        missing = list(self._missing_results(name))
+        missing = self._missing_results(name)
         failed = [*self._failed_rows, *(row for row, kind, _ in missing if kind == "failed")]
-        valued = self.values[name].rows if name in self.values else ()
-        return (
-            self._questions_of(valued),
-            self._questions_of(row for row, _, _ in missing),
-            self._questions_of(failed),
-        )
+        valued = self.values[name].rows.tolist() if name in self.values else []
+        rows = (valued, [row for row, _, _ in missing], failed)
+        has_value, is_missing, has_failed = map(self._questions_of, rows)
+        return has_value, is_missing, has_failed
 
     def worst_rows(self, name: str, most: int, lower: Collection[str] = ()) -> list[int]:
         """Return the rows with the worst values of a score, the worst first."""
-        import numpy as np
-
         found = self.values.get(name)
         if found is None:
             return []
@@ -395,23 +379,19 @@ class ScoredFile:
 
     def headline(self) -> str | None:
         """Return the score that sums up a turn best: the verdict, else by the scores' own definitions."""
-        names = [name for name in self.values if name not in self.unscored] or list(self.values)
-        if VERDICT in names or not names:
-            return VERDICT if names else None
+        if VERDICT in self.values:
+            return VERDICT
         # max() returns the first of equals: without any headline, the first score of the file.
-        return max(names, key=lambda name: define_score(name, self.values[name].metric).headline)
+        return max(self.values, key=lambda name: define_score(name, self.values[name].metric).headline, default=None)
 
-    def _missing_results(self, name: str) -> Iterator[tuple[int, str, str]]:
+    def _missing_results(self, name: str) -> list[tuple[int, str, str]]:
         # A missing score is listed under its own name or that of its metric.
         metric = self.values[name].metric if name in self.values else metric_of(name)
-        for one in {name, metric or name}:
-            yield from self._missing.get(one, ())
+        return [result for one in {name, metric or name} for result in self._missing.get(one, ())]
 
-    def _questions_of(self, rows: Iterable[int]) -> NDArray[np.bool_]:
-        import numpy as np
-
+    def _questions_of(self, rows: Sequence[int]) -> Flags:
         found = np.zeros(len(self.ids), dtype=bool)
-        found[self.questions[np.fromiter(rows, dtype=int)]] = True
+        found[self.questions[np.array(rows, dtype=int)]] = True
         return found
 
 
@@ -419,12 +399,6 @@ def _add_value(table: dict[str, ScoreValues], score: Score, row: int) -> None:
     if score.name not in table:
         table[score.name] = ScoreValues(score.metric or metric_of(score.name))
     table[score.name].add(score, row)
-
-
-def _fingerprint(query: str) -> int:
-    # A hash of eight bytes per question, because the texts of 200,000 questions would not fit into memory twice.
-    words = fold(query).split()
-    return hash(" ".join(words)) if words else 0
 
 
 def read_files(
@@ -445,10 +419,16 @@ def read_files(
     Raises:
         ConfigurationError: a file does not exist, or has no records.
     """
+    # Short names that tell the files apart: without their folders, with one, or whole paths, which are the same only
+    # if one file was given twice.
+    resolved = [Path(os.path.realpath(path)) for path in paths]
+    stems = [path.stem for path in resolved]
+    with_folders = [f"{path.parent.name}/{path.stem}" for path in resolved]
+    names = next((names for names in (stems, with_folders) if len({*names}) == len(names)), [*map(str, paths)])
     found = []
-    for name, path in zip(_file_names(paths), map(Path, paths), strict=True):
+    for name, path in zip(names, map(Path, paths), strict=True):
         check_file(path)
-        file = ScoredFile(name, str(path))
+        file = ScoredFile(flat(name), str(path))
         records: Iterable[Record] = read_records(path, scores=scores, on_bad=file.add_bad)
         for record in watch(records, path) if watch else records:
             file.add(record.redacted(privacy))
@@ -457,13 +437,3 @@ def read_files(
         file.finish()
         found.append(file)
     return found
-
-
-def _file_names(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return short names for files that tell them apart: without their folders, with one, or with all."""
-    resolved = [Path(os.path.realpath(path)) for path in paths]
-    stems = [path.stem for path in resolved]
-    with_folders = [f"{path.parent.name}/{path.stem}" for path in resolved]
-    # Whole paths are the same only if one file was given twice.
-    names = next((names for names in (stems, with_folders) if len({*names}) == len(names)), [*map(str, paths)])
-    return list(map(flat, names))

@@ -15,7 +15,6 @@ For texts x and y with token vectors of one layer, scaled to length 1:
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -23,30 +22,37 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, ModelUnavailableError
 from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
 from rageval_hooks.models.sources import find_model, reading
-from rageval_hooks.offline.report.model import Similarity
 from rageval_hooks.offline.report.scored_file import ScoredFile
-from rageval_hooks.offline.report.statistics import Resampling, spread
+from rageval_hooks.offline.report.statistics import Resampling, Spread, spread
 from rageval_hooks.offline.rouge import ROUGE, rouge_pairs
+from rageval_hooks.runtime.jsonable import Data
 
-DEFAULT_MODEL = "xlm-roberta-large"
+# The default encoder: the layer whose tokens agree best with human judgements, and the F1 of unrelated English
+# sentences, as the authors of the method publish them.
+_MODEL, _LAYER, _ENGLISH_BASELINE = "xlm-roberta-large", 17, 0.8525485
 
-# The layer whose tokens agree best with human judgements, as the authors of the method found on WMT16.
-_LAYERS = {
-    "bert-base-multilingual-cased": 9,
-    "bert-base-uncased": 9,
-    "bert-large-uncased": 18,
-    "distilbert-base-uncased": 5,
-    "roberta-base": 10,
-    "roberta-large": 17,
-    "xlm-roberta-base": 9,
-    "xlm-roberta-large": 17,
-}
 
-# F1 of unrelated sentences, as the authors of the method publish it. For other models see `load_bertscore`.
-_BASELINES = {("xlm-roberta-large", "en", 17): 0.8525485}
+class Similarity(Data):
+    """How similar answers are by one measure: the mean over all pairs of a question's answers, then over questions.
+
+    Attributes:
+        name: the measure: ``rouge1``, ``rouge2``, ``rougeL`` (F1), ``bertscore``.
+        spread: over the questions; None if no question has two answers that can be compared.
+        left_out: questions that do not have two such answers.
+        reason: why there is no number.
+        model: the encoder of BERTScore.
+    """
+
+    name: str
+    spread: Spread | None = None
+    left_out: int = 0
+    reason: str = ""
+    model: str | None = None
 
 
 class BertScore:
@@ -67,8 +73,6 @@ class BertScore:
         deepest = int(model.config.num_hidden_layers)
         if not 0 <= layers <= deepest:
             raise ConfigurationError(f"layers={layers}: {name} has layers 0 to {deepest}")
-        if baseline is not None and not -1 < baseline < 1:
-            raise ConfigurationError(f"baseline={baseline}: it must be between -1 and 1")
         self._model = model
         self._tokenizer = tokenizer
         self._layers = layers
@@ -112,66 +116,35 @@ class BertScore:
         return value if self.baseline is None else (value - self.baseline) / (1 - self.baseline)
 
 
-def load_bertscore(
-    model: str = DEFAULT_MODEL,
-    *,
-    layers: int | None = None,
-    language: str = "en",
-    rescale: bool = True,
-    baseline: float | None = None,
-    download: bool = True,
-) -> BertScore:
-    """Load an encoder.
+def load_bertscore(model: str, *, layers: int | None = None, language: str = "en", rescale: bool = True) -> BertScore:
+    """Load an encoder, from this machine or from the hub.
 
     Args:
-        model: a model name on the Hugging Face Hub, or a folder.
-        layers: the layer whose vectors are compared; None for the default of a known model.
-        language: language of the texts, which selects the baseline.
-        rescale: rescale if a baseline is known. The name of the model that the scores state tells whether it was.
-        baseline: the baseline. None for the known one of the default model, or for that of the package ``bert-score``
-            if it is installed.
-        download: True to download a model that is not on this machine.
+        model: a model name on the Hugging Face Hub, or a folder; a folder named ``xlm-roberta-large`` holds that model.
+        layers: the layer whose vectors are compared; None for that of xlm-roberta-large.
+        language: language of the texts. The baseline of English is known.
+        rescale: rescale if the baseline is known. The name of the model that the scores state tells whether it was.
 
     Raises:
-        ConfigurationError: the model is unknown and ``layers`` is missing.
+        ConfigurationError: ``layers`` is missing for another model, or the model has no such layer.
         ModelUnavailableError: the model cannot be loaded.
     """
-    # A folder with the name of a known model holds that model.
-    known = Path(model).name if Path(model).name in _LAYERS else model
+    is_default = Path(model).name == _MODEL
     if layers is None:
-        layers = _LAYERS.get(known)
-        if layers is None:
-            names = ", ".join(sorted(_LAYERS))
-            raise ConfigurationError(
-                f"layers is required for {model}: give the layer to compare. Models with a default: {names}"
-            )
-    if not rescale:
-        baseline = None
-    elif baseline is None:
-        baseline = _BASELINES.get((known, language, layers)) or _packaged_baseline(known, language, layers)
+        if not is_default:
+            raise ConfigurationError(f"layers is required for {model}: give the layer to compare")
+        layers = _LAYER
+    has_baseline = rescale and is_default and (layers, language) == (_LAYER, "en")
     if find_spec("transformers") is None:
         missing = MissingDependencyError("transformers", "local", "BERTScore")
         raise ModelUnavailableError("bertscore", str(missing))
     from transformers import AutoModel, AutoTokenizer
 
-    folder = find_model("bertscore", model, download=download)
+    folder = find_model("bertscore", model, download=True)
     with reading("bertscore", model), quiet_transformers():
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         encoder = AutoModel.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    return BertScore(encoder.eval(), tokenizer, layers, baseline, model)
-
-
-def _packaged_baseline(model: str, language: str, layers: int) -> float | None:
-    """Return the baseline that the package ``bert-score`` publishes, if it is installed and has one."""
-    # find_spec() does not import the package, which would take seconds.
-    spec = find_spec("bert_score")
-    if spec is None or spec.origin is None:
-        return None
-    file = Path(spec.origin).parent / "rescale_baseline" / language / f"{model}.tsv"
-    if not file.is_file():
-        return None
-    with open(file, newline="", encoding="utf-8") as lines:
-        return {int(row["LAYER"]): float(row["F"]) for row in csv.DictReader(lines)}.get(layers)
+    return BertScore(encoder.eval(), tokenizer, layers, _ENGLISH_BASELINE if has_baseline else None, model)
 
 
 def compare_answers(file: ScoredFile, how: Resampling, scorer: BertScore | None = None) -> tuple[Similarity, ...]:
@@ -182,12 +155,9 @@ def compare_answers(file: ScoredFile, how: Resampling, scorer: BertScore | None 
         how: seed, resamples, level.
         scorer: for BERTScore; None omits it.
     """
-    import numpy as np
-
-    rows: dict[int, list[int]] = {}
-    for row, question in enumerate(file.questions.tolist()):
-        rows.setdefault(question, []).append(row)
-    repeated = [numbers for numbers in rows.values() if len(numbers) > 1]
+    # The rows of each question, by its number.
+    rows = np.split(np.argsort(file.questions, kind="stable"), np.cumsum(np.bincount(file.questions))[:-1])
+    repeated = [numbers.tolist() for numbers in rows if len(numbers) > 1]
     values: dict[str, list[float]] = {name: [] for name in (*ROUGE, *(["bertscore"] if scorer else []))}
     for numbers in repeated:
         turns = [file.record(row).turn for row in numbers]

@@ -10,20 +10,19 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
+from scipy import stats
 
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.text.formatting import format_interval
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 # More questions than this are resampled in random blocks: the same interval, in bounded time and memory.
 _MOST_UNITS = 2_000
@@ -151,15 +150,11 @@ def spread(values: Floats, weights: Floats, questions: Ints, how: Resampling, *,
         how: seed, resamples, level.
         is_share: True if the score is a yes or no, so that its mean is a share.
     """
-    import numpy as np
-
     total, weight = sums(values, weights, questions)
     # Rounding may carry a mean of equal values out of their range.
     mean = float(np.clip(total.sum() / weight.sum(), values.min(), values.max()))
     interval = _interval(total, weight, how)
     if is_share and interval is not None and mean in (0.0, 1.0):
-        from scipy import stats
-
         # No question of five failed: by Clopper and Pearson, the share among all may still be up to 52%.
         exact = stats.binomtest(round(mean * len(total)), len(total)).proportion_ci(how.level)
         interval = Interval(low=float(exact.low), high=float(exact.high))
@@ -168,10 +163,9 @@ def spread(values: Floats, weights: Floats, questions: Ints, how: Resampling, *,
         # The correction n / (n - 1) makes it the sample variance if all weights are equal.
         variance = float((weights * (values - mean) ** 2).sum() / weights.sum())
         deviation = math.sqrt(variance * len(values) / (len(values) - 1))
-    if np.ptp(weights) == 0:
-        quartiles = np.quantile(values, (0.25, 0.5, 0.75))
-    else:
-        quartiles = np.quantile(values, (0.25, 0.5, 0.75), weights=weights, method="inverted_cdf")
+    # Only this method knows weights.
+    weighted: dict[str, Any] = {"weights": weights, "method": "inverted_cdf"} if np.ptp(weights) else {}
+    quartiles = np.quantile(values, (0.25, 0.5, 0.75), **weighted)
     return Spread(
         count=len(values),
         questions=len(total),
@@ -196,8 +190,6 @@ def paired(before: Floats, after: Floats, weights: Floats, how: Resampling) -> P
         weights: of each question, above 0.
         how: seed, resamples, level.
     """
-    import numpy as np
-
     differences = after - before
     weighted = weights * differences
     p, p_lower, p_higher = _p_values(weighted, how.seed)
@@ -223,8 +215,6 @@ def variation(values: Floats, questions: Ints, how: Resampling) -> Variation | N
         questions: of each value, the number of its question.
         how: seed, resamples, level.
     """
-    import numpy as np
-
     _, places, counts = np.unique(questions, return_inverse=True, return_counts=True)
     means = np.bincount(places, values) / counts
     squares = np.bincount(places, (values - means[places]) ** 2)
@@ -253,19 +243,15 @@ def holm(probabilities: Sequence[float]) -> list[float]:
 
     scipy adjusts for the false discovery rate only (``false_discovery_control``); a gate needs the family-wise rate.
     """
-    order = sorted(range(len(probabilities)), key=probabilities.__getitem__)
-    adjusted = [1.0] * len(probabilities)
-    highest = 0.0
-    for place, index in enumerate(order):
-        highest = max(highest, min(1.0, (len(order) - place) * probabilities[index]))
-        adjusted[index] = highest
-    return adjusted
+    order = np.argsort(probabilities)
+    adjusted = np.array(probabilities, float)
+    factors = np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(factors * adjusted[order]), 1.0)
+    return [*map(float, adjusted)]
 
 
 def sums(values: Floats, weights: Floats, questions: Ints) -> tuple[Floats, Floats]:
     """Return, per question that occurs, the sum of weight times value and the sum of the weights."""
-    import numpy as np
-
     _, places = np.unique(questions, return_inverse=True)
     return _summed(places, weights * values), _summed(places, weights)
 
@@ -278,9 +264,6 @@ def _interval(total: Floats, weight: Floats, how: Resampling) -> Interval | None
         weight: per question, the sum of the weights.
         how: seed, resamples, level.
     """
-    import numpy as np
-    from scipy import stats
-
     if len(total) < 2:
         return None
     random = np.random.default_rng(how.seed)
@@ -311,8 +294,6 @@ def _interval(total: Floats, weight: Floats, how: Resampling) -> Interval | None
 
 def _p_values(weighted: Floats, seed: int) -> tuple[float, float, float]:
     """Return the p-values of a sum when signs are random: two-sided, lower, higher."""
-    import numpy as np
-
     random = np.random.default_rng(seed)
     values = weighted[weighted != 0]
     if not len(values):
@@ -352,6 +333,4 @@ def _blocks(total: Floats, weight: Floats, most: int, random: np.random.Generato
 
 
 def _summed(places: Ints, values: Floats) -> Floats:
-    import numpy as np
-
     return np.bincount(places, values).astype(np.float64, copy=False)

@@ -6,17 +6,16 @@ import io
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
 
-from rageval_hooks.offline.report.model import (
-    MOST_RANKS,
-    Conclusion,
-    DocumentRow,
-    FileComparison,
-    FileReport,
-    Report,
-)
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from rageval_hooks.offline.report.build import MOST_RANKS, Conclusion, DocumentRow, FileReport, Report
+from rageval_hooks.offline.report.compare import FileComparison
 from rageval_hooks.offline.report.statistics import Spread
 from rageval_hooks.score import VERDICT
 from rageval_hooks.text.formatting import (
@@ -27,18 +26,12 @@ from rageval_hooks.text.formatting import (
     shorten,
     show_value,
     signed_value,
-    truncate,
     width_of,
 )
 from rageval_hooks.text.wording import counted
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
-# Characters of a question or an answer on the page, and on a line of a file. The JSON has the whole text.
-_LONGEST_TEXT: Final = 400
-_SHORT_TEXT: Final = 90
+# Characters of a question or an answer. The JSON and the page's list of questions have the whole text.
+_LONGEST_TEXT: Final = 120
 
 # Tables stay short enough to read; the page and the JSON have everything.
 _MOST_DOCUMENTS = 20
@@ -46,9 +39,6 @@ _MOST_DOCUMENT_SCORES = 5
 
 # A reason of ours says at its end what to do.
 _LONGEST_REASON = 400
-
-# Longer names of files would make columns of numbers wider than a terminal.
-_LONGEST_NAME = 14
 
 _ALPHA = 0.05
 
@@ -84,17 +74,10 @@ class Table:
     texts: frozenset[int] = frozenset((0,))
     is_detail: bool = False
 
-    def shortened(self, length: int) -> Table:
-        """Return the table with texts of at most ``length`` characters. Names in the first column stay whole."""
-        long = self.texts - {0}
-        rows = [tuple(truncate(cell, length) if n in long else cell for n, cell in enumerate(row)) for row in self.rows]
-        return replace(self, rows=tuple(rows))
-
 
 def to_tables(report: Report) -> list[Table]:
     """Return the tables of a report, in reading order."""
-    tables = [table for file in report.files for table in file_tables(file)]
-    return tables + [table for comparison in report.comparisons for table in comparison_tables(comparison)]
+    return [*chain(*map(file_tables, report.files), *map(comparison_tables, report.comparisons))]
 
 
 def file_tables(file: FileReport) -> list[Table]:
@@ -138,20 +121,14 @@ def _table(
 
 
 def _spread_cells(found: Spread | None, binary: bool = False) -> dict[str, str]:
-    cells = {"mean": MISSING, "interval": MISSING, "median": MISSING, "spread": MISSING}
     if found is None:
-        return cells
-    if found.interval is not None:
-        cells["interval"] = found.interval.shown("share" if binary else "value")
+        return dict.fromkeys(("mean", "interval", "median", "spread"), MISSING)
+    interval = found.interval.shown("share" if binary else "value") if found.interval else MISSING
     if binary:
         # The median and the deviation of zeros and ones say nothing that their share does not say.
-        return {**cells, "mean": format_share(found.mean), "median": "", "spread": ""}
-    return {
-        **cells,
-        "mean": show_value(found.mean),
-        "median": show_value(found.median),
-        "spread": show_value(found.deviation),
-    }
+        return {"mean": format_share(found.mean), "interval": interval, "median": "", "spread": ""}
+    median, deviation = show_value(found.median), show_value(found.deviation)
+    return {"mean": show_value(found.mean), "interval": interval, "median": median, "spread": deviation}
 
 
 # --------------------------------------------------------------------------- one file
@@ -214,9 +191,9 @@ def _ranks(file: FileReport) -> Table:
         {"rank": rank, "turns": f"{number}", "share": format_share(number / ranks.count)}
         for rank, number in ranks.rows(min(MOST_RANKS, max(ranks.counts, default=0))).items()
     ]
-    hits = ", ".join(f"hit@{k} {format_share(share)}" for k, share in ranks.hits.items())
-    shares = f"Retrieved {format_share(ranks.match)}, missed {format_share(ranks.misses)}"
-    notes = [f"{shares}, MRR {ranks.mrr:.3f}, {hits}; {counted(ranks.count, 'turn')}."]
+    shares = {"retrieved": ranks.match, "missed": ranks.misses, **{f"hit@{k}": hit for k, hit in ranks.hits.items()}}
+    shown = ", ".join(f"{name} {format_share(share)}" for name, share in shares.items())
+    notes = [f"MRR {ranks.mrr:.3f}, {shown}; {counted(ranks.count, 'turn')}."]
     if ranks.unknown:
         notes.append(
             f"The rank of {counted(ranks.unknown, 'turn')} is unknown: they failed, or have no passages with ids."
@@ -262,20 +239,18 @@ def _similarity(file: FileReport) -> Table:
 
 def _documents(file: FileReport) -> Table:
     # The ordering score comes first, then those in the order of the file: sorting is stable.
-    names = sorted((row.name for row in file.scores if row.count), key=lambda name: name != file.worst_by)
-    names = names[:_MOST_DOCUMENT_SCORES]
-    ordering = file.score(names[0]) if names else None
+    scores = sorted((row for row in file.scores if row.count), key=lambda row: row.name != file.worst_by)
+    scores = scores[:_MOST_DOCUMENT_SCORES]
 
     def badness(row: DocumentRow) -> float:
         # A document without the score comes last.
-        if ordering is None or ordering.name not in row.means:
-            return math.inf
-        return row.means[ordering.name] * (-1 if ordering.direction == "lower" else 1)
+        mean = row.means.get(scores[0].name, math.inf)
+        return -mean if scores[0].direction == "lower" and mean < math.inf else mean
 
-    order = sorted(file.documents, key=badness)
+    order = sorted(file.documents, key=badness) if scores else file.documents
     rows = [
         {"document": row.document, "answers": f"{row.records}"}
-        | {name: show_value(row.means.get(name)) for name in names}
+        | {score.name: show_value(row.means.get(score.name)) for score in scores}
         for row in order[:_MOST_DOCUMENTS]
     ]
     notes = [f"The {len(rows)} worst of {len(order)}."] if len(order) > len(rows) else []
@@ -302,35 +277,32 @@ def _worst(file: FileReport) -> Table:
 
 
 def _changes(comparison: FileComparison) -> Table:
-    before, after = comparison.before, comparison.after
-    # The title has both names.
-    if max(len(before), len(after)) > _LONGEST_NAME or before == after:
-        before, after = "before", "after"
     rows = []
     for change in comparison.scores:
         word = "▲ better" if change.is_significant(_ALPHA, worse=False) else ""
-        row = dict.fromkeys((before, after, "difference", "change", "interval", "p", "p (worse)"), MISSING)
-        row["change"] = "▼ worse" if change.is_significant(_ALPHA, worse=True) else word
+        row = {
+            "score": f"{change.name} ↓" if change.direction == "lower" else change.name,
+            **dict.fromkeys(("before", "after", "difference", "change", "interval", "p", "p (worse)"), MISSING),
+            "n": f"{change.count}",
+            "change": "▼ worse" if change.is_significant(_ALPHA, worse=True) else word,
+        }
         if (test := change.test) is not None:
             row |= {
-                before: show_value(test.before),
-                after: show_value(test.after),
+                "before": show_value(test.before),
+                "after": show_value(test.after),
                 "difference": signed_value(test.difference),
                 "interval": test.interval.shown("signed") if test.interval else MISSING,
                 "p": format_p_value(test.p),
                 "p (worse)": format_p_value(1.0 if change.p_worse is None else change.p_worse),
             }
-        name = f"{change.name} ↓" if change.direction == "lower" else change.name
-        rows.append({"score": name, **row, "n": f"{change.count}"})
-    has_changes = any(row["change"] for row in rows)
-    return _table(f"{comparison.before} → {comparison.after}", rows, [*_comparison_notes(comparison, has_changes)])
+        rows.append(row)
+    return _table(f"{comparison.before} → {comparison.after}", rows, [*_comparison_notes(comparison)])
 
 
-def _comparison_notes(comparison: FileComparison, has_changes: bool) -> Iterator[str]:
+def _comparison_notes(comparison: FileComparison) -> Iterator[str]:
     yield f"Over the {counted(comparison.common, 'question')} that both have."
     yield "p: paired permutation test, two-sided; p (worse): one-sided, adjusted (Holm) by the number of scores."
-    if has_changes:
-        yield f"▲ ▼: significant at {_ALPHA:g} after the adjustment."
+    yield f"▲ ▼: significant at {_ALPHA:g} after the adjustment."
     if comparison.only_before or comparison.only_after:
         yield (
             f"Not compared: {counted(comparison.only_before, 'question')} only in {comparison.before},"
@@ -375,29 +347,24 @@ def to_markdown(report: Report, conclusion: Conclusion | None = None) -> str:
         lines += [f"- {_escaped(line.strip())}" for line in _conclusion_lines(conclusion)]
         lines.append("")
     for table in to_tables(report):
-        short = table.shortened(_SHORT_TEXT)
         # A rule with a colon at its end aligns numbers to the right.
-        rules = ["---" if column in short.texts else "---:" for column in range(len(short.header))]
-        lines += [f"## {_escaped(short.title)}", ""]
-        lines += [_markdown_row(short.header), f"| {' | '.join(rules)} |", *map(_markdown_row, short.rows), ""]
-        lines += [line for note in short.notes for line in (_escaped(note), "")]
+        rules = ["---" if column in table.texts else "---:" for column in range(len(table.header))]
+        lines += [f"## {_escaped(table.title)}", ""]
+        lines += [_markdown_row(table.header), f"| {' | '.join(rules)} |", *map(_markdown_row, table.rows), ""]
+        lines += [line for note in table.notes for line in (_escaped(note), "")]
     return "\n".join(lines)
 
 
 def to_plain_text(report: Report, conclusion: Conclusion | None = None) -> str:
     """Return the report as text without a limit on the width, for a file or a pipe."""
-    from rich.console import Console
-
-    console = Console(file=io.StringIO(), width=_UNLIMITED, color_system=None, legacy_windows=False)
-    with console.capture() as captured:
-        print_tables(report, console, conclusion)
-    return "\n".join(line.rstrip() for line in captured.get().split("\n"))
+    buffer = io.StringIO()
+    console = Console(file=buffer, width=_UNLIMITED, color_system=None, legacy_windows=False)
+    print_tables(report, console, conclusion)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
 
 
 def print_tables(report: Report, console: Console, conclusion: Conclusion | None = None) -> None:
     """Print the report to a terminal. Cells wrap; on a very narrow terminal, lines do."""
-    from rich.text import Text
-
     if conclusion is not None:
         style = {"ok": "bold green", "warn": "bold yellow", "fail": "bold red"}[conclusion.state]
         console.print(Text(flat(conclusion.headline), style=style))
@@ -419,18 +386,13 @@ def _conclusion_lines(conclusion: Conclusion) -> list[str]:
 
 
 def _print_table(table: Table, console: Console) -> None:
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    # A text takes about three lines of a terminal.
-    length = _SHORT_TEXT if console.width == _UNLIMITED else max(_SHORT_TEXT, console.width * 5 // 4)
-    table = table.shortened(length)
     shown = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column, name in enumerate(table.header):
         is_text = column in table.texts
         cells = [name, *(row[column] for row in table.rows)]
-        least = max(map(width_of, cells)) if column == 0 or is_text else max(map(width_of, " ".join(cells).split()))
-        least = min(least, _WHOLE_NAME if column == 0 else _LEAST_TEXT)
+        # Names and numbers are not broken if possible, and texts have some room.
+        widths = map(width_of, cells if is_text else " ".join(cells).split())
+        least = min(max(widths), _WHOLE_NAME if column == 0 else _LEAST_TEXT)
         # Text() keeps rich from reading square brackets in names as its markup.
         shown.add_column(Text(name), justify="left" if is_text else "right", overflow="fold", min_width=least)
     for row in table.rows:
@@ -439,7 +401,7 @@ def _print_table(table: Table, console: Console) -> None:
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(_escaped(cell) for cell in cells)} |"
+    return f"| {' | '.join(map(_escaped, cells))} |"
 
 
 def _escaped(text: str) -> str:

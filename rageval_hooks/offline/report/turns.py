@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.targets import target_rank
 from rageval_hooks.offline.report.scored_file import verdict_of
 from rageval_hooks.runtime.jsonable import Data
+from rageval_hooks.runtime.narrowing import is_integer, is_number, items_or_empty, mappings_in
 from rageval_hooks.score import Score
 from rageval_hooks.text.formatting import truncate
 from rageval_hooks.turn import Turn
@@ -30,12 +30,8 @@ Support = Literal["supported", "weak", "unsupported"]
 # A sentence with at least the first support score is shown as supported, with less than the second as unsupported.
 _SUPPORTED, _WEAK = 0.6, 0.3
 
-# Characters. A page with 10,000 questions has to open in a browser.
-_LONGEST = 2000
-_LONGEST_RESPONSE = 20_000
-
-
-Short = Annotated[str, AfterValidator(lambda text: truncate(text, _LONGEST))]
+# A page with 10,000 questions has to open in a browser.
+Short = Annotated[str, AfterValidator(lambda text: truncate(text, 2000))]
 """A text of at most 2,000 characters."""
 
 
@@ -129,7 +125,7 @@ class ShownTurn(Data):
     run: int
     document: str | None
     query: Short
-    response: str
+    response: Annotated[str, AfterValidator(lambda text: truncate(text, 20_000))]
     reference: Short | None
     error: str | None
     verdict: str | None = None
@@ -145,55 +141,40 @@ class ShownTurn(Data):
     answerable: bool = True
 
 
-def check_trace_url(url: str | None) -> None:
-    """Check the address of traces.
-
-    Raises:
-        ConfigurationError: it is not an http address with ``{trace_id}`` in it.
-    """
-    if url is None:
-        return
-    # The page makes it a link: an address such as "javascript:…" must not get there.
-    if not url.startswith(("http://", "https://")) or "{trace_id}" not in url:
-        raise ConfigurationError(
-            f"--trace-url is {url[:200]!r}: give an http address with {{trace_id}} in it, such as"
-            " http://localhost:6006/redirects/traces/{trace_id}"
-        )
-
-
 def show_turn(record: Record, derived: Iterable[Score] = (), name: str | None = None) -> ShownTurn:
     """Return what a report shows of a record.
 
     Args:
         record: the record.
-        derived: scores that the report derives from the record; its own of the same name come first.
+        derived: scores that the report derives from the record.
         name: the score by which it is shown.
     """
     turn = record.turn
-    scores = {score.name: score for score in record.scores()}
-    for score in derived:
-        scores.setdefault(score.name, score)
-    chosen = scores.get(name) if name is not None else None
+    scores = {score.name: score for score in (*record.scores(), *derived)}
+    chosen = scores.get(name or "")
     # A turn may end badly without an exception, for example when its caller cancels it.
     error: str | None = None if turn.status == "ok" else turn.status
     if turn.error is not None:
         error = f"{turn.error.type}: {turn.error.message}"
     verdict, reason = verdict_of(record) or (None, "")
-    missing = [result for result in record.results if not isinstance(result, Score)]
-    facts = [str(item.get("text", "")) for score in scores.values() for item in _items(score.metadata.get("missing"))]
-    evidence = (
-        SentenceEvidence(score=score.name, sentences=tuple(_sentence(item, turn) for item in sentences))
-        for score in scores.values()
-        if (sentences := _items(score.metadata.get("sentences")))
-    )
+    facts = [str(item.get("text") or "") for s in scores.values() for item in mappings_in(s.metadata.get("missing"))]
+    evidence = []
+    for score in scores.values():
+        if sentences := mappings_in(score.metadata.get("sentences")):
+            shown = tuple(_sentence(item, turn) for item in sentences)
+            evidence.append(SentenceEvidence(score=score.name, sentences=shown))
     # A rank that the file states needs no id and no text of the target.
     targets = {record.rank, *(target_rank(target.id, target.text, turn.passages) for target in record.targets)}
+    passages = []
+    for rank, passage in enumerate(turn.passages, 1):
+        own = passage.model_dump(include={"id", "text", "score", "in_prompt"})
+        passages.append(ShownPassage(rank=rank, is_target=rank in targets, **own))
     return ShownTurn(
         id=record.id,
         run=record.run,
         document=record.document,
         query=turn.query,
-        response=truncate(turn.response, _LONGEST_RESPONSE),
+        response=turn.response,
         reference=turn.reference,
         error=error,
         verdict=verdict,
@@ -201,48 +182,32 @@ def show_turn(record: Record, derived: Iterable[Score] = (), name: str | None = 
         value=chosen.value if chosen else None,
         explanation=chosen.explanation if chosen else None,
         scores=tuple(ShownScore.model_validate(score, from_attributes=True) for score in scores.values()),
-        missing={result.name: f"{result.status}: {result.reason}" for result in missing},
+        missing={r.name: f"{r.status}: {r.reason}" for r in record.results if not isinstance(r, Score)},
         facts=tuple(dict.fromkeys(filter(None, facts))),
         evidence=tuple(evidence),
-        passages=tuple(
-            ShownPassage(
-                rank=rank,
-                id=passage.id,
-                text=passage.text,
-                score=passage.score,
-                is_target=rank in targets,
-                in_prompt=passage.in_prompt,
-            )
-            for rank, passage in enumerate(turn.passages, 1)
-        ),
+        passages=tuple(passages),
         trace_id=turn.span.trace_id if turn.span else None,
         answerable=record.answerable,
     )
 
 
-def _items(value: Any) -> list[Mapping[str, Any]]:
-    """Return the mappings of a list in a score's metadata; anything else there is ignored."""
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
-
-
 def _sentence(item: Mapping[str, Any], turn: Turn) -> ShownSentence:
     """Return a sentence that a judge has called supported or not, or that a formula has given a number."""
-    text = str(item.get("text", ""))
+    text = str(item.get("text") or "")
     support: Support
     if "fully_supported" in item:
-        named = _items(item.get("support"))
+        named = mappings_in(item.get("support"))
         # The judge also names passages for a sentence that they support in part.
         support = "supported" if item["fully_supported"] else "weak" if named else "unsupported"
         found = [_quote(given.get("passage"), given.get("text"), turn) for given in named]
         note = str(item.get("explanation") or "")
         return ShownSentence(text=text, support=support, note=note, quotes=tuple(filter(None, found)))
-    given = item.get("score")
-    value = float(given) if isinstance(given, (int, float)) else 0.0
+    value = float(given) if is_number(given := item.get("score")) else 0.0
     support = "supported" if value >= _SUPPORTED else "weak" if value >= _WEAK else "unsupported"
     notes = []
-    if parts := ", ".join(f"“{part.get('text', '')}”" for part in _items(item.get("unsupported"))):
+    if parts := ", ".join(f"“{part.get('text', '')}”" for part in mappings_in(item.get("unsupported"))):
         notes.append(f"unsupported: {parts}")
-    if words := ", ".join(str(word) for word in item.get("missing") or ()):
+    if words := ", ".join(map(str, items_or_empty(item.get("missing")))):
         notes.append(f"no passage has: {words}")
     # With a support of 0 no passage is closer than any other.
     closest = _quote(item.get("passage"), None, turn) if value > 0 else None
@@ -252,9 +217,8 @@ def _sentence(item: Mapping[str, Any], turn: Turn) -> ShownSentence:
 
 def _quote(index: Any, text: Any, turn: Turn) -> Quote | None:
     """Return the given text of a passage, or the whole passage if there is no text."""
-    number = f"number {index + 1}" if isinstance(index, int) else "?"
     # A judge may name a passage that the turn does not have; its quote is still evidence.
-    if not isinstance(index, int) or not 0 <= index < len(turn.passages):
-        return Quote(passage=number, text=str(text)) if text else None
+    if not is_integer(index) or not 0 <= index < len(turn.passages):
+        return Quote(passage=f"number {index + 1}" if is_integer(index) else "?", text=str(text)) if text else None
     passage = turn.passages[index]
-    return Quote(passage=passage.id or number, text=str(text or passage.text))
+    return Quote(passage=passage.id or f"number {index + 1}", text=str(text or passage.text))

@@ -1,10 +1,14 @@
-"""Chunks of documents: cut at paragraphs and sentences, with ids from their content, sampled evenly."""
+"""Chunks of documents: cut at paragraphs and sentences, with ids from their content, sampled evenly, and linked.
+
+Chunks that share rare words and names are candidates for questions about both.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain, islice, zip_longest
 
@@ -12,7 +16,7 @@ from rageval_hooks.offline.distinct import distinct
 from rageval_hooks.offline.testsets.documents import Document
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import words
+from rageval_hooks.text.words import blank_marks, weighted_lines, words
 
 # A text with fewer words is a caption or a page number.
 _LEAST_WORDS = 5
@@ -22,6 +26,14 @@ _BLOCKS = re.compile(r"\n\s*\n")
 # A block that is a heading: "## Fares"; or a line with an underline, as in reStructuredText, "Fares\n=====", and
 # perhaps the same line above it.
 _HEADING = re.compile(r"\A(?:#{1,6}\s.*|(?:([^\w\s])\1{2,}\n)?\S.*\n([^\w\s])\2{2,}\s*)")
+
+
+# Cosine similarities. Below the first, two chunks share no more than a common word; above the second they say the same.
+_LEAST, _MOST = 0.05, 0.85
+# A word in more than this share of the chunks says nothing about which of them belong together.
+_COMMON = 0.2
+# In a small collection every word is in a large share of the chunks.
+_ALWAYS_RARE = 5
 
 
 class Chunk(Data):
@@ -140,12 +152,12 @@ def shared_ids(chunks: Iterable[Chunk]) -> set[str]:
     return {name for name, found in texts.items() if len(found) > 1}
 
 
-def spread(chunks: Sequence[Chunk], limit: int, seed: int) -> list[Chunk]:
+def spread(chunks: Sequence[Chunk], limit: int | None, seed: int) -> list[Chunk]:
     """Choose some chunks, from as many documents as possible and evenly from each; the same ones for the same seed.
 
     Args:
         chunks: all of them.
-        limit: how many are wanted.
+        limit: how many are wanted; None for all.
         seed: another one chooses others.
 
     Returns:
@@ -171,3 +183,79 @@ def spread_order(chunks: Sequence[Chunk], seed: int) -> list[Chunk]:
     drawn = [sorted(documents[name], key=lambda chunk: lot(chunk.id)) for name in sorted(documents, key=lot)]
     # By rounds, so that long documents do not dominate.
     return list(filter(None, chain.from_iterable(zip_longest(*drawn))))
+
+
+# --------------------------------------------------------------------------- links
+
+
+class ChunkIndex:
+    """Finds the chunks of a collection that are similar to a text, by the words that both have.
+
+    Names and numbers count twice, and rare words more than frequent ones. No model is needed.
+
+    Args:
+        chunks: the whole collection, also the chunks that no question is asked about.
+    """
+
+    def __init__(self, chunks: Sequence[Chunk]) -> None:
+        self._chunks = list(chunks)
+        counted = [_weights(chunk.text) for chunk in self._chunks]
+        self._frequencies = Counter(chain.from_iterable(counted))
+        self._vectors = [self._vector(weights) for weights in counted]
+        self._chunks_with: defaultdict[str, list[int]] = defaultdict(list)
+        for position, vector in enumerate(self._vectors):
+            for word in vector:
+                self._chunks_with[word].append(position)
+
+    def digest(self) -> str:
+        """Return a hash of all texts: it changes with the collection."""
+        digest = blake2b(digest_size=8)
+        for text in sorted(chunk.text for chunk in self._chunks):
+            digest.update(blake2b(text.encode(), digest_size=16).digest())
+        return digest.hexdigest()
+
+    def nearest(self, text: str, most: int) -> list[Chunk]:
+        """Return the chunks that are most similar to a text, the most similar first; none that share no rare word."""
+        return [chunk for chunk, _ in self._similar(text)[:most]]
+
+    def linked(self, chunk: Chunk, most: int = 1) -> list[Chunk]:
+        """Return the chunks that a question could connect with a chunk, the best first.
+
+        Chunks of other documents come first. Copies of the chunk are not linked to it.
+        """
+        found = self._similar(chunk.text)
+        usable = [other for other, value in found if other.id != chunk.id and _LEAST <= value <= _MOST]
+        # A stable sort keeps the order by similarity within both groups.
+        return sorted(usable, key=lambda other: other.document == chunk.document)[:most]
+
+    def _similar(self, text: str) -> list[tuple[Chunk, float]]:
+        """Return the chunks that share a rare word with a text, with their cosine similarities, the highest first."""
+        found: defaultdict[int, float] = defaultdict(float)
+        for word, weight in self._vector(_weights(text)).items():
+            for position in self._chunks_with.get(word, ()):
+                found[position] += weight * self._vectors[position][word]
+        # Equal ones are in the order of the collection.
+        order = sorted(found, key=lambda position: (-found[position], position))
+        return [(self._chunks[position], found[position]) for position in order]
+
+    def _vector(self, words: Mapping[str, float]) -> dict[str, float]:
+        """Return the weights of the rare words, as a vector of length 1."""
+        total = len(self._chunks)
+        limit = max(_ALWAYS_RARE, _COMMON * total)
+        weights = {
+            word: weight * math.log(1 + total / self._frequencies[word])
+            for word, weight in words.items()
+            if 0 < self._frequencies[word] <= limit
+        }
+        length = math.sqrt(sum(weight * weight for weight in weights.values()))
+        return {word: weight / length for word, weight in weights.items()}
+
+
+def _weights(text: str) -> dict[str, float]:
+    """Return the content words of a text with their weights: 2 for names and numbers, 1 for others."""
+    lines = weighted_lines(blank_marks(text), sentence_spans(text))
+    found: dict[str, float] = {}
+    for word in chain.from_iterable(line.words for line in lines):
+        if word.is_content:
+            found[word.key] = max(word.weight, found.get(word.key, 0.0))
+    return found

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import io
 import logging
-import time
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from email import policy
-from email.parser import BytesParser
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, RagevalError, requires
 from rageval_hooks.offline.limits import ARCHIVE, PDF, TEXT, read_whole
@@ -24,14 +20,7 @@ from rageval_hooks.runtime.jsonable import Data, Text, clean_text
 
 _EXAMPLES = 3
 
-# A small PDF can hold very much text.
-_MOST_CHARACTERS = 20_000_000
-_MOST_SECONDS = 120.0
-_SPLIT = "split it, or convert it to text"
-
 _ARCHIVES = (".docx", ".pptx", ".xlsx", ".epub")
-
-_HEADERS = ("Subject", "From", "To", "Date")
 
 _TEXTS = ("text", "content", "page_content", "body")
 _IDS = ("id", "_id", "chunk_id")
@@ -52,8 +41,7 @@ class Document(Data):
     id: Text | None = None
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """A file, or a part of one, that could not be read, and why."""
 
     where: str
@@ -62,10 +50,6 @@ class Problem:
     def __str__(self) -> str:
         """Return both in a line."""
         return f"{self.where}: {self.reason}"
-
-
-class UnreadableDocumentError(RagevalError):
-    """A file cannot be read; the message says why."""
 
 
 @dataclass
@@ -84,12 +68,13 @@ class Library:
 
     def skipped_lines(self) -> Iterator[str]:
         """Yield a line per reason for skipped files, with how many there are and some of them."""
-        counts = Counter(problem.reason for problem in self.skipped)
         # A folder may have thousands of files of other kinds: a line for each would hide the others.
-        for reason, count in counts.most_common():
-            names = [problem.where for problem in self.skipped if problem.reason == reason]
-            more = ", …" if count > _EXAMPLES else ""
-            yield f"skipped {count}: {reason} ({', '.join(names[:_EXAMPLES])}{more})"
+        names: dict[str, list[str]] = {}
+        for problem in self.skipped:
+            names.setdefault(problem.reason, []).append(problem.where)
+        for reason, found in sorted(names.items(), key=lambda item: -len(item[1])):
+            more = ", …" if len(found) > _EXAMPLES else ""
+            yield f"skipped {len(found)}: {reason} ({', '.join(found[:_EXAMPLES])}{more})"
 
 
 def read_documents(paths: Iterable[Path], *, exclude: Iterable[Path] = (), encoding: str | None = None) -> Library:
@@ -124,11 +109,10 @@ def read_documents(paths: Iterable[Path], *, exclude: Iterable[Path] = (), encod
             if not file.resolve().is_relative_to(path.resolve()):
                 library.skipped.append(Problem(name, "a symbolic link out of the folder is not followed"))
             # Folders hold files of other kinds. A file that the user named is a problem if it cannot be read.
-            elif inner_suffix(file) in KINDS:
+            elif (suffix := inner_suffix(file)) in KINDS:
                 _read(file, name, library, encoding)
             else:
-                suffix = inner_suffix(file) or "a file without a suffix"
-                library.skipped.append(Problem(name, f"{suffix} is not read"))
+                library.skipped.append(Problem(name, f"{suffix or 'a file without a suffix'} is not read"))
     return library
 
 
@@ -200,44 +184,20 @@ def _read_office(file: SourceFile, name: str) -> Iterator[Document]:
             try:
                 check_archive(source, ARCHIVE, "it")
             except zipfile.BadZipFile:
-                raise UnreadableDocumentError(f"it is not a {suffix} file") from None
+                raise RagevalError(f"it is not a {suffix} file") from None
         content = read_whole(source, ARCHIVE if is_archive else TEXT, "it", "split it")
-    charset = file.encoding.replace("-sig", "") if suffix in (".html", ".htm") else None
-    yield Document(name=name, text=_as_markdown(content, suffix, charset))
-
-
-def _read_mail(file: SourceFile, name: str) -> Iterator[Document]:
-    """Yield a message: its headers that matter, and the plain text or the HTML. Attachments are ignored."""
-    with file.open() as source:
-        message = BytesParser(policy=policy.default).parsebytes(read_whole(source, TEXT, "it", "split it"))
-    # The plain text is the sender's; HTML has the layout around it.
-    body = message.get_body(("plain", "html"))
-    if body is None:
-        raise UnreadableDocumentError("it has no text")
-    text = str(body.get_content())
-    if body.get_content_subtype() == "html":
-        text = _as_markdown(text.encode(), ".html", "utf-8")
-    headers = [f"{header}: {message[header]}" for header in _HEADERS if message[header]]
-    yield Document(name=name, text="\n".join(headers) + "\n\n" + text.strip())
-
-
-def _as_markdown(content: bytes, suffix: str, charset: str | None) -> str:
-    """Return a document as Markdown.
-
-    Raises:
-        UnreadableDocumentError: MarkItDown cannot read it.
-        MissingDependencyError: MarkItDown is not installed.
-    """
     converter = _converter()
     from markitdown import StreamInfo
     from markitdown._exceptions import MarkItDownException
 
+    charset = file.encoding.replace("-sig", "") if suffix in (".html", ".htm") else None
     about = StreamInfo(extension=suffix, charset=charset)
     try:
-        return str(converter.convert_stream(io.BytesIO(content), stream_info=about).markdown)
+        text = converter.convert_stream(io.BytesIO(content), stream_info=about).markdown
     except (MarkItDownException, ValueError, KeyError, OSError, AttributeError) as error:
         reason = str(error).strip().splitlines()
-        raise UnreadableDocumentError(f"MarkItDown cannot read it: {reason[-1] if reason else error!r}") from error
+        raise RagevalError(f"MarkItDown cannot read it: {reason[-1] if reason else error!r}") from error
+    yield Document(name=name, text=text)
 
 
 @cache
@@ -254,27 +214,20 @@ def _read_pdf(file: SourceFile, name: str) -> Iterator[Document]:
         from pypdf import PdfReader
         from pypdf.errors import PyPdfError
     with file.open() as source:
-        content = read_whole(source, PDF, "it", _SPLIT)
+        content = read_whole(source, PDF, "it", "split it, or convert it to text")
     # What pypdf logs of a damaged file, the list of problems says.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
-    pages: list[str] = []
-    size, end = 0, time.monotonic() + _MOST_SECONDS
     try:
         reader = PdfReader(io.BytesIO(content))
         # Many PDFs are encrypted with an empty password to forbid printing.
         if reader.is_encrypted and not reader.decrypt(""):
-            raise UnreadableDocumentError("it is locked by a password: save it without one")
-        for page in reader.pages:
-            pages.append(page.extract_text().strip())
-            size += len(pages[-1])
-            if size > _MOST_CHARACTERS or time.monotonic() > end:
-                limits = f"{_MOST_CHARACTERS:,} characters of text, or takes more than {_MOST_SECONDS:g} s"
-                raise UnreadableDocumentError(f"it has more than {limits}: {_SPLIT}")
+            raise RagevalError("it is locked by a password: save it without one")
+        pages = [page.extract_text().strip() for page in reader.pages]
     # pypdf raises these for damaged files, and the first for an encryption that needs another package.
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UnreadableDocumentError(f"it is not a readable PDF ({type(error).__name__}: {error})") from error
+        raise RagevalError(f"it is not a readable PDF ({type(error).__name__}: {error})") from error
     if not any(pages):
-        raise UnreadableDocumentError(
+        raise RagevalError(
             f"its {len(pages)} pages have no text: they may be pictures, and need text recognition (OCR) first"
         )
     yield Document(name=name, text="\n\n".join(filter(None, pages)))
@@ -285,7 +238,6 @@ KINDS: dict[str, Callable[[SourceFile, str], Iterator[Document | Problem]]] = {
     **dict.fromkeys((".jsonl", ".ndjson"), _read_json_lines),
     **dict.fromkeys((".html", ".htm", ".docx", ".pptx", ".xlsx", ".epub", ".ipynb"), _read_office),
     ".pdf": _read_pdf,
-    ".eml": _read_mail,
 }
 """How names of such files end, without the suffix of a compression → what reads them.
 

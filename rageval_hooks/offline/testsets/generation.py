@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import chain, cycle, islice
+from itertools import cycle, islice
 from typing import Any, Literal
 
 from rageval_hooks.errors import ConfigurationError, JudgeError, JudgeRejectedError
@@ -15,11 +15,9 @@ from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, BudgetSpent
 from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.jobs.running import Advance, work_together
 from rageval_hooks.offline.records.record import TargetText
-from rageval_hooks.offline.testsets.chunks import Chunk, spread_order
-from rageval_hooks.offline.testsets.linking import ChunkIndex
-from rageval_hooks.offline.testsets.questions import PROMPTS_VERSION, REASONS, draft, look_again
+from rageval_hooks.offline.testsets.chunks import Chunk, ChunkIndex, spread_order
+from rageval_hooks.offline.testsets.questions import REASONS, draft, look_again
 from rageval_hooks.offline.testsets.testset import GoldenQuestion, question_id
-from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.wording import counted
 from rageval_hooks.text.words import fold
 
@@ -27,6 +25,15 @@ Kind = Literal["plain", "multi-hop", "unanswerable"]
 
 # Chunks that the author of an unanswerable question sees next to its own: they show what the collection does answer.
 _NEIGHBORS = 2
+
+# Chunks that are shown to the judge for the second look at unanswerable questions: those of the author, and the ones
+# of the whole collection that are most similar to each question.
+_NEAREST = 4
+
+# Of a request without the chunk, approximately, and of an answer: about two sentences.
+_PROMPT_TOKENS, _ANSWER_TOKENS = 450, 60
+
+_CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,20 +45,17 @@ class Mix:
         unanswerable: questions that the documents do not answer.
 
     Raises:
-        ConfigurationError: a share is not between 0 and 1, or both together are more than 1.
+        ConfigurationError: a share is below 0, or both together are more than 1.
     """
 
     multi_hop: float = 0.0
     unanswerable: float = 0.0
 
     def __post_init__(self) -> None:
-        for option, share in (("--multi-hop", self.multi_hop), ("--unanswerable", self.unanswerable)):
-            if not 0 <= share <= 1:
-                raise ConfigurationError(f"{option} is {share:g}: it must be a share between 0 and 1, such as 0.2")
-        if self.multi_hop + self.unanswerable > 1:
-            raise ConfigurationError(
-                f"--multi-hop {self.multi_hop:g} and --unanswerable {self.unanswerable:g} are more than 1 together"
-            )
+        # NaN fails every comparison.
+        if not (self.multi_hop >= 0 and self.unanswerable >= 0 and self.multi_hop + self.unanswerable <= 1):
+            given = f"--multi-hop is {self.multi_hop:g} and --unanswerable {self.unanswerable:g}"
+            raise ConfigurationError(f"{given}: give shares from 0 to 1, such as 0.2, and at most 1 together")
 
     def kinds(self) -> Iterator[Kind]:
         """Yield the kinds of questions without end, such that each beginning has the shares as exactly as possible."""
@@ -91,26 +95,21 @@ class QuestionTask:
         """All chunks that the author of the questions sees."""
         return (self.chunk, *self.others)
 
-    @cached_property
+    @property
     def draft(self) -> str:
         """Key of the questions in the journal."""
-        return f"draft/{self._name}"
+        return "/".join(("draft", *self._names()))
 
-    @cached_property
+    @property
     def look(self) -> str:
         """Key of the second look in the journal."""
         # A document that is added later may answer the question.
-        return "/".join(filter(None, ("look", self._name, self.collection)))
+        return "/".join(("look", *self._names(), *([self.collection] if self.collection else [])))
 
-    @cached_property
-    def _name(self) -> str:
+    def _names(self) -> list[str]:
         # Ids of a store stay when a text changes, but the questions are about the text.
-        ends = chain.from_iterable((other.id, _hash(other)) for other in self.others)
-        return "/".join((self.chunk.id, _hash(self.chunk), "+".join(self.styles), *ends))
-
-
-def _hash(chunk: Chunk) -> str:
-    return blake2b(chunk.text.encode(), digest_size=8).hexdigest()
+        names = [[chunk.id, blake2b(chunk.text.encode(), digest_size=8).hexdigest()] for chunk in self.chunks]
+        return [*names[0], "+".join(self.styles), *(part for other in names[1:] for part in other)]
 
 
 def tasks_of(
@@ -132,6 +131,7 @@ def tasks_of(
     # Kinds follow the order in which a growing limit adds chunks.
     kinds = dict(zip((chunk.id for chunk in spread_order(chunks, seed)), mix.kinds(), strict=False))
     turns = cycle(styles)
+    digest = index.digest()
     tasks: list[QuestionTask] = []
     for chunk in chunks:
         own = tuple(islice(turns, per_chunk))
@@ -140,25 +140,12 @@ def tasks_of(
         if kind == "plain" or (kind == "multi-hop" and not others):
             tasks.append(QuestionTask("plain", chunk, own))
         else:
-            collection = index.digest if kind == "unanswerable" else ""
+            collection = digest if kind == "unanswerable" else ""
             tasks.append(QuestionTask(kind, chunk, (kind,) * per_chunk, others, collection))
     return tasks
 
 
 # --------------------------------------------------------------------------- asking
-
-Unanswered = Literal["mark", "unanswerable", "reject"]
-"""What becomes of an ordinary question that its own chunk does not answer: it is kept with a mark, kept as a question
-that the documents do not answer, or not kept."""
-
-_PROMPT_TOKENS = 450
-"""Approximate tokens of a request without the chunk."""
-
-_CHARACTERS_PER_TOKEN = 4
-
-# Chunks that are shown to the judge for the second look at unanswerable questions: those of the author, and the ones
-# of the whole collection that are most similar to each question.
-_NEAREST = 4
 
 
 @dataclass
@@ -170,14 +157,12 @@ class Generated:
         rejected: number of rejected questions by reason, a key of :data:`REASONS`.
         failures: number of chunks without an answer of the judge, by error message.
         undone: chunks for which the budget was not sufficient.
-        resumed: chunks that were done when it began.
     """
 
     questions: list[GoldenQuestion] = field(default_factory=list)
     rejected: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     undone: int = 0
-    resumed: int = 0
 
     @property
     def complete(self) -> bool:
@@ -208,9 +193,7 @@ class Generated:
 
 
 def plan_of(tasks: Sequence[QuestionTask], journal: Journal) -> tuple[int, int, int]:
-    """Return what is left to do: requests to the judge, and about how many input tokens they have.
-
-    The third number is that of the finished chunks in the journal that would not be part of the test set.
+    """Return what is left to do: requests to the judge, about how many input tokens and output tokens they have.
 
     Args:
         tasks: what is asked about which chunks.
@@ -223,14 +206,13 @@ def plan_of(tasks: Sequence[QuestionTask], journal: Journal) -> tuple[int, int, 
         calls += waiting
         characters = sum(len(chunk.text) for chunk in task.chunks)
         tokens += waiting * (_PROMPT_TOKENS + characters // _CHARACTERS_PER_TOKEN)
+    return calls, tokens, calls * _ANSWER_TOKENS
+
+
+def dropped_by(tasks: Sequence[QuestionTask], journal: Journal) -> int:
+    """Return how many finished chunks in the journal would not be part of the test set."""
     wanted = {task.draft for task in tasks}
-    dropped = sum(key.startswith("draft/") and key not in wanted for key in journal.keys())  # noqa: SIM118 - not a mapping
-    return calls, tokens, dropped
-
-
-def work_of(judge: Judge) -> dict[str, Any]:
-    """Return what the answers in a journal depend on, apart from chunk and styles."""
-    return {"command": "generate", "judge": str(judge), "prompts": PROMPTS_VERSION}
+    return sum(key.startswith("draft/") and key not in wanted for key in journal.keys())  # noqa: SIM118 - not a mapping
 
 
 async def generate(
@@ -241,8 +223,8 @@ async def generate(
     index: ChunkIndex,
     concurrency: int,
     budget: Budget,
-    unanswered: Unanswered,
-    advance: Advance = lambda _: None,
+    unanswered: str,
+    advance: Advance,
 ) -> Generated:
     """Generate questions about chunks.
 
@@ -255,23 +237,22 @@ async def generate(
         index: of all chunks of the documents, among which answers to unanswerable questions are looked for.
         concurrency: chunks at a time.
         budget: how much the judge may use.
-        unanswered: what becomes of an ordinary question that its own chunk does not answer.
+        unanswered: what becomes of an ordinary question that its own chunk does not answer: it is kept with a mark
+            (``mark``), kept as a question that the documents do not answer (``unanswerable``), or not kept
+            (``reject``).
         advance: called when a chunk is done.
 
     Raises:
         JudgeRejectedError: the judge rejects every request: its key, model or address is wrong.
     """
     writer = BudgetedJudge(judge, budget)
-    # A chunk is done once its questions were checked.
-    result = Generated(resumed=sum(task.look in journal for task in tasks))
-
-    def keep(key: str, found: dict[str, Any]) -> None:
-        journal.append(key, found, budget.spent.model_dump())
+    result = Generated()
 
     async def process(task: QuestionTask) -> None:
         # Both answers are paid for, so each is kept as soon as it exists.
         if task.draft not in journal:
-            keep(task.draft, {"pairs": await draft(writer, task.kind, task.chunks, task.styles)})
+            pairs = await draft(writer, task.kind, task.chunks, task.styles)
+            journal.append(task.draft, {"pairs": pairs}, budget.spent.model_dump())
         if task.look not in journal:
             pairs = journal[task.draft]["pairs"]
             chunks = {chunk.id: chunk for chunk in task.chunks}
@@ -280,7 +261,7 @@ async def generate(
                 chunks |= {chunk.id: chunk for chunk in index.nearest(pair["question"], _NEAREST)}
             # Without a question there is nothing to check.
             reasons = await look_again(writer, task.kind, list(chunks.values()), pairs) if pairs else []
-            keep(task.look, {"reasons": reasons})
+            journal.append(task.look, {"reasons": reasons}, budget.spent.model_dump())
 
     # Workers share this iterator: each chunk is taken once.
     waiting = iter(tasks)
@@ -305,7 +286,7 @@ async def generate(
     return result
 
 
-def _collect(tasks: Sequence[QuestionTask], journal: Journal, result: Generated, unanswered: Unanswered) -> None:
+def _collect(tasks: Sequence[QuestionTask], journal: Journal, result: Generated, unanswered: str) -> None:
     """Add the accepted questions to the result, and count the rejected ones."""
     seen: set[str] = set()
     for task in tasks:
@@ -325,24 +306,24 @@ def _collect(tasks: Sequence[QuestionTask], journal: Journal, result: Generated,
             seen.add(asked)
             is_answerable = task.kind != "unanswerable" and not (is_marked and unanswered == "unanswerable")
             chunk = task.chunk
-            question = GoldenQuestion(
-                id=question_id(pair["question"], None),
-                question=pair["question"],
-                document=chunk.document,
-                style=pair["style"],
-                answerable=is_answerable,
-                second_look="unanswered" if is_marked else None,
-            )
+            answer: dict[str, Any] = {"id": question_id(pair["question"], None)}
             # An unanswerable question has no answer, and no chunk that should be retrieved. A marked one may be
             # answered by another chunk; the answer that was written is wrong or guessed.
             if is_answerable and not is_marked:
-                others = (TargetText(id=other.id, text=other.text, document=other.document) for other in task.others)
                 answer = {
                     "id": question_id(pair["question"], chunk.id),
                     "reference": pair["answer"],
                     "chunk_id": chunk.id,
                     "chunk": chunk.text,
-                    "more_chunks": tuple(others),
+                    "more_chunks": tuple(TargetText(id=o.id, text=o.text, document=o.document) for o in task.others),
                 }
-                question = question.model_copy(update=answer)
-            result.questions.append(question)
+            result.questions.append(
+                GoldenQuestion(
+                    question=pair["question"],
+                    document=chunk.document,
+                    style=pair["style"],
+                    answerable=is_answerable,
+                    second_look="unanswered" if is_marked else None,
+                    **answer,
+                )
+            )

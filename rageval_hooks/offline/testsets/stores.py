@@ -18,6 +18,7 @@ _METADATA_IDS = ("chunk_id", "id", "_id")
 _SOURCE_KEYS = ("source", "document", "file_name", "file_path", "filename", "title", "url", "ref_doc_id")
 _CHROMA = ("Chroma", "Collection")
 """Classes of chromadb and of its wrappers, whose ``get()`` returns columns with everything."""
+_CHROMA_COLUMNS = ("documents", "metadatas")
 
 
 def chunks_of_store(name: str) -> list[Chunk]:
@@ -27,7 +28,7 @@ def chunks_of_store(name: str) -> list[Chunk]:
     arguments that returns one of these.
 
     Raises:
-        ConfigurationError: there is no such object, it is something else, or it is empty.
+        ConfigurationError: there is no such object, it fails, it is something else, or it is empty.
     """
     store = import_named(name, "source")
     # A function that opens a database only when it is called.
@@ -37,13 +38,17 @@ def chunks_of_store(name: str) -> list[Chunk]:
         except (Exception, SystemExit) as error:
             raise ConfigurationError(f"{name}() failed: {type(error).__name__}: {error}") from error
     kind = type(store).__name__
-    items = _items(store)
-    if items is None:
+    try:
+        items = _items(store)
+        # A database is read while its items are.
+        chunks = None if items is None else list(_chunks(items))
+    except Exception as error:
+        raise ConfigurationError(f"the chunks of {kind} cannot be listed: {type(error).__name__}: {error}") from error
+    if chunks is None:
         raise ConfigurationError(
             f"{name} is {with_article(kind)}, whose chunks cannot be listed: name a list of documents or nodes, "
             "or a function without arguments that returns one"
         )
-    chunks = list(_chunks(items))
     if not chunks:
         raise ConfigurationError(f"{name} ({kind}) has no chunks with a text")
     return chunks
@@ -52,46 +57,20 @@ def chunks_of_store(name: str) -> list[Chunk]:
 def _items(store: Any) -> Iterable[StoredItem] | None:
     """Return the items of a store; None if they cannot be listed."""
     # Plain data comes first: it needs no framework, and importing one takes seconds.
-    if isinstance(store, Mapping):
-        # {"d1": "text"} or {"d1": {"text": "text"}}
-        entries = store.items()
-        return [(None, {"id": key, "text": value} if isinstance(value, str) else value) for key, value in entries]
     if not isinstance(store, (list, tuple)):
-        found = _listed(store)
-        # A text can be iterated over too, but its letters are no items.
-        if found is not None or isinstance(store, (str, bytes)):
-            return found
-    return [(None, item) for item in store] if isinstance(store, Iterable) else None
-
-
-def _listed(store: Any) -> Iterable[StoredItem] | None:
-    """Return the items of a database or of a framework's store.
-
-    Raises:
-        ConfigurationError: the store fails, for example because a server cannot be reached.
-    """
-    try:
         if type(store).__name__ in _CHROMA:
-            return _columns(store.get())
+            found = store.get()
+            # Collections without texts or metadata have None in place of the column.
+            columns = (found["ids"], *(found.get(name) or [None] * len(found["ids"]) for name in _CHROMA_COLUMNS))
+            names = ("id", "text", "metadata")
+            return [(None, dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
         for support in installed_support():
-            found = support.stored_items(store)
-            if found is not None:
-                return found
-    except Exception as error:
-        raise ConfigurationError(
-            f"the chunks of {type(store).__name__} cannot be listed: {type(error).__name__}: {error}"
-        ) from error
+            if (items := support.stored_items(store)) is not None:
+                return items
+    # A text can be iterated over too, but its letters are no items.
+    if isinstance(store, Iterable) and not isinstance(store, (str, bytes, Mapping)):
+        return [(None, item) for item in store]
     return None
-
-
-def _columns(found: Mapping[str, Any]) -> list[StoredItem]:
-    """Return the items of ``{"ids": [...], "documents": [...], "metadatas": [...]}``."""
-    ids = found["ids"]
-    # Collections without texts or metadata have None in place of the column.
-    texts = found.get("documents") or [""] * len(ids)
-    metadatas = found.get("metadatas") or [{}] * len(ids)
-    rows = zip(ids, texts, metadatas, strict=True)
-    return [(None, {"id": key, "text": text, "metadata": metadata}) for key, text, metadata in rows]
 
 
 def _chunks(items: Iterable[StoredItem]) -> Iterator[Chunk]:

@@ -20,6 +20,7 @@ from rageval_hooks.offline.records.rows import about_question, explain, query_in
 from rageval_hooks.offline.records.values import is_missing, passages_in, unpacked
 from rageval_hooks.offline.records.writing import atomic_file, check_output
 from rageval_hooks.runtime.jsonable import Data, Text
+from rageval_hooks.runtime.narrowing import text_or_none
 
 COLUMNS = ("question", "ground_truth_answer", "chunk_id", "document", "style", "chunk")
 """The columns of a test set as a table. ``chunk`` is the text by which the passage is found in any vector store."""
@@ -125,11 +126,11 @@ def _of_row(row: Mapping[str, Any], mapping: ColumnMap | None) -> tuple[GoldenQu
             reference=record.turn.reference,
             chunk_id=record.target,
             document=record.document,
-            style=_text(record.turn.metadata.get("style")),
+            style=text_or_none(record.turn.metadata.get("style")),
             chunk=record.target_text,
             answerable=record.answerable,
             more_chunks=record.more_targets,
-            second_look=_text(record.turn.metadata.get("second_look")),
+            second_look=text_or_none(record.turn.metadata.get("second_look")),
         )
         return question, record.run
     fields = take_fields(row, mapping)
@@ -153,16 +154,12 @@ def _of_row(row: Mapping[str, Any], mapping: ColumnMap | None) -> tuple[GoldenQu
         reference=_reference(fields),
         chunk_id=chunk_id,
         chunk=chunk,
-        style=_text(fields.rest.get("style")),
-        second_look=_text(fields.rest.get("second_look")),
+        style=text_or_none(fields.rest.get("style")),
+        second_look=text_or_none(fields.rest.get("second_look")),
         more_chunks=_more_chunks(fields.rest.get("more_chunks")),
         **about,
     )
     return question, run
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _reference(fields: Fields) -> str | None:

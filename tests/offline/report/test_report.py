@@ -155,8 +155,8 @@ class TestScores:
         assert row.spread is not None
         assert (row.spread.mean, row.spread.count) == (0.4, 5)
         worst = report.files[0].worst
-        # Turns are ordered by what was measured, if there is anything.
-        assert report.files[0].worst_by == "cost"
+        # It sums a turn up better than its cost.
+        assert report.files[0].worst_by == "answered"
         assert "answered" in {score.name for score in worst[0].scores}
 
     @pytest.mark.parametrize(
@@ -571,14 +571,15 @@ class TestComparison:
         assert test is not None
         assert (test.count, test.before, test.after) == (4, 2.0, 5.0)
 
-    def test_files_with_no_score_in_common(self, tmp_path: Path) -> None:
-        """The message lists the scores of both files."""
+    def test_scores_that_only_one_file_has(self, tmp_path: Path) -> None:
+        """They are named; what follows from the answers is compared."""
         files = [
             write(tmp_path / "a.jsonl", [record(scores={"cost": 1})]),
             write(tmp_path / "b.jsonl", [record(scores={"mrr": 1})]),
         ]
-        with pytest.raises(ConfigurationError, match=r"no scores in common: the first has cost; the second has mrr"):
-            build_report(files)
+        report = build_report(files)
+        assert [change.name for change in report.comparisons[0].scores] == ["answered"]
+        assert "Scores that only one of them has: cost, mrr." in to_plain_text(report)
 
     def test_files_with_no_question_in_common_stand_side_by_side(self, tmp_path: Path) -> None:
         """Without a test."""

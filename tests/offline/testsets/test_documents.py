@@ -26,17 +26,6 @@ def read(tmp_path: Path, **files: bytes | str) -> Library:
     return read_documents([tmp_path])
 
 
-MAIL = """\
-From: harbour@example.org
-To: all@example.org
-Subject: The ferry
-MIME-Version: 1.0
-Content-Type: text/plain; charset=utf-8
-
-The ferry to Quern takes 18 minutes.
-"""
-
-
 def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
     """A link could lead to a key; one within the folder is read."""
     folder, secret = tmp_path / "docs", tmp_path / "id_rsa.txt"
@@ -60,17 +49,7 @@ def test_a_very_large_pdf_is_not_read(tmp_path: Path) -> None:
     assert str(problem) == "a.pdf: it is larger than 32 MiB (unpacked): split it, or convert it to text"
 
 
-def test_a_pdf_with_very_much_text_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its pages may hold far more than its size suggests."""
-    monkeypatch.setattr("rageval_hooks.offline.testsets.documents._MOST_CHARACTERS", 20)
-    (tmp_path / "a.pdf").write_bytes(pdf(["The first page.", "The second page."]))
-    [problem] = read_documents([tmp_path]).problems
-
-    assert str(problem).startswith("a.pdf: it has more than 20 characters of text")
-    assert str(problem).endswith("split it, or convert it to text")
-
-
-@pytest.mark.parametrize("name", ["a.txt.gz", "a.eml.gz", "a.html.gz"])
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.html.gz"])
 def test_a_text_that_is_too_large(tmp_path: Path, name: str) -> None:
     """A small compressed file cannot fill the memory; the others are read."""
     (tmp_path / "b.txt").write_text("The pier was opened in 2019 by the mayor of Hallay.")
@@ -111,7 +90,7 @@ class TestEncodings:
 
 
 class TestOffice:
-    """HTML, Office documents and e-mail become Markdown."""
+    """HTML and Office documents become Markdown."""
 
     def test_html(self, tmp_path: Path) -> None:
         """Without its scripts."""
@@ -140,14 +119,6 @@ class TestOffice:
         """Is a problem."""
         [problem] = read(tmp_path, a__docx=b"hello").problems
         assert str(problem).startswith("a.docx: it is not a .docx file")
-
-    def test_mail(self, tmp_path: Path) -> None:
-        """Has its headers and its text, which may be HTML."""
-        page = MAIL.replace("text/plain", "text/html").replace("The ferry to", "<p>The <b>ferry</b> to")
-        plain, markup = read(tmp_path, a__eml=MAIL, b__eml=page).documents
-        assert plain.text.splitlines()[0] == markup.text.splitlines()[0] == "Subject: The ferry"
-        assert plain.text.endswith("The ferry to Quern takes 18 minutes.")
-        assert markup.text.endswith("The **ferry** to Quern takes 18 minutes.")
 
     def test_compressed_files(self, tmp_path: Path) -> None:
         """Are read as what is in them."""
@@ -245,7 +216,7 @@ class TestFiles:
         path.write_bytes(b"PNG")
 
         [problem] = read_documents([path]).problems
-        assert "'.png' are not read; those in .adoc, .docx, .eml" in problem.reason
+        assert "'.png' are not read; those in .adoc, .docx, .epub" in problem.reason
 
     def test_a_locked_pdf(self, tmp_path: Path) -> None:
         """Asks for one without a password."""

@@ -380,7 +380,7 @@ class TestWhatGoesWrong:
             ("a.jsonl:0", FACTS[0]),
             ("b.jsonl:0", FACTS[1]),
         ]
-        assert bench.warned[0].startswith("1 chunk id, such as '0', with several texts each")
+        assert bench.warned == ["1 chunk id, such as '0', with several texts: these chunks are named document:id"]
 
     def test_a_store_that_changes_the_directory(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         """The test set is written to the path that was given."""

@@ -34,43 +34,21 @@ HITS: Final = (1, 3, 5, 10)
 
 RANK: Final = "rank"
 
-DERIVED: Final[dict[str, ScoreDefinition]] = {
-    definition.name: definition
-    for definition in (
-        ScoreDefinition(
-            name=BAD_ANSWERS,
-            description="1 if the verdict of the turn is bad; 0 for good, doubtful and declined",
-            direction="lower",
-            binary=True,
-        ),
-        ScoreDefinition(
-            name=ANSWERED,
-            description="1 if the system attempted an answer; 0 if it declined or failed",
-            binary=True,
-            headline=1,
-        ),
-        ScoreDefinition(
-            name=DECLINED,
-            description="of the questions marked as unanswerable: 1 if the system declined; 0 if it answered or failed",
-            binary=True,
-            headline=1,
-        ),
-        ScoreDefinition(
-            name=RANK,
-            description="rank of the target passage, where it was retrieved",
-            direction="lower",
-            low=1.0,
-            high=None,
-            unit="rank",
-        ),
-        ScoreDefinition(name="mrr", description="1 / rank of the target passage; 0 if it was missed", headline=1),
-        *(
-            ScoreDefinition(name=f"hit@{k}", description=f"1 if the target passage is among the first {k}", binary=True)
-            for k in HITS
-        ),
-    )
-}
-"""The scores that a report derives from a record, in means, comparisons, gates and plots like any other."""
+_DERIVED: Final = (
+    # The verdicts good, doubtful and declined count as 0.
+    ScoreDefinition(name=BAD_ANSWERS, description="1 if the verdict is bad", direction="lower", binary=True),
+    # A failed turn counts as 0.
+    ScoreDefinition(name=ANSWERED, description="1 if an answer was attempted", binary=True, headline=1),
+    ScoreDefinition(name=DECLINED, description="1 if an unanswerable question was declined", binary=True, headline=1),
+    ScoreDefinition(
+        name=RANK, description="rank of the target passage", direction="lower", low=1.0, high=None, unit="rank"
+    ),
+    ScoreDefinition(name="mrr", description="1 / rank of the target passage; 0 if it was missed", headline=1),
+    *(
+        ScoreDefinition(name=f"hit@{k}", description=f"1 if the target passage is among the first {k}", binary=True)
+        for k in HITS
+    ),
+)
 
 # An undefined score is better when lower, and about usage, if its name has one of these words ("my_latency_ms").
 _USAGE_WORDS = ("latency", "tokens", "cost", "duration")
@@ -98,10 +76,8 @@ def define_score(name: str, metric: str | None = None) -> ScoreDefinition:
     # The names of built-in scores are reserved, so the metric that made such a score need not be asked.
     if name in _builtin():
         return _builtin()[name][1]
-    if name in DERIVED:
-        return DERIVED[name]
     made_by = _metric(metric)
-    for definition in made_by.scores if made_by else ():
+    for definition in (*_DERIVED, *(made_by.scores if made_by else ())):
         if definition.name == name:
             return definition
     lower = any(word in name.lower() for word in _LOWER_WORDS)
@@ -110,8 +86,10 @@ def define_score(name: str, metric: str | None = None) -> ScoreDefinition:
 
 def group_of(name: str, metric: str | None = None) -> str:
     """Return the family of the built-in metric that makes a score, such as ``retrieval`` or ``usage``."""
-    if name in DERIVED:
-        return VERDICT if name == BAD_ANSWERS else "retrieval"
+    if name == BAD_ANSWERS:
+        return VERDICT
+    if any(definition.name == name for definition in _DERIVED):
+        return "retrieval"
     made_by = REGISTRY.builtin().get(metric_of(name) or metric or "")
     return made_by.family if made_by is not None else "custom"
 
@@ -130,8 +108,7 @@ def is_quality(name: str, metric: str | None = None) -> bool:
 
 def metric_of(name: str) -> str | None:
     """Return the name of the built-in metric that makes a score, or None."""
-    found = _builtin().get(name)
-    return found[0] if found else None
+    return _builtin()[name][0] if name in _builtin() else None
 
 
 def needs_answer(metric: str | None) -> bool:
@@ -143,10 +120,8 @@ def needs_answer(metric: str | None) -> bool:
 @cache
 def _metric(name: str | None) -> type[Metric] | Metric | None:
     """Return a built-in metric, or one that another package publishes, if it can be made here."""
-    if name is None:
-        return None
-    if name in REGISTRY.builtin():
-        return REGISTRY.builtin()[name]
+    if name is None or name in REGISTRY.builtin():
+        return REGISTRY.builtin().get(name or "")
     try:
         return REGISTRY.create(name) if name in REGISTRY.names() else None
     except ConfigurationError:  # for example, its package needs a key that this machine lacks
