@@ -435,21 +435,8 @@ class SharedBudget(RequestGate):
             _logger.warning("rageval-hooks: %s [RAGEVAL-304]", message)
 
 
-class SharedBudgetJudge(GatedJudge):
-    """Asks another judge as long as a shared budget lasts.
-
-    Args:
-        judge: the judge.
-        budget: admits requests.
-    """
-
-    def __init__(self, judge: Judge, budget: SharedBudget) -> None:
-        super().__init__(judge, budget)
-        self.budget = budget
-
-
-def with_budget(judge: Judge, limits: Mapping[str, float], store: str) -> SharedBudgetJudge:
-    """Return a judge with a budget.
+def with_budget(judge: Judge, limits: Mapping[str, float], store: str) -> GatedJudge:
+    """Return a judge with a :class:`SharedBudget` as its gate.
 
     Args:
         judge: the judge.
@@ -470,7 +457,7 @@ def with_budget(judge: Judge, limits: Mapping[str, float], store: str) -> Shared
     # "rediss" is Redis with TLS, "unix" a socket of Redis.
     is_redis = store.startswith(("redis://", "rediss://", "unix://"))
     counts: BudgetStore = RedisBudget(store) if is_redis else SQLiteBudget(Path(store).expanduser())
-    return SharedBudgetJudge(judge, SharedBudget(parsed, counts, str(judge)))
+    return GatedJudge(judge, SharedBudget(parsed, counts, str(judge)))
 
 
 def _duration(seconds: float) -> str:

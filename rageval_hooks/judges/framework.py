@@ -43,6 +43,7 @@ class FrameworkJudge(RemoteJudge):
 
     Attributes:
         framework: its name.
+        provider: the model's provider as the price list names it, if the framework knows it.
 
     Raises:
         ConfigurationError: it is not a model of this framework, or an option is wrong.
@@ -50,6 +51,7 @@ class FrameworkJudge(RemoteJudge):
     """
 
     framework: ClassVar[str]
+    provider: str | None = None
     modes: ClassVar[tuple[Mode, ...]] = ("structured", "text")
 
     def __init__(
@@ -109,11 +111,6 @@ class FrameworkJudge(RemoteJudge):
         hidden = [value.get_secret_value() for _, value in fields if isinstance(value, SecretStr)]
         plain = [value for name, value in fields if isinstance(value, str) and name.endswith(_SECRET)]
         return tuple(filter(None, hidden + plain))
-
-    @property
-    def provider(self) -> str | None:
-        """The model's provider as the price list names it, if the framework knows it."""
-        return None
 
     def cost(self, usage: Usage, model: str) -> float | None:
         """Return the price at the model's provider."""

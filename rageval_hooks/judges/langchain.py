@@ -48,14 +48,10 @@ class LangChainJudge(FrameworkJudge):
         if getattr(model, "callbacks", None) and isinstance(model, BaseModel):
             # The application's callbacks must not see the judge's calls.
             model = model.model_copy(update={"callbacks": None})
+        # What LangChain tells LangSmith; a private method, which other versions may not have.
+        with suppress(Exception):
+            self.provider = text_or_none(model._get_ls_params().get("ls_provider"))
         return model, first_text(getattr(model, name, None) for name in _NAMES) or type(model).__name__
-
-    @property
-    def provider(self) -> str | None:
-        """The provider that LangChain tells LangSmith."""
-        with suppress(Exception):  # a private method, which other versions may not have
-            return text_or_none(self._model._get_ls_params().get("ls_provider"))
-        return None
 
     async def send(self, request: JudgeRequest) -> JudgeReply:
         """Send one request without callbacks and without LangSmith."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rageval_hooks.errors import ModelUnavailableError, model_requires
-from rageval_hooks.models.onnx import Graph, onnx_file_wanted, open_graph
+from rageval_hooks.models.onnx import onnx_file_wanted, open_graph
 from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
 from rageval_hooks.models.sources import find_model, read_json, reading
 from rageval_hooks.models.tokenizing import even_windows, load_tokenizer, most_tokens
@@ -263,15 +263,13 @@ def load_embedder(settings: ModelSettings) -> Embedder:
         # The scores of a file that the user chose are not those of the model itself.
         shown = name if settings.onnx_file == ONNX_FILE else f"{name}, {settings.onnx_file}"
         window = min(most_tokens(folder) or _LONGEST_WINDOW, _LONGEST_WINDOW)
-        return Embedder(shown, load_tokenizer("embedder", folder, name), window, _forward_by_onnx(graph, pooling))
+        tokenizer = load_tokenizer("embedder", folder, name)
 
-
-def _forward_by_onnx(graph: Graph, pooling: str) -> Forward:
     def forward(inputs: dict[str, IntArray]) -> tuple[FloatArray, FloatArray]:
         tokens = graph.run(inputs)
         return tokens, tokens[:, 0] if pooling == "cls" else tokens.mean(axis=1, dtype="float64")
 
-    return forward
+    return Embedder(shown, tokenizer, window, forward)
 
 
 def _pooling(folder: Path) -> str | None:

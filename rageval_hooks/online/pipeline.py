@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from opentelemetry.context import Context
 from opentelemetry.trace import TracerProvider
 
-from rageval_hooks.budgets import SharedBudgetJudge
+from rageval_hooks.budgets import SharedBudget
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.judges.base import Judge
@@ -568,6 +568,7 @@ class Pipeline:
     def stats(self) -> dict[str, Any]:
         """Return the counters: turns, results by status, errors, the background queues, models, exporters, judge."""
         roles = self.models.needed(role for metric in self.metrics for role in metric.models)
+        budget = getattr(self.judge, "gate", None)
         return {
             **self._counters.snapshot(),
             "without_passages_by_reason": self._missing_passages.by_reason(),
@@ -576,7 +577,7 @@ class Pipeline:
             "models": {role: self.models.state(role) for role in sorted(roles)},
             "exporters": self._delivery.exporter_stats(),
             "judge": None if self.judge is None else self.judge.stats(),
-            "judge_budget": self.judge.budget.stats() if isinstance(self.judge, SharedBudgetJudge) else None,
+            "judge_budget": budget.stats() if isinstance(budget, SharedBudget) else None,
         }
 
 

@@ -89,7 +89,7 @@ def test_requests_of_a_real_client_are_counted_with_their_retries(tmp_path: Path
         judge = with_budget(judge_of(server), {"calls_per_day": 10, "tokens_per_day": 1000}, str(tmp_path / "b.db"))
         asyncio.run(judge.complete([("user", "?")], Grade))
 
-    limits = judge.budget.stats()["limits"]
+    limits = judge.gate.stats()["limits"]
     assert limits["calls_per_day"]["used"] == len(server.requests)
     assert limits["tokens_per_day"]["used"] == 120 * len(server.requests)
 
@@ -157,7 +157,7 @@ def test_a_file_that_cannot_be_used_stops_the_judge(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(BudgetUnavailableError, match="cannot be used"):
             asyncio.run(judge.complete([("user", "?")], Grade))
-    assert judge.budget.stats()["unavailable"] == 2
+    assert judge.gate.stats()["unavailable"] == 2
 
 
 def test_a_full_disk_stops_the_judge(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -168,7 +168,7 @@ def test_a_full_disk_stops_the_judge(tmp_path: Path, caplog: pytest.LogCaptureFi
             with pytest.raises(BudgetUnavailableError, match="cannot be used"):
                 asyncio.run(judge.complete([("user", "?")], Grade))
 
-    assert judge.budget.stats()["unavailable"] == 2
+    assert judge.gate.stats()["unavailable"] == 2
     assert sum("the judge is not asked" in message for message in caplog.messages) == 1
 
 
