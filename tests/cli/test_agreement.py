@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from rageval_hooks.cli import app
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.offline.agreement import Labelled, calibration_error, kappa, kappa_interval, labelled_rows
+from rageval_hooks.offline.agreement import (
+    Labelled,
+    auroc_interval,
+    calibration_error,
+    kappa,
+    kappa_interval,
+    labelled_rows,
+)
 
 NAMES = "Berg Meyer Olsen Novak Silva Haas Dubois Rossi Weber Costa".split()
 
@@ -179,3 +188,12 @@ def test_kappa_by_hand() -> None:
     assert kappa(passed, data.labels) == pytest.approx((0.75 - 0.5) / 0.5)
     low, high = kappa_interval(passed, data.labels, data.groups, 0, 200)
     assert low <= 0.5 <= high <= 1
+
+
+def test_the_interval_is_as_wide_as_theory_says() -> None:
+    """Of a score that knows nothing: the standard error of the Mann-Whitney statistic."""
+    random = np.random.default_rng(3)
+    data = Labelled.of([(value, k % 2, str(k)) for k, value in enumerate(random.random(400))])
+    low, high = auroc_interval(data, 0, 1000)
+    error = math.sqrt((200 + 200 + 1) / (12 * 200 * 200))
+    assert high - low == pytest.approx(2 * 1.96 * error, rel=0.15)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rageval_hooks import Passage, Turn
+from rageval_hooks import Passage, Turn, metric
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.scoring.score_file import build_pipeline
+from rageval_hooks.offline.scoring.score_file import build_pipeline, required_fields
 from rageval_hooks.offline.scoring.workers import RecordScorer
 
 PASSAGE = Passage(text="The pier was opened in May 2019 by the mayor of Kent. It cost 4 million pounds.")
@@ -41,3 +41,20 @@ def test_a_metric_that_needs_an_answerable_question_is_skipped_at_its_place() ->
 
     assert metrics(unanswerable) == metrics(answerable)
     assert "answer_relevance" in {result.name for result in unanswerable.results if result.status == "skipped"}
+
+
+@metric
+def anything(turn: Turn) -> int:
+    """A metric that does not say what it reads."""
+    return len(turn.query)
+
+
+def test_columns_are_required_for_what_named_metrics_read() -> None:
+    def required(names: str, *, named: bool = True) -> tuple[str, ...]:
+        pipeline = build_pipeline(metrics=names, models="lexical", concurrency=1)
+        return required_fields(pipeline, named=named)
+
+    assert required("groundedness") == ("response",)
+    assert required("reference_overlap") == ("response", "reference")
+    assert required("groundedness", named=False) == ("query", "response")
+    assert required(f"{__name__}:anything") == ("query", "response")

@@ -120,7 +120,7 @@ class TestScores:
         _, [record] = score(path)
         again = record.model_copy(update={"results": (*record.results, Score(name="other", value=0.5, metric="other"))})
         write_lines(path, [again.model_dump(mode="json")])
-        _, [twice] = score(path)
+        _, [twice] = score(path, output="again.jsonl")
 
         assert [(result.name, result.value) for result in twice.scores()] == [("other", 0.5), ("words", 5.0)]
 
@@ -533,6 +533,16 @@ class TestFinishedFiles:
 
         assert [record.id for record in records] == ["q5", "q4", "q3", "q2", "q1", "q0", "q6", "q7"]
         assert (scored.reused, len(judge.calls)) == (6, calls + 2)
+
+    def test_a_larger_budget_judges_what_an_earlier_one_left_out(self, path: Path) -> None:
+        """And nothing else."""
+        judge = FakeJudge(lambda _: LABELS)
+        score(path, judge, max_calls=4)
+        scored, records = score(path, judge, max_calls=9)
+
+        assert (scored.finished, scored.reused, len(judge.calls)) == (False, 4, 6)
+        assert all(isinstance(adherence(record), Score) for record in records)
+        assert score(path, judge)[0].finished
 
     def test_another_input_does_not_replace_it(self, path: Path) -> None:
         """Scores of rows that it lacks would be lost."""
