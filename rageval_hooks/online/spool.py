@@ -13,8 +13,8 @@ import logging
 import sqlite3
 import time
 import weakref
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress as suppress_errors
 from dataclasses import dataclass
 from functools import partial
@@ -27,11 +27,12 @@ from rageval_hooks.online.engine import PASSING_FAILURES, Engine
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.spool_file import SpoolFile, StoredJob
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
-from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.fork import is_fork_waiting, reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import local_pool
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.suppression import suppress
+from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import BoundedQueue, Worker
 from rageval_hooks.score import Evaluation, Failed, Skipped, metric_of
@@ -57,6 +58,11 @@ _BATCH = 256
 
 # All in seconds.
 _POLL = 0.05
+_LINGER = 0.02
+"""The file stays open so long after a batch."""
+
+_LONGEST_SESSION = 1.0
+"""Then the file is closed and opened again: it may have been moved away meanwhile."""
 
 _REST_SECONDS = 10.0
 """After a failure, the file is not used for so long: each attempt costs up to two seconds."""
@@ -95,6 +101,10 @@ _COUNTS = (
 
 Deliver = Callable[[Evaluation, bool], Awaitable[None]]
 """Receives an evaluation, and True if this process has delivered it before."""
+
+
+_Request = tuple[Callable[[SpoolFile], Any], "asyncio.Future[Any]"]
+"""Something to do with the file, in a transaction; the future gets the result once it is on the disk, or the error."""
 
 
 @dataclass(eq=False)
@@ -213,7 +223,7 @@ class SpoolDispatcher:
         self._confirming: asyncio.Task[None] | None = None
         self._delivery_pause = _Pause(10.0)
         # What is asked of the file. A change is made later if the file cannot be used now.
-        self._requests: list[tuple[Callable[[SpoolFile], Any], asyncio.Future[Any]]] = []
+        self._requests: deque[_Request] = deque()
         self._changes: list[Callable[[SpoolFile], None]] = []
         self._serving: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -400,28 +410,11 @@ class SpoolDispatcher:
 
     async def _serve(self) -> None:
         """Do what is asked and claim jobs, as long as there is something to do."""
-        again = True
-        while again:
-            changes = list(self._changes)
-            requests, self._requests = self._requests[:_BATCH], self._requests[_BATCH:]
-            todo = [*changes, *(apply for apply, _ in requests)]
-            try:
-                results, claimed = await self._worker.in_order(partial(self._transact, todo))
-            except Exception as error:
-                for _, future in requests:
-                    if not future.done():  # its task may have been cancelled
-                        future.set_exception(error)
-                again = bool(self._requests)
-                continue
-            del self._changes[: len(changes)]
-            for (_, future), result in zip(requests, results[len(changes) :], strict=True):
-                if not future.done():
-                    future.set_result(result)
-            for job in claimed:
-                self._in_flight[job.id] = len(job.text)
-                if not self._worker.submit(self._queue, partial(self._evaluate, job)):
-                    self._give_back(job, waiting=False)
-            again = bool(claimed or self._requests or self._changes)
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._worker.in_order(partial(self._use_file, loop))
+            if not (self._requests or (self._changes and not remaining(self._rests_until))):
+                break
         self._serving = None
         if self._timer is not None:
             self._timer.cancel()
@@ -429,30 +422,46 @@ class SpoolDispatcher:
             pauses = [self._settings.spool_lease / 3, _REST_SECONDS, self._judge_pause.left, self._delivery_pause.left]
             pause = min(filter(None, [*pauses, 0.0 if self._is_counted else _COUNT_SECONDS]))
             # The timer must not keep the dispatcher alive.
-            self._timer = asyncio.get_running_loop().call_later(pause, _wake, weakref.ref(self))
+            self._timer = loop.call_later(pause, _wake, weakref.ref(self))
 
-    def _transact(self, todo: list[Callable[[SpoolFile], Any]]) -> tuple[list[Any], list[StoredJob]]:
-        """Do what is asked and claim jobs, in one transaction; not in the event loop.
-
-        Raises:
-            OSError: the file cannot be used.
-            sqlite3.Error: the file cannot be used.
-        """
-        if self._unusable or remaining(self._rests_until):
-            raise self._error
+    def _use_file(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Open the file, do what is asked and claim jobs; not in the event loop."""
+        requests: list[_Request] = []
+        end = time.monotonic() + _LONGEST_SESSION
         try:
-            with self._file.transaction():
-                results = [apply(self._file) for apply in todo]
-                self._file.renew()
-                claimed = self._claim(self._file) if self._takes_jobs else []
-        except (sqlite3.Error, OSError) as error:
-            self._note(error)
-            raise
-        # A full disk can still be read, so only writing shows that the file works again.
-        if self._problems and self._file.has_written:
-            self._problems.clear()
-            _logger.warning("rageval-hooks: the spool %s works again [RAGEVAL-402]", self._file.path)
-        return results, claimed
+            if self._unusable or remaining(self._rests_until):
+                raise self._error
+            with self._file.session():
+                while remaining(end) and not is_fork_waiting():
+                    changes = list(self._changes)
+                    requests = [self._requests.popleft() for _ in range(min(_BATCH, len(self._requests)))]
+                    with self._file.transaction():
+                        for change in changes:
+                            change(self._file)
+                        results = [apply(self._file) for apply, _ in requests]
+                        self._file.renew()
+                        claimed = self._claim(self._file) if self._takes_jobs else []
+                    del self._changes[: len(changes)]
+                    loop.call_soon_threadsafe(_settle, requests, results, None)
+                    requests = []
+                    # A full disk can still be read, so only writing shows that the file works again.
+                    if self._problems and self._file.has_written:
+                        self._problems.clear()
+                        _logger.warning("rageval-hooks: the spool %s works again [RAGEVAL-402]", self._file.path)
+                    for job in claimed:
+                        self._in_flight[job.id] = len(job.text)
+                        if not self._worker.submit(self._queue, partial(self._evaluate, job)):
+                            self._in_flight.pop(job.id)
+                            self._changes.append(partial(SpoolFile.release, job=job, waiting=False))
+                    # Work comes in bursts.
+                    if not claimed and not wait_until(lambda: self._requests or self._changes, _LINGER):
+                        break
+        except Exception as error:
+            if error is not self._error and isinstance(error, (sqlite3.Error, OSError)):
+                self._note(error)
+            while self._requests:
+                requests.append(self._requests.popleft())
+            loop.call_soon_threadsafe(_settle, requests, (), error)
 
     def _claim(self, file: SpoolFile) -> list[StoredJob]:
         """Claim as many jobs as there is room for."""
@@ -617,6 +626,16 @@ class SpoolDispatcher:
                 file.release(attempt.stored, waiting=True)
             else:
                 file.finish(attempt.stored)
+
+
+def _settle(requests: list[_Request], results: Sequence[Any], error: Exception | None) -> None:
+    for place, (_, future) in enumerate(requests):
+        if future.done():  # its task was cancelled
+            continue
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(results[place])
 
 
 def _wake(reference: weakref.ref[SpoolDispatcher]) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.runtime.fork import reset_in_child, run_in_child
-from rageval_hooks.runtime.threads import SimpleQueue, new_lock, sleep, start_daemon_thread, wait_until
+from rageval_hooks.runtime.threads import new_lock, original, sleep, start_daemon_thread, wait_until
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class DaemonPool(ThreadPoolExecutor):
         # A heap. Its operations are atomic, since jobs are compared by their first two numbers: a finalizer on any
         # thread may submit work, and must not wait for a lock that its own thread holds.
         self._jobs: list[_Job] = []
-        self._wake = SimpleQueue()
+        self._wake = original("queue", "SimpleQueue")()  # its `put` may be called from a finalizer
         self._lock = new_lock()
         self._size = 0
         self._late = 0

@@ -62,11 +62,6 @@ def current_thread_id() -> int:
     return original("_thread", "get_ident")()  # type: ignore[no-any-return]
 
 
-def SimpleQueue() -> Any:  # noqa: N802 - stands for the class of the same name
-    """Return an unbounded queue whose ``put`` may be called from a finalizer."""
-    return original("queue", "SimpleQueue")()
-
-
 # Taken once: a test of the application may replace `time.sleep`, and count its calls.
 _sleep = time.sleep
 
