@@ -246,7 +246,8 @@ class SpoolDispatcher:
         """Queue a job for the file. Returns False, and counts, if too much waits."""
         text = job.model_dump_json()
         store = partial(self._store, job, text, analysis)
-        if not self._closed and self._worker.submit(self._buffer, store, len(text)):
+        # Before the next turns are exported: a crash loses what is exported and not stored.
+        if not self._closed and self._worker.submit(self._buffer, store, len(text), urgent=True):
             return True
         self._counts.update(("dropped", "dropped_queue_full"))
         return False

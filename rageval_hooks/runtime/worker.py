@@ -126,13 +126,14 @@ class Worker:
         with self._lock:
             self._start()
 
-    def submit(self, queue: BoundedQueue, work: Work, size: int = 0) -> bool:
+    def submit(self, queue: BoundedQueue, work: Work, size: int = 0, *, urgent: bool = False) -> bool:
         """Queue work. Returns False, and counts, if the queue is full, or if the thread cannot be started.
 
         Args:
             queue: the queue.
             work: a function.
             size: bytes that the work keeps in memory.
+            urgent: True to begin it before what is queued already.
         """
         EXIT_DRAIN.add(self.drain, "evaluate", self.has_work)
         EXIT_DRAIN.register()
@@ -150,7 +151,10 @@ class Worker:
                 self._queues.add(queue)
                 PROCESS_TOTALS.watch(queue)
             self._pending += 1
-            self._waiting.append((queue, work, size))
+            if urgent:
+                self._waiting.appendleft((queue, work, size))
+            else:
+                self._waiting.append((queue, work, size))
             is_woken, self._is_woken = self._is_woken, True
             loop = self._loop
         # A thread that has just been started looks by itself.
