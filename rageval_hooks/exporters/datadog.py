@@ -27,9 +27,8 @@ _SOURCE_HEADER = "dd-otlp-source"
 # The sites' hosts, for example "otlp.us3.datadoghq.com", "trace.agent.datadoghq.eu", "otlp.ap1.datadoghq.com".
 _SITE = re.compile(r"(?:^|\.)((?:[a-z]{2}\d\.)?(?:datadoghq\.(?:com|eu)|ddog-gov\.com))$")
 
-# What a label may not have, for example the dot in "trace.adherence".
+# Labels have letters, digits and underscores only: not the dot in "trace.adherence".
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9_]")
-_LONGEST_LABEL = 200
 
 _ASSESSMENTS = {"pass": "pass", "fail": "fail", "good": "pass", "bad": "fail"}
 
@@ -79,13 +78,11 @@ class DatadogExporter(ScoreApiExporter):
         of_variable = variable("DD_LLMOBS_ML_APP")
         ml_app = self._ml_app or of_variable or service or variable("DD_SERVICE") or "unnamed-ml-app"
         for placed in self.placed_results(evaluation, span):
-            # Labels have letters, digits and underscores only, and begin with a letter.
-            label = _NOT_IN_LABELS.sub("_", placed.name)[:_LONGEST_LABEL]
             by_label = placed.name == VERDICT
             body: dict[str, Any] = {
                 "event_kind": "evaluation",
                 "join_on": {"span": {"span_id": str(int(placed.span_id, 16)), "trace_id": str(int(span.trace_id, 16))}},
-                "label": label if label[:1].isalpha() else f"score_{label}",
+                "label": _NOT_IN_LABELS.sub("_", placed.name),
                 "metric_type": "categorical" if by_label else "score",
                 # Part of what identifies an evaluation: a repeat has the same.
                 "timestamp_ms": evaluated_at(evaluation.turn) // 1_000_000,

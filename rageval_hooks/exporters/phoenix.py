@@ -24,7 +24,7 @@ from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter,
 from rageval_hooks.exporters.selection import MAIN_SCORES, importance, passage_place, quality_results
 from rageval_hooks.metrics.base import REGISTRY
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, metric_of
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, is_about_turn, metric_of
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 
@@ -35,9 +35,6 @@ _IDENTIFIER = "rageval-hooks"
 would overwrite each other."""
 
 _ASK_AGAIN = 60.0
-_MOST_CONFIGS = 200
-"""Names of scores. A metric that makes up a name per turn must not fill the server's list of configs."""
-
 _DEFAULT_PORT = "6006"
 _DEFAULT_PLACE = f"http://localhost:{_DEFAULT_PORT}"
 _PLACE_VARIABLES = ("PHOENIX_ENDPOINT", "PHOENIX_COLLECTOR_ENDPOINT")
@@ -103,12 +100,9 @@ class PhoenixExporter(ScoreApiExporter):
         listed = [result for result in main if result.name == VERDICT] if has_verdict else main
         on_span: Sequence[Result] = evaluation.results if self.scores == "all" else listed
         for result in on_span:
-            if isinstance(result, Score) and result.target.kind == "passage":
+            if not is_about_turn(result):
                 continue
-            identifier = _IDENTIFIER
-            if isinstance(result, Score) and result.target.kind == "sentence":
-                identifier = f"{_IDENTIFIER} sentence {result.target.index}"
-            item = _annotation("span", span.span_id, result, identifier)
+            item = _annotation("span", span.span_id, result, _IDENTIFIER)
             # Lists show the mean of the numbers, or else the label, and "bad" says more than "0.00". The annotation of
             # the trace has the number, for charts.
             if result.name == VERDICT and isinstance(result, Score):
@@ -121,11 +115,12 @@ class PhoenixExporter(ScoreApiExporter):
             for result in listed:
                 yield _annotation("session", evaluation.turn.session_id, result, f"{_IDENTIFIER} {span.span_id}")
         for score in evaluation.scores:
-            if len(self._configs) < _MOST_CONFIGS:
-                self._configs.setdefault(score.name, _config(score))
-            if score.target.kind != "passage":
+            self._configs.setdefault(score.name, _config(score))
+            target = score.target
+            if target.kind == "turn":
                 continue
-            place = passage_place(evaluation.turn, score.target.index, self.spans)
+            # Phoenix has no place for a sentence.
+            place = passage_place(evaluation.turn, target.index, self.spans) if target.kind == "passage" else None
             # Phoenix refuses an annotation of a document that the span does not list.
             if place is None or not place.in_documents:
                 self.queue.count("unplaced", 1)

@@ -325,6 +325,18 @@ def test_all_results_if_asked(server: Server) -> None:
     assert stored["latency"]["result"]["score"] == 3.0
 
 
+def test_scores_of_sentences_have_no_place(server: Server) -> None:
+    """They are counted; under the name of the turn's score they would replace it."""
+    exporter = PhoenixExporter(server.url, scores="all")
+    sentence = Score(name="tone", value=0.2, target=Target(kind="sentence", index=1))
+    exporter.export(evaluation(Score(name="tone", value=0.9), sentence))
+    assert exporter.flush(10)
+    exporter.shutdown(5)
+
+    assert [item["result"]["score"] for item in server.stored] == [0.9]
+    assert exporter.stats()["unplaced"] == 1
+
+
 def test_configs_say_direction_and_bounds(server: Server, exporter: PhoenixExporter) -> None:
     """Once per score: so they are coloured."""
     score = Score(name="unsupported_facts", value=1, direction="lower", high=None, label="fail")
