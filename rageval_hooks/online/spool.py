@@ -514,8 +514,12 @@ class SpoolDispatcher:
         except Exception as error:
             self._counts["unreadable"] += 1
             # Without the message: it may quote the turn.
-            message = "the job %d of the spool cannot be read, and is set aside: %s [RAGEVAL-406]"
-            self._log.warn("unreadable", message, stored.id, type(error).__name__)
+            self._log.warn(
+                "unreadable",
+                "the job %d of the spool cannot be read, and is set aside: %s [RAGEVAL-406]",
+                stored.id,
+                type(error).__name__,
+            )
             self._change(lambda file: file.set_aside(stored))
             self._in_flight.pop(stored.id, None)
             return
