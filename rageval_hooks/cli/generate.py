@@ -146,10 +146,8 @@ def generate(
                 typer.echo("dry run: nothing was asked, and nothing was written")
                 return
             if dropped:
-                lost = counted(dropped, "chunk")
-                raise ConfigurationError(
-                    f"{output[0]} is a finished test set, of which the questions about {lost} would be lost: {REPLACE}"
-                )
+                lost = f"the questions about {counted(dropped, 'chunk')} would be lost"
+                raise ConfigurationError(f"{output[0]} is a finished test set, and {lost}: {REPLACE}")
             # Answers of a finished test set are reused if only the number of questions changes.
             finished.replace(partial)
         with Journal(partial, work, restart=restart) as journal:

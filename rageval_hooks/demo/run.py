@@ -32,9 +32,6 @@ from rageval_hooks.settings import LEXICAL, ModelSettings, Settings
 PROJECT = "rageval-demo"
 """The name of the service, of Phoenix's project and of MLflow's experiment."""
 
-_TIMEOUT = 60
-"""Seconds. A server that has just started may need half a minute for its first spans."""
-
 # USD per 1,000 tokens: the demo's model copies sentences, so no price is known.
 _COST_RATE = 0.0005
 
@@ -45,7 +42,6 @@ _THRESHOLDS = {"default": {"context_relevance": 0.45}, LEXICAL: {"context_releva
 
 # A slow local model takes minutes for all judge calls of a turn.
 _JUDGE_SECONDS = 300.0
-_DELIVERY_SECONDS = 30.0
 _ROLES: tuple[Role, ...] = ("embedder", "cross_encoder", "nlp")
 
 
@@ -141,7 +137,7 @@ def run_demo(
                     console.print()
             memory.clear()
         provider.force_flush()
-        handle.flush(_DELIVERY_SECONDS)
+        handle.flush(30)
         delivered = sum(stats.get("delivered", 0) for stats in handle.stats()["exporters"].values())
     if as_json:
         return
@@ -219,7 +215,8 @@ def _destination(
     except OSError as error:
         shown = safe_url(place.url)
         raise ExportError(f"the spans cannot be sent to {shown}: {error}. Is there an OTLP/HTTP endpoint?") from None
-    # Without headers of its own, the exporter uses those of the variables.
-    sender = OTLPSpanExporter(endpoint=place.url, headers=dict(place.headers) or None, timeout=_TIMEOUT)
+    # Without headers of its own, the exporter uses those of the variables. A server that has just started may need half
+    # a minute for its first spans.
+    sender = OTLPSpanExporter(endpoint=place.url, headers=dict(place.headers) or None, timeout=60)
     provider.add_span_processor(BatchSpanProcessor(sender))
     return exporters, place

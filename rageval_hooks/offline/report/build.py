@@ -20,13 +20,7 @@ from rageval_hooks.offline.report.scored_file import ScoredFile, Watch, read_fil
 from rageval_hooks.offline.report.similarity import BertScore, Similarity, compare_answers
 from rageval_hooks.offline.report.statistics import Resampling, Spread, Variation, spread, variation
 from rageval_hooks.offline.report.turns import ShownTurn, show_turn
-from rageval_hooks.offline.score_definitions import (
-    HITS,
-    VERDICTS,
-    define_score,
-    direction_of,
-    group_of,
-)
+from rageval_hooks.offline.score_definitions import HITS, VERDICTS, define_score, direction_of, group_of
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.runtime.jsonable import Data, clean_text
 from rageval_hooks.text.formatting import flat

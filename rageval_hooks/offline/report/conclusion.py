@@ -122,9 +122,7 @@ def _quality(file: FileReport, bounds: Mapping[str, float], missed: Sequence[str
 
 
 def _kind_of_share(share: float) -> FindingKind:
-    if share >= _GOOD_SHARE:
-        return "good"
-    return "bad" if share < _BAD_SHARE else "note"
+    return "good" if share >= _GOOD_SHARE else "bad" if share < _BAD_SHARE else "note"
 
 
 def _mean(found: Spread, is_share: bool) -> str:

@@ -182,9 +182,8 @@ def check_gate(report: Report, gate: ReportGate) -> GateResult:
         _check_regressions(comparison, gate, file.questions, result)
         known = {row.name for row in report.files[0].scores if row.count}
         if new := [row.name for row in file.scores if row.count and row.name not in known]:
-            result.notes.append(
-                f"{file.name}: {report.files[0].name} has no values of {', '.join(new)} to compare with"
-            )
+            lacks = f"{report.files[0].name} has no values of {', '.join(new)} to compare with"
+            result.notes.append(f"{file.name}: {lacks}")
     return result
 
 

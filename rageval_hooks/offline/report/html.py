@@ -55,11 +55,7 @@ def check_trace_url(url: str | None) -> None:
 
 
 def to_html(
-    analysis: Analysis,
-    conclusion: Conclusion,
-    *,
-    bounds: dict[str, float] | None = None,
-    trace_url: str | None = None,
+    analysis: Analysis, conclusion: Conclusion, *, bounds: dict[str, float] | None = None, trace_url: str | None = None
 ) -> str:
     """Return the report as a page.
 

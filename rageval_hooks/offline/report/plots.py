@@ -28,8 +28,6 @@ with requires("matplotlib", "offline", "a plot"):
     from matplotlib.ticker import EngFormatter, PercentFormatter
 
 
-PlotKind = Literal["all", "scores", "consistency"]
-
 # The colours of texts, grid lines and the background. A page replaces them by its own.
 INK, FAINT, PAPER = "#1a1a1b", "#d0d0d1", "#fffffe"
 
@@ -139,7 +137,7 @@ class Panel:
 
 
 def panels(
-    report: Report, kind: PlotKind = "all", *, similarity: bool = True, bounds: Mapping[str, float] | None = None
+    report: Report, kind: str = "all", *, similarity: bool = True, bounds: Mapping[str, float] | None = None
 ) -> list[Panel]:
     """Return the plots of a report, the overview first.
 
