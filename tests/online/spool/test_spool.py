@@ -449,3 +449,29 @@ def test_a_disk_that_is_full_for_a_while(tmp_path: Path, caplog: pytest.LogCaptu
     lines = [message for message in caplog.messages if "the spool" in message]
     assert len(lines) == 1
     assert "cannot be used (disk I/O error)" in lines[0]
+
+
+def test_a_shutdown_leaves_what_is_being_judged_to_the_next_process(tmp_path: Path) -> None:
+    """At once, and not after the lease of a minute; nothing is judged twice."""
+    begun = threading.Event()
+
+    async def hang(_: Any) -> dict[str, float]:
+        begun.set()
+        await asyncio.sleep(60)
+        return {"value": 0.25}
+
+    before, after = InMemoryExporter(), InMemoryExporter()
+    first = make_pipeline(tmp_path / "spool.db", hang, before)
+    first.submit(turns(1)[0])
+    assert begun.wait(30)
+    first.shutdown(0.5)
+    with sqlite3.connect(tmp_path / "spool.db") as database:
+        owners = database.execute("SELECT owner FROM jobs").fetchall()
+    database.close()
+    second = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.5}, after)
+    assert wait_until(lambda: second.flush(0.1) and late(after) != [], 20)
+    second.shutdown(10)
+
+    assert owners == [(None,)]
+    assert late(before) == []
+    assert [evaluation["graded"] for evaluation in late(after)] == [0.5]
