@@ -571,6 +571,16 @@ class TestComparison:
         assert test is not None
         assert (test.count, test.before, test.after) == (4, 2.0, 5.0)
 
+    def test_a_pair_stands_for_what_both_sides_stand_for(self, tmp_path: Path) -> None:
+        """Sampled with 1 in 4 after the change, a question counts four times."""
+        paths = []
+        for name, values, probability in (("a", (0.5, 0.5), 1.0), ("b", (1.0, 0.5), 0.25)):
+            scores = [Score(name="mrr", value=values[0], probability=probability), Score(name="mrr", value=values[1])]
+            paths.append(write(tmp_path / f"{name}.jsonl", [record(f"q{k}", 1, one) for k, one in enumerate(scores)]))
+        test = build_report(paths).comparisons[0].scores[0].test
+        assert test is not None
+        assert test.difference == pytest.approx(0.4)
+
     def test_scores_that_only_one_file_has(self, tmp_path: Path) -> None:
         """They are named; what follows from the answers is compared."""
         files = [
