@@ -40,7 +40,7 @@ from rageval_hooks.version import __version__
 
 if TYPE_CHECKING:
     from rageval_hooks.guard import AnswerBlockedError, GroundingGuard, GuardDecision
-    from rageval_hooks.offline.batches import ScoreBatches
+    from rageval_hooks.offline.dataset import ScoreBatches
 
 __all__ = [
     "AnswerBlockedError",
@@ -91,7 +91,7 @@ _LATE = {
     "AnswerBlockedError": "rageval_hooks.guard",
     "GroundingGuard": "rageval_hooks.guard",
     "GuardDecision": "rageval_hooks.guard",
-    "ScoreBatches": "rageval_hooks.offline.batches",
+    "ScoreBatches": "rageval_hooks.offline.dataset",
 }
 """Names that are imported when they are first used."""
 

@@ -137,7 +137,7 @@ def score_dataset(
 def _score_ray_dataset(data: Any, workers: int | None, **options: Any) -> Any:
     import ray
 
-    from rageval_hooks.offline.batches import ScoreBatches
+    from rageval_hooks.offline.dataset import ScoreBatches
 
     ScoreBatches(**options)  # a wrong option is an error here, not in an actor
     # Half of the CPUs stay for what comes before and after.

@@ -98,7 +98,7 @@ def score(
     """
     from rageval_hooks.offline.jobs.running import progress_bar, rare_collection
     from rageval_hooks.offline.records import ColumnMap, Record, count_rows
-    from rageval_hooks.offline.records.open_rag_eval import has_place
+    from rageval_hooks.offline.records.writing import has_place
     from rageval_hooks.offline.scoring import score_file as scoring
 
     file = Path(inputs)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from html import escape
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from rageval_hooks.errors import ConfigurationError, TurnError, requires
+from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError, TurnError, requires
+from rageval_hooks.metrics.base import AnyMetric, Metric
 from rageval_hooks.offline.jobs.budget import Budget
 from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.jobs.running import Advance
@@ -25,10 +26,13 @@ from rageval_hooks.offline.records.columns import ColumnMap, check_columns
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record, holds_turn
 from rageval_hooks.offline.records.rows import explain, record_from_row
-from rageval_hooks.offline.scoring.run import ScoringRun, records_in
+from rageval_hooks.offline.records.writing import cells
+from rageval_hooks.offline.scoring.run import ScoringRun
+from rageval_hooks.offline.scoring.score_file import required_fields
+from rageval_hooks.offline.scoring.workers import Counts, Details
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.privacy import NO_PRIVACY
-from rageval_hooks.score import Evaluation, Failed, Score, is_about_turn
+from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
+from rageval_hooks.score import Evaluation, Result, Score
 from rageval_hooks.text.formatting import flat, shorten, show_value
 from rageval_hooks.text.wording import counted
 from rageval_hooks.turn import Turn
@@ -36,6 +40,8 @@ from rageval_hooks.turn_html import html_table
 
 if TYPE_CHECKING:
     import pandas
+
+    from rageval_hooks.settings import ModelSettings
 
 BadRows = Literal["raise", "keep"]
 
@@ -47,6 +53,10 @@ _WORST = 10
 _QUESTION = 120
 # Scores that sum up a turn, the preferred one first.
 _SUMMARIES = ("verdict", "groundedness", "trace.adherence", "hhem", "reference", "answer_relevance")
+
+_RESULTS: Final = "rageval_results"
+_ERROR: Final = "rageval_error"
+_AS_JSON: TypeAdapter[tuple[Result, ...]] = TypeAdapter(tuple[Result, ...])
 
 
 def score_rows(
@@ -83,24 +93,16 @@ def score_rows(
             f"{len(problems)} of {counted(len(dataset.records), 'row')} cannot be used: {'; '.join(shown)}{more}. "
             "bad_rows='keep' leaves their scores empty"
         )
-    usable = [record for record in dataset.records if record is not None]
-    # The results stay in memory, with the texts of the user.
-    journal = Journal(None, {})
-    run = ScoringRun(
-        pipeline,
-        journal,
-        Budget(max_calls, max_cost),
-        concurrency=concurrency,
-        workers=workers,
-        details="all",
-        privacy=NO_PRIVACY,
-    )
-    with _bar(len(usable), progress) as advance:
-        _run_apart(run, usable, advance)
-    scored = records_in(journal)
-    # Rows that cannot be used keep their places, so that the frame has one row per row of the user.
-    dataset.records = [None if record is None else next(scored) for record in dataset.records]
-    return _scored_frame(dataset)
+    with _bar(len(dataset.usable), progress) as advance:
+        _, lines = _score(
+            dataset.usable,
+            pipeline,
+            budget=Budget(max_calls, max_cost),
+            concurrency=concurrency,
+            workers=workers,
+            advance=advance,
+        )
+    return _scored_frame(dataset.with_scored(lines))
 
 
 @contextmanager
@@ -117,8 +119,41 @@ def _bar(total: int, wanted: bool) -> Iterator[Advance]:
         yield lambda steps: bar.update(steps)
 
 
-def _run_apart(run: ScoringRun, records: Sequence[Record], advance: Advance) -> None:
-    """Run in an event loop on another thread: a notebook runs one on this thread already."""
+def score_records(
+    records: Sequence[Record], pipeline: Pipeline, *, details: Details, concurrency: int, privacy: PrivacyPolicy
+) -> tuple[Counts, list[bytes]]:
+    """Score records in this process, as ``rageval-hooks score`` does.
+
+    Returns:
+        Their counts, and for each record, in their order, its line of JSON, which may be redacted.
+
+    Raises:
+        JudgeUnavailableError: the judge does not work.
+    """
+    run, lines = _score(
+        records, pipeline, budget=Budget(), concurrency=concurrency, workers=1, details=details, privacy=privacy
+    )
+    if run.broken:
+        raise JudgeUnavailableError(run.broken)
+    return run.counts, lines
+
+
+def _score(
+    records: Sequence[Record],
+    pipeline: Pipeline,
+    *,
+    budget: Budget,
+    concurrency: int,
+    workers: int | None,
+    details: Details = "all",
+    privacy: PrivacyPolicy = NO_PRIVACY,
+    advance: Advance = lambda _: None,
+) -> tuple[ScoringRun, list[bytes]]:
+    """Score records in an event loop on another thread: a notebook runs one on this thread already."""
+    journal = Journal(None, {})
+    run = ScoringRun(
+        pipeline, journal, budget, concurrency=concurrency, workers=workers, details=details, privacy=privacy
+    )
     loop = asyncio.new_event_loop()
     work = loop.create_task(run.run(enumerate(records), advance))
 
@@ -138,6 +173,7 @@ def _run_apart(run: ScoringRun, records: Sequence[Record], advance: Advance) -> 
         thread.join()
         raise
     work.result()
+    return run, [journal.raw(str(index)) for index in range(len(records))]
 
 
 # --------------------------------------------------------------------------- rows in
@@ -163,6 +199,17 @@ class Dataset:
             self.problems[len(self.records)] = item
         self.records.append(None if isinstance(item, str) else item)
 
+    @property
+    def usable(self) -> list[Record]:
+        """The records of the rows that can be used."""
+        return [record for record in self.records if record is not None]
+
+    def with_scored(self, lines: Iterable[bytes]) -> Dataset:
+        """Return the rows with their scored records, given as lines of JSON. Other rows keep their places."""
+        scored = map(Record.model_validate_json, lines)
+        records = [None if record is None else next(scored) for record in self.records]
+        return Dataset(records, self.problems, self.frame)
+
 
 def read_dataset(data: object, required: Sequence[str], mapping: Mapping[str, str] | None) -> Dataset:
     """Return the records of what a user passed.
@@ -182,7 +229,6 @@ def read_dataset(data: object, required: Sequence[str], mapping: Mapping[str, st
         for line, item in read_items(Path(data), required, mapping=columns):
             dataset.add(item if isinstance(item, Record) else f"line {line}: {item.reason}")
         return dataset
-    rows: list[Any]
     if isinstance(data, import_pandas().DataFrame):
         dataset.frame = data
     elif hasattr(data, "__arrow_c_stream__"):
@@ -192,7 +238,7 @@ def read_dataset(data: object, required: Sequence[str], mapping: Mapping[str, st
         dataset.frame = pyarrow.table(data).to_pandas(types_mapper=import_pandas().ArrowDtype)
     if dataset.frame is not None:
         # Lists come out of Parquet as NumPy arrays.
-        rows = [
+        rows: list[Any] = [
             {str(name): value.tolist() if hasattr(value, "tolist") else value for name, value in row.items()}
             for row in dataset.frame.to_dict("records")
         ]
@@ -203,7 +249,7 @@ def read_dataset(data: object, required: Sequence[str], mapping: Mapping[str, st
     else:
         rows = list(data)
     # Our own rows have their fields under our names, so they need no columns.
-    sample = [row for row in rows[:_SAMPLE] if isinstance(row, Mapping) and not _is_ours(row)]
+    sample = [row for row in rows[:_SAMPLE] if isinstance(row, Mapping) and not (holds_turn(row) or _is_turn(row))]
     check_columns("", sample, required, columns, show="mapping={}".format)
     for number, row in enumerate(rows, 1):
         dataset.add(_record(row, number, required, columns))
@@ -230,9 +276,9 @@ def turn_of(value: object, required: Sequence[str]) -> Turn:
     return found.turn
 
 
-def _is_ours(row: Mapping[str, Any]) -> bool:
-    """Return True for the data of a record, an evaluation or a turn of this package."""
-    return holds_turn(row) or {"query", "response", "retrieval_queries"} <= row.keys()
+def _is_turn(row: Mapping[str, Any]) -> bool:
+    """Return True for the data of a turn of this package."""
+    return {"query", "response", "retrieval_queries"} <= row.keys()
 
 
 def _record(row: object, number: int, required: Sequence[str], columns: ColumnMap | None) -> Record | str:
@@ -242,9 +288,9 @@ def _record(row: object, number: int, required: Sequence[str], columns: ColumnMa
             return row
         if isinstance(row, Evaluation):
             row = row.turn
-        if isinstance(row, Mapping) and holds_turn(row):
+        elif isinstance(row, Mapping) and holds_turn(row):
             return Record.model_validate({"id": str(number), **row})
-        if isinstance(row, Mapping) and _is_ours(row):
+        elif isinstance(row, Mapping) and _is_turn(row):
             row = Turn.model_validate(row)
         if isinstance(row, Turn):
             return Record(id=row.id or str(number), turn=row)
@@ -278,18 +324,35 @@ def _scored_frame(dataset: Dataset) -> pandas.DataFrame:
     """
     pandas = import_pandas()
     records = dataset.records
-    columns, skipped = _score_columns(records)
+    found = [{} if record is None else cells(record) for record in records]
+    names = dict.fromkeys(chain.from_iterable(found))
+    # A column with the same reason in every row would only make the table wider.
+    skipped: dict[str, str] = {}
+    for name in [name for name in names if name.endswith(".reason")]:
+        reason, *others = {row.get(name) for row, record in zip(found, records, strict=True) if record is not None}
+        if not others and reason.startswith("skipped: "):
+            skipped[name.removesuffix(".reason")] = reason
+            del names[name]
+    # Values, then labels, then reasons.
+    ordered = sorted(names, key=lambda name: (name.endswith(".reason"), name.endswith(".label")))
+    columns = {name: [row.get(name) for row in found] for name in ordered}
     if dataset.problems:
         columns["error"] = [dataset.problems.get(position) for position in range(len(records))]
     frame = pandas.DataFrame(_turn_columns(records)) if dataset.frame is None else dataset.frame.copy()
-    # All at once: adding a hundred columns one by one would fragment the frame.
-    kept = frame.drop(columns=[name for name in columns if name in frame.columns])
-    made = _frame_class()(pandas.concat([kept, pandas.DataFrame(columns, index=frame.index)], axis=1))
+    made = _frame_class()(_joined(frame, pandas.DataFrame(columns, index=frame.index)))
     made.attrs["skipped"] = skipped
     made.evaluations = [
         None if record is None else Evaluation(turn=record.turn, results=record.results) for record in records
     ]
     return made
+
+
+def _joined(frame: pandas.DataFrame, columns: pandas.DataFrame) -> pandas.DataFrame:
+    """Return a frame with more columns, which replace those of the same names."""
+    # All at once: adding a hundred columns one by one would fragment the frame.
+    kept = frame.drop(columns=[name for name in columns if name in frame.columns])
+    joined: pandas.DataFrame = import_pandas().concat([kept, columns], axis=1)
+    return joined
 
 
 @cache
@@ -334,35 +397,6 @@ def _turn_columns(records: Sequence[Record | None]) -> dict[str, list[Any]]:
     return columns
 
 
-def _score_columns(records: Sequence[Record | None]) -> tuple[dict[str, list[Any]], dict[str, str]]:
-    """Return the columns of scores, labels and reasons, and what was skipped everywhere for one reason."""
-    empty = [None] * len(records)
-    values: dict[str, list[Any]] = defaultdict(lambda: [float("nan")] * len(records))
-    labels: dict[str, list[Any]] = defaultdict(empty.copy)
-    reasons: dict[str, list[Any]] = defaultdict(empty.copy)
-    for position, record in enumerate(records):
-        for result in filter(is_about_turn, record.results if record is not None else ()):
-            if isinstance(result, Score):
-                values[result.name][position] = result.value
-            else:
-                reasons[result.name][position] = f"{result.status}: {result.reason}"
-            # A skipped verdict has a label, too: "declined".
-            if not isinstance(result, Failed) and result.label is not None:
-                labels[result.name][position] = result.label
-    usable = [position for position, record in enumerate(records) if record is not None]
-    skipped: dict[str, str] = {}
-    for name, found in list(reasons.items()):
-        # A column with the same reason in every row would only make the table wider.
-        reason, *others = {found[position] for position in usable}
-        if reason is not None and not others and reason.startswith("skipped: "):
-            skipped[name] = reason
-            del reasons[name]
-    columns = dict(values)
-    columns |= {f"{name}.label": found for name, found in labels.items()}
-    columns |= {f"{name}.reason": found for name, found in reasons.items()}
-    return columns, skipped
-
-
 def _page(evaluations: Sequence[Evaluation], table: str) -> str:
     """Return a scored set as HTML: the means, then the worst answers, then the whole set as a table."""
     scores: dict[str, list[Score]] = {}
@@ -383,18 +417,124 @@ def _page(evaluations: Sequence[Evaluation], table: str) -> str:
     return f"{means}<h4>{heading}</h4>{shown}<h4>All rows</h4>{table}"
 
 
+def _share_with(label: str, scores: Iterable[Score]) -> float | None:
+    """Return the share of the labels pass and fail that are one of them; None without labels."""
+    labels = [score.label for score in scores if score.label in ("pass", "fail")]
+    return labels.count(label) / len(labels) if labels else None
+
+
 def _badness(evaluation: Evaluation) -> tuple[float, float]:
     """Return how bad an answer is: the share of labels that fail, then its summarizing score."""
-    labels = [score.label for score in evaluation.turn_scores() if score.label in ("pass", "fail")]
-    failed = labels.count("fail") / len(labels) if labels else 0.0
     summary = next(filter(None, map(evaluation.score, _SUMMARIES)), None)
     # The lowest value is the worst.
-    return failed, 0.0 if summary is None else -summary.value
+    return _share_with("fail", evaluation.turn_scores()) or 0.0, 0.0 if summary is None else -summary.value
 
 
 def _mean_row(name: str, scores: Sequence[Score]) -> tuple[str, str, str, str]:
-    mean = fmean(score.value for score in scores)
-    labels = [score.label for score in scores if score.label in ("pass", "fail")]
-    passed = f"{labels.count('pass') / len(labels):.0%}" if labels else ""
+    passed = _share_with("pass", scores)
     arrow = " ↓" if scores[0].direction == "lower" else ""
-    return f"{escape(name)}{arrow}", show_value(mean), passed, str(len(scores))
+    mean = show_value(fmean(score.value for score in scores))
+    return f"{escape(name)}{arrow}", mean, "" if passed is None else f"{passed:.0%}", str(len(scores))
+
+
+# --------------------------------------------------------------------------- batches on other machines
+
+
+class ScoreBatches:
+    """Scores batches of rows, for the engine of your cluster: Ray, Spark, Dask.
+
+    It is pickled as its options, and each process loads its own models. A call takes a pandas data frame, an Arrow
+    table or a dict of columns, and returns a data frame with the same rows and the further :attr:`columns`: for each
+    score its value, ``NAME.label`` and ``NAME.reason``, which says why a value is missing; ``rageval_results``, all
+    results with their details as JSON; and ``rageval_error``, which says why a row cannot be used. Every batch gets
+    the same columns.
+
+    Args:
+        metrics: see :func:`rageval_hooks.instrument`.
+        models: see :func:`rageval_hooks.instrument`.
+        judge: its name, ``"provider:model"``. Each process asks it on its own: ``judge_budget`` with a Redis store
+            limits all of them together.
+        judge_options: options of the judge.
+        thresholds: see :func:`rageval_hooks.instrument`.
+        mapping: field → column; see :func:`rageval_hooks.score_dataset`.
+        details: which scores keep their explanation and metadata in ``rageval_results``: none, failed or all.
+        concurrency: turns at a time, if a judge is asked.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+
+    Example:
+        >>> score = ScoreBatches(metrics="unsupported_facts", models="lexical")
+        >>> batch = {"question": ["When?"], "answer": ["In 2018."], "contexts": [["It opened in 2019."]]}
+        >>> score(batch)["unsupported_facts"].tolist()
+        [1.0]
+    """
+
+    def __init__(
+        self,
+        *,
+        metrics: Iterable[AnyMetric] | str | None = None,
+        models: str | ModelSettings | Mapping[str, Any] | None = None,
+        judge: str | None = None,
+        judge_options: Mapping[str, Any] | str | None = None,
+        thresholds: Mapping[str, float | None] | str | None = None,
+        mapping: Mapping[str, str] | None = None,
+        details: Details = "all",
+        concurrency: int = 8,
+    ) -> None:
+        if not isinstance(judge, str | None):
+            raise ConfigurationError('judge must be a name, such as "openai:gpt-5-mini": workers make their own judge')
+        self._options = {name: value for name, value in locals().items() if name != "self"}
+        self._pipeline = Pipeline.build(
+            metrics=metrics,
+            models=models,
+            judge=judge,
+            judge_options=judge_options,
+            thresholds=thresholds,
+            exporters=[],
+            sample_rate=1.0,
+            judge_sample_rate={},
+        )
+        self._required = required_fields(self._pipeline, named=metrics is not None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), **self._options), ()
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that a batch gets, and their types, ``"double"`` or ``"string"``."""
+        return {**score_columns(self._pipeline.metrics), _RESULTS: "string", _ERROR: "string"}
+
+    def __call__(self, batch: Any) -> pandas.DataFrame:
+        """Score a batch.
+
+        Raises:
+            TurnError: a column is missing.
+            JudgeUnavailableError: the judge does not work.
+        """
+        pandas = import_pandas()
+        if not isinstance(batch, pandas.DataFrame):
+            batch = batch.to_pandas() if hasattr(batch, "to_pandas") else pandas.DataFrame(dict(batch))
+        # Spark and Dask also call it with partitions that are empty.
+        dataset = read_dataset(batch, self._required, self._options["mapping"]) if len(batch) else Dataset()
+        details, concurrency = self._options["details"], self._options["concurrency"]
+        _, lines = score_records(
+            dataset.usable, self._pipeline, details=details, concurrency=concurrency, privacy=NO_PRIVACY
+        )
+        rows: list[dict[str, Any]] = []
+        for position, record in enumerate(dataset.with_scored(lines).records):
+            row = {} if record is None else cells(record) | {_RESULTS: _AS_JSON.dump_json(record.results).decode()}
+            rows.append(row | {_ERROR: dataset.problems.get(position)})
+        types = {"double": "float64", "string": "string"}
+        made = {
+            name: pandas.Series([row.get(name) for row in rows], index=batch.index, dtype=types[kind])
+            for name, kind in self.columns.items()
+        }
+        return _joined(batch, pandas.DataFrame(made, index=batch.index))
+
+
+def score_columns(metrics: Iterable[Metric]) -> dict[str, str]:
+    """Return the columns of the scores of whole turns, and their types, ``"double"`` or ``"string"``."""
+    names = [score.name for metric in metrics for score in metric.scores]
+    suffixes = {"": "double", ".label": "string", ".reason": "string"}
+    return {name + suffix: kind for name in names for suffix, kind in suffixes.items()}

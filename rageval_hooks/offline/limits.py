@@ -5,6 +5,7 @@ Without limits, a file of 3 MB that is compressed a thousand times fills the mem
 
 from __future__ import annotations
 
+import zipfile
 from typing import IO, AnyStr, Final
 
 from rageval_hooks.errors import TurnError
@@ -12,7 +13,7 @@ from rageval_hooks.errors import TurnError
 MIB: Final = 1 << 20
 
 LINE: Final = 64 * MIB
-"""Bytes of a line of JSON Lines, and characters of a cell of CSV. A longer one is a row that cannot be used."""
+"""Bytes of a line of JSON Lines, and characters of a line or a cell of CSV."""
 
 DOCUMENT: Final = 256 * MIB
 """Bytes of a JSON document, which is read as a whole and takes about eight times as much memory."""
@@ -57,3 +58,22 @@ def read_whole(file: IO[AnyStr], limit: int, name: object, advice: str) -> AnySt
     if len(content) > limit:
         raise TurnError(f"{name} is larger than {in_mib(limit)} (unpacked): {advice}")
     return content
+
+
+def check_archive(file: IO[bytes], limit: int, name: object) -> None:
+    """Check how large a zip archive is when it is unpacked: Office documents are such archives.
+
+    Args:
+        file: the archive.
+        limit: bytes.
+        name: what is read, for the message.
+
+    Raises:
+        TurnError: it is larger than the limit.
+        zipfile.BadZipFile: it is no such archive.
+    """
+    with zipfile.ZipFile(file) as archive:
+        size = sum(info.file_size for info in archive.infolist())
+    if size > limit:
+        raise TurnError(f"{name} is larger than {in_mib(limit)} (unpacked): split it")
+    file.seek(0)

@@ -1,7 +1,8 @@
 """``--engine ray``: the commands ``score`` and ``run`` on a Ray cluster.
 
-``score``: tasks read the files in parts, and actors, which hold the models, score the parts and write them. Rows pass
-through Ray's memory from a task to an actor only, so that it stays bounded. A part that exists is not scored again.
+``score``: actors, which hold the models, read the files in parts, score the parts and write them. Several actors share
+a large file: each reads all of it, which is fast, and scores some of its parts. Rows do not pass through Ray's memory.
+A part that exists is not scored again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,17 +23,17 @@ from typing import Any, Final
 from rageval_hooks.errors import ConfigurationError, TurnError, requires
 from rageval_hooks.offline.apps.asking import Asking, ask_all
 from rageval_hooks.offline.apps.loading import App, load_app
-from rageval_hooks.offline.batches import score_cells, score_columns, score_records
+from rageval_hooks.offline.dataset import score_columns, score_records
 from rageval_hooks.offline.jobs.running import Advance, rare_collection
 from rageval_hooks.offline.records import BadRow, ColumnMap, read_items
+from rageval_hooks.offline.records.reading import Item
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.writing import row_of
 from rageval_hooks.offline.scoring.score_file import Scored, build_pipeline, settings_of
 from rageval_hooks.offline.scoring.workers import Counts, Details
 from rageval_hooks.offline.testsets import GoldenQuestion
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.jsonable import Data, plain_value
-from rageval_hooks.settings import Settings
 
 with requires("ray", "ray", "--engine ray"):
     import pyarrow
@@ -41,10 +44,7 @@ with requires("ray", "ray", "--engine ray"):
 
 _PART_ROWS: Final = 1000
 _PART_BYTES: Final = 16 * 2**20
-"""A part ends with so many rows, or bytes of JSON. An actor that is killed loses one part."""
-
-_WAITING_PARTS: Final = 8
-"""Parts that wait in Ray's memory for each actor, at most, if they are large."""
+"""A part ends with so many rows, or characters of text. An actor that is killed loses one part."""
 
 _DONE: Final = "_SUCCESS"
 """A file that marks a folder as complete. Readers of Parquet ignore names that begin with an underscore."""
@@ -102,9 +102,10 @@ class _Done(Data):
 
 @dataclass(frozen=True)
 class _File:
-    """A file to score, the folder for its scores, and what decides on them."""
+    """A file to score, its size in bytes, the folder for its scores, and what decides on them."""
 
     url: str
+    size: int
     folder: str
     work: dict[str, Any]
 
@@ -121,6 +122,35 @@ class _File:
                 "--restart to replace them"
             )
         return done
+
+    def whole(self) -> _Done | None:
+        """Return what the folder has if it is complete, else None."""
+        target, path = url_to_fs(f"{self.folder}/{_DONE}")
+        return self.check(_Done.model_validate_json(target.cat_file(path))) if target.exists(path) else None
+
+    def part(self, number: int) -> _Done | None:
+        """Return what a part has; None if there is none, or only the beginning of one, which a killed actor left."""
+        target, path = url_to_fs(self.part_name(number))
+        try:
+            with target.open(path, "rb") as file:
+                metadata = pyarrow.parquet.read_schema(file).metadata or {}
+        except (FileNotFoundError, pyarrow.ArrowInvalid):
+            return None
+        if _METADATA not in metadata:
+            raise ConfigurationError(
+                f"{path} would be overwritten, and this command did not write it: name another output"
+            )
+        return self.check(_Done.model_validate_json(metadata[_METADATA]))
+
+    def part_name(self, number: int) -> str:
+        return f"{self.folder}/part-{number:05d}.parquet"
+
+    def remove(self) -> None:
+        """Remove the scores, and nothing else in the folder."""
+        target, path = url_to_fs(self.folder)
+        for pattern in (_DONE, "part-*.parquet", "_errors-*.jsonl"):
+            for name in target.glob(f"{path}/{pattern}"):
+                target.rm_file(name)
 
 
 def score_on_ray(
@@ -156,9 +186,9 @@ def score_on_ray(
     found: dict[int, _Done] = {}
     for number, file in enumerate(files):
         if restart:
-            _remove(file)
-        if (text := _read(f"{file.folder}/{_DONE}")) is not None:
-            found[number] = file.check(_Done.model_validate_json(text))
+            file.remove()
+        elif (whole := file.whole()) is not None:
+            found[number] = whole
     kept = sum(done.counts.turns for done in found.values())
     advance(kept)
     scored = Scored(resumed=kept, finished=len(found) == len(files))
@@ -187,37 +217,26 @@ def _files(inputs: str, output: str, work: Mapping[str, Any]) -> list[_File]:
     """
     source, path = url_to_fs(inputs)
     target, there = url_to_fs(output)
-    if has_magic(path):
-        root = path[: min(map(path.index, filter(path.count, "*?[")))].rpartition("/")[0]
-        found = [name for name in source.glob(path) if source.isfile(name)]
-    else:
-        root = path if source.isdir(path) else path.rpartition("/")[0]
-        found = source.find(path)
+    found = list(filter(source.isfile, source.glob(path))) if has_magic(path) else source.find(path)
+    # The folder before the first special character of a glob.
+    root = path if source.isdir(path) else re.split(r"[*?[]", path)[0].rpartition("/")[0]
     if type(source) is type(target) and (root == there or there in found):
         raise ConfigurationError(f"the output {output} is the folder of the input: name another one")
-    names = {name: name.removeprefix(root).lstrip("/") for name in sorted(found)}
-    # Markers and hidden files are no input, and neither are scores in a folder next to them.
-    names = {
-        name: relative
-        for name, relative in names.items()
-        if not name.startswith(f"{there}/") and not any(part.startswith((".", "_")) for part in relative.split("/"))
-    }
-    if not names:
-        raise ConfigurationError(f"there is no file {inputs}")
-
-    def signature(name: str) -> str:
+    files = []
+    for name in sorted(found):
+        relative = name.removeprefix(root).lstrip("/")
+        # Markers and hidden files are no input, and neither are scores in a folder next to them.
+        if name.startswith(f"{there}/") or any(part.startswith((".", "_")) for part in relative.split("/")):
+            continue
         about = source.info(name)
-        return f"{about['size']} bytes, {about.get('ETag') or about.get('etag') or about.get('mtime')}"
-
-    return [
-        _File(
-            source.unstrip_protocol(name),
-            target.unstrip_protocol(f"{there}/{relative}"),
-            # As it comes back from JSON.
-            json.loads(json.dumps({**work, "input": signature(name)})),
-        )
-        for name, relative in names.items()
-    ]
+        stamp = about.get("ETag") or about.get("etag") or about.get("mtime")
+        # As it comes back from JSON.
+        own = json.loads(json.dumps({**work, "input": f"{about['size']} bytes, {stamp}"}))
+        folder = target.unstrip_protocol(f"{there}/{relative}")
+        files.append(_File(source.unstrip_protocol(name), about["size"], folder, own))
+    if not files:
+        raise ConfigurationError(f"there is no file {inputs}")
+    return files
 
 
 def _score_parts(
@@ -232,124 +251,101 @@ def _score_parts(
     if not numbers:
         return
     actors = _start(workers)
-    data = ray.data.from_items([{"file": number} for number in numbers], override_num_blocks=len(numbers))
-    _prepare(data, memory=actors * _WAITING_PARTS * _PART_BYTES)
-
-    def read(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        for part in _parts(files[row["file"]].url, scoring):
-            yield {**row, **part}
-
-    # Readers take no CPU of the cluster's, because actors take all of them. A reader keeps several actors busy.
-    readers = ray.data.TaskPoolStrategy(size=max(1, actors // 4))
-    parts = data.flat_map(read, num_cpus=0, compute=readers).map(
-        _PartScorer,
-        fn_constructor_args=(files, scoring),
-        num_cpus=1,
-        compute=_pool(actors),
-    )
+    # As many shares in all as there are actors, or a few more, so that no actor waits for another one's large file.
+    total = sum(files[number].size for number in numbers) or 1
+    shares = {number: max(1, math.ceil(actors * files[number].size / total)) for number in numbers}
+    rows = [{"file": number, "share": share, "of": count} for number, count in shares.items() for share in range(count)]
+    data = ray.data.from_items(rows, override_num_blocks=len(rows))
+    _prepare(data)
+    parts = data.flat_map(_PartScorer, fn_constructor_args=(files, scoring), num_cpus=1, compute=_pool(actors))
     wholes: dict[int, _Done] = {}
-    missing: dict[int, int] = {}
     for row in parts.iter_rows():
-        number, part = row["file"], _Done.model_validate_json(row["done"])
-        wholes[number] = wholes[number].plus(part) if number in wholes else part
-        # The last part says how many there are; it may come before the others.
-        missing[number] = missing.get(number, 0) + row["of"] - 1
-        if missing[number] == 0:
+        number = row["file"]
+        if row["done"]:
+            part = _Done.model_validate_json(row["done"])
+            wholes[number] = wholes[number].plus(part) if number in wholes else part
+            yield number, part, row["existed"]
+            continue
+        # The end of a share.
+        shares[number] -= 1
+        if not shares[number]:
             _write(f"{files[number].folder}/{_DONE}", wholes[number].model_dump_json().encode())
-        yield number, part, row["existed"]
-
-
-def _parts(url: str, scoring: RayScoring) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file in parts: its ``number``, ``records`` and ``bad`` rows as lines of JSON.
-
-    The last part has their number under ``of``; the others have 0.
-    """
-    os.environ.update(scoring.environment)
-    privacy = PrivacyPolicy.of(Settings.build())
-    number, records, bad, size = 0, list[str](), list[str](), 0
-
-    def part(of: int) -> dict[str, Any]:
-        return {"part": number, "of": of, "records": "\n".join(records), "bad": "\n".join(bad)}
-
-    with _local(url) as path:
-        for _, item in read_items(path, scoring.required, mapping=scoring.mapping, encoding=scoring.encoding):
-            if len(records) + len(bad) >= _PART_ROWS or size >= _PART_BYTES:
-                yield part(of=0)
-                number, records, bad, size = number + 1, [], [], 0
-            if isinstance(item, Record):
-                records.append(item.to_json())
-                size += len(records[-1])
-            else:
-                entry = {"line": item.line, "reason": item.reason, "row": plain_value(item.raw)}
-                bad.append(json.dumps(privacy.data(entry), ensure_ascii=False))
-                size += len(bad[-1])
-    yield part(of=number + 1)
 
 
 class _PartScorer:
-    """Scores and writes parts, in an actor: the models are loaded once."""
+    """Scores and writes the parts of files, in an actor: the models are loaded once."""
 
     def __init__(self, files: Sequence[_File], scoring: RayScoring) -> None:
         self._files = files
         self._scoring = scoring
         self._pipeline: Pipeline | None = None
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        file = self._files[row["file"]]
-        name = f"{file.folder}/part-{row['part']:05d}.parquet"
-        existing = _part_at(name)
-        if existing is None:
-            with rare_collection():
-                done = self._score(file, name, _lines(row["records"]), _lines(row["bad"]))
-        else:
-            done = file.check(existing)
-        return {
-            "file": row["file"],
-            "of": row["of"],
-            "existed": existing is not None,
-            "done": done.model_dump_json(),
-        }
-
-    def _score(self, file: _File, name: str, lines: Sequence[str], bad: Sequence[str]) -> _Done:
+    def __call__(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Score a share of a file: every so many-th part of it."""
         # Here, not in the constructor: Ray would hide the error behind the death of the actor.
         if self._pipeline is None:
             os.environ.update(self._scoring.environment)
             self._pipeline = build_pipeline(**self._scoring.options)
-        pipeline = self._pipeline
-        counts, scored = score_records(
-            list(map(Record.model_validate_json, lines)),
-            pipeline,
-            details=self._scoring.details,
-            concurrency=self._scoring.options["concurrency"],
-            privacy=pipeline.privacy,
-        )
-        first = json.loads(bad[0]) if bad else None
+        scoring, file = self._scoring, self._files[row["file"]]
+        with _local(file.url) as path:
+            items = read_items(path, scoring.required, mapping=scoring.mapping, encoding=scoring.encoding)
+            for number, part in enumerate(_parts(item for _, item in items)):
+                if number % row["of"] == row["share"]:
+                    existing = file.part(number)
+                    done = existing or self._score(file, number, part, self._pipeline)
+                    yield {"file": row["file"], "done": done.model_dump_json(), "existed": existing is not None}
+        yield {"file": row["file"], "done": "", "existed": True}
+
+    def _score(self, file: _File, number: int, part: Sequence[Item], pipeline: Pipeline) -> _Done:
+        bad = [item for item in part if isinstance(item, BadRow)]
+        with rare_collection():
+            counts, lines = score_records(
+                [item for item in part if isinstance(item, Record)],
+                pipeline,
+                details=self._scoring.details,
+                concurrency=self._scoring.options["concurrency"],
+                privacy=pipeline.privacy,
+            )
         done = _Done(
             work=file.work,
             counts=counts,
             bad=len(bad),
-            first_bad=None if first is None else (first["line"], first["reason"]),
+            first_bad=(bad[0].line, pipeline.privacy.data(bad[0].reason)) if bad else None,
         )
         if bad:
-            folder, _, part = name.rpartition("/")
-            _write(f"{folder}/_errors-{part[5:10]}.jsonl", ("\n".join(bad) + "\n").encode())
-        records = [record.redacted(pipeline.privacy) for record, _ in scored]
-        text, number = pyarrow.string(), pyarrow.float64()
+            entries = [{"line": item.line, "reason": item.reason, "row": plain_value(item.raw)} for item in bad]
+            redacted = (json.dumps(pipeline.privacy.data(entry), ensure_ascii=False) + "\n" for entry in entries)
+            _write(f"{file.folder}/_errors-{number:05d}.jsonl", "".join(redacted).encode())
         columns = {
-            "id": pyarrow.array([record.id for record in records], text),
-            "run": pyarrow.array([record.run for record in records], pyarrow.int64()),
-            "query": pyarrow.array([record.turn.query for record in records], text),
-            "response": pyarrow.array([record.turn.response for record in records], text),
+            "id": "string",
+            "run": "int64",
+            "query": "string",
+            "response": "string",
+            **score_columns(pipeline.metrics),
+            "rageval_record": "string",
         }
-        cells = score_cells([record for record, _ in scored], pipeline.metrics)
-        for column, kind in score_columns(pipeline.metrics).items():
-            columns[column] = pyarrow.array(cells[column], number if kind == "double" else text)
-        columns["rageval_record"] = pyarrow.array([line for _, line in scored], text)
-        table = pyarrow.table(columns).replace_schema_metadata({_METADATA: done.model_dump_json()})
+        schema = pyarrow.schema(
+            [(name, pyarrow.type_for_alias(kind)) for name, kind in columns.items()],
+            metadata={_METADATA: done.model_dump_json()},
+        )
+        rows = [row_of(Record.model_validate_json(line)) | {"rageval_record": line.decode()} for line in lines]
         buffer = pyarrow.BufferOutputStream()
-        pyarrow.parquet.write_table(table, buffer, compression="zstd")
-        _write(name, buffer.getvalue().to_pybytes())
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), buffer, compression="zstd")
+        _write(file.part_name(number), buffer.getvalue().to_pybytes())
         return done
+
+
+def _parts(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Yield the rows of a file in parts; at least one, also for an empty file."""
+    part: list[Item] = []
+    size = 0
+    for item in items:
+        if len(part) >= _PART_ROWS or size >= _PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += sum(map(len, item.turn.texts())) if isinstance(item, Record) else len(str(item.raw))
+    yield part
 
 
 def ask_on_ray(
@@ -378,7 +374,7 @@ def ask_on_ray(
         return
     # A block is what an actor asks at once, and what is asked again if it dies.
     data = ray.data.from_items(rows, override_num_blocks=-(-len(rows) // concurrency))
-    _prepare(data, memory=actors * _WAITING_PARTS * _PART_BYTES)
+    _prepare(data)
     answers = data.map_batches(
         _Asker,
         fn_constructor_args=(app, concurrency, timeout),
@@ -426,9 +422,6 @@ class _Asker:
         }
 
 
-def _lines(text: str) -> list[str]:
-    # Not splitlines(): texts in JSON may have other separators, such as U+2028.
-    return text.split("\n") if text else []
 
 
 def _start(workers: int | None) -> int:
@@ -446,13 +439,10 @@ def _pool(actors: int) -> Any:
     return ray.data.ActorPoolStrategy(min_size=1, max_size=actors, initial_size=actors)
 
 
-def _prepare(data: Any, memory: int) -> None:
+def _prepare(data: Any) -> None:
     """Set how Ray runs this dataset, and only this one."""
     context = data.context
-    context.target_max_block_size = 1  # every row is a block: a part is scored as soon as it is read
-    context.execution_options.resource_limits = context.execution_options.resource_limits.copy(
-        object_store_memory=memory
-    )
+    context.target_max_block_size = 1  # every row is a block: what is done is reported at once
     context.raise_original_map_exception = True
     context.enable_progress_bars = False  # the command shows its own
     context.print_on_execution_start = False
@@ -471,36 +461,7 @@ def _local(url: str) -> Iterator[Path]:
         yield copy
 
 
-def _part_at(url: str) -> _Done | None:
-    """Return what a part has; None if there is none, or only the beginning of one, which a killed actor left."""
-    target, path = url_to_fs(url)
-    try:
-        with target.open(path, "rb") as file:
-            metadata = pyarrow.parquet.read_schema(file).metadata or {}
-    except (FileNotFoundError, pyarrow.ArrowInvalid):
-        return None
-    if _METADATA not in metadata:
-        raise ConfigurationError(f"{url} would be overwritten, and this command did not write it: name another output")
-    return _Done.model_validate_json(metadata[_METADATA])
-
-
-def _read(url: str) -> bytes | None:
-    target, path = url_to_fs(url)
-    try:
-        return bytes(target.cat_file(path))
-    except FileNotFoundError:
-        return None
-
-
 def _write(url: str, content: bytes) -> None:
     target, path = url_to_fs(url)
     target.makedirs(path.rpartition("/")[0], exist_ok=True)
     target.pipe_file(path, content)
-
-
-def _remove(file: _File) -> None:
-    """Remove the scores of a file, and nothing else in its folder."""
-    target, path = url_to_fs(file.folder)
-    for pattern in (_DONE, "part-*.parquet", "_errors-*.jsonl"):
-        for name in target.glob(f"{path}/{pattern}"):
-            target.rm_file(name)

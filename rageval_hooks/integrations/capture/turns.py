@@ -143,7 +143,7 @@ def build_turn(
 # --------------------------------------------------------------------------- times
 
 
-def _busy_seconds(intervals: Iterable[tuple[int, int]]) -> float | None:
+def busy_seconds(intervals: Iterable[tuple[int, int]]) -> float | None:
     """Return the seconds covered by some intervals in nanoseconds; overlaps count once. None without intervals."""
     total = 0
     counted_until: int | None = None
@@ -160,8 +160,8 @@ def busy_times(steps: Sequence[Step]) -> dict[str, float | None]:
     outermost = outside_retrieval(steps)
     searches, calls = filter(is_retrieval, outermost), of_kind(outermost, "llm")
     return {
-        "retrieval": _busy_seconds((step.started_at, step.ended_at) for step in searches),
-        "generation": _busy_seconds((step.started_at, step.ended_at) for step in calls),
+        "retrieval": busy_seconds((step.started_at, step.ended_at) for step in searches),
+        "generation": busy_seconds((step.started_at, step.ended_at) for step in calls),
     }
 
 

@@ -22,8 +22,7 @@ from rageval_hooks.offline.answerability import is_refusal
 from rageval_hooks.offline.apps.loading import App, adapt
 from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.jobs.running import work_together
-from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.targets import TargetIds, place_target
+from rageval_hooks.offline.records.record import Record, TargetIds, place_target
 from rageval_hooks.offline.records.values import field_of, passages_in
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
 from rageval_hooks.online.pending import DONE, PendingTurn

@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 import shlex
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, TurnError, UnknownNameError, requires
 from rageval_hooks.offline.records.values import are_no_texts, chat_text, is_missing, may_be_passages, unpacked
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.text.wording import counted
 
 
@@ -92,18 +92,14 @@ _CONTAINERS: dict[str, tuple[str, ...]] = {
 """Field → the objects in which other tools nest it: LangSmith and Phoenix write ``inputs.question``."""
 
 _INSIDE = {
-    **ALIASES,
-    "response": (*ALIASES["response"], "text", "content"),
+    "query": (*ALIASES["query"], "<user>"),
+    "response": (*ALIASES["response"], "text", "content", "<assistant>"),
+    "passages": ALIASES["passages"],
     # Within an object the object says whether an answer is golden.
-    "reference": (*ALIASES["reference"], *ALIASES["response"], "text", "content"),
+    "reference": (*ALIASES["reference"], *ALIASES["response"], "text", "content", "<assistant>"),
+    "id": ALIASES["id"],
 }
-"""Field → its names within a container."""
-
-_ROLES = {"query": "user", "response": "assistant", "reference": "assistant"}
-"""Field → the role whose last message it is, in a column of chat messages."""
-
-_NOTED = ("query", "response", "passages", "reference")
-"""Fields for which a wrong choice of the column changes scores."""
+"""Field → its names within a container. Of chat messages it is the last one of a role."""
 
 # Between a lower-case letter or digit and a capital: "actualOutput" becomes "actual_output".
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -120,8 +116,6 @@ _MOST_PROPOSED = 8
 def canonical(name: str) -> str:
     """Return a column name in the form of :data:`ALIASES`: ``ground_truth`` for ``Ground Truth`` or ``groundTruth``."""
     found = _CAMEL.sub("_", str(name).strip()).lower().replace(" ", "_").replace("-", "_")
-    if found.isascii():
-        return found
     # This form separates a letter from its accent: "réponse" becomes "reponse". Other scripts stay as they are.
     letters = "".join(letter for letter in unicodedata.normalize("NFKD", found) if not unicodedata.combining(letter))
     return letters if letters.isascii() else found
@@ -157,7 +151,18 @@ class ColumnMap:
                 raise UnknownNameError("field of --map", name, ALIASES)
         self.absent = frozenset(name for name, path in columns.items() if not path)
         self.paths = {name: path for name, path in columns.items() if path}
-        self._compiled = {path: _compile(path) for path in self.paths.values() if set(".[]|") & set(path)}
+        self._compiled: dict[str, Any] = {}
+        for path in self.paths.values():
+            if not set(".[]|") & set(path):
+                continue
+            with requires("jmespath", "offline", "paths into nested columns"):
+                import jmespath  # type: ignore[import-untyped]
+                from jmespath.exceptions import JMESPathError
+            try:
+                self._compiled[path] = jmespath.compile(path)
+            except JMESPathError as error:
+                reason = str(error).splitlines()[0]
+                raise ConfigurationError(f"--map: {path!r} is not a path such as contexts[].text: {reason}") from None
 
     @classmethod
     def parse(cls, given: Iterable[str]) -> ColumnMap | None:
@@ -177,10 +182,9 @@ class ColumnMap:
     def value(self, name: str, row: Mapping[str, Any]) -> Any:
         """Return the value of a field in a row; None if it has none, also for a function in the path such as join()."""
         path = self.paths[name]
-        if path in row:  # a name with dots in it comes before a path
-            return row[path]
-        if path not in self._compiled:
-            return None
+        # A name with dots in it comes before a path.
+        if path in row or path not in self._compiled:
+            return row.get(path)
         from jmespath.exceptions import JMESPathError  # type: ignore[import-untyped]
 
         try:
@@ -189,17 +193,6 @@ class ColumnMap:
             return self._compiled[path].search(cells)
         except JMESPathError:  # join(', ', answers) of a row whose answers are null
             return None
-
-
-def _compile(path: str) -> Any:
-    with requires("jmespath", "offline", "paths into nested columns"):
-        import jmespath  # type: ignore[import-untyped]
-        from jmespath.exceptions import JMESPathError
-    try:
-        return jmespath.compile(path)
-    except JMESPathError as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigurationError(f"--map: {path!r} is not a path such as contexts[].text: {reason}") from None
 
 
 @dataclass
@@ -239,15 +232,13 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
     # Columns that are a field, and those that hold one inside: {"answer": {"result": …}} has no reference.
     used: set[str] = set()
     opened: set[str] = set()
-    absent: Collection[str] = ()
-    if mapping is not None:
-        absent = mapping.absent
-        for name, path in mapping.paths.items():
-            found.take(name, path, mapping.value(name, row))
-            used.add(path)
-            opened.add(re.split(r"[.\[]", path)[0])
+    for name, path in mapping.paths.items() if mapping is not None else ():
+        found.take(name, path, mapping.value(name, row))
+        used.add(path)
+        opened.add(re.split(r"[.\[]", path)[0])
+    absent = mapping.absent if mapping is not None else ()
     direct = _direct(tuple(row))
-    nested: _Nested | None = None
+    places: _Places | None = None
     # In the order of ALIASES: a column belongs to the first field that wants it.
     for name in ALIASES:
         if name in found.values or name in absent:
@@ -265,9 +256,10 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
             found.others[name] = plain[1:]
             used.add(plain[0])
             continue
-        nested = _Nested(row) if nested is None else nested
-        if inside := nested.find(name, used):
-            column, path, value = inside
+        places = _places_in(row) if places is None else places
+        inside = (places.get(place) for place in product(_CONTAINERS.get(name, ()), _INSIDE.get(name, ())))
+        if place := next((place for place in inside if place is not None and place[0] not in used), None):
+            column, path, value = place
             found.take(name, path, value)
             (used if column == path else opened).add(column)
         elif candidates:
@@ -275,47 +267,29 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
             column = (filled or candidates)[0]
             found.take(name, column, row[column])
             used.add(column)
-    # A column that another field takes is no alternative.
-    found.others = {
-        name: [other for other in others if other not in used]
-        for name, others in found.others.items()
-        if name in _NOTED
-    }
     found.rest = {column: value for column, value in row.items() if column not in used and not is_missing(value)}
     return found
 
 
-class _Nested:
-    """What a row has inside its objects: ``inputs.question`` in LangSmith, ``inputs/question`` in MLflow."""
+_Places = dict[tuple[str, str], tuple[str, str, Any]]
+"""Object and name in it → column, path and value."""
 
-    def __init__(self, row: Mapping[str, Any]) -> None:
-        # Object and name in it → column, path and value.
-        self._places: dict[tuple[str, str], tuple[str, str, Any]] = {}
-        self._columns: dict[str, tuple[str, Any]] = {}
-        for column, value in row.items():
-            outer, *inner = re.split(r"[./]", canonical(column))
-            content = unpacked(value)
-            if inner and not is_missing(value):
-                self._places.setdefault((outer, inner[-1]), (column, column, value))
-            elif isinstance(content, Mapping):
-                for key, item in content.items():
-                    if not is_missing(item):
-                        self._places.setdefault((outer, canonical(key)), (column, f"{column}.{key}", item))
-            self._columns.setdefault(outer, (column, content))
 
-    def find(self, name: str, used: Collection[str]) -> tuple[str, str, Any] | None:
-        """Return the column, the path and the value of a field; None without such a field."""
-        for container in _CONTAINERS.get(name, ()):
-            if container not in self._columns:
-                continue
-            for alias in _INSIDE[name]:
-                found = self._places.get((container, alias))
-                if found is not None and found[0] not in used:
-                    return found
-            column, content = self._columns[container]
-            if name in _ROLES and column not in used and (text := chat_text(content, _ROLES[name])):
-                return column, f"{column}.messages", text
-        return None
+def _places_in(row: Mapping[str, Any]) -> _Places:
+    """Return what a row has inside its objects: ``inputs.question`` in LangSmith, ``inputs/question`` in MLflow."""
+    places: _Places = {}
+    for column, value in row.items():
+        outer, *inner = re.split(r"[./]", canonical(column))
+        content = unpacked(value)
+        if inner:
+            items = [(inner[-1], column, value)]
+        else:
+            items = [(canonical(key), f"{column}.{key}", item) for key, item in mapping_or_empty(content).items()]
+        items += [(f"<{role}>", f"{column}.messages", chat_text(content, role)) for role in ("user", "assistant")]
+        for name, path, item in items:
+            if not is_missing(item):
+                places.setdefault((outer, name), (column, path, item))
+    return places
 
 
 def as_options(columns: Mapping[str, str]) -> str:
@@ -353,16 +327,15 @@ def check_columns(
         # A misspelled column would be empty in every row. No passages in any row is a result, and so is an empty cell.
         values = [fields.values[name] for fields in found]
         if path not in columns and all(value is None or (value == [] and name != "passages") for value in values):
-            close = get_close_matches(path, columns, n=1)
-            guess = f" Did you mean {close[0]!r}?" if close else ""
             raise TurnError(
-                f"{where}nothing is under {path!r}, which --map names for the {name}.{guess} "
+                f"{where}nothing is under {path!r}, which --map names for the {name}. "
                 f"Found in the first {counted(len(rows), 'row')}: {', '.join(columns)}"
             )
     missing = [name for name in required if not any(name in fields.values for fields in found)]
     if missing:
         used = set(chain.from_iterable(fields.columns.values() for fields in found))
-        hint = _hint(missing, rows, used, show)
+        free = [(column, value) for row in rows for column, value in row.items() if column not in used]
+        hint = _hint(missing, free, show)
         if missing == ["response"] and has_column("reference", columns):
             hint += ". If the file has questions only, ask your application first: rageval-hooks run"
         if missing == ["query"] and "response" in required:
@@ -371,11 +344,17 @@ def check_columns(
                 "faithfulness,groundedness,unsupported_facts"
             )
         raise TurnError(where + str(missing_column(missing[0], columns)) + hint)
-    # What the user should know of each field is the same in most rows.
-    taken = {name: (fields, others) for fields in reversed(found) for name, others in fields.others.items() if others}
-    for name, (fields, others) in taken.items():
-        listed = ", ".join(map(repr, others))
-        note(f"the {name} is taken from {fields.columns[name]!r}, not from {listed}: --map names another column")
+    # For these a wrong choice of the column changes scores. It is the same in most rows, so the first one is noted.
+    for name in ("query", "response", "passages", "reference"):
+        for fields in found:
+            # A column that another field takes is no alternative.
+            others = [other for other in fields.others.get(name, ()) if other not in fields.columns.values()]
+            if others:
+                listed = ", ".join(map(repr, others))
+                note(
+                    f"the {name} is taken from {fields.columns[name]!r}, not from {listed}: --map names another column"
+                )
+                break
 
 
 def missing_column(name: str, found: Sequence[str]) -> TurnError:
@@ -386,14 +365,14 @@ def missing_column(name: str, found: Sequence[str]) -> TurnError:
     )
 
 
-def _hint(
-    missing: Sequence[str],
-    rows: Iterable[Mapping[str, Any]],
-    used: Collection[str],
-    show: Callable[[Mapping[str, str]], str],
-) -> str:
-    """Return the end of the message for missing columns: how to name them, and which columns hold texts."""
-    cells = [(column, value) for row in rows for column, value in row.items() if column not in used]
+def _hint(missing: Sequence[str], cells: Iterable[tuple[str, Any]], show: Callable[[Mapping[str, str]], str]) -> str:
+    """Return the end of the message for missing columns: how to name them, and which columns hold texts.
+
+    Args:
+        missing: the fields without a column.
+        cells: the columns that no field takes, and their values.
+        show: returns how the user names the columns of some fields.
+    """
     texts = dict.fromkeys(column for column, value in cells if _holds_text(value))
     # Columns whose names look like a reference, a question or passages are never proposed for the response.
     proposed = {

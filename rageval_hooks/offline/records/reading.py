@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import lru_cache
-from itertools import chain, islice
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import chain, groupby, islice
+from operator import itemgetter
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
 from rageval_hooks.errors import TurnError
 from rageval_hooks.integrations.conversation import turns_from_conversation
-from rageval_hooks.offline.records import open_rag_eval, tables, traces
+from rageval_hooks.offline.records import traces
 from rageval_hooks.offline.records.columns import ColumnMap, check_columns, has_column
 from rageval_hooks.offline.records.formats import BadRow, Row, SourceFile, format_of
 from rageval_hooks.offline.records.formats.json_files import read_document
-from rageval_hooks.offline.records.record import Record, holds_turn
-from rageval_hooks.offline.records.rows import explain, record_from_row
-from rageval_hooks.offline.records.targets import TargetIds, place_target
+from rageval_hooks.offline.records.record import Record, TargetIds, holds_turn, place_target
+from rageval_hooks.offline.records.rows import explain, is_ours, record_from_row, record_of_table
+from rageval_hooks.offline.records.values import is_missing
 from rageval_hooks.score import Evaluation
 
 Item = Record | BadRow
@@ -53,21 +54,21 @@ class RowSource:
     """
 
     def __init__(self, path: Path, encoding: str | None = None) -> None:
-        self.path = path
-        self._file = SourceFile(path, encoding)
-        self._rows = self._read()
+        file = SourceFile(path, encoding)
+
+        def rows() -> Iterator[Row | BadRow]:
+            with file.reading():
+                yield from format_of(path).read(file)
+
+        self._rows = rows()
         self._first = list(islice(self._rows, _SAMPLE_ROWS))
         self.sample = [row.data for row in self._first if isinstance(row, Row)]
         self.columns: list[str] = list(dict.fromkeys(chain.from_iterable(self.sample)))
-        self.notes = self._file.notes
+        self.notes = file.notes
 
     def __iter__(self) -> Iterator[Row | BadRow]:
         """Yield all rows, once: the sample was read from the same pass, which continues behind it."""
         return chain(self._first, self._rows)
-
-    def _read(self) -> Iterator[Row | BadRow]:
-        with self._file.reading():
-            yield from format_of(self.path).read(self._file)
 
 
 def read_records(
@@ -139,45 +140,46 @@ def read_items(
         note(line)
     first = next(iter(source.sample), {})
     columns, needed = source.columns, tuple(required)
-    rows: Iterable[Row | BadRow] = source
-
-    # Columns that the user named come before what our own tables say about them.
-    is_ours = mapping is None and tables.is_ours(columns)
-
-    def make(row: Mapping[str, Any], name: str) -> Record:
-        if is_ours:
-            return tables.record_of(row, name, needed, scores)
-        return record_from_row(row, name, needed, mapping)
-
     numbers_runs = False
     if traces.is_export(first):
-        items = _read_traces(source)
+        items = _read_groups(source, _spans_by_trace, _records_of_trace)
     # Records of older releases have no version, but an id next to the turn, which evaluations lack.
     elif holds_turn(first) and "rageval_record" not in first and ("id" not in first or "stage" in first):
-        items = _read_evaluations(source)
+        items = _read_groups(source, _evaluation_by_turn, _record_of_evaluations)
     else:
-        if open_rag_eval.is_long(columns):
-            # The passages are in the column "passage", one per row.
-            rows = open_rag_eval.joined_rows(source)
+        rows: Iterable[Row | BadRow] = source
+        # open-rag-eval's connectors write a row per passage. With a column of all of them, "passage" is no such column.
+        if {"passage", _ANSWER}.issubset(columns) and not has_column("passages", columns):
+            rows = _joined_rows(source)
             needed = tuple(field for field in needed if field != "passages")
         else:
             sample = [row for row in source.sample if not holds_turn(row)]
             check_columns(f"{path}: ", sample, needed, mapping, note=note)
+            # A second answer to the same question under the same id is another run.
             numbers_runs = not has_column("run", columns) and not holds_turn(first)
+        # Columns that the user named come before what our own tables say about them.
+        is_table_of_ours = mapping is None and is_ours(columns)
+
+        def make(row: Mapping[str, Any], name: str) -> Record:
+            # Rows of ours and of other tools may be in one file.
+            if holds_turn(row):
+                return Record.model_validate(row)
+            if is_table_of_ours:
+                return record_of_table(row, name, needed, scores)
+            return record_from_row(row, name, needed, mapping)
+
         # A number could be the id of another row.
         items = _read_rows(rows, make, "row-" if has_column("id", columns) else "")
     yield from _with_unique_keys(_with_targets(items), numbers_runs=numbers_runs)
 
 
 def _read_rows(rows: Iterable[Row | BadRow], make: Callable[[Mapping[str, Any], str], Record], prefix: str) -> Items:
-    for row in rows:
+    for number, row in enumerate(rows, 1):
         if isinstance(row, BadRow):
             yield row.line, row
             continue
         try:
-            # Rows of ours and of other tools may be in one file.
-            ours = Record.model_validate(row.data) if holds_turn(row.data) else None
-            yield row.line, ours or make(row.data, f"{prefix}{row.number}")
+            yield row.line, make(row.data, f"{prefix}{number}")
         except (ValidationError, TurnError) as error:
             yield row.line, BadRow(row.line, explain(error), row.data)
 
@@ -221,84 +223,106 @@ def _with_targets(items: Items) -> Items:
         yield line, place_target(item, ids) if isinstance(item, Record) else item
 
 
-class _Group(NamedTuple):
-    """Rows with the same key, wherever they are in the file; the line is that of the first."""
+# --------------------------------------------------------------------------- rows that belong together
 
-    line: int
-    key: str
-    rows: list[Mapping[str, Any]]
+# What the connectors of open-rag-eval write: the column of the answer, and where the system gave none.
+_ANSWER = "generated_answer"
+_NO_ANSWER, _API_ERROR = "NO_ANSWER", "API_ERROR"
 
 
-def _grouped(rows: Iterable[Row | BadRow], keys_of: Callable[[Row], Iterable[str]]) -> Iterator[_Group | BadRow]:
-    """Yield rows by their keys, in the order of each key's first row.
+def _joined_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
+    """Join successive rows of the same question and run, each with one passage."""
 
-    Rows wait in a temporary file: only their places are in memory.
+    def question_and_run(row: Row | BadRow) -> tuple[Any, ...] | None:
+        return None if isinstance(row, BadRow) else tuple(map(row.data.get, ("query_id", "query", "query_run")))
+
+    for key, group in groupby(rows, key=question_and_run):
+        found = list(group)
+        data = [row.data for row in found if isinstance(row, Row)]
+        if key is None:
+            yield from found
+            continue
+        # The answer is repeated in each row, or is in one of them.
+        answer = next((row[_ANSWER] for row in data if not is_missing(row[_ANSWER])), "")
+        passages = [(row["passage"], row.get("passage_id")) for row in data if not is_missing(row["passage"])]
+        joined = {
+            **{name: value for name, value in data[0].items() if name not in ("passage", "passage_id", _ANSWER)},
+            "response": "" if answer in (_NO_ANSWER, _API_ERROR) else answer,
+            "error": answer if answer == _API_ERROR else None,
+            "passages": [{"text": str(text), "id": identity} for text, identity in passages],
+        }
+        yield Row(found[0].line, joined)
+
+
+Parts = Sequence[dict[str, Any]]
+
+
+def _read_groups(
+    source: RowSource,
+    parts_of: Callable[[Row], Iterable[tuple[str, Mapping[str, Any]]]],
+    make: Callable[[int, Parts], Iterable[Record]],
+) -> Items:
+    """Yield the records that parts of rows make together, wherever these are in the file, in the order of the first.
 
     Args:
-        rows: the rows.
-        keys_of: returns the keys of a row; a row with several is in several groups.
+        source: the rows. Their parts wait in a temporary database on disk.
+        parts_of: returns the parts of a row, each with the key that it shares with others of the same record.
+        make: returns the records of the parts with the same key, given the line of the first.
     """
-    lines: dict[str, int] = {}
-    places: dict[str, list[int]] = {}
-    with TemporaryFile() as file:
-        for row in rows:
+    with closing(sqlite3.connect("", check_same_thread=False)) as database:
+        database.execute("CREATE TABLE parts (key TEXT, line INTEGER, data TEXT)")
+        for row in source:
             if isinstance(row, BadRow):
-                yield row
+                yield row.line, row
                 continue
-            for key in dict.fromkeys(keys_of(row)):
-                places.setdefault(key, []).append(file.tell())
-                lines.setdefault(key, row.line)
-            # Cells of Parquet may be times.
-            file.write(json.dumps(row.data, default=str).encode() + b"\n")
-
-        # A row of OTLP has many spans of several traces.
-        @lru_cache(maxsize=128)
-        def row_at(place: int) -> Mapping[str, Any]:
-            file.seek(place)
-            found: Mapping[str, Any] = json.loads(file.readline())
-            return found
-
-        for key, found in places.items():
-            yield _Group(lines[key], key, [row_at(place) for place in found])
-
-
-def _read_evaluations(source: RowSource) -> Items:
-    """Yield a record for each turn that the exporter ``jsonl`` wrote, with the scores that came later."""
-
-    def key_of(row: Row) -> list[str]:
-        turn = row.data.get("turn")
-        identity = turn.get("id") if isinstance(turn, Mapping) else None
-        # Turns without an id stay apart: each row is its own group.
-        return [str(identity) if identity else f"\0{row.number}"]
-
-    for number, group in enumerate(_grouped(source, key_of), 1):
-        if isinstance(group, BadRow):
-            yield group.line, group
-            continue
-        try:
-            found = [Evaluation.model_validate(row) for row in group.rows]
-        except ValidationError as error:
-            yield group.line, BadRow(group.line, explain(error), group.rows[0])
-            continue
-        # Lines of later scores may have the turn without its content.
-        turn = next((evaluation.turn for evaluation in found if evaluation.stage == "inline"), found[0].turn)
-        results = tuple(chain.from_iterable(evaluation.results for evaluation in found))
-        yield group.line, Record(id=turn.id or str(number), turn=turn, results=results)
+            try:
+                # Cells of Parquet may be times.
+                parts = [(json.dumps(key), row.line, json.dumps(data, default=str)) for key, data in parts_of(row)]
+            except ValidationError as error:
+                yield row.line, BadRow(row.line, explain(error), row.data)
+                continue
+            database.executemany("INSERT INTO parts VALUES (?, ?, ?)", parts)
+        groups = database.execute(
+            "SELECT key, line, data FROM parts JOIN (SELECT key, MIN(rowid) AS first FROM parts GROUP BY key)"
+            " USING (key) ORDER BY first, parts.rowid"
+        )
+        for _, group in groupby(groups, key=itemgetter(0)):
+            _, lines, texts = zip(*group, strict=True)
+            found = list(map(json.loads, texts))
+            try:
+                for record in make(lines[0], found):
+                    yield lines[0], record
+            except ValidationError as error:
+                yield lines[0], BadRow(lines[0], explain(error), found[0])
 
 
-def _read_traces(source: RowSource) -> Items:
-    """Yield the turns of exported traces, each with the line on which its trace begins."""
-    for group in _grouped(source, lambda row: [span.trace_id for span in traces.spans_of(row.data) if span.trace_id]):
-        if isinstance(group, BadRow):
-            yield group.line, group
-            continue
-        # A row of OTLP-JSON has spans of several traces.
-        spans = [span for row in group.rows for span in traces.spans_of(row) if span.trace_id == group.key]
-        try:
-            for record in traces.records_of(spans):
-                yield group.line, record
-        except ValidationError as error:
-            yield group.line, BadRow(group.line, f"trace {group.key}: {explain(error)}", {"trace_id": group.key})
+def _evaluation_by_turn(row: Row) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    turn = row.data.get("turn")
+    # Turns without an id stay apart.
+    yield (isinstance(turn, Mapping) and turn.get("id")) or f"\0{row.line}", row.data
+
+
+def _record_of_evaluations(line: int, parts: Parts) -> Iterator[Record]:
+    """Yield the record of a turn that the exporter ``jsonl`` wrote, with the scores that came later."""
+    found = [Evaluation.model_validate(part) for part in parts]
+    # Lines of later scores may have the turn without its content.
+    turn = next((evaluation.turn for evaluation in found if evaluation.stage == "inline"), found[0].turn)
+    results = tuple(chain.from_iterable(evaluation.results for evaluation in found))
+    yield Record(id=turn.id or str(line), turn=turn, results=results)
+
+
+def _spans_by_trace(row: Row) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    # A row of OTLP-JSON has spans of several traces.
+    for span in traces.span_rows(row.data):
+        if trace := traces.ExportedSpan.of(span).trace_id:
+            yield trace, span
+
+
+def _records_of_trace(_: int, parts: Parts) -> Iterator[Record]:
+    return traces.records_of(map(traces.ExportedSpan.of, parts))
+
+
+# --------------------------------------------------------------------------- conversations
 
 
 def read_conversation(messages: Path, contexts: Path) -> Iterator[tuple[int, Record]]:

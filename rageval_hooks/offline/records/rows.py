@@ -1,28 +1,36 @@
-"""From a row with columns to a record. A value in an unknown form is an error that says what is accepted."""
+"""From a row to a record: a row with columns of any tool, or one of our own tables.
+
+A value in an unknown form is an error that says what is accepted.
+"""
 
 from __future__ import annotations
 
+import datetime
 import json
-from collections.abc import Iterable, Mapping
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from rageval_hooks.errors import TurnError
-from rageval_hooks.offline.records.columns import ColumnMap, Fields, missing_column, take_fields
-from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.targets import BETWEEN_TEXTS
+from rageval_hooks.metrics.base import REGISTRY
+from rageval_hooks.offline.records.columns import ColumnMap, Fields, has_column, missing_column, take_fields
+from rageval_hooks.offline.records.record import BETWEEN_TEXTS, Record
 from rageval_hooks.offline.records.values import chat_text, is_missing, kind_of, metadata_in, passages_in, unpacked
 from rageval_hooks.runtime.jsonable import plain_mapping, plain_value
+from rageval_hooks.score import Failed, Result, Score, Skipped
 from rageval_hooks.turn import ErrorInfo, Turn
 
+_YES_OR_NO: TypeAdapter[bool] = TypeAdapter(bool)
 # What tools write into the column of errors for an answer without an error.
-_NO_ERROR = frozenset({"false", "0", "0.0", "no", "none", "null"})
-_YES, _NO = frozenset({"true", "1", "yes", "y"}), frozenset({"false", "0", "no", "n"})
+_NO_ERROR = ("false", "0", "0.0", "no", "none", "null")
 # SQuAD 2 names its column "is_impossible".
 _NEGATIVE_NAMES = ("unanswerable", "impossible", "abstain")
 # What tools write into a column of ranks for a target that was not retrieved.
-_MISSED = frozenset({"miss", "missed", "missing", "not found", "not_found", "none", "-"})
+_MISSED = ("miss", "missed", "missing", "not found", "not_found", "none", "-")
 
 
 def record_from_row(
@@ -57,10 +65,10 @@ def record_from_row(
     metadata = {**plain_mapping(metadata_in(fields.get("metadata"))), **plain_mapping(fields.rest)}
     if not is_missing(fields.get("citations")):
         # Tables have them as JSON. A bare id becomes a citation without a position.
-        citations = plain_value(unpacked(fields.get("citations")))
-        is_list = isinstance(citations, list)
+        found = plain_value(unpacked(fields.get("citations")))
+        is_list = isinstance(found, list)
         metadata["citations"] = (
-            [{"id": item} if isinstance(item, str) else item for item in citations] if is_list else citations
+            [{"id": item} if isinstance(item, str) else item for item in found] if is_list else found
         )
     try:
         turn = Turn(
@@ -117,6 +125,9 @@ def text_in(value: Any, name: str) -> str:
     # "42" loses its quotes in tools that guess the type of a column.
     if isinstance(value, (str, bool, int, float)):
         return str(value)
+    # Excel and Parquet have answers such as 2019-05-01 as dates.
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
     raise TurnError(f"the {name} is {kind_of(value)}, not a text: --map {name}=COLUMN.KEY takes one of its values")
 
 
@@ -149,15 +160,16 @@ def _response_in(fields: Fields) -> str:
         TurnError: the value has another form.
     """
     value = fields.get("response")
+    if text := chat_text(value, "assistant"):
+        return text
     if not isinstance(value, list):
-        return chat_text(value, "assistant") or text_in(value, "response")
-    text = chat_text(value, "assistant") or _single_text(value)
-    if not text:
-        raise TurnError(
-            f"the response is a list of {len(value)} items, not a text: "
-            f"--map response='{fields.columns['response']}[0]' takes one"
-        )
-    return text
+        return text_in(value, "response")
+    if text := _single_text(value):
+        return text
+    raise TurnError(
+        f"the response is a list of {len(value)} items, not a text: "
+        f"--map response='{fields.columns['response']}[0]' takes one"
+    )
 
 
 def reference_in(value: Any) -> str | None:
@@ -175,10 +187,9 @@ def reference_in(value: Any) -> str | None:
     if isinstance(found, (list, tuple)):
         # Datasets wrap single answers: {"text": "..."}, {"answer": "..."}.
         texts = [item.get("text") or item.get("answer") if isinstance(item, Mapping) else item for item in found]
-        known = [text for text in texts if isinstance(text, str)]
-        if len(known) == len(texts):
+        if all(isinstance(text, str) for text in texts):
             # Datasets repeat an answer for each annotator who gave it.
-            return "\n".join(dict.fromkeys(known)) or None
+            return "\n".join(dict.fromkeys(texts)) or None
     # Text that only looked like a list is the reference itself.
     return text_in(value, "reference") or None
 
@@ -188,12 +199,13 @@ def _answerable_in(fields: Fields) -> bool:
     value, column = fields.get("answerable"), fields.columns.get("answerable", "")
     if is_missing(value):
         return True
-    # 1.0 is how tables with missing values hold a whole number.
-    word = str(value).strip().lower().removesuffix(".0")
-    if word not in _YES | _NO:
-        raise TurnError(f"{column or 'answerable'} is {value!r}: it must be true or false")
+    try:
+        # 1.0 is how tables with missing values hold a whole number.
+        found = _YES_OR_NO.validate_python(str(value).strip().removesuffix(".0"))
+    except ValidationError:
+        raise TurnError(f"{column} is {value!r}: it must be true or false") from None
     # In columns such as `unanswerable` and `is_impossible` the value means the opposite.
-    return (word in _YES) != any(name in column.lower() for name in _NEGATIVE_NAMES)
+    return found != any(name in column.lower() for name in _NEGATIVE_NAMES)
 
 
 def _run_in(value: Any) -> int:
@@ -230,3 +242,96 @@ def _error_in(value: Any) -> str:
         return ""
     text = json.dumps(plain_value(value)) if isinstance(value, Mapping) else text_in(value, "error")
     return "" if text.strip().lower() in _NO_ERROR else text
+
+
+# --------------------------------------------------------------------------- rows of our own tables
+
+FIXED_COLUMNS = ("id", "run", "query", "response")
+OPTIONAL_COLUMNS = ("reference", "target", "rank", "missed", "document", "answerable", "error")
+"""The next columns, each if a record of the file has a value for it."""
+
+LABEL, PROBABILITY, REASON = ".label", ".probability", ".reason"
+"""The endings of the columns next to a score."""
+
+# The beginnings of a reason in a cell: "failed: TimeoutError: no answer".
+_FAILED, _SKIPPED = "failed: ", "skipped: "
+
+# Scores by rank: "precision@5", "ap@10", "hit@3".
+_BY_RANK = re.compile(r"(precision|ap|hit)@\d+")
+
+
+def is_ours(columns: Sequence[str]) -> bool:
+    """Return True for a table of this package. It has no passages."""
+    return tuple(columns[: len(FIXED_COLUMNS)]) == FIXED_COLUMNS and not has_column("passages", columns)
+
+
+def record_of_table(
+    row: Mapping[str, Any], name: str, required: tuple[str, ...], scores: Collection[str] = ()
+) -> Record:
+    """Return a record with the scores of a row. Columns that a user added become metadata.
+
+    Args:
+        row: values by column.
+        name: id of the record if the row has none.
+        required: fields that must have a column.
+        scores: columns that are scores where they hold a number.
+
+    Raises:
+        TurnError: a value does not fit its column.
+    """
+    # A score that is missing in every row has only the columns next to it: "groundedness.reason".
+    bare = {column: column.removesuffix(LABEL).removesuffix(REASON) for column in row}
+    described = {name for column, name in bare.items() if name != column}
+    names = [
+        name
+        for name in dict.fromkeys(bare.values())
+        if name not in (*FIXED_COLUMNS, *OPTIONAL_COLUMNS)
+        and (name in described or is_known_score(name) or (name in scores and _is_number(row.get(name))))
+    ]
+    about = {name + suffix for name in names for suffix in ("", LABEL, PROBABILITY, REASON)}
+    rest = {column: value for column, value in row.items() if column not in about}
+    missed = str(rest.pop("missed", "")).lower() == "true"
+    record = record_from_row(rest, name, required)
+    results = tuple(result for result in (_result(score, row) for score in names) if result is not None)
+    return record.model_copy(update={"results": results, "missed": missed})
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def is_known_score(name: str) -> bool:
+    """Return True for the name of one of our own metrics or of its scores."""
+    # Ranks are options of metrics, so that their scores are not in the list of names.
+    return name in _known_names() or _BY_RANK.fullmatch(name) is not None
+
+
+@cache
+def _known_names() -> frozenset[str]:
+    metrics = REGISTRY.builtin()
+    return frozenset((*metrics, *(score.name for metric in metrics.values() for score in metric.scores)))
+
+
+def _result(name: str, row: Mapping[str, Any]) -> Result | None:
+    value, probability = row.get(name), row.get(name + PROBABILITY)
+    label = None if is_missing(row.get(name + LABEL)) else str(row[name + LABEL])
+    if not is_missing(value):
+        try:
+            return Score(
+                name=name,
+                value=float(str(value)),
+                label=label,
+                probability=1.0 if is_missing(probability) else float(str(probability)),
+            )
+        except (TypeError, ValueError):
+            raise TurnError(f"{name} is {value!r}, not a number") from None
+    reason = str(row.get(name + REASON))
+    if reason.startswith(_SKIPPED):
+        return Skipped(name=name, reason=reason.removeprefix(_SKIPPED), label=label)
+    if reason.startswith(_FAILED):
+        kind, _, message = reason.removeprefix(_FAILED).partition(": ")
+        return Failed(name=name, error_type=kind or "Error", message=message)
+    return None

@@ -15,7 +15,7 @@ from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import Passage
 
 _KINDS = {dict: "object", list: "list", bool: "boolean", int: "number", float: "number", str: "text"}
-_ROLES = {"user": frozenset({"human", "user"}), "assistant": frozenset({"ai", "assistant", "model", "bot", "gpt"})}
+_ROLES = {"user": ("human", "user"), "assistant": ("ai", "assistant", "model", "bot", "gpt")}
 
 # An item of a list, and white space before the next one where numpy writes no comma: "['a' 'b']" has two items.
 # A quote after a backslash begins no item. Otherwise a long run of escaped quotes would take quadratic time.
@@ -28,12 +28,6 @@ def is_missing(value: Any) -> bool:
         return not value.strip()
     # Only NaN differs from itself. pandas writes it for an empty cell.
     return value is None or value != value
-
-
-def is_number(value: Any) -> bool:
-    """Return True for a finite number that is not a boolean."""
-    # A boolean is an int in Python, but `"score": true` is not a similarity of 1.
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def kind_of(value: Any) -> str:
@@ -140,6 +134,22 @@ def _content(message: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
+def metadata_in(value: Any) -> Mapping[str, Any]:
+    """Return the metadata of a cell, which may be JSON.
+
+    Raises:
+        TurnError: it is not an object.
+    """
+    found = unpacked(value)
+    if is_missing(found):
+        return {}
+    if not isinstance(found, Mapping):
+        raise TurnError(f"the metadata is {kind_of(found)}, not an object")
+    return found
+
+
+# --------------------------------------------------------------------------- passages
+
 # Names of the text in LangChain, LlamaIndex, Ragas, Haystack, search engines and data sets, the most specific first.
 _TEXTS = (
     *("text", "content", "page_content", "passage", "chunk", "document", "body", "contents", "snippet", "segment"),
@@ -183,21 +193,16 @@ def passages_in(value: Any) -> list[Passage]:
     if is_missing(value):
         return []
     found = unpacked(value)
-    if isinstance(found, Mapping):
-        wrapped = next((found[name] for name in _WRAPPERS if isinstance(found.get(name), list)), None)
-        if _first(found, _TEXTS, str):
-            return [_passage(found, 1)]
-        if wrapped is not None:
-            return passages_in(wrapped)
-        # '{"a": 1}' is a text about JSON.
-        if isinstance(value, str):
-            return [Passage(text=value)]
-        found = [{"id": key, **(item if isinstance(item, Mapping) else {"text": item})} for key, item in found.items()]
-    # "[1, 2]" is a text about numbers.
-    if isinstance(value, str) and (
-        not isinstance(found, list) or (found and not any(isinstance(item, (str, list, Mapping)) for item in found))
-    ):
+    if isinstance(found, Mapping) and _first(found, _TEXTS, str):
+        found = [found]
+    if isinstance(found, Mapping) and (wrapper := _first(found, _WRAPPERS, list)):
+        return passages_in(found[wrapper])
+    # '{"a": 1}' is a text about JSON, and "[1, 2]" one about numbers.
+    has_items = isinstance(found, list) and any(isinstance(item, (str, list, Mapping)) for item in found)
+    if isinstance(value, str) and not has_items and found != []:
         return [Passage(text=value)]
+    if isinstance(found, Mapping):
+        found = [{"id": key, **(item if isinstance(item, Mapping) else {"text": item})} for key, item in found.items()]
     if not isinstance(found, (list, tuple)):
         raise TurnError(f"the passages are {kind_of(found)}: give a list of texts or of objects with a text")
     return [_passage(item, number) for number, item in enumerate(_flat(found), 1)]
@@ -210,10 +215,15 @@ def _flat(items: Iterable[Any]) -> Iterator[Any]:
     """
     for item in items:
         is_list = isinstance(item, (list, tuple))
-        if is_list and not (len(item) == 2 and not isinstance(item[0], (list, tuple)) and is_number(item[1])):
+        if is_list and not (len(item) == 2 and not isinstance(item[0], (list, tuple)) and _is_score(item[1])):
             yield from _flat(item)
         elif not is_missing(item):
             yield item
+
+
+def _is_score(value: Any) -> bool:
+    # A boolean is an int in Python, but `"score": true` is not a similarity of 1.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _passage(item: Any, number: int) -> Passage:
@@ -235,7 +245,7 @@ def _passage(item: Any, number: int) -> Passage:
         )
     # The text may be under a name that is also used for ids, such as "document".
     id_key = next((key for key in _IDS if key != text_key and not is_missing(item.get(key))), None)
-    score_key = next((key for key in _SCORES if is_number(item.get(key))), None)
+    score_key = next((key for key in _SCORES if _is_score(item.get(key))), None)
     # What tools write next to the text, such as a page, is metadata.
     known = {text_key, id_key, score_key, "metadata", *_OURS}
     rest = {key: value for key, value in item.items() if key not in known}
@@ -246,20 +256,6 @@ def _passage(item: Any, number: int) -> Passage:
         metadata={**rest, **metadata_in(item.get("metadata"))},
         **{name: item.get(name) for name in _OURS},
     )
-
-
-def metadata_in(value: Any) -> Mapping[str, Any]:
-    """Return the metadata of a cell, which may be JSON.
-
-    Raises:
-        TurnError: it is not an object.
-    """
-    found = unpacked(value)
-    if is_missing(found):
-        return {}
-    if not isinstance(found, Mapping):
-        raise TurnError(f"the metadata is {kind_of(found)}, not an object")
-    return found
 
 
 def _first(item: Mapping[str, Any], names: Iterable[str], kind: type) -> str | None:

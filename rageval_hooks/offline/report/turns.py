@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.targets import target_rank
+from rageval_hooks.offline.records.record import Record, target_rank
 from rageval_hooks.offline.report.scored_file import verdict_of
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.runtime.narrowing import is_integer, is_number, items_or_empty, mappings_in

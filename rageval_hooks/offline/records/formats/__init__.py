@@ -11,13 +11,11 @@ import codecs
 import gzip
 import io
 import lzma
-import os
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -25,7 +23,7 @@ from pkgutil import iter_modules
 from typing import IO, Any, ClassVar, cast
 
 from rageval_hooks.errors import ConfigurationError, TurnError
-from rageval_hooks.offline.limits import LINE
+from rageval_hooks.offline.limits import LINE, in_mib
 from rageval_hooks.runtime.lazy import cached_property
 
 COMPRESSIONS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -43,12 +41,10 @@ class Row:
     Attributes:
         line: where the row begins: a line of a text file, or the number of the row in Parquet and JSON, from 1.
         data: values by column name.
-        number: position among all rows, from 1.
     """
 
     line: int
     data: Mapping[str, Any]
-    number: int
 
 
 @dataclass(frozen=True)
@@ -74,15 +70,10 @@ def check_file(path: Path) -> None:
     """
     if path.is_dir():
         raise ConfigurationError(f"{path} is a folder: give one of the files in it")
-    if path.exists() and not path.is_file():
-        raise ConfigurationError(f"{path} is a pipe or a device: it is read more than once, so give a file")
     if not path.exists():
-        close: list[str] = []
-        # The folder may not exist or may not be readable.
-        with suppress(OSError):
-            close = get_close_matches(path.name, os.listdir(path.parent), n=1)
-        guess = f". Did you mean {str(path.parent / close[0])!r}?" if close else ""
-        raise ConfigurationError(f"there is no file {path}{guess}")
+        raise ConfigurationError(f"there is no file {path}")
+    if not path.is_file():
+        raise ConfigurationError(f"{path} is a pipe or a device: it is read more than once, so give a file")
 
 
 class SourceFile:
@@ -103,7 +94,6 @@ class SourceFile:
         check_file(path)
         self.path = path
         self.notes: list[str] = []
-        self._named = None
         if encoding is not None:
             try:
                 name = codecs.lookup(encoding).name
@@ -111,13 +101,11 @@ class SourceFile:
                 raise ConfigurationError(
                     f"--encoding {encoding!r} is not known: give one such as utf-8, cp1252 or shift_jis"
                 ) from None
-            self._named = _UTF8 if name == "utf-8" else name
+            self.encoding = _UTF8 if name == "utf-8" else name
 
     @cached_property
     def encoding(self) -> str:
-        """The name of a Python codec; ``utf-8-sig`` for UTF-8 with or without a mark."""
-        if self._named is not None:
-            return self._named
+        """The name of a Python codec; ``utf-8-sig`` for UTF-8 with or without a byte order mark."""
         with self.open() as file:
             sample = file.read(_SAMPLE)
         if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -136,11 +124,6 @@ class SourceFile:
         self.notes.append(f"{self.path} is read as {guess}: --encoding names another encoding")
         return guess
 
-    @property
-    def is_utf8(self) -> bool:
-        """Return True for UTF-8, with or without a byte order mark."""
-        return self.encoding == _UTF8
-
     def open(self) -> IO[bytes]:
         """Return the decompressed bytes of the file. The caller closes it."""
         return cast(IO[bytes], COMPRESSIONS.get(self.path.suffix.lower(), open)(self.path, "rb"))
@@ -151,8 +134,19 @@ class SourceFile:
         Args:
             newline: what ends a line, as :func:`open` has it; line endings are kept.
         """
-        errors = "surrogateescape" if self.is_utf8 else "replace"
+        errors = "surrogateescape" if self.encoding == _UTF8 else "replace"
         return io.TextIOWrapper(self.open(), encoding=self.encoding, errors=errors, newline=newline)
+
+    def lines(self, file: IO[str]) -> Iterator[str]:
+        """Yield the lines of this file, opened as text.
+
+        Raises:
+            TurnError: a line is longer than :data:`LINE`.
+        """
+        while line := file.readline(LINE + 1):
+            if len(line) > LINE:
+                raise TurnError(f"{self.path} has a line that is longer than {in_mib(LINE)}")
+            yield line
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -200,20 +194,10 @@ def undecoded(text: str) -> str | None:
     return None
 
 
-def lines_of(file: IO[str]) -> Iterator[str]:
-    """Yield the lines of a file. Of a line that is longer than :data:`LINE`, only a beginning of more than that."""
-    while line := file.readline(LINE + 1):
-        yield line
-        # The rest of a long line, in pieces; the last one is shorter, or ends with the line.
-        while len(line) > LINE and not line.endswith("\n"):
-            line = file.readline(LINE + 1)
-
-
 def inner_suffix(path: Path) -> str:
     """Return the suffix in lower case; of a compressed file, the one before: ``.jsonl`` for ``a.jsonl.gz``."""
-    if path.suffix.lower() in COMPRESSIONS:
-        return path.with_suffix("").suffix.lower()
-    return path.suffix.lower()
+    is_compressed = path.suffix.lower() in COMPRESSIONS
+    return (path.with_suffix("") if is_compressed else path).suffix.lower()
 
 
 class FileFormat(ABC):
@@ -221,7 +205,6 @@ class FileFormat(ABC):
 
     Example:
         >>> class Yaml(FileFormat):
-        ...     name = "YAML"
         ...     suffixes = (".yaml",)
         ...
         ...     def read(self, file):
@@ -229,20 +212,14 @@ class FileFormat(ABC):
         ...
         ...         with file.open() as content:
         ...             for number, data in enumerate(yaml.safe_load(content), 1):
-        ...                 yield Row(number, data, number)
+        ...                 yield Row(number, data)
     """
-
-    name: ClassVar[str]
-    """Its name in messages."""
 
     suffixes: ClassVar[tuple[str, ...]]
     """How names of such files end, in lower case and with the dot."""
 
     has_columns: ClassVar[bool] = False
     """True for tables, in which every row has all columns, and lists and objects are written into cells as text."""
-
-    writable: ClassVar[bool] = False
-    """True if :meth:`write` is implemented."""
 
     @abstractmethod
     def read(self, file: SourceFile) -> Iterator[Row | BadRow]:
@@ -253,27 +230,14 @@ class FileFormat(ABC):
         """
 
     def write(self, file: IO[bytes], rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Write rows.
+        """Write rows. A format that does not define this is only read.
 
         Args:
             file: where to.
             rows: what to write.
             columns: the header; formats without columns ignore it.
         """
-        raise ConfigurationError(f"{self.name} files cannot be written")
-
-
-def check_header(header: list[str], file: SourceFile) -> list[str]:
-    """Return the columns of a table.
-
-    Raises:
-        TurnError: two columns have the same name, so that only one would be read.
-    """
-    # pandas writes an index as a column without a name, possibly several times.
-    for name in header:
-        if name.strip() and header.count(name) > 1:
-            raise TurnError(f"{file.path} has several columns {name!r}: give each its own name")
-    return header
+        raise NotImplementedError
 
 
 @cache
@@ -295,12 +259,11 @@ def format_of(path: Path) -> FileFormat:
     Raises:
         ConfigurationError: its suffix is not known.
     """
-    for found in all_formats():
-        if inner_suffix(path) in found.suffixes:
-            return found
-    known = ", ".join(suffix for known in all_formats() for suffix in known.suffixes)
+    by_suffix = {suffix: found for found in all_formats() for suffix in found.suffixes}
+    if found := by_suffix.get(inner_suffix(path)):
+        return found
     raise ConfigurationError(
-        f"the format of {path} is not known: its name should end in one of {known}, "
+        f"the format of {path} is not known: its name should end in one of {', '.join(by_suffix)}, "
         f"or in one of these and {' or '.join(COMPRESSIONS)}"
     )
 
@@ -311,9 +274,8 @@ def writable_format(path: Path) -> FileFormat:
     Raises:
         ConfigurationError: its suffix names none.
     """
-    writable = [found for found in all_formats() if found.writable]
-    for found in writable:
-        if path.suffix.lower() in found.suffixes:
-            return found
-    known = [suffix for found in writable for suffix in found.suffixes]
-    raise ConfigurationError(f"the output {path} should end in {' or '.join(known)}")
+    writable = [found for found in all_formats() if type(found).write is not FileFormat.write]
+    by_suffix = {suffix: found for found in writable for suffix in found.suffixes}
+    if found := by_suffix.get(path.suffix.lower()):
+        return found
+    raise ConfigurationError(f"the output {path} should end in {' or '.join(by_suffix)}")
