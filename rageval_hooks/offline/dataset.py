@@ -329,8 +329,9 @@ def _scored_frame(dataset: Dataset) -> pandas.DataFrame:
     # A column with the same reason in every row would only make the table wider.
     skipped: dict[str, str] = {}
     for name in [name for name in names if name.endswith(".reason")]:
-        reason, *others = {row.get(name) for row, record in zip(found, records, strict=True) if record is not None}
-        if not others and reason.startswith("skipped: "):
+        reasons = {row.get(name) for row, record in zip(found, records, strict=True) if record is not None}
+        reason = str(reasons.pop())
+        if not reasons and reason.startswith("skipped: "):
             skipped[name.removesuffix(".reason")] = reason
             del names[name]
     # Values, then labels, then reasons.

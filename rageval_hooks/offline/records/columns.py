@@ -157,7 +157,7 @@ class ColumnMap:
                 continue
             with requires("jmespath", "offline", "paths into nested columns"):
                 import jmespath  # type: ignore[import-untyped]
-                from jmespath.exceptions import JMESPathError
+                from jmespath.exceptions import JMESPathError  # type: ignore[import-untyped]
             try:
                 self._compiled[path] = jmespath.compile(path)
             except JMESPathError as error:
@@ -185,7 +185,7 @@ class ColumnMap:
         # A name with dots in it comes before a path.
         if path in row or path not in self._compiled:
             return row.get(path)
-        from jmespath.exceptions import JMESPathError  # type: ignore[import-untyped]
+        from jmespath.exceptions import JMESPathError
 
         try:
             # Cells of tables hold lists and objects as text.
@@ -232,16 +232,16 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
     # Columns that are a field, and those that hold one inside: {"answer": {"result": …}} has no reference.
     used: set[str] = set()
     opened: set[str] = set()
-    for name, path in mapping.paths.items() if mapping is not None else ():
+    mapping = mapping or ColumnMap({})
+    for name, path in mapping.paths.items():
         found.take(name, path, mapping.value(name, row))
         used.add(path)
         opened.add(re.split(r"[.\[]", path)[0])
-    absent = mapping.absent if mapping is not None else ()
     direct = _direct(tuple(row))
     places: _Places | None = None
     # In the order of ALIASES: a column belongs to the first field that wants it.
     for name in ALIASES:
-        if name in found.values or name in absent:
+        if name in found.values or name in mapping.absent:
             continue
         candidates = [column for column in direct[name] if column not in used and column not in opened]
         if name == "passages":

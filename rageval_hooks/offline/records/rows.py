@@ -187,9 +187,10 @@ def reference_in(value: Any) -> str | None:
     if isinstance(found, (list, tuple)):
         # Datasets wrap single answers: {"text": "..."}, {"answer": "..."}.
         texts = [item.get("text") or item.get("answer") if isinstance(item, Mapping) else item for item in found]
-        if all(isinstance(text, str) for text in texts):
+        known = [text for text in texts if isinstance(text, str)]
+        if len(known) == len(texts):
             # Datasets repeat an answer for each annotator who gave it.
-            return "\n".join(dict.fromkeys(texts)) or None
+            return "\n".join(dict.fromkeys(known)) or None
     # Text that only looked like a list is the reference itself.
     return text_in(value, "reference") or None
 

@@ -191,8 +191,8 @@ def records_of(spans: Iterable[ExportedSpan]) -> Iterator[Record]:
     waiting: list[tuple[ExportedSpan, tuple[str, ...], bool]] = [(span, (), False) for span in children[""]]
     for span, roots, is_searching in waiting:
         is_search = span.kind in _RETRIEVAL
-        for root in roots:
-            _, inside, searches = turns[root]
+        for outer in roots:
+            _, inside, searches = turns[outer]
             inside.append(span)
             if is_search and not is_searching:
                 searches.append(span)
