@@ -422,8 +422,6 @@ class _Asker:
         }
 
 
-
-
 def _start(workers: int | None) -> int:
     """Connect to the cluster, or start one on this machine. Returns how many actors it has room for."""
     if not ray.is_initialized():

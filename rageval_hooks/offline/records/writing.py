@@ -6,7 +6,7 @@ import json
 import os
 import statistics
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, groupby
 from pathlib import Path
@@ -27,9 +27,6 @@ from rageval_hooks.offline.records.rows import (
 from rageval_hooks.offline.rouge import rouge_pairs
 from rageval_hooks.score import Failed, Score, is_about_turn
 from rageval_hooks.turn import Passage
-
-Closeness = Callable[[Sequence[str]], Sequence[float]]
-"""Returns how close each pair of some answers is, for example by BERTScore."""
 
 Table = tuple[list[str], Iterator[Mapping[str, Any]]]
 """The header and the rows."""
@@ -131,7 +128,6 @@ def write_output(
     columns: str = "native",
     *,
     lines: Iterable[bytes] | None = None,
-    closeness: Closeness | None = None,
 ) -> None:
     """Write records to a file, as a whole or not at all.
 
@@ -140,7 +136,6 @@ def write_output(
         records: returns the records.
         columns: layout of a table, ``native`` or ``open-rag-eval``.
         lines: the records as JSON, if they are at hand in that form, for JSON Lines.
-        closeness: compares repeated answers, for a layout with a column for that.
 
     Raises:
         OSError: the file cannot be written.
@@ -148,7 +143,7 @@ def write_output(
     output_format = check_output(path)
     with atomic_file(path) as file:
         if output_format.has_columns:
-            header, rows = our_table(records) if columns == "native" else open_rag_eval_table(records, closeness)
+            header, rows = our_table(records) if columns == "native" else open_rag_eval_table(records)
             output_format.write(file, rows, header)
             return
         for line in (record.to_json().encode() for record in records()) if lines is None else lines:
@@ -251,7 +246,7 @@ _ALL_RUNS = "consistency_"
 _REPEATED = {column.partition("_score_")[2]: name for column, name in _NUMBERS.items()}
 """Their name of a score whose consistency is shown, such as ``hallucination_score`` → ours."""
 
-_ROUGE, _BERT = "rouge_score", "bert_score"
+_ROUGE = "rouge_score"
 
 
 def has_place(score: str) -> bool:
@@ -261,7 +256,7 @@ def has_place(score: str) -> bool:
     return score in _NUMBERS.values() or score in _OF_NUGGETS or score in _OF_CITATIONS
 
 
-def open_rag_eval_table(records: Records, closeness: Closeness | None = None) -> Table:
+def open_rag_eval_table(records: Records) -> Table:
     """Return the columns and the rows of a table with one row per question.
 
     Each answer's columns begin with ``run_1_``, ``run_2_`` and so on. Where a question was answered several times, the
@@ -270,7 +265,6 @@ def open_rag_eval_table(records: Records, closeness: Closeness | None = None) ->
 
     Args:
         records: the records; only ids are kept of them.
-        closeness: compares repeated answers for ``consistency_bert_score``; None omits that column.
     """
     places: dict[str, list[int]] = {}
     runs = set()
@@ -281,15 +275,14 @@ def open_rag_eval_table(records: Records, closeness: Closeness | None = None) ->
     names = (_PASSAGES, _ANSWER, *_SCORE_COLUMNS)
     header = ["query_id", "query", *(f"run_{run}_{name}" for run in sorted(runs) or [1] for name in names)]
     if len(runs) > 1:
-        compared = [*_REPEATED, _ROUGE, *([] if closeness is None else [_BERT])]
-        header += [f"{_ALL_RUNS}{name}" for name in compared]
+        header += [f"{_ALL_RUNS}{name}" for name in (*_REPEATED, _ROUGE)]
     no_grades = {f"run_{run}_{_GRADES}": "{}" for run in runs}
     ordered = records(list(chain.from_iterable(places.values())))
     questions = (list(found) for _, found in groupby(ordered, key=lambda record: record.id))
-    return header, (no_grades | _row(found, closeness) for found in questions)
+    return header, (no_grades | _row(found) for found in questions)
 
 
-def _row(runs: Sequence[Record], closeness: Closeness | None) -> dict[str, Any]:
+def _row(runs: Sequence[Record]) -> dict[str, Any]:
     """Return the row of a question with all its runs."""
     row: dict[str, Any] = {"query_id": runs[0].id, "query": runs[0].turn.query}
     for record in runs:
@@ -307,8 +300,6 @@ def _row(runs: Sequence[Record], closeness: Closeness | None) -> dict[str, Any]:
             pairs = [pair["rougeL"].fmeasure for pair in rouge_pairs(answers).pairs]
             if pairs:
                 row[f"{_ALL_RUNS}{_ROUGE}"] = _consistency(pairs)
-        if closeness is not None and (found := closeness(answers)):
-            row[f"{_ALL_RUNS}{_BERT}"] = _consistency(found)
     return {name: _json(cell) if isinstance(cell, (dict, list)) else cell for name, cell in row.items()}
 
 

@@ -19,7 +19,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.local.reference_overlap import overlap_scores
 from rageval_hooks.offline.answerability import UNANSWERABLE, is_refusal
 from rageval_hooks.offline.records import BadRow, check_file, read_records
-from rageval_hooks.offline.records.record import Record, TargetIds, place_target
+from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.report.statistics import Flags, Floats, Ints
 from rageval_hooks.offline.score_definitions import (
     ANSWERED,

@@ -30,7 +30,6 @@ from rageval_hooks.offline.records import BadRow, check_file, check_outputs, rea
 from rageval_hooks.offline.records.columns import ColumnMap
 from rageval_hooks.offline.records.reading import Item, read_conversation, read_items
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.writing import Closeness
 from rageval_hooks.offline.scoring.run import ScoringRun, positions_in, records_in
 from rageval_hooks.offline.scoring.workers import Counts, Details
 from rageval_hooks.online.pipeline import Pipeline
