@@ -31,8 +31,8 @@ _DROPPED = frozenset("title default examples discriminator uniqueItems deprecate
 
 # For example <think> and </think>. Prompts have no such tag (see `neutralize`), so that no judged text brings one in.
 _TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
-# A text in JSON, or a boolean, which is the group.
-_TEXT_OR_BOOLEAN = re.compile(r'"(?:[^"\\]|\\.)*"|\b(true|false)\b')
+# A text in JSON, or a boolean, which is the group. An unterminated text extends to the end.
+_TEXT_OR_BOOLEAN = re.compile(r'"(?:[^"\\]|\\.)*"?|\b(true|false)\b')
 # Each malformed object costs a scan of the text before it, since the decoder counts lines for its message.
 _MAX_OBJECTS = 1000
 _MAX_PROBLEMS = 8

@@ -260,8 +260,8 @@ _YEAR_OR_TIME: Final = re.compile(r"\d+|\d{1,2}(?::\d{2}){1,2}")
 # LlamaIndex's citation engine writes "Source 2:" before each passage.
 _NUMBERED_SOURCE: Final = re.compile(r"Source (\d{1,3}):\s")
 
-# "https://example.com", "report.pdf", "doc_7"; not "jane@example.com" or "e.g."
-_SURELY_ID: Final = re.compile(r"\S*://\S*|[^\s@]*\w\.[a-z]{2,5}|(?=\S*[^\W_])\S*_\S*")
+# The end of "report.pdf"; not of "e.g."
+_FILE_END: Final = re.compile(r"\w\.[a-z]{2,5}\Z")
 # A name of this length with letters and digits is rather a hash than a word.
 _LONG_NAME: Final = 8
 
@@ -350,7 +350,12 @@ class _Names:
         return [CitedKey(token)]
 
     def _looks_like_id(self, token: str) -> bool:
-        return _SURELY_ID.fullmatch(token) is not None or not self._outlines.isdisjoint(_outlines(token))
+        # "https://example.com", "report.pdf", "doc_7"; not "jane@example.com".
+        is_file = "@" not in token and _FILE_END.search(token) is not None
+        is_name = "_" in token and any(map(str.isalnum, token))
+        if ("://" in token or is_file or is_name) and not any(map(str.isspace, token)):
+            return True
+        return not self._outlines.isdisjoint(_outlines(token))
 
     def _number(self, number: int, name: str) -> CitedKey:
         """Return the passage of a number: by its printed number, else by its id, else by its place from 1."""

@@ -26,7 +26,7 @@ _STOP: Final = re.compile(
 _MARKER: Final = re.compile(r"\[\^?\d{1,3}\]")
 # A verb after a marker: "[2] says", "[1] and [2] both report". Such a marker is the subject of its sentence.
 _SAYING: Final = re.compile(
-    r"(?: (?:and|or) \[\^?\d{1,3}\])?(?: (?:also|further|both|all|then|clearly|explicitly|even|does|do|did|not))*"
+    r"(?: (?:and|or) \[\^?\d{1,3}\])?(?: (?:also|further|both|all|then|clearly|explicitly|even|does|do|did|not)){0,6}"
     r" (?:[a-z]{2,20}(?<!s)(?:s|ed)|say|said|tell|told|show|shown|find|found|give|gave|has|have|may|might|would|report|"
     r"state|note|mention|describe|suggest|confirm|agree|deny|put)(?![^\W_]|-)"
 )

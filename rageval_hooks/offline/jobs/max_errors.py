@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rageval_hooks.errors import ConfigurationError
 
 # "3" is a number, "5%" and "2.5%" are shares.
-_FORM = re.compile(r"\s*(?:(\d+)|(\d{1,2}(?:\.\d+)?|100)\s*%)\s*")
+_FORM = re.compile(r"(\d+)|(\d{1,2}(?:\.\d+)?|100) ?%")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class MaxErrors:
         Raises:
             ConfigurationError: it is neither a whole number nor a percentage.
         """
-        found = _FORM.fullmatch(text or "0")
+        found = _FORM.fullmatch((text or "0").strip())
         if found is None:
             raise ConfigurationError(
                 f"--max-errors {text!r} should be a whole number such as 3, or a percentage such as 5%"

@@ -257,7 +257,16 @@ def _check_regressions(comparison: FileComparison, gate: ReportGate, questions: 
         elif change.name not in lost_names:
             result.failures += _regression(comparison, gate, change)
     result.undecided += [f"{after}: a regression cannot be excluded: {cause}" for cause in causes]
-    result.notes += [f"{after}: {note}" for note in comparison.describe_losses(partly_lost)]
+    notes = comparison.describe_losses(partly_lost)
+    # If every one of n questions changes for the worse, p is 1 / 2^n: with fewer questions the check never fails.
+    most = max((change.count for change in deciding if change.test), default=0)
+    needed = math.floor(math.log2(1 / gate.alpha)) + 1
+    if 0 < most < needed:
+        notes.append(
+            f"only {counted(most, 'question')} in common with {comparison.before}. With alpha = {gate.alpha:g}, at"
+            f" least {needed} are needed to find any change significant"
+        )
+    result.notes += [f"{after}: {note}" for note in notes]
 
 
 def _regression(comparison: FileComparison, gate: ReportGate, change: ScoreChange) -> Iterator[str]:

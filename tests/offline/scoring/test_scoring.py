@@ -168,11 +168,10 @@ class TestScores:
     @pytest.mark.parametrize(
         ("options", "reason"),
         [
-            ({"output": "out.xlsx"}, "should end in .csv or .tsv or .jsonl"),
+            ({"output": "out.xlsx"}, "should end in .jsonl or .ndjson or .csv"),
             ({"output": "nowhere/out.jsonl"}, "there is no folder"),
             ({"columns": "open-rag-eval"}, "an output should end in .csv"),
             ({"errors": "in.jsonl"}, "would overwrite an input"),
-            ({"columns": "german"}, "unknown kind of columns"),
             ({"concurrency": 0}, "concurrency is 0"),
             ({"max_calls": -1}, "max-calls is -1"),
         ],

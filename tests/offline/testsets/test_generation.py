@@ -342,7 +342,7 @@ class TestWhatGoesWrong:
         ("options", "kind", "message"),
         [
             ({"judge": None}, ConfigurationError, "--judge is required"),
-            ({"outputs": (Path("set.xlsx"),)}, ConfigurationError, "the output set.xlsx should end in .csv or"),
+            ({"outputs": (Path("set.xlsx"),)}, ConfigurationError, "the output set.xlsx should end in .jsonl or"),
             ({"outputs": (Path("nowhere/set.csv"),)}, ConfigurationError, "there is no folder nowhere"),
             ({"style": ("factul",)}, UnknownNameError, "unknown style 'factul'. Did you mean 'factual'"),
             ({"sources": ("nowhere",)}, ConfigurationError, "there is no file or folder 'nowhere'"),
