@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,7 +71,7 @@ def run(
     from rageval_hooks.offline.jobs import journal as files
     from rageval_hooks.offline.jobs.max_errors import MaxErrors
     from rageval_hooks.offline.jobs.running import progress_bar
-    from rageval_hooks.offline.records import ColumnMap, read_records, write_records
+    from rageval_hooks.offline.records import ColumnMap, read_records, reading_options, write_records
     from rageval_hooks.offline.records.writing import check_output
     from rageval_hooks.offline.testsets import read_questions
     from rageval_hooks.privacy import PrivacyPolicy
@@ -86,10 +87,14 @@ def run(
         there, partial = output.absolute(), files.journal_path(output.absolute())
         bad_rows = files.BadRows(there, errors and errors.absolute(), privacy)
         files.check_apart([data], [output], bad_rows.path)
-        questions, bad = read_questions(data, mapping=ColumnMap.parse(mapping or ()), encoding=encoding)
+        columns = ColumnMap.parse(mapping or ())
+        questions, bad = read_questions(data, mapping=columns, encoding=encoding)
         total = len(questions) * repeat
         # What decides on the answers, by the names that a user knows. Redacted and original answers are not mixed.
         work: dict[str, Any] = {"command": "run", "app": app, "data": files.file_hash(data), "input_key": input_key}
+        work |= reading_options(columns, encoding)
+        # A hash, since the body may have a key.
+        work |= {"request": hashlib.sha256(request.encode()).hexdigest()} if request is not None else {}
         work |= {"redact": True} if privacy.active else {}
 
         # An interrupted run has a journal, which keeps the answers itself.

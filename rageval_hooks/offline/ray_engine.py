@@ -25,7 +25,7 @@ from rageval_hooks.offline.apps.asking import Asking, ask_all
 from rageval_hooks.offline.apps.loading import App, load_app
 from rageval_hooks.offline.dataset import score_columns, score_records
 from rageval_hooks.offline.jobs.running import Advance, rare_collection
-from rageval_hooks.offline.records import BadRow, ColumnMap, read_items
+from rageval_hooks.offline.records import BadRow, ColumnMap, read_items, reading_options
 from rageval_hooks.offline.records.reading import Item
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.writing import row_of
@@ -181,7 +181,12 @@ def score_on_ray(
         TurnError: a file cannot be read, a column is missing, or no row can be used.
         JudgeUnavailableError: the judge does not work; the parts that are done stay.
     """
-    work = {**settings_of(pipeline, []), "details": scoring.details, "size of a part": [_PART_ROWS, _PART_BYTES]}
+    work = {
+        **settings_of(pipeline, []),
+        "details": scoring.details,
+        "size of a part": [_PART_ROWS, _PART_BYTES],
+        **reading_options(scoring.mapping, scoring.encoding),
+    }
     files = _files(inputs, output, work)
     found: dict[int, _Done] = {}
     for number, file in enumerate(files):

@@ -1,6 +1,6 @@
 """Reading and writing records: one per answer, from every supported file."""
 
-from rageval_hooks.offline.records.columns import ColumnMap
+from rageval_hooks.offline.records.columns import ColumnMap, reading_options
 from rageval_hooks.offline.records.formats import BadRow, Row, check_file
 from rageval_hooks.offline.records.reading import count_rows, read_items, read_records
 from rageval_hooks.offline.records.record import Record
@@ -17,6 +17,7 @@ __all__ = [
     "count_rows",
     "read_items",
     "read_records",
+    "reading_options",
     "write_output",
     "write_records",
 ]

@@ -149,6 +149,7 @@ class ColumnMap:
         for name in columns:
             if name not in ALIASES:
                 raise UnknownNameError("field of --map", name, ALIASES)
+        self.columns = dict(columns)
         self.absent = frozenset(name for name, path in columns.items() if not path)
         self.paths = {name: path for name, path in columns.items() if path}
         self._compiled: dict[str, Any] = {}
@@ -193,6 +194,15 @@ class ColumnMap:
             return self._compiled[path].search(cells)
         except JMESPathError:  # join(', ', answers) of a row whose answers are null
             return None
+
+
+def reading_options(mapping: ColumnMap | None, encoding: str | None) -> dict[str, Any]:
+    """Return the options that decide what is read from a file, by the names that a user knows; without those not given.
+
+    With other options the rows are others: results of the two are never mixed.
+    """
+    options = {"map": mapping and mapping.columns, "encoding": encoding}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 @dataclass

@@ -27,7 +27,7 @@ from rageval_hooks.offline.jobs.journal import (
 )
 from rageval_hooks.offline.jobs.running import Advance
 from rageval_hooks.offline.records import BadRow, check_file, check_outputs, read_records, write_output
-from rageval_hooks.offline.records.columns import ColumnMap
+from rageval_hooks.offline.records.columns import ColumnMap, reading_options
 from rageval_hooks.offline.records.reading import Item, read_conversation, read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.run import ScoringRun, positions_in, records_in
@@ -142,7 +142,7 @@ def score_file(
     privacy = pipeline.privacy
     bad_rows = BadRows(outputs[0], errors, privacy)
     check_apart(inputs, outputs, bad_rows.path)
-    settings = {**settings_of(pipeline, inputs), "details": details}
+    settings = {**settings_of(pipeline, inputs), "details": details, **reading_options(mapping, encoding)}
     work = {**settings, "columns": columns, "complete": True}
 
     def read() -> Iterator[tuple[int, Item]]:

@@ -878,6 +878,12 @@ class TestFinishedRuns:
         assert len(list(read_records(bench.output))) == 2
         assert [record.turn.response for record in bench(fixed("second"), keep=True, restart=True)] == ["second"]
 
+    def test_other_columns(self, bench: Bench) -> None:
+        """May make other questions."""
+        bench(fixed("first"))
+        with pytest.raises(ConfigurationError, match=r"was made with another map: .*--restart"):
+            bench(fixed("second"), keep=True, map=("query=question",))
+
     @pytest.mark.parametrize("text", ["", "my notes"])
     def test_a_file_of_something_else(self, bench: Bench, text: str) -> None:
         """Is kept."""
@@ -922,6 +928,8 @@ class TestHttp:
             url = f"{server.url}/chat/completions"
             bench.write([{**ROWS[0], "question": 'When was "the pier" opened?'}, ROWS[1]])
             assert bench.run(url, request='{"q": {"text": "{question}"}}', concurrency=1) == 0
+            with pytest.raises(ConfigurationError, match="was made with another request"):
+                bench.run(url, request='{"query": "{question}"}', concurrency=1)
         first, _ = read_records(bench.output)
         assert received[0] == {"q": {"text": 'When was "the pier" opened?'}}
         assert (first.turn.response, [passage.text for passage in first.turn.passages]) == (

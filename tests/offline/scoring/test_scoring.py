@@ -23,7 +23,7 @@ from rageval_hooks.errors import (
 )
 from rageval_hooks.judges.fake import FakeCall
 from rageval_hooks.offline.jobs.journal import journal_path
-from rageval_hooks.offline.records import read_records
+from rageval_hooks.offline.records import ColumnMap, read_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.score_file import Scored, score_file
 from rageval_hooks.online.pipeline import Pipeline
@@ -515,6 +515,14 @@ class TestFinishedFiles:
         assert (path.parent / "out.jsonl").read_bytes() == before
         _, records = score(path, metrics=("latency",), restart=True)
         assert {result.name for record in records for result in record.results} == {"latency"}
+
+    def test_rows_that_are_read_in_another_way_are_not_mixed_in(self, path: Path) -> None:
+        """Another --map or --encoding makes other rows."""
+        score(path)
+        with pytest.raises(ConfigurationError, match=r"was made with another map: .* --restart"):
+            score(path, mapping=ColumnMap({"query": "response"}))
+        with pytest.raises(ConfigurationError, match=r"was made with another encoding: .* --restart"):
+            score(path, encoding="latin-1")
 
     def test_a_file_of_something_else_is_not_overwritten(self, path: Path) -> None:
         """It is not known how it was made."""
