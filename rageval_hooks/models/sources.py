@@ -209,7 +209,10 @@ def _download(name: str, onnx_file: str) -> Path:
     from huggingface_hub import HfApi, snapshot_download
 
     # The hub's client tries for half a minute where a firewall drops its packets, and late scores would wait for it.
-    found = within(lambda: HfApi().model_info(_repository(name), timeout=HUB_DEADLINE), HUB_DEADLINE)
+    try:
+        found = within(lambda: HfApi().model_info(_repository(name), timeout=HUB_DEADLINE + 1), HUB_DEADLINE)
+    except TimeoutError:
+        raise TimeoutError(f"the hub does not answer within {HUB_DEADLINE:g} s") from None
     files = [sibling.rfilename for sibling in found.siblings or ()]
     weights = [file for file in files if onnx_file and file.startswith(onnx_file)]  # model.onnx, model.onnx_data
     if not weights:

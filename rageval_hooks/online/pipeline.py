@@ -17,6 +17,7 @@ from contextvars import copy_context
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from tempfile import gettempdir
 from typing import Any, NamedTuple
 
 from opentelemetry.context import Context
@@ -235,6 +236,7 @@ class Pipeline:
         if {models.embedder, models.cross_encoder, models.nlp} != {LEXICAL} or find_spec("py3langid") is not None:
             with suppress(ImportError):
                 import_module("numpy")
+            gettempdir()  # found under a lock, for which such a child would wait
         pipeline = cls(
             settings,
             running,

@@ -175,7 +175,7 @@ def in_event_loop() -> bool:
         return False
     try:
         trio.lowlevel.current_trio_token()
-    except RuntimeError:
+    except (RuntimeError, AttributeError):  # the latter while another thread imports it
         return False
     return True
 
