@@ -146,7 +146,7 @@ def test_a_notebook_shows_the_verdict_and_marks_what_is_unsupported() -> None:
     """Every text is escaped; a long one is cut; passages say whether the prompt had them."""
     sentence = "It was built by <Carl>."
     bad = Score(name="verdict", value=0.0, label="bad", explanation="“It was built by <Carl>.”: no passage has Carl")
-    evidence = {"sentences": [{"text": sentence, "score": 0.1}], "missing": [{"text": "1978"}]}
+    evidence = {"sentences": [{"text": sentence, "score": 0.1}], "missing": [{"text": "It was"}, {"text": "1978"}]}
     passages = (Passage(text="The <pier>.", id="p1", score=0.5, in_prompt=False),)
     turn = Turn(query="Who & when?", response=f"{sentence} In 1978. Yes.", reference="Berg", passages=passages)
     html = Evaluation(turn=turn, results=(bad, Score(name="g", value=0.123456, metadata=evidence)))._repr_html_()

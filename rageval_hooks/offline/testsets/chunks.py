@@ -224,7 +224,7 @@ class ChunkIndex:
         Chunks of other documents come first. Copies of the chunk are not linked to it.
         """
         found = self._similar(chunk.text)
-        usable = [other for other, value in found if other.id != chunk.id and _LEAST <= value <= _MOST]
+        usable = [other for other, value in found if _LEAST <= value <= _MOST]
         # A stable sort keeps the order by similarity within both groups.
         return sorted(usable, key=lambda other: other.document == chunk.document)[:most]
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from rageval_hooks import ConfigurationError, Score
+from rageval_hooks.offline.answerability import UNANSWERABLE
 from rageval_hooks.offline.jobs.max_errors import MaxErrors
 from rageval_hooks.offline.report import ReportGate, Resampling, build_report, check_gate, conclude
-from rageval_hooks.score import Failed
+from rageval_hooks.score import Failed, Skipped
 from tests.offline.scored import record, write
 
 
@@ -135,6 +136,19 @@ class TestRanks:
         [line] = result.undecided
         assert line.startswith("after: a regression cannot be excluded: mrr, hit@1, hit@3, hit@5, hit@10 have no")
         assert line.endswith("value in after (not computed: its records have no target passages)")
+
+    def test_unanswerable_questions_do_not_explain_a_loss(self, tmp_path: Path) -> None:
+        """They have no value in either file."""
+        quality = "quality"
+        no_answer = [record(f"u{k}", 1, Skipped(name=quality, metric=quality, reason=UNANSWERABLE)) for k in range(9)]
+        lost = [record(f"q{k}", 1, Skipped(name=quality, metric=quality, reason="the judge was off")) for k in range(4)]
+        had = [record(f"q{k}", scores={quality: 0.9}) for k in range(4)]
+        paths = [
+            write(tmp_path / f"{name}.jsonl", [*rows, *no_answer]) for name, rows in (("before", had), ("after", lost))
+        ]
+        [line] = check_gate(build_report(paths), ReportGate(has_baseline=True)).undecided
+
+        assert "the judge was off" in line
 
 
 def test_an_unchanged_application_passes(tmp_path: Path) -> None:
