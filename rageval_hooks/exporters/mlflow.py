@@ -81,12 +81,14 @@ class MlflowExporter(ScoreApiExporter):
 
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the assessments of a stage."""
+        ended_at = evaluated_at(evaluation.turn)
         for position, placed in enumerate(self.placed_results(evaluation, span)):
             score = placed.result
             # MLflow has no directions: it would draw a hallucination of 0.1, which is good, in red.
             is_inverse = isinstance(score, Score) and score.high == 1 and score.direction == "lower"
             if self.scores == "all" or not is_inverse:
-                yield from _assessments(placed, evaluation, span, position)
+                # MLflow lists the newest first, by milliseconds: the verdict stays first.
+                yield from _assessments(placed, evaluation, span, ended_at - 2_000_000 * position)
 
     def connect(self) -> MlflowServer:
         """Return the server."""
@@ -207,7 +209,7 @@ class MlflowServer(ScoreServer):
 # --------------------------------------------------------------------------- assessments
 
 
-def _assessments(placed: PlacedResult, evaluation: Evaluation, span: SpanReference, position: int) -> Iterator[Item]:
+def _assessments(placed: PlacedResult, evaluation: Evaluation, span: SpanReference, at: int) -> Iterator[Item]:
     """Yield the assessments of a result: its value, and its label as one more; of the verdict the label only.
 
     MLflow filters and charts numbers; it colours labels such as ``fail`` and counts how many passed. An assessment has
@@ -217,7 +219,7 @@ def _assessments(placed: PlacedResult, evaluation: Evaluation, span: SpanReferen
         placed: the result, whose texts are shown, and its span.
         evaluation: the stage.
         span: the turn's span.
-        position: of the result in the stage, from 0.
+        at: when the value was computed, in nanoseconds since the epoch.
     """
     result, trace_id = placed.result, f"tr-{span.trace_id}"
     metadata = {**placed.details, "mlflow.assessment.scorerName": metric_of(result)}  # MLflow's own name
@@ -237,9 +239,8 @@ def _assessments(placed: PlacedResult, evaluation: Evaluation, span: SpanReferen
     # The judge's verdict is told from the local one, which it replaces.
     own_id = f"{placed.id}.LLM" if placed.name == VERDICT and placed.annotator == "LLM" else placed.id
     for number, (suffix, value) in enumerate(feedback.items()):
-        # MLflow lists the newest first, by milliseconds: the verdict stays first, and a label follows its value.
-        earlier = (2 * position + number) * 1_000_000
-        time = iso_time(evaluated_at(evaluation.turn) - earlier).replace("+00:00", "Z")
+        # A label follows its value.
+        time = iso_time(at - 1_000_000 * number).replace("+00:00", "Z")
         metadata[_ID_KEY] = own_id + suffix
         assessment = {
             "assessment_name": placed.name + suffix,

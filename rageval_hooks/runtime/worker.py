@@ -100,6 +100,8 @@ class Worker:
     def __init__(self, name: str = "rageval") -> None:
         self.name = name
         self._queues: weakref.WeakSet[BoundedQueue] = weakref.WeakSet()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._of_parents: list[set[asyncio.Task[Any]]] = []
         self.reset_after_fork()
         reset_in_child(self)
 
@@ -113,7 +115,10 @@ class Worker:
         self._flushes = 0
         self._thread_id: int | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        # Kept, since a task that is destroyed ends here: its work would be counted as done, although it was not counted
+        # as pending, and a flush would never find nothing pending.
+        self._of_parents.append(self._tasks)
+        self._tasks = set()
         for queue in list(self._queues):
             queue.reset_after_fork()
 

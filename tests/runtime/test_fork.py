@@ -189,3 +189,33 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     )
 
     assert output.split() == ["7"]
+
+
+def test_a_child_does_not_count_what_its_parent_has_begun() -> None:
+    """Of two coroutines of the parent, the second still waits for a thread. The child has nothing to wait for."""
+    found = run_script(
+        """
+import gc, os, sys, threading
+from rageval_hooks.runtime.threads import wait_until
+from rageval_hooks.runtime.worker import BoundedQueue, Worker
+
+worker, queue, go_on = Worker(), BoundedQueue("x", 10), threading.Event()
+async def work():
+    await worker.in_order(go_on.wait)
+async def nothing():
+    pass
+for _ in range(2):
+    worker.submit(queue, work)
+wait_until(lambda: len(queue.tasks) == 2, 30)
+worker.call(nothing).result()
+child = os.fork()
+if child == 0:
+    gc.collect()
+    os._exit(0 if worker.flush(1) and not queue.pending else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+go_on.set()
+print(worker.flush(30), queue.pending)
+"""
+    )
+
+    assert found.split() == ["0", "True", "0"]
