@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,14 +16,6 @@ if TYPE_CHECKING:
     from rageval_hooks.offline.agreement import LabelledRow
 
 _MOST_BAD_ROWS = 3
-
-
-class Form(StrEnum):
-    """The form of the figures."""
-
-    text = "text"
-    markdown = "markdown"
-    json = "json"
 
 
 def agreement(
@@ -44,7 +35,9 @@ def agreement(
     threshold: options.Thresholds = None,
     mapping: options.ColumnNames = None,
     encoding: options.Encoding = None,
-    form: Annotated[Form, typer.Option("--format", help="Text, a Markdown table, or JSON.")] = Form.text,
+    form: Annotated[
+        Literal["text", "markdown", "json"], typer.Option("--format", help="Text, a Markdown table, or JSON.")
+    ] = "text",
     level: options.Level = 0.95,
     resamples: options.Resamples = 1000,
     seed: options.Seed = 0,
@@ -68,8 +61,7 @@ def agreement(
     found = measure(rows, seed=seed, resamples=resamples, level=level)
     if not found:
         raise ConfigurationError(f"no score has values for both good and bad rows of {file}")
-    render = {Form.text: to_text, Form.markdown: to_markdown, Form.json: to_json}[form]
-    typer.echo(render(found))
+    typer.echo({"text": to_text, "markdown": to_markdown, "json": to_json}[form](found))
 
 
 def _scored(

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from rageval_hooks.cli.options import JudgeName
-
-
-class Tier(StrEnum):
-    """The models that compute the scores."""
-
-    default = "default"
-    lexical = "lexical"
-
-
-class DemoFramework(StrEnum):
-    """The framework of the demo application."""
-
-    langchain = "langchain"
-    llama_index = "llama-index"
 
 
 def demo(
@@ -33,14 +18,15 @@ def demo(
         str | None, typer.Option("--otlp", metavar="URL", help="Also send the spans to an OTLP/HTTP endpoint.")
     ] = None,
     models: Annotated[
-        Tier, typer.Option("--models", help="The models on this machine, or stand-ins without weights.")
-    ] = Tier.default,
+        Literal["default", "lexical"],
+        typer.Option("--models", help="The models on this machine, or stand-ins without weights."),
+    ] = "default",
     judge: JudgeName = None,
     framework: Annotated[
-        DemoFramework, typer.Option("--framework", help="The framework of the application.")
-    ] = DemoFramework.langchain,
+        Literal["langchain", "llama-index"], typer.Option("--framework", help="The framework of the application.")
+    ] = "langchain",
 ) -> None:
     """Run a RAG application over a small handbook and show its turns with their spans and scores."""
     from rageval_hooks.demo.run import run_demo
 
-    run_demo(as_json=as_json, to=to, otlp=otlp, models=models.value, judge=judge, framework=framework.value)
+    run_demo(as_json=as_json, to=to, otlp=otlp, models=models, judge=judge, framework=framework)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -22,15 +21,6 @@ if TYPE_CHECKING:
 
 _JUDGE_CONCURRENCY: Final = 8
 """Requests at a time, at least: each chunk asks several questions at the same time."""
-
-
-class OnUnanswered(StrEnum):
-    """What becomes of an ordinary question that its own chunk does not answer."""
-
-    # Not the Literal of the same values: typer before 0.19 does not know it.
-    mark = "mark"
-    unanswerable = "unanswerable"
-    reject = "reject"
 
 
 def generate(
@@ -63,8 +53,9 @@ def generate(
         float, typer.Option("--unanswerable", metavar="SHARE", help="Share that the documents do not answer.")
     ] = 0.0,
     unanswered: Annotated[
-        OnUnanswered, typer.Option("--unanswered", help="What becomes of a question that its chunk does not answer.")
-    ] = OnUnanswered.mark,
+        Literal["mark", "unanswerable", "reject"],
+        typer.Option("--unanswered", help="What becomes of a question that its chunk does not answer."),
+    ] = "mark",
     seed: Annotated[int, typer.Option("--seed", help="Another one chooses other chunks.")] = 0,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Chunks at a time.")] = 4,
     max_calls: MaxCalls = None,
@@ -166,7 +157,7 @@ def generate(
                         index=index,
                         concurrency=concurrency,
                         budget=budget,
-                        unanswered=unanswered.value,
+                        unanswered=unanswered,
                         advance=advance,
                     )
 

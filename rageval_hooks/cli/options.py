@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-
-class ComputeEngine(StrEnum):
-    """Where the work is done."""
-
-    local = "local"
-    ray = "ray"
-
-
 Engine = Annotated[
-    ComputeEngine,
+    Literal["local", "ray"],
     typer.Option("--engine", help="local: this machine. ray: a Ray cluster, that of RAY_ADDRESS or a new one."),
 ]
 Metrics = Annotated[

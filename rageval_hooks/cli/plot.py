@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,21 +14,14 @@ from rageval_hooks.errors import ConfigurationError
 _SUFFIXES = (".png", ".svg")
 
 
-class Plots(StrEnum):
-    """The plots to draw."""
-
-    all = "all"
-    scores = "scores"
-    consistency = "consistency"
-
-
 def plot(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scored records, side by side.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture: a name that ends in .png or .svg.")],
     metrics: options.Metrics = None,
     kind: Annotated[
-        Plots, typer.Option("--kind", help="Scores, how much they vary between repeated answers, or both.")
-    ] = Plots.all,
+        Literal["all", "scores", "consistency"],
+        typer.Option("--kind", help="Scores, how much they vary between repeated answers, or both."),
+    ] = "all",
     lower_is_better: options.LowerIsBetter = None,
     bertscore: options.BertScoreModel = None,
     bertscore_layer: options.BertScoreLayer = None,
@@ -60,9 +52,9 @@ def plot(
         on_problem=say,
     )
     # The similarity of answers is not a score: with --metrics it is plotted only if --kind asks for it.
-    shown = panels(report, kind.value, similarity=not names or kind is Plots.consistency)
+    shown = panels(report, kind, similarity=not names or kind == "consistency")
     if not shown:
-        what = "repeated answers to any question" if kind is Plots.consistency else "scores with values"
+        what = "repeated answers to any question" if kind == "consistency" else "scores with values"
         raise ConfigurationError(f"there is nothing to plot: no {what} in {', '.join(map(str, files))}")
     legend = f"diamond: mean or share with its {level:.0%} interval · box: quartiles and median"
     figure = draw(shown, f"{legend} · line: smallest to largest", [file.name for file in report.files])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -24,25 +23,21 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.settings import Settings
 
+_Format = Literal["table", "markdown", "json", "html"]
 
-class Format(StrEnum):
-    """The format of a report."""
-
-    table = "table"
-    markdown = "markdown"
-    json = "json"
-    html = "html"
-
-
-_FORMATS = {".txt": Format.table, ".json": Format.json}
-_FORMATS |= dict.fromkeys((".md", ".markdown"), Format.markdown) | dict.fromkeys((".html", ".htm"), Format.html)
+_FORMATS: dict[str, _Format] = {
+    ".txt": "table",
+    ".json": "json",
+    **dict.fromkeys((".md", ".markdown"), "markdown"),
+    **dict.fromkeys((".html", ".htm"), "html"),
+}
 
 
 def report(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scored records; the first is the baseline.")],
     metrics: options.Metrics = None,
     format: Annotated[
-        Format | None, typer.Option("--format", help="Default: that of the output's suffix, or a table.")
+        _Format | None, typer.Option("--format", help="Default: that of the output's suffix, or a table.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report into this file.")] = None,
     fail_under: Annotated[
@@ -97,10 +92,10 @@ def report(
         files = [fail_on_regression, *others]
     # An output that cannot be written is an error before hours of reading, not after.
     check_output(output, files)
-    form = format or (Format.table if output is None else _FORMATS.get(output.suffix.lower()))
+    form = format or ("table" if output is None else _FORMATS.get(output.suffix.lower()))
     if form is None:
         raise ConfigurationError(f"--output {output} should end in one of {', '.join(_FORMATS)}; or give --format")
-    if form is Format.html:
+    if form == "html":
         from rageval_hooks.offline.report.html import check_trace_url, to_html
 
         check_trace_url(trace_url)
@@ -123,23 +118,23 @@ def report(
     )
     result = check_gate(analysis.report, gate) if gate else None
     conclusion = conclude(analysis.report, bounds, result)
-    if output is None and form is Format.table and sys.stdout.isatty():
+    if output is None and form == "table" and sys.stdout.isatty():
         from rageval_hooks.exporters.console import make_console
 
         with survive_closed_pipe():
             print_tables(analysis.report, make_console(sys.stdout), conclusion)
     else:
-        if form is Format.html:
+        if form == "html":
             text = to_html(analysis, conclusion, bounds=bounds, trace_url=trace_url)
-        elif form is Format.json:
+        elif form == "json":
             text = analysis.report.model_copy(update={"verdict": conclusion}).model_dump_json(indent=2) + "\n"
         else:
-            text = (to_markdown if form is Format.markdown else to_plain_text)(analysis.report, conclusion)
+            text = (to_markdown if form == "markdown" else to_plain_text)(analysis.report, conclusion)
         if output is not None:
             write_file(output, text.encode())
         else:
             with survive_closed_pipe():
-                sys.stdout.write(for_stream(text, form.value, sys.stdout))
+                sys.stdout.write(for_stream(text, form, sys.stdout))
     if result is None:
         return
     # On standard error, so that a report in a pipe stays what it is.

@@ -51,7 +51,7 @@ def run(
         str | None,
         typer.Option("--max-errors", metavar="N|P%", help="How many questions may fail with exit status 0: none."),
     ] = None,
-    engine: options.Engine = options.ComputeEngine.local,
+    engine: options.Engine = "local",
     mapping: options.ColumnNames = None,
     encoding: options.Encoding = None,
     errors: options.BadRowsFile = None,
@@ -107,7 +107,7 @@ def run(
             raise ConfigurationError(f"{counted(lost, 'answer')} in {output} would be lost: {files.REPLACE}")
         named: dict[str, Any] = {"name": app, "request": request, "input_key": input_key}
         # Errors are reported before anything is written. With Ray, only the actors import the application.
-        target = runner.run(load_app(**named)) if engine is options.ComputeEngine.local else None
+        target = runner.run(load_app(**named)) if engine == "local" else None
 
         if changed == [] and not retry_failed and not dry_run:
             typer.echo(f"{output} is finished already, with the same options: nothing was asked again", err=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,14 +14,6 @@ from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rageval_hooks.offline.scoring.score_file import Scored
-
-
-class DetailLevel(StrEnum):
-    """Which scores keep their explanation and metadata."""
-
-    none = "none"
-    failed = "failed"
-    all = "all"
 
 
 def score(
@@ -57,7 +48,7 @@ def score(
     encoding: options.Encoding = None,
     errors: options.BadRowsFile = None,
     columns: Annotated[
-        str, typer.Option("--columns", metavar="native|open-rag-eval", help="The names of the columns of a CSV output.")
+        Literal["native", "open-rag-eval"], typer.Option("--columns", help="The names of the columns of a CSV output.")
     ] = "native",
     k_values: Annotated[
         str | None, typer.Option("--k-values", metavar="K,K", help="Ranks of precision@k and ap@k. Default: 1,3,5.")
@@ -79,11 +70,11 @@ def score(
             "actors; default: one per CPU.",
         ),
     ] = None,
-    engine: options.Engine = options.ComputeEngine.local,
+    engine: options.Engine = "local",
     details: Annotated[
-        DetailLevel,
+        Literal["none", "failed", "all"],
         typer.Option("--details", help="Scores that keep their explanation and evidence: none, failed or all."),
-    ] = DetailLevel.all,
+    ] = "all",
     max_calls: options.MaxCalls = None,
     max_cost: options.MaxCost = None,
     dry_run: options.DryRun = False,
@@ -102,7 +93,7 @@ def score(
     from rageval_hooks.offline.scoring import score_file as scoring
 
     file = Path(inputs)
-    with resumable(Path(outputs[0]), has_journal=engine is options.ComputeEngine.local):
+    with resumable(Path(outputs[0]), has_journal=engine == "local"):
         # Errors in options are reported before the rows are counted, which takes a moment for a large file.
         settings: dict[str, Any] = {
             "metrics": metrics,
@@ -115,10 +106,10 @@ def score(
             "trace_formulas": formulas,
             "cost_rate": cost_rate,
         }
-        pipeline = scoring.build_pipeline(**settings, load=engine is options.ComputeEngine.local)
+        pipeline = scoring.build_pipeline(**settings, load=engine == "local")
         required = scoring.required_fields(pipeline, named=metrics is not None)
         reading: dict[str, Any] = {"mapping": ColumnMap.parse(mapping or ()), "encoding": encoding}
-        if engine is options.ComputeEngine.ray:
+        if engine == "ray":
             given: dict[str, object] = {"--columns": columns != "native", "--context": context, "--dry-run": dry_run}
             given |= {"--errors": errors, "--max-calls": max_calls, "--max-cost": max_cost}
             if wrong := [name for name, value in given.items() if value is not None and value is not False]:
@@ -128,7 +119,7 @@ def score(
                 raise ConfigurationError(f"--engine ray writes one folder, such as scores/, not {outputs[-1]}")
             from rageval_hooks.offline.ray_engine import RayScoring, score_on_ray
 
-            how = RayScoring(options=settings, details=details.value, required=required, **reading)
+            how = RayScoring(options=settings, details=details, required=required, **reading)
             with progress_bar("scoring", None) as advance:
                 scored = score_on_ray(
                     inputs, outputs[0], pipeline, how, workers=workers, restart=restart, advance=advance
@@ -148,7 +139,7 @@ def score(
                     columns=columns,
                     concurrency=concurrency,
                     workers=workers,
-                    details=details.value,
+                    details=details,
                     max_calls=max_calls,
                     max_cost=max_cost,
                     required=required,

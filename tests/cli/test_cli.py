@@ -7,12 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 
 import rageval_hooks
-from rageval_hooks.cli import app, models
 from tests.exporters.test_providers import Collector, collector  # noqa: F401 - a fixture
 from tests.judges.server import JudgeServer, answer, nonce_of
 from tests.offline.scored import record, write
@@ -47,13 +46,6 @@ def test_the_version() -> None:
 def test_a_wrong_option_is_said() -> None:
     """With what is valid."""
     assert "'default', 'lexical'" in run("demo", "--models", "huge", status=2).stderr
-
-
-def test_options_have_types_that_every_typer_knows() -> None:
-    """No option is a Literal: the oldest typer that the package allows has no support for it."""
-    commands = [*app.registered_commands, *models.registered_commands]
-    hints = {command.callback: get_type_hints(command.callback) for command in commands if command.callback}
-    assert [name for function, types in hints.items() for name in types if "Literal" in str(types[name])] == []
 
 
 def test_an_unexpected_error_is_no_broken_bound(tmp_path: Path) -> None:

@@ -143,6 +143,11 @@ class TestFiles:
         assert (record.turn.query, record.turn.passages[0].id) == ("When was the pier opened?", "7")
         assert values(output) == [{"groundedness": 1.0}]
 
+    def test_unknown_columns_are_an_error(self, tmp_path: Path) -> None:
+        """Not the native ones without a word."""
+        said = run("score", "a.csv", "--columns", "ragas", "-o", str(tmp_path / "s.csv"), status=2).stderr
+        assert "'native', 'open-rag-eval'" in said
+
     def test_columns_of_open_rag_eval(self, tmp_path: Path) -> None:
         """Repeated runs are in columns side by side."""
         file = write_lines(tmp_path / "in.jsonl", [{**rows(1)[0], "id": "q", "run": number} for number in (1, 2)])
