@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from functools import cache, partial
 from html import escape
 from itertools import chain
@@ -20,7 +17,6 @@ from pydantic import TypeAdapter, ValidationError
 from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError, TurnError, requires
 from rageval_hooks.metrics.base import AnyMetric, Metric
 from rageval_hooks.offline.jobs.budget import Budget
-from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.jobs.running import Advance
 from rageval_hooks.offline.records.columns import ColumnMap, check_columns
 from rageval_hooks.offline.records.reading import read_items
@@ -29,9 +25,8 @@ from rageval_hooks.offline.records.rows import explain, record_from_row
 from rageval_hooks.offline.records.writing import cells
 from rageval_hooks.offline.scoring.run import ScoringRun
 from rageval_hooks.offline.scoring.score_file import required_fields
-from rageval_hooks.offline.scoring.workers import Counts, Details
+from rageval_hooks.offline.scoring.workers import Details
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.score import Evaluation, Result, Score
 from rageval_hooks.text.formatting import flat, shorten, show_value
 from rageval_hooks.text.wording import counted
@@ -81,28 +76,20 @@ def score_rows(
     """
     if bad_rows not in ("raise", "keep"):
         raise ConfigurationError(f"bad_rows is {bad_rows!r}: it must be 'raise' or 'keep'")
-    dataset = read_dataset(data, required, mapping)
-    if not dataset.records:
+    items, frame = read_dataset(data, required, mapping)
+    if not items:
         raise TurnError("there are no rows")
-    problems = dataset.problems
+    problems = [f"row {position}: {item}" for position, item in enumerate(items) if isinstance(item, str)]
     # If no row can be used, the columns have other names than the user thinks.
-    if problems and (bad_rows == "raise" or len(problems) == len(dataset.records)):
-        shown = [f"row {position}: {reason}" for position, reason in problems.items()][:_SHOWN_PROBLEMS]
-        more = " …" if len(problems) > len(shown) else ""
+    if problems and (bad_rows == "raise" or len(problems) == len(items)):
+        more = " …" if len(problems) > _SHOWN_PROBLEMS else ""
         raise TurnError(
-            f"{len(problems)} of {counted(len(dataset.records), 'row')} cannot be used: {'; '.join(shown)}{more}. "
-            "bad_rows='keep' leaves their scores empty"
+            f"{len(problems)} of {counted(len(items), 'row')} cannot be used: "
+            f"{'; '.join(problems[:_SHOWN_PROBLEMS])}{more}. bad_rows='keep' leaves their scores empty"
         )
-    with _bar(len(dataset.usable), progress) as advance:
-        _, lines = _score(
-            dataset.usable,
-            pipeline,
-            budget=Budget(max_calls, max_cost),
-            concurrency=concurrency,
-            workers=workers,
-            advance=advance,
-        )
-    return _scored_frame(dataset.with_scored(lines))
+    run = ScoringRun(pipeline, budget=Budget(max_calls, max_cost), concurrency=concurrency, workers=workers)
+    with _bar(len(items) - len(problems), progress) as advance:
+        return _scored_frame(_scored(items, run, advance), frame)
 
 
 @contextmanager
@@ -119,100 +106,20 @@ def _bar(total: int, wanted: bool) -> Iterator[Advance]:
         yield lambda steps: bar.update(steps)
 
 
-def score_records(
-    records: Sequence[Record], pipeline: Pipeline, *, details: Details, concurrency: int, privacy: PrivacyPolicy
-) -> tuple[Counts, list[bytes]]:
-    """Score records in this process, as ``rageval-hooks score`` does.
-
-    Returns:
-        Their counts, and for each record, in their order, its line of JSON, which may be redacted.
-
-    Raises:
-        JudgeUnavailableError: the judge does not work.
-    """
-    run, lines = _score(
-        records, pipeline, budget=Budget(), concurrency=concurrency, workers=1, details=details, privacy=privacy
-    )
-    if run.broken:
-        raise JudgeUnavailableError(run.broken)
-    return run.counts, lines
-
-
-def _score(
-    records: Sequence[Record],
-    pipeline: Pipeline,
-    *,
-    budget: Budget,
-    concurrency: int,
-    workers: int | None,
-    details: Details = "all",
-    privacy: PrivacyPolicy = NO_PRIVACY,
-    advance: Advance = lambda _: None,
-) -> tuple[ScoringRun, list[bytes]]:
-    """Score records in an event loop on another thread: a notebook runs one on this thread already."""
-    journal = Journal(None, {})
-    run = ScoringRun(
-        pipeline, journal, budget, concurrency=concurrency, workers=workers, details=details, privacy=privacy
-    )
-    loop = asyncio.new_event_loop()
-    work = loop.create_task(run.run(enumerate(records), advance))
-
-    def main() -> None:
-        # An error is raised on the caller's thread, by result().
-        with suppress(BaseException):
-            loop.run_until_complete(work)
-        loop.close()
-
-    thread = threading.Thread(target=main, name="rageval-score-dataset", daemon=True)
-    thread.start()
-    try:
-        thread.join()
-    except BaseException:
-        # The user interrupts the cell of a notebook: without this the judge would go on being asked.
-        loop.call_soon_threadsafe(work.cancel)
-        thread.join()
-        raise
-    work.result()
-    return run, [journal.raw(str(index)) for index in range(len(records))]
-
-
 # --------------------------------------------------------------------------- rows in
 
 
-@dataclass
-class Dataset:
-    """The rows of a user.
-
-    Attributes:
-        records: a record per row, in the order of the rows; None for a row that cannot be used.
-        problems: why rows cannot be used, by position.
-        frame: the rows as a data frame if they came as a table.
-    """
-
-    records: list[Record | None] = field(default_factory=list)
-    problems: dict[int, str] = field(default_factory=dict)
-    frame: pandas.DataFrame | None = None
-
-    def add(self, item: Record | str) -> None:
-        """Add a row: its record, or why it has none."""
-        if isinstance(item, str):
-            self.problems[len(self.records)] = item
-        self.records.append(None if isinstance(item, str) else item)
-
-    @property
-    def usable(self) -> list[Record]:
-        """The records of the rows that can be used."""
-        return [record for record in self.records if record is not None]
-
-    def with_scored(self, lines: Iterable[bytes]) -> Dataset:
-        """Return the rows with their scored records, given as lines of JSON. Other rows keep their places."""
-        scored = map(Record.model_validate_json, lines)
-        records = [None if record is None else next(scored) for record in self.records]
-        return Dataset(records, self.problems, self.frame)
+def _scored(items: Sequence[Record | str], run: ScoringRun, advance: Advance = lambda _: None) -> list[Record | str]:
+    """Return rows with their scored records. Rows that cannot be used keep their places."""
+    lines = run.score([item for item in items if isinstance(item, Record)], advance)
+    scored = map(Record.model_validate_json, lines)
+    return [item if isinstance(item, str) else next(scored) for item in items]
 
 
-def read_dataset(data: object, required: Sequence[str], mapping: Mapping[str, str] | None) -> Dataset:
-    """Return the records of what a user passed.
+def read_dataset(
+    data: object, required: Sequence[str], mapping: Mapping[str, str] | None
+) -> tuple[list[Record | str], pandas.DataFrame | None]:
+    """Return what a user passed: for each row its record, or why it cannot be used; and the table, if it is one.
 
     Args:
         data: a path, a data frame, an object with an Arrow stream, or an iterable of mappings and turns.
@@ -224,23 +131,22 @@ def read_dataset(data: object, required: Sequence[str], mapping: Mapping[str, st
         ConfigurationError: a file's format or a field of the mapping is not known.
     """
     columns = ColumnMap(mapping) if mapping else None
-    dataset = Dataset()
     if isinstance(data, (str, os.PathLike)):
-        for line, item in read_items(Path(data), required, mapping=columns):
-            dataset.add(item if isinstance(item, Record) else f"line {line}: {item.reason}")
-        return dataset
+        items = read_items(Path(data), required, mapping=columns)
+        return [item if isinstance(item, Record) else f"line {line}: {item.reason}" for line, item in items], None
+    frame: pandas.DataFrame | None = None
     if isinstance(data, import_pandas().DataFrame):
-        dataset.frame = data
+        frame = data
     elif hasattr(data, "__arrow_c_stream__"):
         with requires("pyarrow", "offline", "tables of other libraries"):
             import pyarrow
         # Without the types of Arrow, whole numbers with missing values would become floats, and dates objects.
-        dataset.frame = pyarrow.table(data).to_pandas(types_mapper=import_pandas().ArrowDtype)
-    if dataset.frame is not None:
+        frame = pyarrow.table(data).to_pandas(types_mapper=import_pandas().ArrowDtype)
+    if frame is not None:
         # Lists come out of Parquet as NumPy arrays.
         rows: list[Any] = [
             {str(name): value.tolist() if hasattr(value, "tolist") else value for name, value in row.items()}
-            for row in dataset.frame.to_dict("records")
+            for row in frame.to_dict("records")
         ]
     elif isinstance(data, Mapping) or not isinstance(data, Iterable):
         raise TurnError(
@@ -251,9 +157,7 @@ def read_dataset(data: object, required: Sequence[str], mapping: Mapping[str, st
     # Our own rows have their fields under our names, so they need no columns.
     sample = [row for row in rows[:_SAMPLE] if isinstance(row, Mapping) and not (holds_turn(row) or _is_turn(row))]
     check_columns("", sample, required, columns, show="mapping={}".format)
-    for number, row in enumerate(rows, 1):
-        dataset.add(_record(row, number, required, columns))
-    return dataset
+    return [_record(row, number, required, columns) for number, row in enumerate(rows, 1)], frame
 
 
 def turn_of(value: object, required: Sequence[str]) -> Turn:
@@ -315,15 +219,15 @@ def import_pandas() -> Any:
 # --------------------------------------------------------------------------- a frame out
 
 
-def _scored_frame(dataset: Dataset) -> pandas.DataFrame:
-    """Return the rows with their scores.
+def _scored_frame(items: Sequence[Record | str], given: pandas.DataFrame | None) -> pandas.DataFrame:
+    """Return rows with their scores.
 
     A score is a column with its name; next to the values there are ``NAME.label`` for labels, and ``NAME.reason`` for
     what was skipped or failed in some of the rows. What was skipped in every row for one reason is in
     ``frame.attrs["skipped"]`` instead. Rows that could not be used have a reason in ``error``.
     """
     pandas = import_pandas()
-    records = dataset.records
+    records = [item if isinstance(item, Record) else None for item in items]
     found = [{} if record is None else cells(record) for record in records]
     names = dict.fromkeys(chain.from_iterable(found))
     # A column with the same reason in every row would only make the table wider.
@@ -337,9 +241,9 @@ def _scored_frame(dataset: Dataset) -> pandas.DataFrame:
     # Values, then labels, then reasons.
     ordered = sorted(names, key=lambda name: (name.endswith(".reason"), name.endswith(".label")))
     columns = {name: [row.get(name) for row in found] for name in ordered}
-    if dataset.problems:
-        columns["error"] = [dataset.problems.get(position) for position in range(len(records))]
-    frame = pandas.DataFrame(_turn_columns(records)) if dataset.frame is None else dataset.frame.copy()
+    if None in records:
+        columns["error"] = [item if isinstance(item, str) else None for item in items]
+    frame = pandas.DataFrame(_turn_columns(records)) if given is None else given.copy()
     made = _frame_class()(_joined(frame, pandas.DataFrame(columns, index=frame.index)))
     made.attrs["skipped"] = skipped
     made.evaluations = [
@@ -517,15 +421,18 @@ class ScoreBatches:
         if not isinstance(batch, pandas.DataFrame):
             batch = batch.to_pandas() if hasattr(batch, "to_pandas") else pandas.DataFrame(dict(batch))
         # Spark and Dask also call it with partitions that are empty.
-        dataset = read_dataset(batch, self._required, self._options["mapping"]) if len(batch) else Dataset()
+        items = read_dataset(batch, self._required, self._options["mapping"])[0] if len(batch) else []
         details, concurrency = self._options["details"], self._options["concurrency"]
-        _, lines = score_records(
-            dataset.usable, self._pipeline, details=details, concurrency=concurrency, privacy=NO_PRIVACY
-        )
-        rows: list[dict[str, Any]] = []
-        for position, record in enumerate(dataset.with_scored(lines).records):
-            row = {} if record is None else cells(record) | {_RESULTS: _AS_JSON.dump_json(record.results).decode()}
-            rows.append(row | {_ERROR: dataset.problems.get(position)})
+        run = ScoringRun(self._pipeline, details=details, concurrency=concurrency)
+        scored = _scored(items, run)
+        if run.broken:
+            raise JudgeUnavailableError(run.broken)
+        rows: list[dict[str, Any]] = [
+            {_ERROR: item}
+            if isinstance(item, str)
+            else cells(item) | {_RESULTS: _AS_JSON.dump_json(item.results).decode()}
+            for item in scored
+        ]
         types = {"double": "float64", "string": "string"}
         made = {
             name: pandas.Series([row.get(name) for row in rows], index=batch.index, dtype=types[kind])

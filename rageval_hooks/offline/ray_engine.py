@@ -20,15 +20,16 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from rageval_hooks.errors import ConfigurationError, TurnError, requires
+from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError, TurnError, requires
 from rageval_hooks.offline.apps.asking import Asking, ask_all
 from rageval_hooks.offline.apps.loading import App, load_app
-from rageval_hooks.offline.dataset import score_columns, score_records
+from rageval_hooks.offline.dataset import score_columns
 from rageval_hooks.offline.jobs.running import Advance, rare_collection
 from rageval_hooks.offline.records import BadRow, ColumnMap, read_items, reading_options
 from rageval_hooks.offline.records.reading import Item
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.writing import row_of
+from rageval_hooks.offline.scoring.run import ScoringRun
 from rageval_hooks.offline.scoring.score_file import Scored, build_pipeline, settings_of
 from rageval_hooks.offline.scoring.workers import Counts, Details
 from rageval_hooks.offline.testsets import GoldenQuestion
@@ -303,17 +304,15 @@ class _PartScorer:
 
     def _score(self, file: _File, number: int, part: Sequence[Item], pipeline: Pipeline) -> _Done:
         bad = [item for item in part if isinstance(item, BadRow)]
+        details, concurrency = self._scoring.details, self._scoring.options["concurrency"]
+        run = ScoringRun(pipeline, concurrency=concurrency, details=details, privacy=pipeline.privacy)
         with rare_collection():
-            counts, lines = score_records(
-                [item for item in part if isinstance(item, Record)],
-                pipeline,
-                details=self._scoring.details,
-                concurrency=self._scoring.options["concurrency"],
-                privacy=pipeline.privacy,
-            )
+            lines = run.score([item for item in part if isinstance(item, Record)])
+        if run.broken:
+            raise JudgeUnavailableError(run.broken)
         done = _Done(
             work=file.work,
-            counts=counts,
+            counts=run.counts,
             bad=len(bad),
             first_bad=(bad[0].line, pipeline.privacy.data(bad[0].reason)) if bad else None,
         )

@@ -8,9 +8,8 @@ import statistics
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain, groupby
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.offline.distinct import distinct
@@ -30,13 +29,6 @@ from rageval_hooks.turn import Passage
 
 Table = tuple[list[str], Iterator[Mapping[str, Any]]]
 """The header and the rows."""
-
-
-class Records(Protocol):
-    """Returns the records each time it is called: a table needs to know its columns before its rows."""
-
-    def __call__(self, order: Sequence[int] | None = None, /) -> Iterator[Record]:
-        """Return all records, or those at some positions, in that order."""
 
 
 @contextmanager
@@ -123,17 +115,13 @@ def check_outputs(outputs: Sequence[Path], columns: str = "native") -> None:
 
 
 def write_output(
-    path: Path,
-    records: Records,
-    columns: str = "native",
-    *,
-    lines: Iterable[bytes] | None = None,
+    path: Path, records: Sequence[Record], columns: str = "native", *, lines: Iterable[bytes] | None = None
 ) -> None:
     """Write records to a file, as a whole or not at all.
 
     Args:
         path: the file; its suffix says the format.
-        records: returns the records.
+        records: the records, which need not be in memory.
         columns: layout of a table, ``native`` or ``open-rag-eval``.
         lines: the records as JSON, if they are at hand in that form, for JSON Lines.
 
@@ -146,14 +134,14 @@ def write_output(
             header, rows = our_table(records) if columns == "native" else open_rag_eval_table(records)
             output_format.write(file, rows, header)
             return
-        for line in (record.to_json().encode() for record in records()) if lines is None else lines:
+        for line in (record.to_json().encode() for record in records) if lines is None else lines:
             file.write(line + b"\n")
 
 
 # --------------------------------------------------------------------------- our own tables
 
 
-def our_table(records: Records) -> Table:
+def our_table(records: Sequence[Record]) -> Table:
     """Return the header and the rows of a table with one row per answer.
 
     Each score of a whole turn has a column of its name. Next to it are ``<name>.label`` if there are labels,
@@ -164,7 +152,7 @@ def our_table(records: Records) -> Table:
     about: set[str] = set()
     names: dict[str, None] = {}
     columns: set[str] = set()
-    for record in records():
+    for record in records:
         about.update(name for name, value in _about(record).items() if value is not None)
         names.update(dict.fromkeys(result.name for result in record.results if is_about_turn(result)))
         columns.update(cells(record))
@@ -173,7 +161,7 @@ def our_table(records: Records) -> Table:
         if not is_known_score(name) and name + LABEL not in columns:
             columns.add(name + REASON)
         header += [name + suffix for suffix in ("", LABEL, PROBABILITY, REASON) if name + suffix in columns]
-    return header, map(row_of, records())
+    return header, map(row_of, records)
 
 
 def row_of(record: Record) -> dict[str, Any]:
@@ -256,19 +244,17 @@ def has_place(score: str) -> bool:
     return score in _NUMBERS.values() or score in _OF_NUGGETS or score in _OF_CITATIONS
 
 
-def open_rag_eval_table(records: Records) -> Table:
+def open_rag_eval_table(records: Sequence[Record]) -> Table:
     """Return the columns and the rows of a table with one row per question.
 
     Each answer's columns begin with ``run_1_``, ``run_2_`` and so on. Where a question was answered several times, the
     columns ``consistency_…`` say how much a score differs. What is not known is an empty cell, which that tool's plots
     ignore; its viewer fails on an empty cell of grades, so that one is ``{}``.
-
-    Args:
-        records: the records; only ids are kept of them.
     """
+    # Records do not fit into memory: only their ids are kept.
     places: dict[str, list[int]] = {}
     runs = set()
-    for position, record in enumerate(records()):
+    for position, record in enumerate(records):
         places.setdefault(record.id, []).append(position)
         runs.add(record.run)
     # It finds the runs of a question by the numbers in the names of columns, also if there is one run.
@@ -277,9 +263,7 @@ def open_rag_eval_table(records: Records) -> Table:
     if len(runs) > 1:
         header += [f"{_ALL_RUNS}{name}" for name in (*_REPEATED, _ROUGE)]
     no_grades = {f"run_{run}_{_GRADES}": "{}" for run in runs}
-    ordered = records(list(chain.from_iterable(places.values())))
-    questions = (list(found) for _, found in groupby(ordered, key=lambda record: record.id))
-    return header, (no_grades | _row(found) for found in questions)
+    return header, (no_grades | _row([records[position] for position in found]) for found in places.values())
 
 
 def _row(runs: Sequence[Record]) -> dict[str, Any]:

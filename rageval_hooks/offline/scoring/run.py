@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain, islice
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from pydantic import TypeAdapter
 
@@ -27,7 +28,7 @@ from rageval_hooks.offline.scoring.workers import (
     skipped_metrics,
 )
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.privacy import PrivacyPolicy
+from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.score import Evaluation, Failed, Result, Score
 from rageval_hooks.settings import LEXICAL
 
@@ -54,17 +55,23 @@ _ANSWER_KINDS = frozenset({"invalid_answer", "refused", "truncated"})
 _RESULTS: TypeAdapter[tuple[Result, ...]] = TypeAdapter(tuple[Result, ...])
 
 
-def records_in(journal: Journal, order: Iterable[int] | None = None) -> Iterator[Record]:
-    """Yield the records that a journal has, in the order of the input, or in another order of positions in it."""
-    # Records are read again from the file, because they would fill the memory.
-    for index in positions_in(journal) if order is None else order:
-        yield Record.model_validate_json(journal.raw(str(index)))
+class ScoredRecords(Sequence[Record]):
+    """The records in a journal, in the order of the input. Each is read when it is asked for: memory has no room."""
 
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        # The results of single metrics have other keys: "12/trace".
+        self._places = sorted(int(key) for key in journal.keys() if key.isdecimal())  # noqa: SIM118 - not a mapping
 
-def positions_in(journal: Journal) -> list[int]:
-    """Return the positions in the input of the records that are done."""
-    # The results of single metrics have other keys: "12/trace".
-    return sorted(int(key) for key in journal.keys() if key.isdecimal())  # noqa: SIM118 - not a mapping
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, position: Any) -> Any:
+        return Record.model_validate_json(self._journal.raw(str(self._places[position])))
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the records as JSON."""
+        return (self._journal.raw(str(place)) for place in self._places)
 
 
 class ScoringRun:
@@ -77,10 +84,10 @@ class ScoringRun:
     Args:
         pipeline: metrics, models and judge.
         journal: where the results go: a record under its position in the input, and until it is done, what each judge
-            metric found under ``position/metric``.
-        budget: how much the judge may take.
+            metric found under ``position/metric``. By default they stay in memory.
         concurrency: turns at a time.
         workers: processes for the local metrics; None for one per core if there are many records.
+        budget: how much the judge may take; without limits by default.
         details: which scores keep their explanation and metadata.
         privacy: what the journal may hold.
 
@@ -95,26 +102,26 @@ class ScoringRun:
     def __init__(
         self,
         pipeline: Pipeline,
-        journal: Journal,
-        budget: Budget,
+        journal: Journal | None = None,
         *,
         concurrency: int,
-        workers: int | None,
-        details: Details,
-        privacy: PrivacyPolicy,
+        workers: int | None = 1,
+        budget: Budget | None = None,
+        details: Details = "all",
+        privacy: PrivacyPolicy = NO_PRIVACY,
     ) -> None:
         for name, number in (("concurrency", concurrency), ("workers", workers)):
             if number is not None and number < 1:
                 raise ConfigurationError(f"{name} is {number}: it must be a whole number from 1")
-        self.counts = Counts.of(records_in(journal))
+        self._journal = Journal(None, {}) if journal is None else journal
+        self._budget = budget or Budget()
+        self.counts = Counts.of(ScoredRecords(self._journal))
         self.broken: str | None = None
-        self._journal = journal
-        self._budget = budget
         self._concurrency = concurrency
         self._workers = workers
         self._privacy = privacy
         self._metrics = pipeline.metrics
-        self._judge = None if pipeline.judge is None else BudgetedJudge(pipeline.judge, budget)
+        self._judge = None if pipeline.judge is None else BudgetedJudge(pipeline.judge, self._budget)
         self._engine = pipeline.engine.with_judge(self._judge)
         judged = [metric for metric in pipeline.metrics if metric.asks_judge]
         self._judge_metrics = frozenset(metric.name for metric in judged)
@@ -172,6 +179,34 @@ class ScoringRun:
             self._executor.shutdown(wait=False, cancel_futures=True)
             if self._judge is not None:
                 await self._judge.aclose()
+
+    def score(self, records: Sequence[Record], advance: Advance = lambda _: None) -> list[bytes]:
+        """Score records on another thread, since a notebook runs an event loop on this one.
+
+        Returns:
+            A line of JSON for each record, in their order.
+
+        Raises:
+            JudgeUnavailableError: the judge does not work.
+            WorkerError: a worker process ended.
+        """
+        loop = asyncio.new_event_loop()
+        work = loop.create_task(self.run(enumerate(records), advance))
+        # An error of the work is raised on this thread, by result().
+        waiting = asyncio.wait([work])
+        thread = threading.Thread(target=loop.run_until_complete, args=(waiting,), name="rageval-score", daemon=True)
+        thread.start()
+        try:
+            thread.join()
+        except BaseException:
+            # The user interrupts the cell of a notebook: without this the judge would go on being asked.
+            loop.call_soon_threadsafe(work.cancel)
+            thread.join()
+            raise
+        finally:
+            loop.close()
+        work.result()
+        return list(ScoredRecords(self._journal).lines())
 
     def keep(self, index: int, record: Record) -> None:
         """Note a record with all its results."""

@@ -30,7 +30,7 @@ from rageval_hooks.offline.records import BadRow, check_file, check_outputs, rea
 from rageval_hooks.offline.records.columns import ColumnMap, reading_options
 from rageval_hooks.offline.records.reading import Item, read_conversation, read_items
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.scoring.run import ScoringRun, positions_in, records_in
+from rageval_hooks.offline.scoring.run import ScoredRecords, ScoringRun
 from rageval_hooks.offline.scoring.workers import Counts, Details
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.privacy import PrivacyPolicy
@@ -160,7 +160,7 @@ def score_file(
         run = ScoringRun(
             pipeline,
             journal,
-            budget,
+            budget=budget,
             concurrency=concurrency,
             workers=workers,
             details=details,
@@ -191,18 +191,13 @@ def score_file(
         with bad_rows as bad:
             asyncio.run(run.run(records(bad), advance))
         scored.bad, scored.first_bad = bad.count, bad.first
-        done = positions_in(journal)
+        done = ScoredRecords(journal)
         if not done:
             first = bad.first
             why = "" if first is None else f": line {first.line}: {first.reason} (all {bad.count} are in {bad.path})"
             raise TurnError(f"no row of {path} can be used{why}" if why else f"{path} has no rows")
-
-        def give(order: Sequence[int] | None = None, /) -> Iterator[Record]:
-            return records_in(journal, done if order is None else [done[place] for place in order])
-
         for output in outputs:
-            lines = (journal.raw(str(index)) for index in done)
-            write_output(output, give, columns, lines=lines)
+            write_output(output, done, columns, lines=done.lines())
         mark_finished(outputs, {**work, "complete": not run.broken and not budget.refused})
         journal.remove()
     scored.counts, scored.broken = run.counts, run.broken

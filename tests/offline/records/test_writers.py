@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from rageval_hooks import Passage, Score, Skipped, Turn
 from rageval_hooks.errors import TurnError
 from rageval_hooks.offline.records import atomic_file, read_records, write_output, write_records
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.writing import Records
 from rageval_hooks.score import Failed, Result, Target
 from rageval_hooks.turn import ErrorInfo
 
@@ -29,13 +28,6 @@ def record(id: str = "q1", run: int = 1, results: tuple[Result, ...] = (), **fie
         passages=(Passage(text="In 2019.", id="p1"), Passage(text="In May.")),
     )
     return Record(id=id, run=run, turn=turn, results=results, **fields)
-
-
-def listed(records: Sequence[Record]) -> Records:
-    def give(order: Sequence[int] | None = None, /) -> Iterator[Record]:
-        return iter(records) if order is None else (records[position] for position in order)
-
-    return give
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -104,7 +96,7 @@ def test_no_text_is_a_formula_in_a_spreadsheet(tmp_path: Path, text: str) -> Non
     path = tmp_path / "a.csv"
     found = record()
     written = found.model_copy(update={"turn": found.turn.model_copy(update={"query": text})})
-    write_output(path, listed([written]))
+    write_output(path, [written])
     [row] = table(path)
 
     assert row["query"] == "-5" or row["query"].startswith("'")
@@ -142,7 +134,7 @@ class TestNative:
             record(run=2, results=(Failed(name="b", error_type="refused", message="the model refused"),), rank=2),
             record(id="q2", results=(Score(name="b", value=1.0),)),
         ]
-        write_output(path, listed(records))
+        write_output(path, records)
         first, second, third = table(path)
 
         assert list(first) == ["id", "run", "query", "response", "rank", "a", "a.label", "b", "b.reason"]
@@ -175,7 +167,7 @@ class TestNative:
             ),
             failed.model_copy(update={"turn": failed.turn.model_copy(update=error)}),
         ]
-        write_output(path, listed(records))
+        write_output(path, records)
         first, second = read_records(path)
 
         assert (first.key, first.rank, first.target, first.document) == (("q1", 1), 2, "p1", "a.md")
@@ -192,7 +184,7 @@ class TestNative:
             Score(name="answer", value=1.0),
             Score(name="x.probability", value=2.0),
         )
-        write_output(path, listed([record(results=results)]))
+        write_output(path, [record(results=results)])
 
         [read] = read_records(path)
         assert read.results == results
@@ -203,7 +195,7 @@ class TestNative:
         path = tmp_path / "a.csv"
         sampled = (Score(name="groundedness", value=0.5, probability=0.1), Score(name="hhem", value=0.5))
         records = [record(results=sampled), record(id="q2", results=(Score(name="groundedness", value=1.0),))]
-        write_output(path, listed(records))
+        write_output(path, records)
 
         assert [row["groundedness.probability"] for row in table(path)] == ["0.1", ""]
         assert "hhem.probability" not in table(path)[0]
@@ -214,7 +206,7 @@ class TestOpenRagEval:
     def test_a_row_per_question(self, tmp_path: Path) -> None:
         """With the columns that Open RAG Eval lists."""
         path = tmp_path / "a.csv"
-        write_output(path, listed([record(results=RESULTS)]), "open-rag-eval")
+        write_output(path, [record(results=RESULTS)], "open-rag-eval")
         [row] = table(path)
 
         assert (row["query_id"], row["query"]) == ("q1", 'When, "exactly"?')
@@ -236,7 +228,7 @@ class TestOpenRagEval:
         path = tmp_path / "a.csv"
         declined = (Score(name="no_answer", value=0.0), Skipped(name="hhem", reason="no model"))
         records = [record(results=RESULTS), record(id="q2", results=RESULTS), record(run=2, results=declined)]
-        write_output(path, listed(records), "open-rag-eval")
+        write_output(path, records, "open-rag-eval")
         rows = {row["query_id"]: row for row in table(path)}
 
         assert list(rows) == ["q1", "q2"]
@@ -259,7 +251,7 @@ class TestOpenRagEval:
             Score(name="citation.f1", value=0.5),
         )
         other = (Score(name="citation.f1", value=0.9),)
-        write_output(path, listed([record(results=results), record(run=2, results=other)]), "open-rag-eval")
+        write_output(path, [record(results=results), record(run=2, results=other)], "open-rag-eval")
         [row] = table(path)
 
         assert json.loads(row["run_1_generation_score_autonugget_scores"]) == {
@@ -292,7 +284,7 @@ class TestOpenRagEval:
             for run, text in enumerate(texts, 1)
             for given in [record(run=run)]
         ]
-        write_output(path, listed(records), "open-rag-eval")
+        write_output(path, records, "open-rag-eval")
         [row] = table(path)
 
         rouge = json.loads(row["consistency_rouge_score"])
@@ -310,7 +302,7 @@ class TestOpenRagEval:
         records = [record(id=f"q{n}", run=run, results=RESULTS) for n in range(3) for run in range(1, runs + 1)]
         records.append(record(id="empty", results=nothing))
         records.append(record(id="declined", results=(Score(name="no_answer", value=0.0),)))
-        write_output(path, listed(records), "open-rag-eval")
+        write_output(path, records, "open-rag-eval")
         frame = pandas.read_csv(path)
 
         def column(name: str) -> str:
@@ -325,7 +317,7 @@ class TestOpenRagEval:
         """Its viewer takes the grades for an object, without a check, in every run that any question has."""
         path = tmp_path / "a.csv"
         records = [record(results=()), record(run=2, results=RESULTS), record(id="q2", results=RESULTS)]
-        write_output(path, listed(records), "open-rag-eval")
+        write_output(path, records, "open-rag-eval")
         grades = [
             [json.loads(row[f"run_{run}_retrieval_score_umbrela_scores"]) for run in (1, 2)] for row in table(path)
         ]
@@ -336,7 +328,7 @@ class TestOpenRagEval:
     def test_it_is_not_read_back(self, tmp_path: Path) -> None:
         """The error lists its columns: reports are made from the ``.jsonl`` output."""
         path = tmp_path / "a.csv"
-        write_output(path, listed([record(results=RESULTS)]), "open-rag-eval")
+        write_output(path, [record(results=RESULTS)], "open-rag-eval")
         with pytest.raises(TurnError, match=r"no column for the response.*run_1_generated_answer"):
             list(read_records(path))
 
@@ -352,7 +344,7 @@ class TestOpenRagEval:
         grades = tuple(Score(name="umbrela", value=n, target=Target(kind="passage", index=n)) for n in range(4))
         given = record(results=grades)
         turn = given.turn.model_copy(update={"passages": passages})
-        write_output(path, listed([given.model_copy(update={"turn": turn})]), "open-rag-eval")
+        write_output(path, [given.model_copy(update={"turn": turn})], "open-rag-eval")
 
         [row] = table(path)
         assert json.loads(row["run_1_retrieved_passages"]) == {"d": "one", "2-2": "two", "d-2": "three", "2": "4"}
