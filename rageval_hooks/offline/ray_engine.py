@@ -13,6 +13,7 @@ import logging
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,17 +25,19 @@ from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError, Turn
 from rageval_hooks.offline.apps.asking import Asking, ask_all
 from rageval_hooks.offline.apps.loading import App, load_app
 from rageval_hooks.offline.dataset import score_columns
+from rageval_hooks.offline.jobs.journal import bad_row_line
 from rageval_hooks.offline.jobs.running import Advance, rare_collection
 from rageval_hooks.offline.records import BadRow, ColumnMap, read_items, reading_options
 from rageval_hooks.offline.records.reading import Item
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.rows import FIXED_COLUMNS
 from rageval_hooks.offline.records.writing import row_of
 from rageval_hooks.offline.scoring.run import ScoringRun
 from rageval_hooks.offline.scoring.score_file import Scored, build_pipeline, settings_of
 from rageval_hooks.offline.scoring.workers import Counts, Details
 from rageval_hooks.offline.testsets import GoldenQuestion
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.runtime.jsonable import Data, plain_value
+from rageval_hooks.runtime.jsonable import Data
 
 with requires("ray", "ray", "--engine ray"):
     import pyarrow
@@ -189,19 +192,27 @@ def score_on_ray(
         **reading_options(scoring.mapping, scoring.encoding),
     }
     files = _files(inputs, output, work)
+    # What there is of each file.
     found: dict[int, _Done] = {}
     for number, file in enumerate(files):
         if restart:
             file.remove()
         elif (whole := file.whole()) is not None:
             found[number] = whole
-    kept = sum(done.counts.turns for done in found.values())
-    advance(kept)
-    scored = Scored(resumed=kept, finished=len(found) == len(files))
-    for number, done, existed in _score_parts(files, found.keys(), scoring, workers):
-        found[number] = found[number].plus(done) if number in found else done
-        scored.resumed += done.counts.turns if existed else 0
-        advance(done.counts.turns)
+    scored = Scored(resumed=sum(done.counts.turns for done in found.values()), finished=len(found) == len(files))
+    advance(scored.resumed)
+    ended = Counter[int]()
+    for row in _score_shares(files, [number for number in range(len(files)) if number not in found], scoring, workers):
+        number = row["file"]
+        if row["done"]:
+            part = _Done.model_validate_json(row["done"])
+            found[number] = found[number].plus(part) if number in found else part
+            scored.resumed += part.counts.turns if row["existed"] else 0
+            advance(part.counts.turns)
+            continue
+        ended[number] += 1
+        if ended[number] == row["of"]:
+            _write(f"{files[number].folder}/{_DONE}", found[number].model_dump_json().encode())
     for number, done in sorted(found.items()):
         scored.counts = scored.counts.plus(done.counts)
         scored.bad += done.bad
@@ -245,15 +256,15 @@ def _files(inputs: str, output: str, work: Mapping[str, Any]) -> list[_File]:
     return files
 
 
-def _score_parts(
-    files: Sequence[_File], done: Iterable[int], scoring: RayScoring, workers: int | None
-) -> Iterator[tuple[int, _Done, bool]]:
-    """Score the files that are not done, and mark them as done.
+def _score_shares(
+    files: Sequence[_File], numbers: Sequence[int], scoring: RayScoring, workers: int | None
+) -> Iterator[dict[str, Any]]:
+    """Score files, each in shares.
 
     Yields:
-        For each part, in any order, the number of its file, what was scored, and True if it existed before.
+        A row for each part, in any order: the number of its file, what was scored, and True if it existed before. Each
+        share ends with a row in which nothing was scored.
     """
-    numbers = sorted(set(range(len(files))) - set(done))
     if not numbers:
         return
     actors = _start(workers)
@@ -263,19 +274,8 @@ def _score_parts(
     rows = [{"file": number, "share": share, "of": count} for number, count in shares.items() for share in range(count)]
     data = ray.data.from_items(rows, override_num_blocks=len(rows))
     _prepare(data)
-    parts = data.flat_map(_PartScorer, fn_constructor_args=(files, scoring), num_cpus=1, compute=_pool(actors))
-    wholes: dict[int, _Done] = {}
-    for row in parts.iter_rows():
-        number = row["file"]
-        if row["done"]:
-            part = _Done.model_validate_json(row["done"])
-            wholes[number] = wholes[number].plus(part) if number in wholes else part
-            yield number, part, row["existed"]
-            continue
-        # The end of a share.
-        shares[number] -= 1
-        if not shares[number]:
-            _write(f"{files[number].folder}/{_DONE}", wholes[number].model_dump_json().encode())
+    scorers = data.flat_map(_PartScorer, fn_constructor_args=(files, scoring), num_cpus=1, compute=_pool(actors))
+    yield from scorers.iter_rows()
 
 
 class _PartScorer:
@@ -299,8 +299,8 @@ class _PartScorer:
                 if number % row["of"] == row["share"]:
                     existing = file.part(number)
                     done = existing or self._score(file, number, part, self._pipeline)
-                    yield {"file": row["file"], "done": done.model_dump_json(), "existed": existing is not None}
-        yield {"file": row["file"], "done": "", "existed": True}
+                    yield row | {"done": done.model_dump_json(), "existed": existing is not None}
+        yield row | {"done": "", "existed": True}
 
     def _score(self, file: _File, number: int, part: Sequence[Item], pipeline: Pipeline) -> _Done:
         bad = [item for item in part if isinstance(item, BadRow)]
@@ -317,17 +317,12 @@ class _PartScorer:
             first_bad=(bad[0].line, pipeline.privacy.data(bad[0].reason)) if bad else None,
         )
         if bad:
-            entries = [{"line": item.line, "reason": item.reason, "row": plain_value(item.raw)} for item in bad]
-            redacted = (json.dumps(pipeline.privacy.data(entry), ensure_ascii=False) + "\n" for entry in entries)
-            _write(f"{file.folder}/_errors-{number:05d}.jsonl", "".join(redacted).encode())
-        columns = {
-            "id": "string",
-            "run": "int64",
-            "query": "string",
-            "response": "string",
-            **score_columns(pipeline.metrics),
-            "rageval_record": "string",
-        }
+            _write(
+                f"{file.folder}/_errors-{number:05d}.jsonl",
+                b"".join(bad_row_line(item, pipeline.privacy) for item in bad),
+            )
+        columns = dict.fromkeys(FIXED_COLUMNS, "string") | {"run": "int64"}
+        columns |= {**score_columns(pipeline.metrics), "rageval_record": "string"}
         schema = pyarrow.schema(
             [(name, pyarrow.type_for_alias(kind)) for name, kind in columns.items()],
             metadata={_METADATA: done.model_dump_json()},

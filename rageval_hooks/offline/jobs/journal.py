@@ -317,8 +317,14 @@ def earlier_result(
     return changed
 
 
+def bad_row_line(bad: BadRow, privacy: PrivacyPolicy) -> bytes:
+    """Return a row that cannot be used as a line of JSON: ``line``, ``reason``, ``row``; redacted."""
+    entry = privacy.data({"line": bad.line, "reason": bad.reason, "row": plain_value(bad.raw)})
+    return json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+
+
 class BadRows:
-    """Writes bad rows as JSON Lines: ``line``, ``reason``, ``row``. The file exists, complete, once the block ends.
+    """Writes bad rows as JSON Lines. The file exists, complete, once the block ends.
 
     Args:
         output: the output of the command. The file is next to it by default.
@@ -350,10 +356,9 @@ class BadRows:
         """Write a row."""
         self.first = self.first or bad
         self.count += 1
-        entry = self._privacy.data({"line": bad.line, "reason": bad.reason, "row": plain_value(bad.raw)})
         if self._file is None:
             self._file = self._stack.enter_context(atomic_file(self.path))
-        self._file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
+        self._file.write(bad_row_line(bad, self._privacy))
 
     def __exit__(self, *error: Any) -> None:
         """Put the file in place; after an exception, change nothing."""
