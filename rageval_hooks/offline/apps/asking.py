@@ -23,12 +23,13 @@ from rageval_hooks.offline.apps.loading import App, adapt
 from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.jobs.running import work_together
 from rageval_hooks.offline.records.record import Record, TargetIds, place_target
-from rageval_hooks.offline.records.values import field_of, passages_in
+from rageval_hooks.offline.records.values import passages_in
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.privacy import PrivacyPolicy
+from rageval_hooks.runtime.narrowing import entry_or_attribute
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import ErrorInfo, Passage, Timing, Turn
@@ -97,15 +98,15 @@ def ask_once(target: Any, question: GoldenQuestion, *, input_key: str | None = N
         ConfigurationError: the object cannot be asked.
     """
     app = adapt(target, input_key)
-    records: list[Record] = []
 
-    def keep(_question: GoldenQuestion, _run: int, record: Record) -> None:
-        records.append(record)
+    async def main() -> Record:
+        collector = _Collector()
+        with collector.attached():
+            return await _ask(question, 1, app, collector, timeout)
 
     # In a thread of its own: the caller may have a running event loop.
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, ask_all([(question, 1)], app, keep, concurrency=1, timeout=timeout)).result()
-    return records[0]
+        return thread.submit(asyncio.run, main()).result()
 
 
 @dataclass(frozen=True)
@@ -428,7 +429,7 @@ def _read(result: Any) -> _Result:
     if isinstance(result, tuple) and len(result) == 2:
         return _Result(_text(result[0]), _passages(result[1]))
     # A text, a mapping, a message or a response object.
-    named = [] if isinstance(result, str) else [field_of(result, name) for name in _PASSAGE_KEYS]
+    named = [] if isinstance(result, str) else [entry_or_attribute(result, name) for name in _PASSAGE_KEYS]
     lists = [value for value in named if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))]
     # A chain that formats its documents returns the whole context as one text.
     context = next((value for value in named if isinstance(value, str) and value.strip()), None)
@@ -437,8 +438,8 @@ def _read(result: Any) -> _Result:
 
 def _text(result: Any) -> str:
     # The answer may be a message: `{"answer": AIMessage(content="...")}`.
-    values = [field_of(result, name) for name in _ANSWER_KEYS]
-    for found in (result, *(part for value in values for part in (value, field_of(value, "content")))):
+    values = [entry_or_attribute(result, name) for name in _ANSWER_KEYS]
+    for found in (result, *(part for value in values for part in (value, entry_or_attribute(value, "content")))):
         if isinstance(found, str):
             # Without what a subclass adds, such as the metadata of LangChain's message texts.
             return str.__str__(found)

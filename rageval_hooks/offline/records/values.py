@@ -35,25 +35,6 @@ def kind_of(value: Any) -> str:
     return with_article(_KINDS.get(type(value), type(value).__name__))
 
 
-def field_of(value: Any, name: str) -> Any:
-    """Return an entry of a mapping, or an attribute of an object; None if it has neither."""
-    if isinstance(value, Mapping):
-        return value.get(name)
-    found = getattr(value, name, None)
-    # Methods share names with fields: `Path.name` is a text, `Document.text` of other libraries is a method.
-    return None if callable(found) else found
-
-
-def first_present(value: Any, names: Iterable[str]) -> Any:
-    """Return the first field of a mapping or an object that is neither None nor an empty text; None without one."""
-    for name in names:
-        found = field_of(value, name)
-        # Compared by type, because `numpy.array([]) == ""` is not a boolean.
-        if found is not None and not (isinstance(found, str) and not found):
-            return found
-    return None
-
-
 def unpacked(value: Any) -> Any:
     """Return the list or object that a text holds as JSON or as Python writes it; any other value unchanged."""
     # Most cells are prose, so a look at the first character saves two failing parsers for each.

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeGuard
@@ -192,9 +193,13 @@ class ScoringRun:
         """
         loop = asyncio.new_event_loop()
         work = loop.create_task(self.run(enumerate(records), advance))
-        # An error of the work is raised on this thread, by result().
-        waiting = asyncio.wait([work])
-        thread = threading.Thread(target=loop.run_until_complete, args=(waiting,), name="rageval-score", daemon=True)
+
+        def main() -> None:
+            # An error is raised on the caller's thread, by result().
+            with suppress(BaseException):
+                loop.run_until_complete(work)
+
+        thread = threading.Thread(target=main, name="rageval-score", daemon=True)
         thread.start()
         try:
             thread.join()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -164,13 +164,15 @@ def _read_json_lines(file: SourceFile, name: str) -> Iterator[Document | Problem
         elif not text.strip():
             yield Problem(where, "its text is empty")
         else:
-            identifier, document = (
-                next((str(row.data[key]) for key in keys if row.data.get(key) not in (None, "")), None)
-                for keys in (_IDS, _NAMES)
-            )
+            identifier, document = first_given(row.data, _IDS), first_given(row.data, _NAMES)
             # Lines without a name and an id are told apart by their number.
             own_name = name if identifier is not None else f"{name}:{row.line}"
             yield Document(name=own_name if document is None else document, text=text, id=identifier)
+
+
+def first_given(values: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    """Return the first value with one of some names that is neither None nor empty, as a text; None without one."""
+    return next((str(values[name]) for name in names if values.get(name) not in (None, "")), None)
 
 
 def _read_office(file: SourceFile, name: str) -> Iterator[Document]:

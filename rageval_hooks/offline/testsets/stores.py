@@ -9,8 +9,9 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.integrations.capture.passages import passage_of
 from rageval_hooks.integrations.offline_support import StoredItem, installed_support
 from rageval_hooks.offline.import_object import import_named, is_factory
-from rageval_hooks.offline.records.values import first_present
 from rageval_hooks.offline.testsets.chunks import Chunk, chunk_id
+from rageval_hooks.offline.testsets.documents import first_given
+from rageval_hooks.runtime.narrowing import first_text
 from rageval_hooks.text.wording import with_article
 
 # Names in LangChain's documents, LlamaIndex's nodes and common databases, the most specific first.
@@ -80,9 +81,10 @@ def _chunks(items: Iterable[StoredItem]) -> Iterator[Chunk]:
         if passage is None or not passage.text.strip():
             continue
         item = getattr(stored, "node", stored)
-        name = first_present(passage.metadata, _SOURCE_KEYS) or first_present(item, ("ref_doc_id", "document"))
+        own = (getattr(item, "ref_doc_id", None), getattr(item, "document", None))
+        name = first_given(passage.metadata, _SOURCE_KEYS) or first_text(own)
         # The item's id comes before one in its metadata, and that before the key in the store.
-        found = passage.id or first_present(passage.metadata, _METADATA_IDS) or key
+        found = passage.id or first_given(passage.metadata, _METADATA_IDS) or key
         # The hash of a text is the same in every run.
-        identifier = chunk_id(str(name or ""), passage.text) if found is None else str(found)
-        yield Chunk(id=identifier, text=passage.text, document=str(name or identifier))
+        identifier = chunk_id(name or "", passage.text) if found is None else found
+        yield Chunk(id=identifier, text=passage.text, document=name or identifier)
