@@ -181,8 +181,8 @@ def test_keys_in_settings_are_not_shown() -> None:
     options = f"base_url=http://me:{SECRET}@127.0.0.1:9/v1"
     found = doctor("--no-judge", status=0, judge="openai:m", metrics="trace", judge_options=options, id_salt=SECRET)
 
-    assert "ok: judge_options = {base_url: ***} (option)" in messages(found["settings"])
-    assert "ok: id_salt = *** (option)" in messages(found["settings"])
+    assert "ok: judge_options = {'base_url': '***'} (option)" in messages(found["settings"])
+    assert "ok: id_salt = ********** (option)" in messages(found["settings"])
 
 
 def test_a_contradiction_is_reported_once() -> None:

@@ -1,6 +1,7 @@
 """``rageval-hooks doctor``: check a setup, and say what would happen to a turn.
 
-``checks`` and ``exporters`` have the checks.
+``checks`` and ``exporters`` have the checks. To add one, write a function that yields findings and name it in
+``_run_checks``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import logging
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -16,12 +18,11 @@ import typer
 from rageval_hooks.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from rageval_hooks.cli.doctor.checks import Check, DoctorFinding, Setup
+    from rageval_hooks.cli.doctor.checks import DoctorFinding, Setup
 
 __all__ = ["doctor"]
 
 _COLOURS: Final = {"ok": "green", "note": "blue", "warning": "yellow", "problem": "bold red"}
-_WIDTH: Final = max(map(len, _COLOURS)) + 2
 
 
 def doctor(
@@ -59,28 +60,15 @@ def doctor(
     for name in ("rageval_hooks", "opentelemetry"):
         # Findings say in a readable way what is logged. Without any handler, Python would print warnings itself.
         logging.getLogger(name).addHandler(logging.NullHandler())
-    found: dict[str, list[DoctorFinding]]
     try:
         settings = Settings.build(**pairs)
     except ConfigurationError as error:
-        advice = "correct the setting or its variable"
-        found = {"settings": [problem(line, advice) for line in str(error).split("; ")]}
+        found = {"settings": [problem(line, "correct the setting or its variable") for line in str(error).split("; ")]}
     else:
-        found = _examine(
-            Setup(
-                settings=settings,
-                given=pairs,
-                asks_judge=not no_judge,
-                sends=not no_send,
-                loads_models=load_models,
-                seconds=seconds,
-            )
-        )
+        found = _run_checks(Setup(settings, pairs, not no_judge, not no_send, load_models, seconds))
     counts: Counter[str] = Counter(finding.status for findings in found.values() for finding in findings)
     if as_json:
-        sections = [
-            {"check": name, "findings": [vars(finding) for finding in findings]} for name, findings in found.items()
-        ]
+        sections = [{"check": name, "findings": list(map(vars, findings))} for name, findings in found.items()]
         text = json.dumps({"ok": not counts["problem"], "sections": sections}, indent=2, ensure_ascii=False)
         typer.echo(for_stream(text, "json", sys.stdout))
     else:
@@ -88,52 +76,60 @@ def doctor(
     raise typer.Exit(1 if counts["problem"] else 0)
 
 
-def _examine(setup: Setup) -> dict[str, list[DoctorFinding]]:
+def _run_checks(setup: Setup) -> dict[str, list[DoctorFinding]]:
     """Return what each check finds. Nothing that a check does can end the others."""
     from rageval_hooks.cli.doctor import checks
-    from rageval_hooks.cli.doctor.checks import note, problem
     from rageval_hooks.cli.doctor.exporters import exporters
     from rageval_hooks.errors import RagevalError
 
-    table: list[Check] = [checks.versions, checks.settings, checks.models, checks.judge, exporters]
-    if setup.settings.dispatch == "celery":
-        table.append(checks.dispatch)
+    table: dict[str, Callable[[Setup], Iterable[DoctorFinding]]] = {
+        "versions": checks.versions,
+        "settings": checks.settings,
+        "models": checks.models,
+        "judge": checks.judge,
+        "exporters": exporters,
+        "dispatch": checks.dispatch,
+        "clock": checks.clock,
+        "a turn": checks.turn,
+    }
     found: dict[str, list[DoctorFinding]] = {}
-    for check in (*table, checks.clock, checks.turn):
+    for name, check in table.items():
         known = {finding.message for findings in found.values() for finding in findings}
-        findings = found["a turn" if check is checks.turn else check.__name__] = []
+        findings: list[DoctorFinding] = []
         try:
             findings.extend(check(setup))
         except RagevalError as error:
             # Settings that contradict each other stop several checks; one of them has said so.
-            again = note("not checked, because of the problem above")
-            findings.append(again if str(error) in known else problem(str(error), "correct what the message names"))
+            again = checks.note("not checked, because of the problem above")
+            new = checks.problem(str(error), "correct what the message names")
+            findings.append(again if str(error) in known else new)
         except Exception as error:
-            findings.append(problem(f"the check failed: {type(error).__name__}: {error}", "please report this"))
+            findings.append(checks.problem(f"the check failed: {type(error).__name__}: {error}", "please report this"))
+        if findings:
+            found[name] = findings
     return found
 
 
 def _print(found: dict[str, list[DoctorFinding]], counts: Counter[str]) -> None:
     """Print one line per finding, and what to do below it; in colour on a terminal."""
     from rich.console import Console
-    from rich.text import Text
+    from rich.markup import escape
 
     from rageval_hooks.text.formatting import flat
     from rageval_hooks.text.wording import counted
 
-    # Without a fixed width: a line in a pipe is never broken.
-    console = Console(highlight=False, emoji=False, markup=False, soft_wrap=True)
+    # With soft_wrap, a line in a pipe is never broken.
+    console = Console(highlight=False, emoji=False, soft_wrap=True)
     for name, findings in found.items():
-        console.print(Text(name, style="bold"))
+        console.print(f"[bold]{name}[/]")
         for finding in findings:
             # A message may quote a server, which must not control the terminal.
-            status = (finding.status.ljust(_WIDTH), _COLOURS[finding.status])
-            console.print(Text.assemble("  ", status, flat(finding.message)))
+            colour = _COLOURS[finding.status]
+            console.print(f"  [{colour}]{finding.status:9}[/]{escape(flat(finding.message))}")
             if finding.advice:
-                console.print(Text(" " * (_WIDTH + 2) + "-> " + flat(finding.advice), style="dim"))
+                console.print(f"[dim]{'->':>13} {escape(flat(finding.advice))}[/]")
         console.print()
-    if counts["problem"]:
-        console.print(Text(counted(counts["problem"], "problem"), style=_COLOURS["problem"]))
-    else:
-        warnings = f", {counted(counts['warning'], 'warning')}" if counts["warning"] else ""
-        console.print(Text(f"no problems{warnings}", style=_COLOURS["ok"]))
+    summary = "no problems" if not counts["problem"] else counted(counts["problem"], "problem")
+    if counts["warning"]:
+        summary += f", {counted(counts['warning'], 'warning')}"
+    console.print(f"[{_COLOURS['problem' if counts['problem'] else 'ok']}]{summary}[/]")

@@ -1,7 +1,4 @@
-"""The checks of ``doctor``, what they get, and what they find.
-
-A check is a function that yields what it finds. To add one, write it here and name it in ``_examine``.
-"""
+"""The checks of ``doctor``, what they get, and what they find. A check is a function that yields what it finds."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import asyncio
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -18,15 +15,14 @@ from functools import partial
 from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, Field
 
-from rageval_hooks.budgets import BudgetUsedUpError
-from rageval_hooks.errors import ConfigurationError, JudgeError, ModelUnavailableError
+from rageval_hooks.errors import JudgeError, ModelUnavailableError
 from rageval_hooks.exporters.base import AUTOMATIC
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otlp_places import otlp_places
@@ -43,7 +39,7 @@ from rageval_hooks.online.turn_context import MetricSampler
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.tracing import RandomIds
 from rageval_hooks.score import Evaluation, Score
-from rageval_hooks.settings import ModelSettings, Settings, unknown_variables
+from rageval_hooks.settings import Settings, unknown_variables
 from rageval_hooks.turn import Passage, SpanReference, Timing, Turn
 from rageval_hooks.version import __version__
 
@@ -77,7 +73,7 @@ warning = partial(DoctorFinding, "warning")
 problem = partial(DoctorFinding, "problem")
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Setup:
     """The options of the command, and settings that are valid one by one.
 
@@ -140,9 +136,6 @@ class Setup:
         return ", ".join(metric.name for metric in self.metrics if role in self.models.needed(metric.models))
 
 
-Check = Callable[[Setup], Iterator[DoctorFinding]]
-
-
 def marked_evaluation() -> Evaluation:
     """Return an evaluation that people recognise in a backend: a turn with one passage and one score."""
     ids = RandomIds()
@@ -197,12 +190,16 @@ def versions(_: Setup) -> Iterator[DoctorFinding]:
 
 def settings(setup: Setup) -> Iterator[DoctorFinding]:
     """Show the settings that differ from the defaults, and find unknown variables and contradictions."""
-    changed = sorted(setup.settings.model_fields_set)
+    given = setup.settings
+    changed = given.model_dump(exclude_unset=True)
     if not changed:
         yield ok("all settings have their defaults")
-    for name in changed:
-        origin = "option" if name in setup.given else "environment"
-        yield ok(f"{name} = {_shown(name, getattr(setup.settings, name))} ({origin})")
+    if given.judge_options:
+        # People paste this output into issues, and URLs and headers may hold keys. Other secrets mask themselves.
+        changed["judge_options"] = dict.fromkeys(given.judge_options, "***")
+    for name, value in sorted(changed.items()):
+        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
+        yield ok(f"{name} = {shown} ({'option' if name in setup.given else 'environment'})")
     valid = [field.upper() for field in Settings.model_fields]
     for variable in unknown_variables():
         message = f"the variable {variable} is not a setting and has no effect"
@@ -211,13 +208,6 @@ def settings(setup: Setup) -> Iterator[DoctorFinding]:
             yield problem(message, f"did you mean RAGEVAL_{close[0]}?")
         else:
             yield warning(message, "docs/settings.md lists all")
-    try:
-        # What `instrument()` would raise for settings that are valid one by one.
-        resolve_thresholds(setup.metrics, setup.settings, own="thresholds" in setup.given)
-        MetricSampler(setup.metrics, setup.settings)
-    except ConfigurationError as error:
-        yield problem(str(error), "correct the setting: instrument() raises this error")
-    given = setup.settings
     unused = [name for name in ("judge_options", "judge_budget") if getattr(given, name)]
     folder = os.path.dirname(os.path.abspath(given.spool_path))
     sampler = os.environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
@@ -236,17 +226,9 @@ def settings(setup: Setup) -> Iterator[DoctorFinding]:
     if sampler.endswith("always_off") and not given.evaluate_unsampled:
         message = f"OTEL_TRACES_SAMPLER is {sampler}: traces are not recorded, so turns are not evaluated"
         yield problem(message, "set another sampler, or evaluate_unsampled=true")
-
-
-def _shown(name: str, value: Any) -> str:
-    # People paste the output of this command into issues, so no key may be in it.
-    if isinstance(value, SecretStr):
-        return "***"
-    if name == "judge_options":  # may hold keys in URLs and headers
-        return f"{{{', '.join(f'{key}: ***' for key in value)}}}"
-    if isinstance(value, ModelSettings):
-        return ", ".join(f"{field}={getattr(value, field)}" for field in sorted(value.model_fields_set)) or "default"
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    # What `instrument()` would raise for settings that are valid one by one.
+    resolve_thresholds(setup.metrics, given, own="thresholds" in setup.given)
+    MetricSampler(setup.metrics, given)
 
 
 # --------------------------------------------------------------------------- models
@@ -302,6 +284,7 @@ _ADVICE: Final = {
     "TLS": "the server does not speak TLS, or is old: begin base_url with http:// if that is meant",
     "invalid_answer": "use a model that follows a JSON schema, or set structured=json_object in judge_options",
     "unavailable": "check that the server runs, that base_url is its address, and the proxy in HTTPS_PROXY",
+    "budget_spent": "wait until the period ends, or raise judge_budget",
 }
 """What to do, by words of an error's kind or message; the first that fits."""
 
@@ -320,11 +303,7 @@ def judge(setup: Setup) -> Iterator[DoctorFinding]:
         return
     # A retry after a failure would only delay the report of that failure. A judge of the user's may not take these two.
     alone = {"max_retries": 0, "cache": None} if given.judge.startswith("openai:") else {}
-    try:
-        asked = resolve_judge(given.judge, **{**given.judge_options, **alone})
-    except ConfigurationError as error:
-        yield problem(str(error), "set what the message names")
-        return
+    asked = resolve_judge(given.judge, **{**given.judge_options, **alone})
     if not setup.asks_judge:
         yield note(f"{given.judge}: not asked (--no-judge)")
         return
@@ -340,8 +319,6 @@ def judge(setup: Setup) -> Iterator[DoctorFinding]:
     except TimeoutError:
         advice = "check base_url and the network, or give a longer --timeout"
         yield problem(f"{given.judge}: no answer within {limit:g} seconds", advice)
-    except BudgetUsedUpError as error:
-        yield problem(f"{given.judge}: {error.message}", "wait until the period ends, or raise judge_budget")
     except JudgeError as error:
         said = f"{error.kind}: {error.message}"
         advice = next((advice for words, advice in _ADVICE.items() if words in said), "see docs/judge.md")
@@ -364,22 +341,26 @@ def clock(setup: Setup) -> Iterator[DoctorFinding]:
     """Compare the clock with the Date header of each server that the settings name. The request carries no key."""
     given = setup.settings
     endpoint = None if given.phoenix_endpoint is None else given.phoenix_endpoint.get_secret_value()
-    judge_url = given.judge_options.get("base_url") or os.environ.get("OPENAI_BASE_URL")
-    if not judge_url and (given.judge or "").startswith("openai:"):
-        judge_url = "https://api.openai.com"
-    urls = [str(judge_url or ""), *(os.environ.get(name, "") for name in _ADDRESSES)]
+    urls = [os.environ.get(name, "").strip() for name in _ADDRESSES]
+    if (given.judge or "").startswith("openai:"):
+        urls.append(
+            str(given.judge_options.get("base_url") or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com")
+        )
     urls += [*(place.url for place in otlp_places()), *phoenix_places(endpoint)]
-    # User name and password come before the "@".
-    addresses = [(url.scheme, url.netloc.rpartition("@")[2]) for url in map(urlsplit, map(str.strip, urls))]
-    servers = dict.fromkeys(f"{scheme}://{host}" for scheme, host in addresses if scheme in ("http", "https") and host)
-    answers = {server: ahead for server in servers if (ahead := _seconds_ahead(server)) is not None}
-    for server, ahead in answers.items():
+    # Without the path, and without user name and password, which come before the "@".
+    parts = [urlsplit(url) for url in urls if url.startswith(("http://", "https://"))]
+    answered = False
+    for server in dict.fromkeys(f"{url.scheme}://{url.netloc.rpartition('@')[2]}" for url in parts):
+        ahead = _seconds_ahead(server)
+        if ahead is None:
+            continue
+        answered = True
         if abs(ahead) < _WRONG:
             yield ok(f"the clock agrees with {server}")
         else:
             message = f"the clock is {abs(ahead):.0f} s {'behind' if ahead > 0 else 'ahead of'} {server}"
             yield problem(message, "synchronise the clock of this machine, for example with chrony")
-    if not answers:
+    if not answered:
         yield note("no server that the settings name says what time it is")
 
 
@@ -402,6 +383,8 @@ def _seconds_ahead(server: str) -> float | None:
 
 def dispatch(setup: Setup) -> Iterator[DoctorFinding]:
     """Send a job through the broker and a worker, and look at what is waiting there."""
+    if setup.settings.dispatch != "celery":
+        return
     # Only here: Celery is an extra.
     from rageval_hooks.online.celery import FAILED_QUEUE, QUEUE, celery_app, message_count, probe
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain
+from logging.handlers import BufferingHandler
 from typing import Final
 
 from rageval_hooks.cli.doctor.checks import DoctorFinding, Setup, marked_evaluation, note, ok, problem, warning
@@ -22,66 +22,42 @@ from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation
 
 _PAUSE: Final = 0.25
+_clean = MessageCleaner(())
+"""HTTP clients quote URLs, and a URL may have a key in its query."""
+
 _FAILED: Final = ("rejected", "lost", "dropped", "queued")
-"""Counters of exporters that are above 0 when something was not delivered."""
+"""Ends of the counters of exporters that are above 0 when something was not delivered."""
 
 
 def exporters(setup: Setup) -> Iterator[DoctorFinding]:
     """Send one evaluation through each exporter, as an application does, and yield what became of it."""
-    made: dict[str, Exporter] = {}
-    named = [name for name in setup.settings.exporters if name != AUTOMATIC]
+    made: list[Exporter] = []
 
-    def automatic() -> Iterator[str]:
-        # Only now the others are made, which these may do without.
-        if AUTOMATIC in setup.settings.exporters:
-            yield from [kind.name for kind in automatic_exporters(made.values())]
+    def make(kind: type[Exporter]) -> Exporter:
+        return kind.from_settings(setup.settings, None)
 
-    for name in chain(named, automatic()):
+    for name in setup.settings.exporters:
         try:
-            made[name] = REGISTRY.create(
-                name, lambda kind: kind.from_settings(setup.settings, None), others=[AUTOMATIC]
-            )
+            if name != AUTOMATIC:
+                made.append(REGISTRY.create(name, make, others=[AUTOMATIC]))
         except (ConfigurationError, MissingDependencyError) as error:
             yield problem(f"{name}: {error}", "set or install what the message names")
+    if AUTOMATIC in setup.settings.exporters:
+        made += map(make, automatic_exporters(made))
     # Automatic exporters whose backend gets no spans.
-    idle = [
-        name for name, one in made.items() if isinstance(one, ScoreApiExporter) and one.automatic and not one.applies()
-    ]
+    idle = [one for one in made if isinstance(one, ScoreApiExporter) and one.automatic and not one.applies()]
     evaluation = marked_evaluation()
     # Spans go first: servers take a score only for a span that they have. A stable sort keeps the order otherwise.
-    for name in sorted((name for name in made if name not in idle), key=lambda name: not made[name].traces):
-        yield _examine(name, made[name], evaluation, setup)
+    for exporter in sorted(made, key=lambda exporter: not exporter.traces):
+        if exporter not in idle:
+            yield _examine(exporter, evaluation, setup)
     if idle:
-        yield note(f"not in use, because spans do not go there: {', '.join(idle)}")
+        yield note(f"not in use, because spans do not go there: {', '.join(exporter.name for exporter in idle)}")
 
 
-@contextmanager
-def _warnings() -> Iterator[list[str]]:
-    """Collect the warnings that are logged in a ``with`` block: exporters only count their failures.
-
-    The first is nearest to the cause of a failure.
-    """
-    lines: list[str] = []
-    clean = MessageCleaner(())
-
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            # HTTP clients quote URLs, and a URL may have a key in its query.
-            lines.append(clean(record.getMessage().removeprefix("rageval-hooks: ")))
-
-    handler = Collector(logging.WARNING)
-    loggers = [logging.getLogger(name) for name in ("rageval_hooks", "opentelemetry")]
-    for logger in loggers:
-        logger.addHandler(handler)
-    try:
-        yield lines
-    finally:
-        for logger in loggers:
-            logger.removeHandler(handler)
-
-
-def _examine(name: str, exporter: Exporter, evaluation: Evaluation, setup: Setup) -> DoctorFinding:
+def _examine(exporter: Exporter, evaluation: Evaluation, setup: Setup) -> DoctorFinding:
     """Send an evaluation, look for it, and return what became of it."""
+    name, seconds = exporter.name, setup.seconds
     # Several exporters of a provider may send to one server.
     places = dict.fromkeys(safe_url(place.url) for place in otlp_places())
     if name == "console":
@@ -97,8 +73,8 @@ def _examine(name: str, exporter: Exporter, evaluation: Evaluation, setup: Setup
     backend = exporter.backend if isinstance(exporter, ScoreApiExporter) else ""
     target = ", ".join(places) if exporter.traces else backend
     where = f" to {target}" if target else ""
-    seconds, finished, found = setup.seconds, False, None
-    with _warnings() as lines:
+    finished, found, failure = False, None, ""
+    with _warnings() as logged:
         try:
             exporter.export(evaluation)
             finished = within(lambda: exporter.flush(seconds), seconds + 1)
@@ -109,27 +85,43 @@ def _examine(name: str, exporter: Exporter, evaluation: Evaluation, setup: Setup
         except TimeoutError:
             pass
         except Exception as error:
-            return problem(f"{name}: {(lines or [f'{type(error).__name__}: {error}'])[0]}", _advice(name))
+            failure = f"{type(error).__name__}: {error}"
         finally:
             # Without waiting: what was not delivered until now is reported as such.
             with suppress(Exception):
                 within(lambda: exporter.shutdown(0.5), 2.0)
-    counts = exporter.stats()
     if found:
         return ok(f"{name}: a marked trace was sent{where} and found again")
+    counts = exporter.stats()
     # An automatic exporter without any count waits for a server to say what it is.
-    if backend and exporter.automatic and not any(counts.values()):
+    if backend and exporter.automatic and not failure and not any(counts.values()):
         advice = f"nothing, if no {backend} gets the spans; else name its address: see docs/backends.md"
         return warning(f"{name}: the server that gets the spans does not say whether it is {backend}", advice)
     undelivered = ", ".join(f"{amount} {kind}" for kind, amount in counts.items() if amount and kind.endswith(_FAILED))
-    if undelivered or not finished:
-        # The log has the server's words; the counters have only numbers.
-        reason = (*lines, undelivered or "no answer in time")[0]
+    if failure or undelivered or not finished:
+        # The log has the server's words; the counters have only numbers. Its first line is nearest to the cause.
+        said = [_clean(record.getMessage().removeprefix("rageval-hooks: ")) for record in logged]
+        reason = next(filter(None, (*said, failure, undelivered, "no answer in time")))
         return problem(f"{name}: the marked trace was not delivered{where}: {reason}", _advice(name))
     if found is False:
         advice = "the backend may take longer: look for 'rageval-hooks doctor' there, or give a longer --timeout"
         return problem(f"{name}: the marked score was sent{where}, but is not shown there", advice)
     return ok(f"{name}: sent{where}; it cannot be asked for what it has")
+
+
+@contextmanager
+def _warnings() -> Iterator[list[logging.LogRecord]]:
+    """Collect the warnings that are logged in a ``with`` block: exporters only count their failures."""
+    handler = BufferingHandler(capacity=1_000)
+    handler.setLevel(logging.WARNING)
+    loggers = [logging.getLogger(name) for name in ("rageval_hooks", "opentelemetry")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        yield handler.buffer
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
 
 
 def _look(exporter: Exporter, evaluation: Evaluation, seconds: float) -> bool | None:
