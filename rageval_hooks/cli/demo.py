@@ -22,11 +22,8 @@ def demo(
         typer.Option("--models", help="The models on this machine, or stand-ins without weights."),
     ] = "default",
     judge: JudgeName = None,
-    framework: Annotated[
-        Literal["langchain", "llama-index"], typer.Option("--framework", help="The framework of the application.")
-    ] = "langchain",
 ) -> None:
     """Run a RAG application over a small handbook and show its turns with their spans and scores."""
     from rageval_hooks.demo.run import run_demo
 
-    run_demo(as_json=as_json, to=to, otlp=otlp, models=models, judge=judge, framework=framework)
+    run_demo(as_json=as_json, to=to, otlp=otlp, models=models, judge=judge)

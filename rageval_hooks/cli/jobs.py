@@ -10,19 +10,19 @@ from rageval_hooks.errors import ExportError, requires
 
 
 def jobs(
-    broker: Annotated[
-        str | None, typer.Option("--broker", envvar="RAGEVAL_BROKER", help="URL of the broker.", show_default=False)
-    ] = None,
     resend: Annotated[bool, typer.Option("--resend", help="Give the failed jobs back to the workers.")] = False,
 ) -> None:
-    """Show the jobs that wait at a Celery broker, and those that failed three times. Exit status 1 if some failed."""
+    """Show the jobs that wait at the Celery broker of RAGEVAL_BROKER, and those that failed three times.
+
+    Exit status 1 if some failed.
+    """
     with requires("celery", "celery", "rageval-hooks jobs"):
         from kombu.exceptions import OperationalError
 
     from rageval_hooks.online.celery import QUEUE, celery_app, failed_reasons, message_count, resend_failed
     from rageval_hooks.settings import Settings
 
-    app = celery_app(Settings.build(broker=broker))
+    app = celery_app(Settings.build())
     try:
         if resend:
             typer.echo(f"{resend_failed(app)} failed jobs were given back to the workers")

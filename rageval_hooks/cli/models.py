@@ -36,6 +36,10 @@ _METRICS: Final[dict[Role, str]] = {
 """The metric by which a model is measured."""
 
 _LEAST_ANSWERS: Final = 3
+_SECONDS: Final = 20.0
+"""After this time a case ends, with at least three answers."""
+
+_ANSWER_WORDS: Final = 60
 _QUERY: Final = "How long does the crossing take, and what does it cost?"
 
 
@@ -76,11 +80,7 @@ def bench(
     given: ModelNames = None,
     passages: Annotated[str, typer.Option("--passages", help="Numbers of passages per answer.")] = "1,5,10",
     words: Annotated[str, typer.Option("--words", help="Words of each passage.")] = "120",
-    answer_words: Annotated[int, typer.Option("--answer-words", min=1, help="Words of each answer.")] = 60,
     answers: Annotated[int, typer.Option("--answers", min=3, help="Answers to score in each case.")] = 20,
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=0, help="After this time a case ends, with at least three answers.")
-    ] = 20.0,
     as_json: AsJson = False,
 ) -> None:
     """Measure how long the models take to score one answer on this machine.
@@ -105,8 +105,7 @@ def bench(
             for length, count in sizes:
                 say(f"{name}: {counted(count, 'passage')} of {length} words")
                 about = {"role": role, "model": name, "metric": metric.name, "passages": count, "words": length}
-                turns = _turns(count, length, answer_words)
-                result["rows"].append({**about, **_measure(metric, loaded, turns, answers, seconds)})
+                result["rows"].append({**about, **_measure(metric, loaded, _turns(count, length), answers)})
         except ModelUnavailableError as error:
             result["problem"] = error.reason
     measured = [row for result in results for row in result["rows"]]
@@ -146,7 +145,7 @@ def _chosen(settings: ModelSettings, grounding: list[str]) -> Iterator[tuple[Rol
             yield role, ModelSettings.model_validate({**fields, **formula})
 
 
-def _measure(metric: Metric, models: Models, turns: Iterator[Turn], answers: int, seconds: float) -> dict[str, float]:
+def _measure(metric: Metric, models: Models, turns: Iterator[Turn], answers: int) -> dict[str, float]:
     """Score answers one after the other; return how many, the time for each in percentiles, and tokens per second.
 
     Raises:
@@ -170,7 +169,7 @@ def _measure(metric: Metric, models: Models, turns: Iterator[Turn], answers: int
         if number:
             times.append(time.perf_counter() - began)
             tokens += count_tokens(turn.texts())[0]
-        if len(times) >= _LEAST_ANSWERS and time.perf_counter() - started > seconds:
+        if len(times) >= _LEAST_ANSWERS and time.perf_counter() - started > _SECONDS:
             break
     p50, p95 = np.percentile(times, [50, 95])
     return {
@@ -181,7 +180,7 @@ def _measure(metric: Metric, models: Models, turns: Iterator[Turn], answers: int
     }
 
 
-def _turns(passages: int, words: int, answer_words: int) -> Iterator[Turn]:
+def _turns(passages: int, words: int) -> Iterator[Turn]:
     """Yield turns of a size without end, the same in every run, each with new passages."""
     from rageval_hooks.demo.handbook import load_handbook
 
@@ -197,4 +196,4 @@ def _turns(passages: int, words: int, answer_words: int) -> Iterator[Turn]:
     for number in itertools.count(1):
         # The number makes the passages of each turn new to every cache.
         texts = [f"{number}.{position}. {text(words)}" for position in range(passages)]
-        yield Turn(query=_QUERY, passages=tuple(Passage(text=item) for item in texts), response=text(answer_words))
+        yield Turn(query=_QUERY, passages=tuple(Passage(text=item) for item in texts), response=text(_ANSWER_WORDS))

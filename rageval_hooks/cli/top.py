@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _STALE: Final = 10.0
 """Seconds after which a file's process has probably ended."""
 
+_INTERVAL: Final = 1.0
+"""Seconds between two screens: as often as the files are written."""
+
 _OUTCOMES: Final = ("evaluated", "in_progress", "sampled_out", "unsampled_traces", "without_retrieval", "dropped")
 _FAULTS: Final = ("failed", "export_errors", "callback_errors", "internal_errors")
 
@@ -29,7 +32,6 @@ def top(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Print one screen and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what the files have as JSON, and stop.")] = False,
-    interval: Annotated[float, typer.Option("--interval", min=0.2, help="Seconds between two screens.")] = 1.0,
 ) -> None:
     """Watch the scores, queues, judge and exporters of running processes.
 
@@ -45,10 +47,10 @@ def top(
 
         make_console(sys.stdout).print(_screen(_read(_paths(files)), {}))
     else:
-        _watch(files, interval)
+        _watch(files)
 
 
-def _watch(files: list[str] | None, interval: float) -> None:
+def _watch(files: list[str] | None) -> None:
     from rich.live import Live
 
     before: dict[int, tuple[float, int]] = {}
@@ -58,7 +60,7 @@ def _watch(files: list[str] | None, interval: float) -> None:
                 processes = _read(_paths(files))
                 live.update(_screen(processes, before), refresh=True)
                 before = {found["pid"]: (found["written_at"], found["stats"]["turns"]) for found in processes}
-                time.sleep(interval)
+                time.sleep(_INTERVAL)
         except KeyboardInterrupt:  # the usual way to leave
             return
 

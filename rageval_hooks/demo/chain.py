@@ -1,11 +1,11 @@
-"""The demo application on LangChain, built as its documentation does: retriever, prompt, model, parser."""
+"""The demo application, built as LangChain's documentation does: retriever, prompt, model, parser."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 from langchain_core.documents import Document
 from langchain_core.language_models.chat_models import BaseChatModel
@@ -16,9 +16,12 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnablePassthrough
 
-from rageval_hooks.demo.handbook import EXTRACTIVE, HandbookSection, extract, load_handbook, search_in, slip
+from rageval_hooks.demo.handbook import QUESTIONS, HandbookSection, load_handbook
 from rageval_hooks.models import AnyEmbedder
+from rageval_hooks.text.sentences import sentence_spans
+from rageval_hooks.text.words import STOP_WORDS, words
 
+_PASSAGES: Final = 4
 _PROMPT = ChatPromptTemplate.from_messages(
     [
         ("system", "You answer passengers of a ferry company, from these passages alone.\n\n{context}"),
@@ -28,15 +31,23 @@ _PROMPT = ChatPromptTemplate.from_messages(
 
 
 class HandbookRetriever(BaseRetriever):
-    """Retrieves the nearest sections, each with its similarity in the metadata."""
+    """Retrieves the nearest sections, each with its similarity in the metadata.
 
-    search: Callable[[str], list[tuple[HandbookSection, float]]]
+    Attributes:
+        sections: each section with its embedding.
+        embed: that of the evaluation, so that its weights are loaded once.
+    """
+
+    sections: Sequence[tuple[HandbookSection, Any]]
+    embed: Callable[[str], Any]
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
-        return [
-            Document(id=section.id, page_content=section.text, metadata={"score": similarity})
-            for section, similarity in self.search(query)
+        wanted = self.embed(query)
+        found = [
+            Document(id=section.id, page_content=section.text, metadata={"score": float(wanted.cosine(embedding))})
+            for section, embedding in self.sections
         ]
+        return sorted(found, key=lambda document: -document.metadata["score"])[:_PASSAGES]
 
 
 class ExtractiveModel(BaseChatModel):
@@ -47,15 +58,44 @@ class ExtractiveModel(BaseChatModel):
         return "extractive"
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
-        return {"ls_provider": "demo", "ls_model_name": EXTRACTIVE, "ls_model_type": "chat"}
+        return {"ls_provider": "demo", "ls_model_name": "extractive-demo", "ls_model_type": "chat"}
 
     def _generate(
         self, messages: list[BaseMessage], stop: list[str] | None = None, run_manager: Any = None, **kwargs: Any
     ) -> ChatResult:
         # The prompt has the passages in its system message, after the instruction.
         _, *passages = str(messages[0].content).split("\n\n")
-        answer = extract(str(messages[-1].content), passages)
+        answer = _extract(str(messages[-1].content), passages)
         return ChatResult(generations=[ChatGeneration(message=AIMessage(answer))])
+
+
+def _extract(question: str, passages: Iterable[str]) -> str:
+    """Return the two sentences of the passages that share most words with the question, in their original order."""
+    wanted = _content_words(question)
+    ranked: list[tuple[float, int, str]] = []
+    for rank, passage in enumerate(passages):
+        about = len(wanted & _content_words(passage))
+        for start, end in sentence_spans(passage):
+            sentence = passage[start:end]
+            # A sentence of a passage about the question is worth more, and an earlier passage more than a later one.
+            shared = len(wanted & _content_words(sentence)) + 0.5 * about - 0.1 * rank
+            ranked.append((shared, len(ranked), sentence))
+    best = sorted(ranked, key=lambda item: (-item[0], item[1]))[:2]
+    return " ".join(sentence for _, _, sentence in sorted(best, key=lambda item: item[1]))
+
+
+def _content_words(text: str) -> set[str]:
+    """Return the words of a text without stop words."""
+    return {word.key for word in words(text) if word.key not in STOP_WORDS}
+
+
+def _slip(state: dict[str, Any]) -> str:
+    """Return the answer, with a wrong number in the answer to the question that demonstrates it."""
+    answer = str(state["answer"])
+    for question in QUESTIONS:
+        if question.text == state["question"] and question.slip is not None:
+            answer = answer.replace(*question.slip)
+    return answer
 
 
 def build_chain(
@@ -68,12 +108,14 @@ def build_chain(
         embedder: the embedder for the search.
         model: the chat model that answers.
     """
-    retriever = HandbookRetriever(search=search_in(list(sections), embedder))
+    retriever = HandbookRetriever(
+        sections=[(section, embedder.embed(section.text)) for section in sections], embed=embedder.embed
+    )
     found = itemgetter("question") | retriever
     chain: Runnable[Any, Any] = (
         RunnablePassthrough.assign(context=found | (lambda texts: "\n\n".join(text.page_content for text in texts)))
         | RunnablePassthrough.assign(answer=_PROMPT | model | StrOutputParser())
-        | (lambda state: slip(state["question"], state["answer"]))
+        | _slip
     )
     return chain.with_config(run_name="handbook")
 

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from rageval_hooks.demo.handbook import EXTRACTIVE, QUESTIONS
+from rageval_hooks.demo.handbook import QUESTIONS
 from rageval_hooks.errors import ConfigurationError, ExportError, ModelUnavailableError, requires
 from rageval_hooks.exporters.base import REGISTRY, Exporter
 from rageval_hooks.exporters.console import make_console, score_table, turn_tree
@@ -52,7 +52,6 @@ def run_demo(
     otlp: str | None = None,
     models: str = "default",
     judge: str | None = None,
-    framework: str = "langchain",
 ) -> None:
     """Ask the questions and print each turn with its spans and scores.
 
@@ -62,19 +61,15 @@ def run_demo(
         otlp: URL of an OTLP/HTTP endpoint that also gets the spans, such as ``http://localhost:6006``.
         models: ``"default"`` for the models on this machine, ``"lexical"`` for stand-ins without weights.
         judge: a judge for the answers, such as ``"openai:gpt-5-mini"``.
-        framework: the framework of the application: ``"langchain"`` or ``"llama-index"``.
 
     Raises:
         ConfigurationError: the judge or the backend is unknown, or its key is missing.
-        MissingDependencyError: the framework or the OTLP exporter is not installed.
+        MissingDependencyError: LangChain or the OTLP exporter is not installed.
         ModelUnavailableError: the embedder cannot be loaded.
         ExportError: nothing answers at the endpoint.
     """
-    with requires(f"{framework}-core", f"demo,{framework}", f"the demo with {framework}"):
-        if framework == "llama-index":
-            from rageval_hooks.demo.query_engine import build_application
-        else:
-            from rageval_hooks.demo.chain import build_application
+    with requires("langchain-core", "demo", "the demo"):
+        from rageval_hooks.demo.chain import build_application
     # The demo prints missing models itself, in fewer words.
     logging.getLogger("rageval_hooks").setLevel(logging.ERROR)
     memory = InMemorySpanExporter()
@@ -110,8 +105,8 @@ def run_demo(
         cost_rate=_COST_RATE,
     ) as handle:
         if not as_json:
-            how = "copies sentences (set OPENAI_API_KEY for a model)" if model_name is None else "was asked"
-            console.print(f"answers by {model_name or EXTRACTIVE}, which {how}")
+            stand_in = "extractive-demo, which copies sentences (set OPENAI_API_KEY for a model)"
+            console.print(f"answers by {stand_in if model_name is None else f'{model_name}, which was asked'}")
             for role in missing:
                 console.print(f"{role}: not on this machine, a lexical stand-in computes its scores")
             console.print()

@@ -123,23 +123,6 @@ class TestDemo:
         assert [span.name for span in collector.spans].count("rag handbook") == 6
         assert f"went to {collector.url}" in output
 
-    def test_with_llama_index_it_is_the_same(self) -> None:
-        """The same questions, the same steps, and the scores find the same wrong number."""
-        lines = run("demo", "--json", "--models", "lexical", "--framework", "llama-index").stdout.splitlines()
-        turns = {item["turn"]["query"]: item for item in map(json.loads, lines)}
-
-        assert len(turns) == 6
-        for item in turns.values():
-            assert item["turn"]["framework"] == "llama_index"
-            assert [span["name"] for span in item["spans"]] == [
-                "retrieval HandbookIndex",
-                "chat extractive-demo",
-                "rag Handbook",
-                "evaluate",
-            ]
-        wrong = [query for query, item in turns.items() if scores(item).get("unsupported_facts")]
-        assert wrong == ["How long is the new pier on Hallay and what did it cost?"]
-
     @pytest.mark.parametrize("address", ["nonsense", "ftp://host:21", "http://[x", "http://host:99999"])
     def test_an_address_that_is_none_is_said(self, address: str) -> None:
         """As a configuration error, before any request."""

@@ -45,7 +45,7 @@ def test_the_bench_measures_answers_by_size(tmp_path: Path) -> None:
     """For each number of passages the median, the 95th percentile and the tokens per second."""
     folder = tiny_models.build_grounding(tmp_path / "model", "ModernBertForTokenClassification")
     tiny_models.add_graph(folder, "tokens")
-    options = ("--passages", "1,2", "--words", "30", "--answer-words", "20", "--answers", "3", "--json")
+    options = ("--passages", "1,2", "--words", "30", "--answers", "3", "--json")
 
     [result] = json.loads(run("bench", str(folder), *options).stdout)
 
