@@ -248,7 +248,7 @@ class Decider:
         evidence: GuardEvidence,
         *,
         attempt: int = 1,
-        may_regenerate: bool = False,
+        may_regenerate: bool = True,
         final: bool = True,
     ) -> GuardSteps[GuardDecision]:
         """Check an answer and decide.
@@ -257,7 +257,7 @@ class Decider:
             answer: the text of the answer.
             evidence: what it was written from.
             attempt: which answer to the question it is, from 1.
-            may_regenerate: True if the caller asks again after the decision ``regenerated``.
+            may_regenerate: False if a part of the answer has been shown, so that no other one can take its place.
             final: False if the answer is the beginning of a stream. A beginning that passes is not reported: the whole
                 answer will be.
 
@@ -272,7 +272,7 @@ class Decider:
             check.give_up()
             raise
         verdict, reason = self._verdict(check)
-        action = self._action(verdict, may_regenerate)
+        action = self._action(verdict, may_regenerate and attempt < self.options.attempts)
         decision = GuardDecision(
             verdict=verdict,
             action=action,

@@ -122,17 +122,8 @@ class GroundingGuard(_Base):
         redact: Redact | bool | None = None,
         on_decision: Callable[[GuardDecision], object] | None = None,
     ) -> None:
-        self.options = GuardOptions.build(
-            on_fail=on_fail,
-            fallback=fallback,
-            on_error=on_error,
-            timeout_ms=timeout_ms,
-            max_regenerations=max_regenerations,
-            passage_keys=passage_keys,
-            answer_keys=answer_keys,
-            question_keys=question_keys,
-            on_decision=on_decision,
-        )
+        arguments = locals()
+        self.options = GuardOptions.build(**{name: arguments[name] for name in GuardOptions.model_fields})
         names = [name.strip() for name in metrics.split(",")] if isinstance(metrics, str) else metrics
         settings = Settings.build(models=models)
         asked = None if judge is None else within_budget(resolve_judge(judge, **(judge_options or {})), settings)
@@ -143,11 +134,11 @@ class GroundingGuard(_Base):
             names = (VERDICT, *names)
         self.metrics = tuple(resolve_metrics(names, asked, settings))
         self.thresholds: dict[str, float | None] = {}
+        labels = Thresholds()
         if not decides_by_verdict:
-            self.thresholds = options.guard_thresholds(threshold, self.metrics, settings.models)
+            self.thresholds, labels = options.guard_thresholds(self.options.threshold, self.metrics, settings)
         self._models = Models(settings.models)
-        given = {name: threshold for name, threshold in self.thresholds.items() if threshold is not None}
-        engine = Engine(self.metrics, self._models, asked, thresholds=Thresholds(given))
+        engine = Engine(self.metrics, self._models, asked, thresholds=labels)
         spans = GuardSpans(self.options, self.thresholds, settings, tracer_provider, capture_content, redact)
         self.decider = checking.Decider(self.options, engine, self.thresholds, spans)
         # The passages of a turn that is sampled out are needed all the same.

@@ -94,7 +94,7 @@ class GuardedChain(Runnable[Any, Any]):
             answer = self._guard.answer_of(output)
             if answer is None:
                 return output
-            decision = yield from self._guard.decider.decide(answer, attempt.evidence(output), **attempt.number)
+            decision = yield from self._guard.decider.decide(answer, attempt.evidence(output), attempt=attempt.number)
             if decision.action != "regenerated":
                 return with_decision(output, self._guard.options.answer_keys, decision)
             attempt = attempt.next(decision)
@@ -118,12 +118,12 @@ class _Attempt:
         guard: checks the answers.
         value: the input of the chain.
         feedback_key: the key of the input under which the chain gets the reason of the last decision; None for no key.
-        attempt: which run it is, from 1. The last one that the options allow is never asked for again.
+        number: which run it is, from 1.
         feedback: the reason; empty in the first run.
     """
 
     def __init__(
-        self, guard: GroundingGuard, value: Any, feedback_key: str | None, attempt: int = 1, feedback: str = ""
+        self, guard: GroundingGuard, value: Any, feedback_key: str | None, number: int = 1, feedback: str = ""
     ) -> None:
         self._guard = guard
         self._value = value
@@ -132,12 +132,12 @@ class _Attempt:
         self.input = value
         if feedback_key is not None and isinstance(value, Mapping):
             self.input = {**value, feedback_key: feedback}
-        self.number: dict[str, Any] = {"attempt": attempt, "may_regenerate": attempt < guard.options.attempts}
-        self.stream = GuardedStream(guard.decider, self.evidence(value), **self.number)
+        self.number = number
+        self.stream = GuardedStream(guard.decider, self.evidence(value), attempt=number)
 
     def next(self, decision: GuardDecision) -> _Attempt:
         """Return the attempt after a decision to ask again."""
-        return _Attempt(self._guard, self._value, self._feedback_key, self.number["attempt"] + 1, decision.explanation)
+        return _Attempt(self._guard, self._value, self._feedback_key, self.number + 1, decision.explanation)
 
     def after_stream(self) -> _Attempt | None:
         """Return the attempt after the stream; None if the stream was the last one."""

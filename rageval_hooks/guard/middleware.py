@@ -80,10 +80,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
             if message is None:
                 return response
             decision = yield from self._guard.decider.decide(
-                text_in(message) or "",
-                self._evidence(request),
-                attempt=attempt,
-                may_regenerate=attempt < self._guard.options.attempts,
+                text_in(message) or "", self._evidence(request), attempt=attempt
             )
             if decision.action != "regenerated":
                 checked = with_decision(message, (), decision)

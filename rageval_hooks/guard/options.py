@@ -9,9 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rageval_hooks.errors import ConfigurationError, RagevalError
 from rageval_hooks.metrics.base import Metric
+from rageval_hooks.online.build import resolve_thresholds
+from rageval_hooks.online.engine import Thresholds
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.score import VERDICT, Result, Score
-from rageval_hooks.settings import FORMULA, ModelSettings
+from rageval_hooks.settings import FORMULA, Number, Settings
 
 OnFail = Literal["flag", "replace", "raise", "regenerate"]
 OnError = Literal["open", "closed"]
@@ -90,6 +92,7 @@ class GuardOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    threshold: Number | dict[str, Number] | None
     on_fail: OnFail
     fallback: str = Field(pattern=r"\S")
     on_error: OnError
@@ -137,48 +140,43 @@ class GuardOptions(BaseModel):
 
 
 def guard_thresholds(
-    given: float | Mapping[str, float] | None, metrics: Sequence[Metric], models: ModelSettings
-) -> dict[str, float | None]:
-    """Return the threshold of each score that the guard looks at; None for a grounding model's own threshold.
+    given: float | Mapping[str, float] | None, metrics: Sequence[Metric], settings: Settings
+) -> tuple[dict[str, float | None], Thresholds]:
+    """Return the threshold of each score that the guard looks at, and what sets the labels.
+
+    A threshold of None stands for that of a grounding model.
 
     Args:
         given: one threshold for all scores from 0 to 1; thresholds by score name; None for the default ones.
         metrics: the metrics of the guard.
-        models: the models, which default thresholds depend on.
+        settings: have the models, which default thresholds depend on.
 
     Raises:
         ConfigurationError: a threshold is missing, for an unknown score, or outside the score's range.
     """
-    # The verdict needs no threshold.
-    definitions = {one.name: one for metric in metrics for one in metric.scores if one.name != VERDICT}
     thresholds: dict[str, float | None] = {}
     if isinstance(given, Mapping):
         thresholds.update(given)
     else:
-        for name, definition in definitions.items():
-            if name == "groundedness" and models.grounding != FORMULA:
-                thresholds[name] = None  # such a model was trained to decide
-            for measured in definition.thresholds:
-                # None stands for scores that no model computes.
-                if measured.target == "turn" and {None, models.embedder} & set(measured.models):
-                    thresholds.setdefault(name, measured.value)
-        if given is not None:
+        # The verdict needs no threshold.
+        definitions = [one for metric in metrics for one in metric.scores if one.name != VERDICT]
+        has_shares = any(definition.high == 1 for definition in definitions)
+        models = {None, settings.models.embedder}  # None stands for scores that no model computes
+        for definition in definitions:
+            measured = [one for one in definition.thresholds if one.target == "turn" and models & set(one.models)]
             # One number is for every share. Counts, such as unsupported_facts, keep their own.
-            shares = [name for name, definition in definitions.items() if definition.high == 1]
-            thresholds.update(dict.fromkeys(shares or definitions, given))
-    for name, threshold in thresholds.items():
-        if name not in definitions:
-            valid = ", ".join(definitions) or "(none)"
-            raise ConfigurationError(f"threshold names the score {name!r}, but the guard's metrics compute: {valid}")
-        is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
-        if threshold is not None and not (is_number and definitions[name].contains(threshold)):
-            low, high = definitions[name].low, definitions[name].high
-            bound = "and above" if high is None else f"to {high:g}"
-            raise ConfigurationError(f"the threshold of {name} must be {low:g} {bound}, not {threshold!r}")
+            if given is not None and (definition.high == 1 or not has_shares):
+                thresholds[definition.name] = given
+            elif definition.name == "groundedness" and settings.models.grounding != FORMULA:
+                thresholds[definition.name] = None  # such a model was trained to decide
+            elif measured:
+                thresholds[definition.name] = measured[0].value
+    known = {name: threshold for name, threshold in thresholds.items() if threshold is not None}
+    labels = resolve_thresholds(metrics, Settings.build(models=settings.models, thresholds=known), own=True)
     for metric in metrics:
         # A metric without definitions has one score with its name.
         scores = [definition.name for definition in metric.scores] or [metric.name]
         if thresholds.keys().isdisjoint(scores) and VERDICT not in scores:
             example = f"threshold={{{scores[0]!r}: …}}"
             raise ConfigurationError(f"the guard has no threshold for {metric.name}: give {example}")
-    return thresholds
+    return thresholds, labels

@@ -28,20 +28,16 @@ class GuardedStream:
         decider: checks it.
         evidence: what is known about the answer before the stream begins; None for the captured turn.
         attempt: which answer to the question it is, from 1.
-        may_regenerate: True if the caller runs the chain again after :attr:`regenerates`.
 
     Attributes:
         regenerates: the decision to run the chain again; None without one.
     """
 
-    def __init__(
-        self, decider: Decider, evidence: GuardEvidence | None = None, *, attempt: int = 1, may_regenerate: bool = False
-    ) -> None:
+    def __init__(self, decider: Decider, evidence: GuardEvidence | None = None, *, attempt: int = 1) -> None:
         self.regenerates: GuardDecision | None = None
         self._decider = decider
         self._evidence = evidence
         self._attempt = attempt
-        self._may_regenerate = may_regenerate
         # A flagged answer is shown whatever the check says, so there is nothing to hold back.
         self._is_shown_at_once = decider.options.on_fail == "flag"
         self._is_blocked = False
@@ -125,7 +121,7 @@ class GuardedStream:
             self._evidence,
             attempt=self._attempt,
             # What was shown cannot be taken back, so a new answer is only written while nothing was.
-            may_regenerate=self._may_regenerate and not self._has_shown,
+            may_regenerate=not self._has_shown,
             final=is_last,
         )
         if decision.blocked:
