@@ -35,7 +35,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from rageval_hooks import Evaluation, Score, Turn
 from rageval_hooks.exporters.mlflow import MlflowExporter
-from rageval_hooks.exporters.otel.exporter import OtelExporter
+from rageval_hooks.exporters.otel import OtelExporter
 from rageval_hooks.exporters.phoenix import PhoenixExporter
 from rageval_hooks.turn import SpanReference, Timing
 from tests.e2e.mlflow_server import mlflow_command, serve_mlflow

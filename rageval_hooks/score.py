@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -76,7 +76,17 @@ class Score(Data):
     metadata: Metadata = Field(default_factory=dict)
 
 
-class Skipped(Data):
+class _WithoutNumber(Data):
+    """What a result without a number has in place of a score's fields: code that shows results needs no cases."""
+
+    value: ClassVar[None] = None
+    model: ClassVar[None] = None
+    version: ClassVar[None] = None
+    probability: ClassVar[None] = None
+    target: ClassVar[Target] = WHOLE_TURN
+
+
+class Skipped(_WithoutNumber):
     """A metric that could not run: an input is missing, or its model is not available.
 
     Attributes:
@@ -88,6 +98,9 @@ class Skipped(Data):
             a metric is skipped for every turn.
     """
 
+    annotator: ClassVar[Annotator] = "CODE"
+    metadata: ClassVar[Mapping[str, Any]] = {}
+
     status: Literal["skipped"] = "skipped"
     name: Text = Field(min_length=1)
     reason: Text
@@ -95,8 +108,13 @@ class Skipped(Data):
     label: Text | None = None
     missing_model: Text | None = None
 
+    @property
+    def explanation(self) -> str:
+        """The reason."""
+        return self.reason
 
-class Failed(Data):
+
+class Failed(_WithoutNumber):
     """A metric that failed with an error.
 
     Attributes:
@@ -107,6 +125,8 @@ class Failed(Data):
         metric: the metric.
         metadata: details, for example a judge's token usage.
     """
+
+    label: ClassVar[None] = None
 
     status: Literal["failed"] = "failed"
     name: Text = Field(min_length=1)
@@ -120,6 +140,11 @@ class Failed(Data):
     def reason(self) -> str:
         """Type and message of the error. May quote the turn's texts, unlike the reason of a skipped metric."""
         return ": ".join(filter(None, (self.error_type, self.message)))
+
+    @property
+    def explanation(self) -> str:
+        """The reason."""
+        return self.reason
 
 
 Result = Annotated[Score | Skipped | Failed, Field(discriminator="status")]
@@ -135,7 +160,7 @@ def verdict_first(results: Iterable[Result]) -> tuple[Result, ...]:
 
 def is_about_turn(result: Result) -> bool:
     """Return True if a result is about the whole turn, not about one of its passages or sentences."""
-    return not isinstance(result, Score) or result.target.kind == "turn"
+    return result.target.kind == "turn"
 
 
 def metric_of(result: Result) -> str:
@@ -143,10 +168,14 @@ def metric_of(result: Result) -> str:
     return result.metric or result.name
 
 
+def label_of(result: Result) -> str | None:
+    """Return the label of a result: its own, or ``skipped`` or ``failed`` if there is no score."""
+    return result.label or (None if isinstance(result, Score) else result.status)
+
+
 def judge_details(result: Result) -> Mapping[str, Any]:
     """Return what is known of the judgement behind a result: model, tokens, cost; empty without a judgement."""
-    # A metric that was skipped did not ask the judge.
-    return {} if isinstance(result, Skipped) else mapping_or_empty(result.metadata.get("judge"))
+    return mapping_or_empty(result.metadata.get("judge"))
 
 
 def why_missing(name: str, result: Skipped | Failed) -> str:
@@ -233,8 +262,8 @@ class Evaluation(Data):
 
 
 def _html_row(result: Result) -> tuple[str, str, str, str]:
-    if isinstance(result, Score):
-        return result.name, f"{result.value:.4g}", result.label or "", result.explanation or ""
-    # The verdict of a turn that declines says so.
-    label = result.label if isinstance(result, Skipped) and result.label else result.status
-    return result.name, "", label.replace("_", " "), result.reason
+    value = "" if result.value is None else f"{result.value:.4g}"
+    label = label_of(result) or ""
+    # The verdict of a turn that is not evaluable says so in words.
+    shown = label if isinstance(result, Score) else label.replace("_", " ")
+    return result.name, value, shown, result.explanation or ""

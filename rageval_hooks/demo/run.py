@@ -19,7 +19,6 @@ from rageval_hooks.demo.handbook import QUESTIONS
 from rageval_hooks.errors import ConfigurationError, ExportError, ModelUnavailableError, requires
 from rageval_hooks.exporters.base import REGISTRY, Exporter
 from rageval_hooks.exporters.console import make_console, score_table, turn_tree
-from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.exporters.score_api import ScoreApiExporter
 from rageval_hooks.instrumentation import instrument
@@ -90,7 +89,6 @@ def run_demo(
         model_name = os.environ.get("OPENAI_MODEL", "gpt-5-mini")
     ask = build_application(embedder, model_name)
     evaluations: list[Evaluation] = []
-    policy = ContentPolicy()
     with instrument(
         models=settings,
         judge=judge,
@@ -127,7 +125,7 @@ def run_demo(
                 results = verdict_first(result for evaluation in evaluations for result in evaluation.results)
                 if question.note:
                     console.print(f"({question.note})")
-                for shown in (turn_tree(evaluations[0].turn, policy, results), score_table(results, policy)):
+                for shown in (turn_tree(evaluations[0].turn, results), score_table(results)):
                     console.print(shown)
                     console.print()
             memory.clear()

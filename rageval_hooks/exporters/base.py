@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final, Self
+
+from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.plugins import Registry
 from rageval_hooks.score import Evaluation
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    from opentelemetry.trace import TracerProvider
-
-    from rageval_hooks.settings import Settings
-
+from rageval_hooks.settings import Settings
 
 AUTOMATIC: Final = "auto"
 """Stands among the names of exporters for every exporter that finds out by itself whether its backend is in use."""

@@ -5,20 +5,19 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, TextIO
+from typing import TYPE_CHECKING, ClassVar, Self, TextIO
+
+from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.exporters.base import Exporter
-from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.content import ContentPolicy, hide
 from rageval_hooks.runtime.fork import delay_forks
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, is_about_turn
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, is_about_turn, label_of
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import format_value
 from rageval_hooks.turn import Passage, Step, Turn, Usage
 
 if TYPE_CHECKING:
-    from typing import Self
-
-    from opentelemetry.trace import TracerProvider
     from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
@@ -54,6 +53,7 @@ class ConsoleExporter(Exporter):
 
     def export(self, evaluation: Evaluation) -> None:
         """Print the turn's tree with its local scores, or a table of late ones."""
+        evaluation = hide(evaluation, self._policy)
         # A missing model is reported once: the same rows in every table would hide the scores.
         missing: dict[str, list[Skipped]] = {}
         results = list[Result]()
@@ -66,13 +66,13 @@ class ConsoleExporter(Exporter):
         self._reported_models |= missing.keys()
         shown: list[RenderableType] = []
         if evaluation.stage == "inline":
-            shown.append(turn_tree(evaluation.turn, self._policy, evaluation.results))
+            shown.append(turn_tree(evaluation.turn, evaluation.results))
         elif results or missing:
-            verdict = _verdict(results, self._policy)
+            verdict = _verdict(results)
             shown += [] if verdict is None else [verdict]
-            shown.append(f"later scores of: {self._policy.quote(evaluation.turn.query, self._policy.inputs)}")
+            shown.append(f"later scores of: {evaluation.turn.query}")
         if results:
-            shown.append(score_table(results, self._policy))
+            shown.append(score_table(results))
         for skipped in missing.values():
             names = ", ".join(result.name for result in skipped)
             shown.append(_text(f"not computed: {names} ({skipped[-1].reason})"))
@@ -93,45 +93,41 @@ def make_console(stream: TextIO) -> Console:
     return Console(file=stream, width=width, soft_wrap=False, highlight=False, emoji=False, markup=False)
 
 
-def turn_tree(turn: Turn, policy: ContentPolicy, results: Iterable[Result] = ()) -> Tree:
+def turn_tree(turn: Turn, results: Sequence[Result] = ()) -> Tree:
     """Return the turn as a tree: the verdict, times, tokens and cost, then its question, steps and answer.
 
     Args:
-        turn: the turn.
-        policy: which texts may be shown.
+        turn: the turn, without texts that may not be shown.
         results: its results, among them the verdict and the cost.
     """
     from rich.tree import Tree
 
-    results = list(results)
     head = _text(f"rag {turn.name}" if turn.is_rag else turn.name, style="bold")
     head.append("  " + "  ".join(_turn_facts(turn, results)), style="default")
-    verdict = _verdict(results, policy)
+    verdict = _verdict(results)
     tree = Tree(head if verdict is None else verdict.append("\n").append(head))
-    tree.add(_line("question", policy.quote(turn.query, policy.inputs)))
+    tree.add(_line("question", turn.query))
     nodes: dict[str | None, Tree] = {}
     for step in turn.steps:
         # Steps come by start time, so a step's parent is there before it; without one, it goes below the turn.
         node = nodes[step.id] = nodes.get(step.parent_id, tree).add(_text("  ".join(_step_facts(step))))
         for passage in step.passages:
-            node.add(_passage_line(passage, policy))
+            node.add(_passage_line(passage))
         if step.error is not None:
-            node.add(_line(step.error.type, policy.quote(step.error.message, policy.everything)))
+            node.add(_line(step.error.type, step.error.message))
     if turn.error is not None:
-        tree.add(_line(turn.error.type, policy.quote(turn.error.message, policy.everything)))
+        tree.add(_line(turn.error.type, turn.error.message))
     else:
-        tree.add(_line("answer", policy.quote(turn.response, policy.outputs)))
+        tree.add(_line("answer", turn.response))
     return tree
 
 
-def _verdict(results: Iterable[Result], policy: ContentPolicy) -> Text | None:
+def _verdict(results: Iterable[Result]) -> Text | None:
     """Return the verdict and its reason; None without a verdict."""
     for result in results:
         if result.name == VERDICT and not isinstance(result, Failed) and result.label:
-            shown = result.explanation if isinstance(result, Score) else result.reason
-            why = policy.quote(shown, policy.everything or isinstance(result, Skipped))
             verdict = _text(result.label, style=_VERDICT_STYLES.get(result.label, "bold"))
-            return verdict.append(_text(f": {why}" if why else "", style="default"))
+            return verdict.append(_text(f": {result.explanation}" if result.explanation else "", style="default"))
     return None
 
 
@@ -163,7 +159,7 @@ def _step_facts(step: Step) -> Iterable[str]:
         yield "(not finished)"
 
 
-def _passage_line(passage: Passage, policy: ContentPolicy) -> RenderableType:
+def _passage_line(passage: Passage) -> RenderableType:
     score = "" if passage.score is None else f"{passage.score:.3f} "
     name = f"[{passage.id}]" if passage.id else "passage"
     share, note = passage.prompt_share, ""
@@ -172,12 +168,12 @@ def _passage_line(passage: Passage, policy: ContentPolicy) -> RenderableType:
     # None means that no prompt is known, which says nothing about the passage.
     elif passage.in_prompt is False:
         note = " (not in the prompt)"
-    return _line(f"{score}{name}{note}", policy.quote(passage.text, policy.documents))
+    return _line(f"{score}{name}{note}", passage.text)
 
 
-def _line(head: str, text: str | None) -> RenderableType:
+def _line(head: str, text: str) -> RenderableType:
     # A passage may have many lines; the tree has one per passage.
-    flat = " ".join((text or "").split())
+    flat = " ".join(text.split())
     if len(flat) > _LONGEST_LINE:
         flat = flat[: _LONGEST_LINE - 1] + "…"
     return _text(f"{head}: {flat}" if flat else f"{head}: (empty)")
@@ -190,7 +186,7 @@ def _text(text: str, style: str = "") -> Text:
     return Text(_CONTROL.sub("", text), style=style)
 
 
-def score_table(results: Sequence[Result], policy: ContentPolicy) -> Table:
+def score_table(results: Iterable[Result]) -> Table:
     """Return the results about the whole turn as a table: value, label, and why."""
     from rich.table import Table
 
@@ -204,13 +200,9 @@ def score_table(results: Sequence[Result], policy: ContentPolicy) -> Table:
     for result in filter(is_about_turn, results):
         if result.name == VERDICT and not isinstance(result, Failed):
             continue
-        if isinstance(result, Score):
-            value, label = format_value(result.value), result.label or ""
-            why = policy.quote(result.explanation, policy.everything) or ""
-        else:
-            # A dash, not a number: a reader would take 0 for a bad score.
-            value, label, why = "-", result.status, policy.reason(result)
-        table.add_row(_text(result.name), value, _text(label), _text(why))
+        # A dash, not a number: a reader would take 0 for a bad score.
+        value = "-" if result.value is None else format_value(result.value)
+        table.add_row(_text(result.name), value, _text(label_of(result) or ""), _text(result.explanation or ""))
     return table
 
 

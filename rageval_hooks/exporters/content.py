@@ -1,15 +1,27 @@
-"""Which of an application's texts may be shown, and evaluations without the others."""
+"""What backends show of a turn: which of its texts, which results first, and which of its steps as spans."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
-from rageval_hooks.turn import ErrorInfo, Passage, Step, StepKind
+from rageval_hooks.score import (
+    VERDICT,
+    Evaluation,
+    Failed,
+    Result,
+    Score,
+    Skipped,
+    Target,
+    is_about_turn,
+    judge_details,
+    metric_of,
+)
+from rageval_hooks.settings import SpanSelection
+from rageval_hooks.turn import ErrorInfo, Passage, Step, StepKind, Turn
 
 _logger = logging.getLogger(__name__)
 
@@ -19,6 +31,9 @@ Quoted = TypeVar("Quoted", str, str | None)
 _GENAI_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _GENAI_SHOWN = frozenset({"span_only", "span_and_event", "true", "1", "yes", "on"})
 _GENAI_HIDDEN = frozenset({"no_content", "event_only", "false", "0", "no", "off"})
+# A judge's details that are text and quote nothing. Its words when it refused, for one, may quote a passage.
+_JUDGE_IDS = frozenset({"model", "response_id", "mode", "circuit"})
+
 _PLUMBING = frozenset[StepKind]({"chain", "agent", "prompt", "parser"})
 
 
@@ -98,12 +113,6 @@ class ContentPolicy(Data):
         """Return the text, or a placeholder if it is hidden; None for None."""
         return text if shown or text is None else REDACTED
 
-    def reason(self, result: Skipped | Failed) -> str:
-        """Return why a metric has no value. The message of an error may quote texts, and is hidden with them."""
-        if isinstance(result, Skipped) or self.everything:
-            return result.reason
-        return f"{result.error_type}: {REDACTED}"
-
 
 def _genai_shows() -> bool:
     value = os.environ.get(_GENAI_SWITCH, "").strip().lower()
@@ -159,8 +168,15 @@ def hide(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
         "error": _error(turn.error, policy),
         "metadata": turn.metadata if everything else {},
     }
-    results = [hide_result(result, policy) for result in evaluation.results]
-    return evaluation.model_copy(update={"turn": turn.model_copy(update=shown), "results": tuple(results)})
+    return hide_results(evaluation, policy).model_copy(update={"turn": turn.model_copy(update=shown)})
+
+
+def hide_results(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
+    """Return the evaluation with the turn as it is, and results that quote no hidden text."""
+    if policy.everything:
+        return evaluation
+    shown = tuple(hide_result(result, policy) for result in evaluation.results)
+    return evaluation.model_copy(update={"results": shown})
 
 
 def shown_parameters(parameters: Mapping[str, Any], policy: ContentPolicy) -> Mapping[str, Any]:
@@ -185,5 +201,95 @@ def hide_result(result: Result, policy: ContentPolicy) -> Result:
     if policy.everything or isinstance(result, Skipped):
         return result
     name = "explanation" if isinstance(result, Score) else "message"
+    judge = {
+        detail: value
+        for detail, value in judge_details(result).items()
+        if isinstance(value, (bool, int, float)) or detail in _JUDGE_IDS
+    }
     shown = policy.quote(getattr(result, name), False)
-    return result.model_copy(update={name: shown, "metadata": {}})
+    return result.model_copy(update={name: shown, "metadata": {"judge": judge} if judge else {}})
+
+
+# --------------------------------------------------------------------------- which results, steps and passages
+
+MAIN_SCORES = (VERDICT, "faithfulness", "unsupported_facts")
+"""The scores that come first everywhere, most important first: a person who opens a trace sees a few.
+
+The choice must not depend on a turn's values or on the load of the machine: a mean of what was annotated only when it
+failed, or only when it came late, would be wrong.
+"""
+
+_JUDGED = "trace"
+"""The metric that makes the judge's verdict."""
+
+_USAGE_UNITS = frozenset({"s", "ms", "tokens", "USD"})
+"""Latency, tokens and cost: every backend shows its own, and their scale would flatten a chart of shares."""
+
+_RAG_STEPS = frozenset[StepKind]({"retriever", "reranker", "llm", "tool"})
+
+
+def quality_results(results: Iterable[Result]) -> list[Result]:
+    """Return the results of quality about the whole turn, main scores first, then in the order of the metrics.
+
+    Skipped metrics, usage, and scores of passages and sentences are not among them. Metrics that failed are, and a
+    verdict without a number, such as ``declined``.
+    """
+    return sorted((result for result in results if is_about_quality(result)), key=importance)
+
+
+def is_about_quality(result: Result) -> bool:
+    """Return True for a score of quality of the whole turn, for a verdict, and for a metric that failed."""
+    if isinstance(result, Score):
+        return is_about_turn(result) and result.unit not in _USAGE_UNITS
+    return isinstance(result, Failed) or result.label is not None
+
+
+def importance(result: Result) -> int:
+    """Return the place of a result among the main scores, from 0; their number for any other."""
+    # A judge that does not answer must not look like one that was not asked.
+    name = VERDICT if isinstance(result, Failed) and metric_of(result) == _JUDGED else result.name
+    return MAIN_SCORES.index(name) if name in MAIN_SCORES else len(MAIN_SCORES)
+
+
+class PassagePlace(NamedTuple):
+    """Where a passage is listed.
+
+    Attributes:
+        span_id: the span of the retriever or reranker that found it, 16 hex digits.
+        position: the passage's position among that span's documents, from 0.
+        in_documents: True if that span lists its documents under OpenInference's names, as ours do. Spans of other
+            conventions have them as JSON, or not at all.
+    """
+
+    span_id: str
+    position: int
+    in_documents: bool
+
+
+def has_span(step: Step, spans: SpanSelection) -> bool:
+    """Return True if a step becomes a span of ours. Steps with a span of another tracer do not get a second one."""
+    if step.span_id is not None or spans == "scores":
+        return False
+    return spans == "all" or step.kind in _RAG_STEPS
+
+
+def passage_place(turn: Turn, target: Target, spans: SpanSelection) -> PassagePlace | None:
+    """Return the span that lists the passage that a score is about; None for another target, or if no span does.
+
+    Args:
+        turn: the turn.
+        target: of a score of this turn.
+        spans: which steps of a turn become spans. Spans of other tracers are found all the same.
+    """
+    if target.kind != "passage" or target.index is None:
+        return None
+    located = turn.locate_passage(target.index)
+    if located is None:
+        return None
+    step, position = located
+    is_ours = has_span(step, spans)
+    span_id = turn.step_span_id(step)
+    if span_id is None or not (is_ours or step.span_id is not None):
+        return None
+    by_openinference = (step.span_tracer or "").startswith("openinference.") and step.kind in ("retriever", "reranker")
+    return PassagePlace(span_id, position, is_ours or by_openinference)

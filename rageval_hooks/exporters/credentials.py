@@ -7,6 +7,9 @@ from base64 import b64encode
 
 from pydantic import SecretStr
 
+Secret = str | SecretStr | None
+"""A key, or a URL that may hold a password; None for its default."""
+
 
 def basic_auth(user: str, password: str) -> str:
     """Return the value of the header ``Authorization`` for a user name and a password."""
@@ -19,7 +22,7 @@ def variable(*names: str) -> str:
     return next(filter(None, values), "")
 
 
-def as_secret(given: str | SecretStr | None, *names: str) -> SecretStr:
+def as_secret(given: Secret, *names: str) -> SecretStr:
     """Return a key or a URL with a password so that no message and no traceback shows it.
 
     Args:

@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Unpack
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
-
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.exporters.credentials import as_secret, reveal, variable
+from rageval_hooks.exporters.credentials import Secret, as_secret, reveal, variable
 from rageval_hooks.exporters.delivery import Item
 from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
-from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, evaluated_at
+from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, known
 from rageval_hooks.score import VERDICT, Evaluation
 from rageval_hooks.turn import SpanReference
 
@@ -59,7 +57,7 @@ class DatadogExporter(ScoreApiExporter):
         self,
         url: str | None = None,
         *,
-        api_key: str | SecretStr | None = None,
+        api_key: Secret = None,
         ml_app: str | None = None,
         **options: Unpack[DeliveryOptions],
     ) -> None:
@@ -78,26 +76,24 @@ class DatadogExporter(ScoreApiExporter):
         of_variable = variable("DD_LLMOBS_ML_APP")
         ml_app = self._ml_app or of_variable or service or variable("DD_SERVICE") or "unnamed-ml-app"
         for placed in self.placed_results(evaluation, span):
-            by_label = placed.name == VERDICT
-            body: dict[str, Any] = {
+            result, by_label = placed.result, placed.result.name == VERDICT
+            body = {
                 "event_kind": "evaluation",
                 "join_on": {"span": {"span_id": str(int(placed.span_id, 16)), "trace_id": str(int(span.trace_id, 16))}},
-                "label": _NOT_IN_LABELS.sub("_", placed.name),
+                "label": _NOT_IN_LABELS.sub("_", result.name),
                 "metric_type": "categorical" if by_label else "score",
                 # Part of what identifies an evaluation: a repeat has the same.
-                "timestamp_ms": evaluated_at(evaluation.turn) // 1_000_000,
-                "categorical_value" if by_label else "score_value": placed.label if by_label else placed.value,
+                "timestamp_ms": placed.evaluated_at // 1_000_000,
+                "categorical_value" if by_label else "score_value": result.label if by_label else result.value,
                 "ml_app": ml_app,
                 # Datadog then waits until it has converted the span.
                 "tags": [f"ml_app:{ml_app}", "source:otel"],
                 "eval_scope": "span",
+                "assessment": _ASSESSMENTS.get(result.label or ""),
+                "reasoning": result.explanation or None,
                 "metadata": placed.details,
             }
-            if assessment := _ASSESSMENTS.get(placed.label or ""):
-                body["assessment"] = assessment
-            if placed.explanation:
-                body["reasoning"] = placed.explanation
-            yield Item(route=_PATH, target=placed.span_id, name=placed.name, body=body)
+            yield Item(route=_PATH, target=placed.span_id, name=result.name, body=known(body))
 
     def connect(self) -> DatadogServer:
         """Return the intake or the agent."""
@@ -151,7 +147,7 @@ class DatadogServer(ScoreServer):
         super().__init__(url, headers)
         self._path = path
 
-    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]]) -> None:
         """Send evaluations. They may come before their spans: Datadog joins them later."""
         data = {"type": "evaluation_metric", "attributes": {"metrics": list(bodies)}}
         self.request("POST", self._path, json={"data": data})

@@ -154,12 +154,7 @@ class DeliveryQueue:
     """
 
     def __init__(
-        self,
-        name: str,
-        connect: Callable[[], ScoreServer],
-        *,
-        capacity: int = _CAPACITY,
-        max_bytes: float = _MAX_BYTES,
+        self, name: str, connect: Callable[[], ScoreServer], capacity: int = _CAPACITY, max_bytes: float = _MAX_BYTES
     ) -> None:
         self.name = name
         self.capacity = capacity
@@ -378,7 +373,7 @@ class DeliveryQueue:
         """Post a batch, in parts if a part of it is to blame, and return the error of each item."""
         try:
             bodies = [item.body for item in batch]
-            return list(destination.post(batch[0].route, bodies, confirmed=True) or [None] * len(batch))
+            return list(destination.post(batch[0].route, bodies) or [None] * len(batch))
         except UnavailableError as error:
             return [error] * len(batch)
         except TargetsMissingError as error:
@@ -408,7 +403,14 @@ class DeliveryQueue:
         if not late:
             return
         outcome = "lost"
-        if destination.own_queue:
+        with suppress(PostError):
+            if destination.hand_over(late[0].route, [item.body for item in late]):
+                outcome = "handed_over"
+        if outcome == "lost":
+            self._limited_log.warn(
+                "missing", "%d scores are lost: %s does not have their spans [RAGEVAL-503]", len(late), self.name
+            )
+        else:
             self._limited_log.warn(
                 "late",
                 "after %.0f seconds %s does not have the spans of %d scores. Are the spans sent elsewhere, or sampled "
@@ -416,13 +418,6 @@ class DeliveryQueue:
                 now - late[0].queued_at,
                 self.name,
                 len(late),
-            )
-            with suppress(PostError):
-                destination.post(late[0].route, [item.body for item in late], confirmed=False)
-                outcome = "handed_over"
-        if outcome == "lost":
-            self._limited_log.warn(
-                "missing", "%d scores are lost: %s does not have their spans [RAGEVAL-503]", len(late), self.name
             )
         self._settle(outcome, late)
 

@@ -6,20 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Unpack
 
-from pydantic import SecretStr
-
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.exporters.credentials import as_secret, basic_auth, reveal, variable
+from rageval_hooks.exporters.credentials import Secret, as_secret, basic_auth, reveal, variable
 from rageval_hooks.exporters.delivery import Item, RejectedError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
-from rageval_hooks.exporters.score_api import (
-    DeliveryOptions,
-    Outcomes,
-    ScoreApiExporter,
-    ScoreServer,
-    evaluated_at,
-    iso_time,
-)
+from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, iso_time, known
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import VERDICT, Evaluation
 from rageval_hooks.turn import SpanReference
@@ -61,7 +52,7 @@ class LangfuseExporter(ScoreApiExporter):
         base_url: str | None = None,
         *,
         public_key: str | None = None,
-        secret_key: str | SecretStr | None = None,
+        secret_key: Secret = None,
         **options: Unpack[DeliveryOptions],
     ) -> None:
         super().__init__(**options)
@@ -74,31 +65,28 @@ class LangfuseExporter(ScoreApiExporter):
 
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the scores of a stage."""
-        # Langfuse replaces a score that comes with the same id and time, so a repeat must keep both.
-        common: dict[str, Any] = {"timestamp": iso_time(evaluated_at(evaluation.turn))}
         # The environment that Langfuse gives the spans, so that scores are in the same.
         attributes = resource_attributes(self.provider)
         names = [variable("LANGFUSE_TRACING_ENVIRONMENT")]
         names += [str(attributes.get(name, "")) for name in _ENVIRONMENT_ATTRIBUTES]
         environment = next(filter(None, names), "")
-        if _ENVIRONMENT.fullmatch(environment):
-            common["environment"] = environment
         for placed in self.placed_results(evaluation, span):
-            by_label = placed.name == VERDICT
-            body: dict[str, Any] = {
+            result, by_label = placed.result, placed.result.name == VERDICT
+            is_whole_trace = placed.span_id == span.span_id and span.parent_span_id is None
+            body = {
                 "id": placed.id,
                 "traceId": span.trace_id,
-                "name": placed.name,
-                "value": placed.label if by_label else placed.value,
+                "observationId": None if is_whole_trace else placed.span_id,
+                "name": result.name,
+                "value": result.label if by_label else result.value,
                 "dataType": "CATEGORICAL" if by_label else "NUMERIC",
+                "comment": result.explanation,
                 "metadata": placed.details,
-                **common,
+                "environment": environment if _ENVIRONMENT.fullmatch(environment) else None,
+                # Langfuse replaces a score that comes with the same id and time, so a repeat must keep both.
+                "timestamp": iso_time(placed.evaluated_at),
             }
-            if placed.span_id != span.span_id or span.parent_span_id is not None:  # not of the whole trace
-                body["observationId"] = placed.span_id
-            if placed.explanation is not None:
-                body["comment"] = placed.explanation
-            yield Item(route=_ROUTE, target=span.trace_id, name=placed.name, body=body)
+            yield Item(route=_ROUTE, target=span.trace_id, name=result.name, body=known(body))
 
     def connect(self) -> LangfuseServer:
         """Return the server."""
@@ -144,25 +132,13 @@ class LangfuseServer(ScoreServer):
 
     backend: ClassVar[str] = "Langfuse"
     credentials: ClassVar[str] = _KEYS
-    _takes_lists = True
 
-    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> Outcomes:
-        """Send a list of scores, or to older servers one score per request."""
-        if not self._takes_lists:
-            return super().post(route, bodies, confirmed=confirmed)
-        try:
-            self._send(list(bodies))
-        except RejectedError:
-            # The queue asks again for each half, so in the end a single score decides.
-            if len(bodies) > 1:
-                raise
-            self._send(bodies[0])
-            self._takes_lists = False
-        return None
-
-    def post_one(self, body: Mapping[str, Any]) -> None:
-        """Send one score."""
-        self._send(body)
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]]) -> None:
+        """Send a list of scores. Older servers reject it, and get one score per request: the queue sends its halves."""
+        answer = self.request("POST", route, json=bodies[0] if len(bodies) == 1 else list(bodies))
+        # Ids are stable, so the faulty scores are found by sending parts again.
+        if answer.status_code == 207:
+            raise RejectedError("answers 207: some of the scores are not accepted")
 
     def has(self, item: Item) -> bool:
         """Return True if the server lists a score."""
@@ -171,8 +147,3 @@ class LangfuseServer(ScoreServer):
         if answer.status_code == 404:  # before 3.179
             answer = self.request("GET", "api/public/v2/scores", params=params)
         return any(score.get("id") == item.body["id"] for score in answer.json().get("data", ()))
-
-    def _send(self, body: Any) -> None:
-        # 207: some scores of the list were accepted. Ids are stable, so the rest is found by sending parts again.
-        if self.request("POST", _ROUTE, json=body).status_code == 207:
-            raise RejectedError("answers 207: some of the scores are not accepted")

@@ -8,20 +8,11 @@ from typing import Any, ClassVar, Literal, Unpack
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from pydantic import SecretStr
-
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.exporters.credentials import as_secret, reveal, variable
+from rageval_hooks.exporters.credentials import Secret, as_secret, reveal, variable
 from rageval_hooks.exporters.delivery import Item, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import OtlpPlace
-from rageval_hooks.exporters.score_api import (
-    DeliveryOptions,
-    Outcomes,
-    ScoreApiExporter,
-    ScoreServer,
-    evaluated_at,
-    iso_time,
-)
+from rageval_hooks.exporters.score_api import DeliveryOptions, Outcomes, ScoreApiExporter, ScoreServer, iso_time, known
 from rageval_hooks.score import Evaluation, Failed
 from rageval_hooks.turn import SpanReference, Turn
 
@@ -61,7 +52,7 @@ class LangsmithExporter(ScoreApiExporter):
         self,
         endpoint: str | None = None,
         *,
-        api_key: str | SecretStr | None = None,
+        api_key: Secret = None,
         project: str | None = None,
         runs: RunSelection = "auto",
         **options: Unpack[DeliveryOptions],
@@ -81,28 +72,27 @@ class LangsmithExporter(ScoreApiExporter):
         # LangSmith's tracer knows LangChain only; other turns get there as spans, or not at all.
         if self.automatic and in_langchain is None and not self.place_of_spans().url:
             return
-        time = iso_time(evaluated_at(evaluation.turn))
         for placed in self.placed_results(evaluation, span):
+            result, time = placed.result, iso_time(placed.evaluated_at)
             # LangSmith gives the run of a span the span's id with zeros before it.
             by_otlp = {"run_id": str(UUID(hex=placed.span_id.zfill(32))), "trace_id": str(UUID(hex=span.trace_id))}
-            source = {"type": "model" if placed.annotator == "LLM" else "api", "metadata": placed.details}
-            found = {
-                "score": None if placed.value is None else round(placed.value, _DECIMALS),
-                "value": placed.label,
-                "comment": placed.explanation,
-                "error": True if isinstance(placed.result, Failed) else None,
-            }
             body = {
                 "id": placed.id,
                 "created_at": time,
                 "modified_at": time,
                 **({"run_id": in_langchain} if in_langchain else by_otlp),
-                "key": placed.name,
-                "feedback_source": source,
-                **{name: value for name, value in found.items() if value is not None},
+                "key": result.name,
+                "score": None if result.value is None else round(result.value, _DECIMALS),
+                "value": result.label,
+                "comment": result.explanation,
+                "error": True if isinstance(result, Failed) else None,
+                "feedback_source": {
+                    "type": "model" if result.annotator == "LLM" else "api",
+                    "metadata": placed.details,
+                },
                 "extend_trace_retention": False,
             }
-            yield Item(route=_ROUTE, target=str(body["run_id"]), name=placed.name, body=body)
+            yield Item(route=_ROUTE, target=str(body["run_id"]), name=result.name, body=known(body))
 
     def connect(self) -> LangsmithServer:
         """Return the server."""
@@ -172,13 +162,13 @@ class LangsmithServer(ScoreServer):
         self._project = project
         self._project_id: str | None = None
 
-    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> Outcomes:
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]]) -> Outcomes:
         """Send feedback, one per request, with the id of its project, which LangSmith wants."""
         if self._project_id is None:
             self._find_project()
         if self._project_id:
             bodies = [{**body, "session_id": self._project_id} for body in bodies]
-        return super().post(route, bodies, confirmed=confirmed)
+        return super().post(route, bodies)
 
     def post_one(self, body: Mapping[str, Any]) -> None:
         """Send one feedback."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Unpack
 from urllib.parse import urlsplit
@@ -16,8 +15,8 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ExportError, MissingDependencyError
-from rageval_hooks.exporters.credentials import as_secret, basic_auth, reveal, variable
-from rageval_hooks.exporters.delivery import DestinationAbsentError, Item, PostError, TargetsMissingError
+from rageval_hooks.exporters.credentials import Secret, as_secret, basic_auth, reveal, variable
+from rageval_hooks.exporters.delivery import Item, PostError, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
 from rageval_hooks.exporters.score_api import (
     DeliveryOptions,
@@ -25,7 +24,7 @@ from rageval_hooks.exporters.score_api import (
     ScoreApiExporter,
     ScoreServer,
     asks_version,
-    evaluated_at,
+    find_server,
     iso_time,
 )
 from rageval_hooks.runtime.urls import safe_url
@@ -39,7 +38,6 @@ _WORKSPACE_HEADER = "x-mlflow-workspace"
 _DEFAULT_URL = "http://localhost:5000"
 _TRACES = "api/3.0/mlflow/traces"
 _EXPERIMENTS = "api/2.0/mlflow/experiments"
-_ASK_AGAIN = 60.0
 
 _ID_KEY = "rageval.id"
 """In an assessment's metadata: tells whether it is stored already."""
@@ -69,11 +67,7 @@ class MlflowExporter(ScoreApiExporter):
     takes_failures: ClassVar[bool] = True
 
     def __init__(
-        self,
-        tracking_uri: str | SecretStr | None = None,
-        *,
-        token: str | SecretStr | None = None,
-        **options: Unpack[DeliveryOptions],
+        self, tracking_uri: Secret = None, *, token: Secret = None, **options: Unpack[DeliveryOptions]
     ) -> None:
         super().__init__(**options)
         self._uri = as_secret(tracking_uri)
@@ -81,14 +75,14 @@ class MlflowExporter(ScoreApiExporter):
 
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the assessments of a stage."""
-        ended_at = evaluated_at(evaluation.turn)
         for position, placed in enumerate(self.placed_results(evaluation, span)):
             score = placed.result
             # MLflow has no directions: it would draw a hallucination of 0.1, which is good, in red.
             is_inverse = isinstance(score, Score) and score.high == 1 and score.direction == "lower"
             if self.scores == "all" or not is_inverse:
                 # MLflow lists the newest first, by milliseconds: the verdict stays first.
-                yield from _assessments(placed, evaluation, span, ended_at - 2_000_000 * position)
+                at = placed.evaluated_at - 2_000_000 * position
+                yield from _assessments(placed, f"tr-{span.trace_id}", at, is_late=evaluation.stage == "background")
 
     def connect(self) -> MlflowServer:
         """Return the server."""
@@ -139,14 +133,11 @@ class MlflowAutoExporter(MlflowExporter):
     def connect(self) -> MlflowServer:
         """Return the server that the spans go to."""
         place = self._place()
-        answer = asks_version(f"{place.url}/version", locked=True)
-        # None means no answer: the server may still be starting.
-        if not answer:
-            raise DestinationAbsentError(math.inf if answer is False else _ASK_AGAIN)
+        find_server([place.url], "version", locked=True)
         _logger.info(
             "rageval-hooks: scores go to the MLflow at %s as assessments, too [RAGEVAL-113]", safe_url(place.url)
         )
-        return MlflowServer(place.url or _DEFAULT_URL, place.headers)
+        return MlflowServer(place.url, place.headers)
 
 
 class MlflowServer(ScoreServer):
@@ -209,46 +200,44 @@ class MlflowServer(ScoreServer):
 # --------------------------------------------------------------------------- assessments
 
 
-def _assessments(placed: PlacedResult, evaluation: Evaluation, span: SpanReference, at: int) -> Iterator[Item]:
+def _assessments(placed: PlacedResult, trace_id: str, at: int, *, is_late: bool) -> Iterator[Item]:
     """Yield the assessments of a result: its value, and its label as one more; of the verdict the label only.
 
     MLflow filters and charts numbers; it colours labels such as ``fail`` and counts how many passed. An assessment has
     only one of the two.
 
     Args:
-        placed: the result, whose texts are shown, and its span.
-        evaluation: the stage.
-        span: the turn's span.
+        placed: the result and its span.
+        trace_id: MLflow's id of the turn's trace.
         at: when the value was computed, in nanoseconds since the epoch.
+        is_late: True if it may have been delivered before, by another process, from a spool that survived a crash.
     """
-    result, trace_id = placed.result, f"tr-{span.trace_id}"
+    result = placed.result
     metadata = {**placed.details, "mlflow.assessment.scorerName": metric_of(result)}  # MLflow's own name
-    source_id = "rageval-hooks"
-    if isinstance(result, Score):
+    if result.version is not None:
         metadata["mlflow.assessment.scorerVersion"] = result.version
-        source_id = result.model or source_id
     feedback: dict[str, dict[str, Any]] = {}
     if isinstance(result, Failed):
         feedback[""] = {"error": {"error_code": result.error_type, "error_message": result.message}}
-    elif placed.name == VERDICT:
-        feedback[""] = {"value": _PASS_OR_FAIL.get(placed.label or "", placed.label)}
+    elif result.name == VERDICT:
+        feedback[""] = {"value": _PASS_OR_FAIL.get(result.label or "", result.label)}
     else:
-        feedback[""] = {"value": placed.value}
-        if placed.label is not None:
-            feedback[".label"] = {"value": placed.label}
+        feedback[""] = {"value": result.value}
+        if result.label is not None:
+            feedback[".label"] = {"value": result.label}
     # The judge's verdict is told from the local one, which it replaces.
-    own_id = f"{placed.id}.LLM" if placed.name == VERDICT and placed.annotator == "LLM" else placed.id
+    own_id = f"{placed.id}.LLM" if result.name == VERDICT and result.annotator == "LLM" else placed.id
     for number, (suffix, value) in enumerate(feedback.items()):
         # A label follows its value.
         time = iso_time(at - 1_000_000 * number).replace("+00:00", "Z")
         metadata[_ID_KEY] = own_id + suffix
         assessment = {
-            "assessment_name": placed.name + suffix,
+            "assessment_name": result.name + suffix,
             "trace_id": trace_id,
             "span_id": placed.span_id,
-            "source": {"source_type": _SOURCE_TYPES[placed.annotator], "source_id": source_id},
+            "source": {"source_type": _SOURCE_TYPES[result.annotator], "source_id": result.model or "rageval-hooks"},
             "feedback": value,
-            "rationale": None if isinstance(result, Failed) else placed.explanation,
+            "rationale": None if isinstance(result, Failed) else result.explanation,
             # MLflow takes nothing but text.
             "metadata": {name: text if isinstance(text, str) else json.dumps(text) for name, text in metadata.items()},
             "create_time": time,
@@ -259,11 +248,10 @@ def _assessments(placed: PlacedResult, evaluation: Evaluation, span: SpanReferen
             "id": own_id + suffix,
             "replaces": placed.id,
             "trace_id": trace_id,
-            # Late results may be delivered a second time, by another process, from a spool that survived a crash.
-            "is_late": evaluation.stage == "background",
+            "is_late": is_late,
             "assessment": assessment,
         }
-        yield Item(route="assessments", target=trace_id, name=placed.name, body=body)
+        yield Item(route="assessments", target=trace_id, name=result.name, body=body)
 
 
 # --------------------------------------------------------------------------- where the server is, and how to log in

@@ -8,7 +8,6 @@ have to bear for two POST requests. The key and the headers come from the same v
 from __future__ import annotations
 
 import logging
-import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self, Unpack
@@ -17,14 +16,14 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from opentelemetry.trace import TracerProvider
 from pydantic import SecretStr
 
-from rageval_hooks.exporters.credentials import as_secret, reveal, variable
-from rageval_hooks.exporters.delivery import DestinationAbsentError, Item, PostError, TargetsMissingError
+from rageval_hooks.exporters.content import MAIN_SCORES, importance, passage_place, quality_results
+from rageval_hooks.exporters.credentials import Secret, as_secret, reveal, variable
+from rageval_hooks.exporters.delivery import Item, PostError, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, header_variable, otlp_places, resource_attributes
-from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, asks_version
-from rageval_hooks.exporters.selection import MAIN_SCORES, importance, passage_place, quality_results
+from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, find_server, known
 from rageval_hooks.metrics.base import REGISTRY
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, is_about_turn, metric_of
+from rageval_hooks.score import VERDICT, Evaluation, Result, Score, is_about_turn, label_of, metric_of
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 
@@ -34,7 +33,6 @@ _IDENTIFIER = "rageval-hooks"
 """Phoenix keeps one annotation per target, name and identifier: without it, phoenix.evals' ``faithfulness`` and ours
 would overwrite each other."""
 
-_ASK_AGAIN = 60.0
 _DEFAULT_PORT = "6006"
 _DEFAULT_PLACE = f"http://localhost:{_DEFAULT_PORT}"
 _PLACE_VARIABLES = ("PHOENIX_ENDPOINT", "PHOENIX_COLLECTOR_ENDPOINT")
@@ -57,7 +55,7 @@ class PhoenixExporter(ScoreApiExporter):
             variables of OTLP name, or where the provider's exporters send their spans; else http://localhost:6006.
         api_key: by default ``PHOENIX_API_KEY``. ``PHOENIX_CLIENT_HEADERS`` is read too.
         options: see :class:`rageval_hooks.exporters.score_api.ScoreApiExporter`. ``scores="main"`` stands for the same
-            few scores of every turn: :data:`rageval_hooks.exporters.selection.MAIN_SCORES` and those of your own
+            few scores of every turn: :data:`rageval_hooks.exporters.content.MAIN_SCORES` and those of your own
             metrics. ``scores="all"`` annotates the turn's span with every result.
 
     Raises:
@@ -67,13 +65,7 @@ class PhoenixExporter(ScoreApiExporter):
     name: ClassVar[str] = "phoenix"
     backend: ClassVar[str] = "Phoenix"
 
-    def __init__(
-        self,
-        endpoint: str | SecretStr | None = None,
-        *,
-        api_key: str | SecretStr | None = None,
-        **options: Unpack[DeliveryOptions],
-    ) -> None:
+    def __init__(self, endpoint: Secret = None, *, api_key: Secret = None, **options: Unpack[DeliveryOptions]) -> None:
         super().__init__(**options)
         self._endpoint = as_secret(endpoint)
         self._api_key = SecretStr(api_key) if isinstance(api_key, str) else api_key
@@ -105,8 +97,8 @@ class PhoenixExporter(ScoreApiExporter):
             item = _annotation("span", span.span_id, result, _IDENTIFIER)
             # Lists show the mean of the numbers, or else the label, and "bad" says more than "0.00". The annotation of
             # the trace has the number, for charts.
-            if result.name == VERDICT and isinstance(result, Score):
-                del item.body["result"]["score"]
+            if result.name == VERDICT:
+                item.body["result"].pop("score", None)
             yield item
         # A trace and a session may have several turns, each with the same scores.
         for result in main:
@@ -116,11 +108,10 @@ class PhoenixExporter(ScoreApiExporter):
                 yield _annotation("session", evaluation.turn.session_id, result, f"{_IDENTIFIER} {span.span_id}")
         for score in evaluation.scores:
             self._configs.setdefault(score.name, _config(score))
-            target = score.target
-            if target.kind == "turn":
+            if is_about_turn(score):
                 continue
             # Phoenix has no place for a sentence.
-            place = passage_place(evaluation.turn, target.index, self.spans) if target.kind == "passage" else None
+            place = passage_place(evaluation.turn, score.target, self.spans)
             # Phoenix refuses an annotation of a document that the span does not list.
             if place is None or not place.in_documents:
                 self.queue.count("unplaced", 1)
@@ -196,17 +187,9 @@ class PhoenixAutoExporter(PhoenixExporter):
 
     def connect(self) -> PhoenixServer:
         """Return the first server that is a Phoenix."""
-        answers = []
-        for place in self._places():
-            # None means no answer: the server may still be starting.
-            answers.append(asks_version(f"{place}/arize_phoenix_version"))
-            if answers[-1]:
-                server = self._server(place)
-                _logger.info(
-                    "rageval-hooks: scores go to the Phoenix at %s as annotations, too [RAGEVAL-112]", safe_url(place)
-                )
-                return server
-        raise DestinationAbsentError(_ASK_AGAIN if None in answers else math.inf)
+        place = find_server(self._places(), "arize_phoenix_version")
+        _logger.info("rageval-hooks: scores go to the Phoenix at %s as annotations, too [RAGEVAL-112]", safe_url(place))
+        return self._server(place)
 
 
 def _annotation(kind: str, target: str, result: Result, identifier: str, **more: Any) -> Item:
@@ -219,24 +202,18 @@ def _annotation(kind: str, target: str, result: Result, identifier: str, **more:
         identifier: tells the annotation from others with the same name and target.
         more: further fields.
     """
-    body: dict[str, Any] = {
-        "session_id" if kind == "session" else "trace_id" if kind == "trace" else "span_id": target,
+    # Phoenix takes an annotation without a score: it shows the label and does not count it in means.
+    shown = {"score": result.value, "label": label_of(result), "explanation": result.explanation}
+    about = {"version": result.version, "probability": result.probability, "model": result.model}
+    body = {
+        "span_id" if kind == "document" else f"{kind}_id": target,
         "name": result.name,
-        "annotator_kind": "CODE" if isinstance(result, Skipped) else result.annotator,
+        "annotator_kind": result.annotator,
         "identifier": identifier,
+        "result": known(shown),
+        "metadata": {**result.metadata, **known(about)},
         **more,
     }
-    if isinstance(result, Score):
-        body["result"] = {"score": result.value, "label": result.label, "explanation": result.explanation}
-        body["metadata"] = {**result.metadata, "version": result.version, "probability": result.probability}
-        if result.model is not None:
-            body["metadata"]["model"] = result.model
-    else:
-        # Phoenix takes an annotation without a score: it shows the label and does not count it in means.
-        label = (result.label if isinstance(result, Skipped) else None) or result.status
-        body["result"] = {"label": label, "explanation": result.reason}
-    if isinstance(result, Failed):
-        body["metadata"] = result.metadata
     return Item(route=f"{kind}_annotations", target=target, name=result.name, body=body)
 
 
@@ -263,7 +240,6 @@ class PhoenixServer(ScoreServer):
 
     backend: ClassVar[str] = "Phoenix"
     credentials: ClassVar[str] = "PHOENIX_API_KEY (or PHOENIX_CLIENT_HEADERS)"
-    own_queue: ClassVar[bool] = True
 
     def __init__(
         self, url: str, api_key: SecretStr | None, *, project: str, configs: Mapping[str, Mapping[str, Any]]
@@ -273,24 +249,21 @@ class PhoenixServer(ScoreServer):
         self._configs = configs
         self._configured: set[str] = set()
 
-    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
-        """Send annotations. The server keeps one per target, name and identifier: a repeat replaces the first.
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]]) -> None:
+        """Send annotations, which needs their spans to be there.
 
-        Args:
-            route: ``span_annotations``, ``trace_annotations``, ``session_annotations`` or ``document_annotations``.
-            bodies: as the API expects them.
-            confirmed: True to have them stored before the server answers, which needs their spans to be there. False
-                to leave them to the server's queue: it looks for a missing span every 10 seconds, 60 times, and drops
-                without notice what does not fit.
-
-        Raises:
-            TargetsMissingError: spans have not arrived yet (only with ``confirmed``).
-            RejectedError: the server does not accept what was sent.
-            UnavailableError: the server cannot be reached, does not work, or wants another key.
+        The server keeps one per target, name and identifier: a repeat replaces the first.
         """
-        params = {"sync": "true"} if confirmed else None
-        self.request("POST", f"v1/{route}", json={"data": list(bodies)}, params=params)
+        self.request("POST", f"v1/{route}", json={"data": list(bodies)}, params={"sync": "true"})
         self._register(str(body["name"]) for body in bodies)
+
+    def hand_over(self, route: str, bodies: Sequence[Mapping[str, Any]]) -> bool:
+        """Leave annotations to the server's queue.
+
+        It looks for a missing span every 10 seconds, 60 times, and drops without notice what does not fit.
+        """
+        self.request("POST", f"v1/{route}", json={"data": list(bodies)})
+        return True
 
     def refusal(self, answer: Any) -> PostError:
         """Return the error for an answer that is not a success: spans that have not arrived, or a fault."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import time
 from abc import abstractmethod
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 from http.client import HTTPException
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -27,7 +29,7 @@ from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, requires
 from rageval_hooks.exporters.base import Exporter
-from rageval_hooks.exporters.content import ContentPolicy, hide_result
+from rageval_hooks.exporters.content import ContentPolicy, hide_results, passage_place, quality_results
 from rageval_hooks.exporters.credentials import basic_auth
 from rageval_hooks.exporters.delivery import (
     DeliveryQueue,
@@ -39,7 +41,6 @@ from rageval_hooks.exporters.delivery import (
     UnavailableError,
 )
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
-from rageval_hooks.exporters.selection import passage_place, quality_results
 from rageval_hooks.runtime.pool import DaemonPool
 from rageval_hooks.runtime.tracing import provider_of_span
 from rageval_hooks.runtime.urls import safe_url
@@ -48,12 +49,11 @@ from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.turn import SpanReference, Turn
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     import httpx
 
 _logger = logging.getLogger(__name__)
 
+_ASK_AGAIN = 60.0
 _LONGEST_REASON = 200
 _BUSY = frozenset({408, 425, 429})
 _FAULTY_DATA = frozenset({400, 409, 413, 415, 422})
@@ -81,7 +81,6 @@ class ScoreServer:
     Attributes:
         backend: the backend's name, such as ``"MLflow"``, for messages.
         credentials: the variables that hold the key, for messages: ``"MLFLOW_TRACKING_TOKEN"``.
-        own_queue: True if the server itself keeps scores whose spans have not arrived.
         timeout: seconds to connect, and seconds between two parts of an answer.
         workers: requests at a time, where each takes one score. One by one, at 100 ms each, the ten scores of a turn
             would take a second.
@@ -92,7 +91,6 @@ class ScoreServer:
 
     backend: ClassVar[str]
     credentials: ClassVar[str]
-    own_queue: ClassVar[bool] = False
     timeout: ClassVar[float] = 15.0
     workers: ClassVar[int] = 8
 
@@ -112,14 +110,8 @@ class ScoreServer:
     def __repr__(self) -> str:
         return f"{self.backend}({self._shown_url!r})"
 
-    def post(self, route: str, bodies: Sequence[Body], *, confirmed: bool) -> Outcomes:
+    def post(self, route: str, bodies: Sequence[Body]) -> Outcomes:
         """Send scores of one route.
-
-        Args:
-            route: the kind of request.
-            bodies: the scores.
-            confirmed: True to learn whether they were stored, which needs their spans to be there. False, only with
-                ``own_queue``: leave them to the server.
 
         Returns:
             None if all are stored; else the error of each, or None.
@@ -155,6 +147,14 @@ class ScoreServer:
             return RejectedError(f"cannot be posted ({type(error).__name__})")
         tally["taken"] += 1
         return None
+
+    def hand_over(self, route: str, bodies: Sequence[Body]) -> bool:
+        """Leave scores to the server whose spans have not arrived. Returns False if the server does not keep them.
+
+        Raises:
+            PostError: the server does not take them.
+        """
+        return False
 
     def post_one(self, body: Body) -> None:
         """Send one score.
@@ -262,6 +262,21 @@ def asks_version(url: str, *, locked: bool = False) -> bool | None:
         return None
 
 
+def find_server(urls: Iterable[str], page: str, *, locked: bool = False) -> str:
+    """Return the first of several base URLs whose server says its version on a page; see :func:`asks_version`.
+
+    Raises:
+        DestinationAbsentError: none does.
+    """
+    answers = []
+    for url in urls:
+        answers.append(asks_version(f"{url}/{page}", locked=locked))
+        if answers[-1]:
+            return url
+    # None means no answer: the server may still be starting.
+    raise DestinationAbsentError(_ASK_AGAIN if None in answers else math.inf)
+
+
 def require_httpx(extra: str) -> ModuleType:
     """Return the module ``httpx``.
 
@@ -288,60 +303,45 @@ class PlacedResult:
         span_id: the span that it belongs to: the turn's, or for a passage's score that of its retriever.
         id: one per turn, score, target and version of the metric, the same in every process, so that a score that is
             sent twice can be told from two scores. The judge's verdict has the id of the local one: it replaces it.
-        name: the score's name.
-        value: the number; None for results without one.
-        label: the label of a score, or of a verdict without a number.
-        annotator: CODE, LLM or HUMAN.
-        explanation: the explanation of the score, or the reason why it is missing.
-        details: the other fields as JSON-able data.
+        evaluated_at: nanoseconds since the epoch: the turn's end. A late score then is in the chart where its trace is,
+            and a repeat from another process has the same time.
+        details: what the API has no field for, as JSON-able data.
     """
 
     result: Result
     span_id: str
     id: str
-    name: str
-    value: float | None
-    label: str | None
-    annotator: str
-    explanation: str | None
+    evaluated_at: int
     details: dict[str, Any]
 
 
-def _placed(result: Result, span_id: str, turn_span: SpanReference) -> PlacedResult:
-    """Return a result in the form of score APIs.
-
-    Args:
-        result: the result.
-        span_id: the span that it belongs to.
-        turn_span: the turn's span.
-    """
-    score = result if isinstance(result, Score) else None
-    annotator = "CODE" if isinstance(result, Skipped) else result.annotator
-    label = None if isinstance(result, Failed) else result.label
-    details = {**({} if isinstance(result, Skipped) else result.metadata), "annotator": annotator}
+def _placed(result: Result, span_id: str, turn: Turn, turn_span: SpanReference) -> PlacedResult:
+    """Return a result of a turn in the form of score APIs."""
+    about = {"annotator": result.annotator, "version": result.version, "probability": result.probability}
+    details = {**result.metadata, **known(about), **known({"model": result.model, "label": result.label})}
     identity: list[str | int | None] = [turn_span.trace_id, turn_span.span_id, result.name]
-    if score is not None:
-        details |= {"version": score.version, "probability": score.probability}
-        if score.model is not None:
-            details["model"] = score.model
-        if score.target.kind != "turn":
-            details[score.target.kind] = score.target.index
-        if score.name != VERDICT:
-            identity += [score.target.kind, score.target.index, score.version]
-    if label is not None:
-        details["label"] = label
+    if result.target.kind != "turn":
+        details[result.target.kind] = result.target.index
+    if isinstance(result, Score) and result.name != VERDICT:
+        identity += [result.target.kind, result.target.index, result.version]
     digest = blake2b(json.dumps(identity).encode(), digest_size=16).digest()
     return PlacedResult(
         result=result,
         span_id=span_id,
         id=str(UUID(bytes=digest, version=4)),  # some APIs accept no other version
-        name=result.name,
-        value=None if score is None else score.value,
-        label=label,
-        annotator=annotator,
-        explanation=result.explanation if isinstance(result, Score) else result.reason,
+        evaluated_at=time.time_ns() if turn.timing is None else turn.timing.ended_at,
         details=details,
     )
+
+
+def known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values without those that are None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def iso_time(nanoseconds: int) -> str:
+    """Return a time as text, for example ``2026-11-22T16:00:00.123000+00:00``."""
+    return datetime.fromtimestamp(nanoseconds // 1000 / 1e6, UTC).isoformat(timespec="microseconds")
 
 
 class DeliveryOptions(TypedDict, total=False):
@@ -424,14 +424,11 @@ class ScoreApiExporter(Exporter):
                 continue
             if isinstance(result, Failed) and not self.takes_failures:
                 continue
-            span_id: str | None = span.span_id
-            if isinstance(result, Score) and result.target.kind == "passage":
-                place = passage_place(evaluation.turn, result.target.index, self.spans)
-                span_id = None if place is None else place.span_id
-            if span_id is None:
+            place = passage_place(evaluation.turn, result.target, self.spans)
+            if place is None and result.target.kind == "passage":
                 self.queue.count("unplaced", 1)
             else:
-                yield _placed(result, span_id, span)
+                yield _placed(result, span.span_id if place is None else place.span_id, evaluation.turn, span)
 
     @abstractmethod
     def connect(self) -> ScoreServer:
@@ -484,10 +481,7 @@ class ScoreApiExporter(Exporter):
         if span is None or not span.sampled:
             self.queue.count("unplaced", len(evaluation.results))
             return
-        if not self.policy.everything:
-            shown = tuple(hide_result(result, self.policy) for result in evaluation.results)
-            evaluation = evaluation.model_copy(update={"results": shown})
-        self.queue.put(self.items(evaluation, span))
+        self.queue.put(self.items(hide_results(evaluation, self.policy), span))
 
     def flush(self, timeout: float) -> bool:
         """Wait until the server has everything."""
@@ -528,19 +522,3 @@ class ScoreApiExporter(Exporter):
                 "rageval-hooks: spans go to %s, but its scores cannot: %s [RAGEVAL-507]", self.backend, error
             )
             raise DestinationAbsentError from None
-
-
-# --------------------------------------------------------------------------- times
-
-
-def evaluated_at(turn: Turn) -> int:
-    """Return the time of a turn's scores, in nanoseconds since the epoch: the turn's end.
-
-    A late score then is in the chart where its trace is, and a repeat from another process has the same time.
-    """
-    return time.time_ns() if turn.timing is None else turn.timing.ended_at
-
-
-def iso_time(nanoseconds: int) -> str:
-    """Return a time as text, for example ``2026-11-22T16:00:00.123000+00:00``."""
-    return datetime.fromtimestamp(nanoseconds // 1000 / 1e6, UTC).isoformat(timespec="microseconds")

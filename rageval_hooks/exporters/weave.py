@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.exporters.credentials import as_secret, basic_auth, reveal, variable
+from rageval_hooks.exporters.credentials import Secret, as_secret, basic_auth, reveal, variable
 from rageval_hooks.exporters.delivery import Item
 from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
-from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer
-from rageval_hooks.score import Evaluation, Score
+from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, known
+from rageval_hooks.score import Evaluation
 from rageval_hooks.turn import SpanReference
 
 _CLOUD = "https://trace.wandb.ai"
@@ -55,7 +55,7 @@ class WeaveExporter(ScoreApiExporter):
         self,
         project: str | None = None,
         *,
-        api_key: str | SecretStr | None = None,
+        api_key: Secret = None,
         url: str | None = None,
         **options: Unpack[DeliveryOptions],
     ) -> None:
@@ -87,22 +87,20 @@ class WeaveExporter(ScoreApiExporter):
         """Yield the feedback of a stage."""
         project = self.project_id()
         for placed in self.placed_results(evaluation, span):
-            scorer = _NOT_IN_NAMES.sub("_", placed.name)
+            result, scorer = placed.result, _NOT_IN_NAMES.sub("_", placed.result.name)
             # The version of the metric is the version of the scorer. Weave's versions are hashes.
-            version = placed.result.version if isinstance(placed.result, Score) else ""
-            digest = blake2b(version.encode(), digest_size=16).hexdigest()
-            score = {} if placed.value is None else {"score": placed.value}
-            explanation = {} if placed.explanation is None else {"explanation": placed.explanation}
+            digest = blake2b((result.version or "").encode(), digest_size=16).hexdigest()
+            output = {"score": result.value, **placed.details, "explanation": result.explanation}
             body = {
                 "id": placed.id,
                 "project_id": project,
                 # Weave makes a call of each span, with the span's id.
                 "weave_ref": f"weave:///{project}/call/{placed.span_id}",
                 "feedback_type": f"wandb.runnable.{scorer}",
-                "payload": {"output": {**score, **placed.details, **explanation}},
+                "payload": {"output": known(output)},
                 "runnable_ref": f"weave:///{project}/op/{scorer}:{digest}",
             }
-            yield Item(route=_CREATE, target=placed.span_id, name=placed.name, body=body)
+            yield Item(route=_CREATE, target=placed.span_id, name=result.name, body=body)
 
     def connect(self) -> WeaveServer:
         """Return the server."""

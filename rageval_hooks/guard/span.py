@@ -10,8 +10,8 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, StatusCode, TracerProvider
 
-from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.otel.attributes import Attributes, json_string, score_attributes
+from rageval_hooks.exporters.content import ContentPolicy, hide_result
+from rageval_hooks.exporters.otel.attributes import Attributes, json_string, score_attributes, written
 from rageval_hooks.exporters.otel.spans import Spans, span_context
 from rageval_hooks.guard.options import GuardDecision, GuardOptions
 from rageval_hooks.integrations.capture.recorder import Recording
@@ -90,7 +90,7 @@ class GuardSpans:
             tracer = self._spans[provider].tracer()
             if tracer is None:
                 return
-            attributes = self._attributes(decision, turn, recording)
+            attributes = written(self._attributes(decision, turn, recording))
             parent = _parent(context, recording)
             span = tracer.start_span(_NAME, context=parent, start_time=started_at, attributes=attributes)
             # A check without a result is a fault of the guard; a blocked answer is not.
@@ -111,20 +111,6 @@ class GuardSpans:
             results = privacy.results(results)
         turn = privacy.turn(turn)
 
-        attributes = Attributes()
-        attributes["openinference.span.kind"] = "GUARDRAIL"
-        attributes["gen_ai.operation.name"] = _OPERATION
-        attributes["rageval.guard.verdict"] = decision.verdict
-        attributes["rageval.guard.action"] = decision.action
-        attributes.add({"rageval.guard.reason": decision.reason or None})
-        for result in results:
-            attributes.update(score_attributes(result, policy))
-        for name, threshold in self._thresholds.items():
-            attributes.add({f"rageval.guard.threshold.{name}": threshold})
-        attributes["rageval.guard.on_fail"] = self._options.on_fail
-        attributes["rageval.guard.on_error"] = self._options.on_error
-        attributes["rageval.guard.timeout_ms"] = self._options.timeout_ms
-        attributes["rageval.guard.attempt"] = decision.attempt
         # What the guard saw, and what it handed on.
         passages = [
             {"id": passage.id, "text": policy.quote(passage.text, policy.documents)} for passage in turn.prompt_passages
@@ -134,11 +120,27 @@ class GuardSpans:
             "answer": policy.quote(privacy.text(decision.checked), policy.outputs),
             "passages": passages,
         }
-        attributes["input.value"] = json_string(seen)
-        attributes["input.mime_type"] = "application/json"
-        attributes["output.value"] = policy.quote(privacy.text(decision.answer), policy.outputs)
-        attributes["output.mime_type"] = "text/plain"
-        attributes["rageval.passages.count"] = len(turn.passages)
+        attributes: Attributes = {
+            "openinference.span.kind": "GUARDRAIL",
+            "gen_ai.operation.name": _OPERATION,
+            "rageval.guard.verdict": decision.verdict,
+            "rageval.guard.action": decision.action,
+            "rageval.guard.reason": decision.reason or None,
+        }
+        for result in results:
+            attributes |= score_attributes(hide_result(result, policy))
+        attributes |= {f"rageval.guard.threshold.{name}": bound for name, bound in self._thresholds.items()}
+        attributes |= {
+            "rageval.guard.on_fail": self._options.on_fail,
+            "rageval.guard.on_error": self._options.on_error,
+            "rageval.guard.timeout_ms": self._options.timeout_ms,
+            "rageval.guard.attempt": decision.attempt,
+            "input.value": json_string(seen),
+            "input.mime_type": "application/json",
+            "output.value": policy.quote(privacy.text(decision.answer), policy.outputs),
+            "output.mime_type": "text/plain",
+            "rageval.passages.count": len(turn.passages),
+        }
         return attributes
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rageval_hooks.errors import requires
 from rageval_hooks.instrumentation import shutdown_current
-from rageval_hooks.zero_code.activation import instrument_when_needed
+from rageval_hooks.zero_code import instrument_when_needed
 
 with requires("opentelemetry-instrumentation", "distro", "RagevalInstrumentor"):
     from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]

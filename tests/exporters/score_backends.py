@@ -77,7 +77,7 @@ BACKENDS = {
         variables={"LANGFUSE_PUBLIC_KEY": "pk-1", "LANGFUSE_SECRET_KEY": SECRET},
         address="LANGFUSE_BASE_URL",
         place=("https://cloud.langfuse.com/api/public/otel", ""),
-        scores=lambda body: body,
+        scores=lambda body: body if isinstance(body, list) else [body],
         identity=lambda score: (score["id"], score["timestamp"]),
     ),
     "langsmith": Backend(

@@ -16,8 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import rageval_hooks
 from rageval_hooks.exporters.base import Exporter
-from rageval_hooks.exporters.otel import providers
-from rageval_hooks.exporters.otel.exporter import OtelExporter
+from rageval_hooks.exporters.otel import OtelExporter, providers
 from rageval_hooks.exporters.phoenix import PhoenixExporter
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.turn import SpanReference, Turn

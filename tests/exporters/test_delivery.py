@@ -30,9 +30,7 @@ class Scripted(ScoreServer):
         self.taken: list[str] = []
         self.posted_at: list[float] = []
 
-    def post(
-        self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool
-    ) -> list[PostError | None] | None:
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]]) -> list[PostError | None] | None:
         self.posted_at.append(time.monotonic())
         if self.script:
             raise self.script.pop(0)
@@ -202,7 +200,7 @@ def test_a_server_that_is_down_is_not_asked_for_each_item() -> None:
             asked.append(body["name"])
             raise UnavailableError("cannot be reached")
 
-    errors = Down().post("scores", [{"name": str(number)} for number in range(100)], confirmed=True)
+    errors = Down().post("scores", [{"name": str(number)} for number in range(100)])
 
     assert errors is not None
     assert len(asked) < 10
@@ -214,12 +212,10 @@ def test_a_fault_of_ours_loses_the_items_and_is_counted(caplog: pytest.LogCaptur
     """The thread goes on with the next ones."""
 
     class Faulty(Scripted):
-        def post(
-            self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool
-        ) -> list[PostError | None] | None:
+        def post(self, route: str, bodies: Sequence[Mapping[str, Any]]) -> list[PostError | None] | None:
             if bodies[0]["name"] == "bad":
                 raise KeyError("secret")
-            return super().post(route, bodies, confirmed=confirmed)
+            return super().post(route, bodies)
 
     destination = Faulty()
     queue = DeliveryQueue("Test", lambda: destination)

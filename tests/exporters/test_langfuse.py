@@ -80,7 +80,7 @@ def test_scores_are_in_the_environment_of_the_spans(server: RecordingServer) -> 
         exporter.export(evaluation())
         assert exporter.flush(10)
         exporter.shutdown(5)
-        assert server.requests[-1].body[0].get("environment") == expected
+        assert server.requests[-1].body.get("environment") == expected
 
 
 def test_one_score_that_is_refused_does_not_take_others_with_it(server: RecordingServer) -> None:

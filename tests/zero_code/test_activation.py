@@ -7,7 +7,7 @@ import sys
 from pkgutil import iter_modules
 
 from rageval_hooks import integrations
-from rageval_hooks.zero_code.activation import modules_to_wait_for
+from rageval_hooks.zero_code import modules_to_wait_for
 
 
 def test_every_integration_of_a_framework_names_the_module_that_activates_it() -> None:
@@ -21,7 +21,7 @@ def test_the_names_are_found_without_importing_a_framework() -> None:
     """Every Python process of an application reads them."""
     code = (
         "import sys\n"
-        "from rageval_hooks.zero_code.activation import modules_to_wait_for\n"
+        "from rageval_hooks.zero_code import modules_to_wait_for\n"
         "assert not set(modules_to_wait_for()) & set(sys.modules), 'imported'\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)

@@ -9,21 +9,13 @@ from opentelemetry import trace
 from opentelemetry._logs import Logger, LoggerProvider, LogRecord, SeverityNumber
 from opentelemetry.trace import NonRecordingSpan
 
-from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.otel.attributes import (
-    Attributes,
-    evaluated_response_id,
-    json_string,
-    label_of,
-    result_line,
-)
+from rageval_hooks.exporters.content import PassagePlace, passage_place
+from rageval_hooks.exporters.otel.attributes import Attributes, evaluated_response_id, json_string, result_line, written
 from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, CountedExporter, OtelSignal
 from rageval_hooks.exporters.otel.spans import Spans, sibling
 from rageval_hooks.exporters.otel.turn_attributes import is_agent
-from rageval_hooks.exporters.selection import PassagePlace, passage_place
 from rageval_hooks.runtime.tracing import global_logger_provider
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, is_about_turn, metric_of
-from rageval_hooks.settings import SpanSelection
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, is_about_turn, label_of, metric_of
 from rageval_hooks.turn import Turn
 from rageval_hooks.version import __version__
 
@@ -36,8 +28,6 @@ class LogEvents(OtelSignal[LoggerProvider, Logger]):
     Args:
         given: the logger provider; None for the application's global one.
         spans: knows the spans that are evaluated.
-        policy: what may be shown.
-        selection: which steps become spans.
         for_azure: True to add the attribute by which Azure Monitor recognises custom events.
     """
 
@@ -47,19 +37,9 @@ class LogEvents(OtelSignal[LoggerProvider, Logger]):
     queue: ClassVar[str] = "otlp-logs"
     capacity: ClassVar[str] = "OTEL_BLRP_MAX_QUEUE_SIZE"
 
-    def __init__(
-        self,
-        given: LoggerProvider | None,
-        spans: Spans,
-        policy: ContentPolicy,
-        selection: SpanSelection,
-        *,
-        for_azure: bool,
-    ) -> None:
+    def __init__(self, given: LoggerProvider | None, spans: Spans, *, for_azure: bool) -> None:
         super().__init__(given)
         self._spans = spans
-        self._policy = policy
-        self._selection = selection
         self._for_azure = for_azure
 
     def export(self, evaluation: Evaluation) -> bool:
@@ -73,9 +53,7 @@ class LogEvents(OtelSignal[LoggerProvider, Logger]):
         turn_context = self._spans.context_of(turn)
         turn_span = trace.get_current_span(turn_context).get_span_context()
         for result in evaluation.results:
-            place, context = None, turn_context
-            if isinstance(result, Score) and result.target.kind == "passage":
-                place = passage_place(turn, result.target.index, self._selection)
+            place, context = passage_place(turn, result.target, self._spans.selection), turn_context
             if place is not None:  # a passage's score belongs to its retriever
                 retriever = NonRecordingSpan(sibling(turn_span, place.span_id))
                 context = trace.set_span_in_context(retriever, turn_context)
@@ -84,7 +62,7 @@ class LogEvents(OtelSignal[LoggerProvider, Logger]):
             is_alarming = isinstance(result, Failed) or (result.name == VERDICT and result.label == "bad")
             severity = SeverityNumber.WARN if is_alarming else SeverityNumber.INFO
             # The body is for viewers that show no attributes, such as "groundedness=0.83 (pass)".
-            reason = "" if isinstance(result, Score) else f": {self._policy.reason(result)}"
+            reason = "" if isinstance(result, Score) else f": {result.reason}"
             record = LogRecord(
                 event_name=_EVENT,
                 context=context,
@@ -92,42 +70,33 @@ class LogEvents(OtelSignal[LoggerProvider, Logger]):
                 severity_number=severity,
                 severity_text=severity.name,
                 body=result_line(result) + reason,
-                attributes=self._attributes(result, turn, place),
+                attributes=written(self._attributes(result, turn, place)),
             )
             logger.emit(record)
         return True
 
     def _attributes(self, result: Result, turn: Turn, place: PassagePlace | None) -> Attributes:
-        policy = self._policy
-        score = result if isinstance(result, Score) else None
-        attributes = Attributes({"gen_ai.evaluation.name": result.name})
-        if isinstance(result, Score):
-            explanation = policy.quote(result.explanation, policy.everything)
-        else:
-            explanation = policy.reason(result)
         # In the form of pydantic_evals: {"name": "trace", "arguments": null}. Logfire groups by it.
-        arguments = {"model": score.model} if score is not None and score.model is not None else None
-        attributes.add(
-            {
-                "gen_ai.evaluation.score.label": label_of(result),
-                "gen_ai.evaluation.score.value": None if score is None else score.value,
-                "gen_ai.evaluation.explanation": explanation,
-                "gen_ai.evaluation.evaluator.version": None if score is None else score.version,
-                # With sampling, a mean over all traffic weights each score by the inverse of this.
-                "rageval.sampling.probability": None if score is None else score.probability,
-                "error.type": result.error_type if isinstance(result, Failed) else None,
-                "gen_ai.response.id": evaluated_response_id(turn),
-                "gen_ai.evaluation.target": turn.name,
-                "rageval.turn.id": turn.id,
-                "gen_ai.evaluation.evaluator.source": json_string({"name": metric_of(result), "arguments": arguments}),
-                # Logfire tells evaluations of agents from others by this.
-                "gen_ai.agent.name": turn.name if is_agent(turn) else None,
-                "microsoft.custom_event.name": _EVENT if self._for_azure else None,
-            }
-        )
-        if score is not None and not is_about_turn(score):
-            target = score.target
-            attributes.add({f"rageval.target.{name}": getattr(target, name) for name in ("kind", "index", "id")})
+        arguments = None if result.model is None else {"model": result.model}
+        attributes: Attributes = {
+            "gen_ai.evaluation.name": result.name,
+            "gen_ai.evaluation.score.label": label_of(result),
+            "gen_ai.evaluation.score.value": result.value,
+            "gen_ai.evaluation.explanation": result.explanation,
+            "gen_ai.evaluation.evaluator.version": result.version,
+            # With sampling, a mean over all traffic weights each score by the inverse of this.
+            "rageval.sampling.probability": result.probability,
+            "error.type": result.error_type if isinstance(result, Failed) else None,
+            "gen_ai.response.id": evaluated_response_id(turn),
+            "gen_ai.evaluation.target": turn.name,
+            "rageval.turn.id": turn.id,
+            "gen_ai.evaluation.evaluator.source": json_string({"name": metric_of(result), "arguments": arguments}),
+            # Logfire tells evaluations of agents from others by this.
+            "gen_ai.agent.name": turn.name if is_agent(turn) else None,
+            "microsoft.custom_event.name": _EVENT if self._for_azure else None,
+        }
+        if not is_about_turn(result):
+            attributes |= {f"rageval.target.{name}": value for name, value in result.target}
         if place is not None:
             attributes["rageval.target.span_id"] = place.span_id
             attributes["rageval.target.document_position"] = place.position

@@ -12,12 +12,11 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation
 from opentelemetry.util.types import AttributeValue
 
-from rageval_hooks.exporters.otel.attributes import label_of
 from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, CountedExporter, OtelSignal
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.tracing import global_meter_provider
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, judge_details, metric_of
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, judge_details, label_of, metric_of
 from rageval_hooks.turn import Turn
 from rageval_hooks.version import __version__
 
@@ -139,8 +138,7 @@ class Metrics(OtelSignal[MeterProvider, "Instruments"]):
     def _record_result(self, instruments: Instruments, result: Result, turn: Turn, context: Context) -> None:
         if result.name == VERDICT and not isinstance(result, Failed):
             # With a judge, a turn has two verdicts: one series for each.
-            annotator = result.annotator if isinstance(result, Score) else "CODE"
-            verdict = {"rageval.verdict": label_of(result), "rageval.annotator": annotator}
+            verdict = {"rageval.verdict": label_of(result), "rageval.annotator": result.annotator}
             instruments.verdicts.add(1, self._bounded(verdict), context=context)
         if isinstance(result, Score):
             attributes = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from opentelemetry import baggage, trace
@@ -14,39 +14,19 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits
 from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import (
-    Link,
-    NonRecordingSpan,
-    Span,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    Tracer,
-    TracerProvider,
-    TraceState,
-)
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, Tracer, TracerProvider
 
-from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.otel.attributes import (
-    Attributes,
-    Value,
-    add_main_scores,
-    evaluation_attributes,
-    has_news,
-    only_metric,
-)
+from rageval_hooks.exporters.content import ContentPolicy, has_span, passage_place
+from rageval_hooks.exporters.otel.attributes import evaluation_attributes, has_news, main_scores, written
 from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, CountedExporter, OtelSignal
 from rageval_hooks.exporters.otel.turn_attributes import step_attributes, step_name, turn_attributes
 from rageval_hooks.exporters.otlp_places import otlp_places
 from rageval_hooks.exporters.phoenix import phoenix_resource
-from rageval_hooks.exporters.selection import has_span, passage_place
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.tracing import global_tracer_provider, most_attributes, provider_of_span, start_span
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import SpanSelection
-from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn
+from rageval_hooks.turn import ErrorInfo, SpanReference, StepKind, Turn
 from rageval_hooks.version import __version__
 
 _CLIENT_STEPS = frozenset[StepKind]({"retriever", "reranker", "llm", "embedding"})
@@ -64,12 +44,24 @@ _ATTRIBUTE_LIMITS = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LI
 _MOST_ATTRIBUTES = 4096
 
 
-class Spans(OtelSignal[TracerProvider, "SpanWriter"]):
+class SpanWriter(NamedTuple):
+    """What writes the spans of one provider.
+
+    Attributes:
+        tracer: our own tracer of the provider.
+        for_braintrust: True to make the scores Braintrust's own.
+    """
+
+    tracer: Tracer
+    for_braintrust: bool
+
+
+class Spans(OtelSignal[TracerProvider, SpanWriter]):
     """Writes spans.
 
     Args:
         given: the tracer provider; None for the application's global one.
-        policy: what may be shown.
+        policy: what may be shown of a turn and its steps.
         selection: which steps become spans.
     """
 
@@ -81,13 +73,15 @@ class Spans(OtelSignal[TracerProvider, "SpanWriter"]):
 
     def __init__(self, given: TracerProvider | None, policy: ContentPolicy, selection: SpanSelection) -> None:
         super().__init__(given)
+        self.selection = selection
         self._policy = policy
-        self._selection = selection
         # Providers of other tracers, whose spans carry turns; by them, our writers.
         self._others: weakref.WeakKeyDictionary[TracerProvider, SpanWriter] = weakref.WeakKeyDictionary()
+        # Turns' spans that have other ids than were preset, or that the provider does not record, by the turn's id.
+        self._written: dict[str, SpanContext] = {}
 
     def export(self, evaluation: Evaluation) -> bool:
-        """Write the turn's spans and the span of its results."""
+        """Write the turn's spans and the span of its results, which have no hidden texts."""
         turn = evaluation.turn
         other = self._writer_beside(turn.span)
         writer = other or self.writer()
@@ -95,8 +89,8 @@ class Spans(OtelSignal[TracerProvider, "SpanWriter"]):
             return False
         external = turn.span is not None and turn.span.external
         if evaluation.stage == "inline" and not external and other is None:
-            writer.write_turn(turn, evaluation)
-        writer.write_evaluation(evaluation)
+            self._write_turn(writer.tracer, evaluation)
+        self._write_evaluation(writer, evaluation)
         return True
 
     def tracer(self) -> Tracer | None:
@@ -109,7 +103,7 @@ class Spans(OtelSignal[TracerProvider, "SpanWriter"]):
 
         What is written in this context refers to that span: log events, and the exemplars of metrics.
         """
-        span = self._writer.evaluated_span(turn) if self._writer is not None else span_context(turn.span)
+        span = self._evaluated_span(turn)
         return Context() if span is None else trace.set_span_in_context(NonRecordingSpan(span), Context())
 
     def flush(self, timeout: float) -> bool:
@@ -130,19 +124,17 @@ class Spans(OtelSignal[TracerProvider, "SpanWriter"]):
         provider = provider_of_span(span.live_span, self._find_provider())
         if provider is None:
             return None
-        writer = self._others.get(provider)
-        if writer is None:
-            writer = self._others[provider] = self._make_writer(provider)
-        return writer
+        if provider not in self._others:
+            self._others[provider] = self._make_writer(provider)
+        return self._others[provider]
 
     def _make_writer(self, provider: TracerProvider) -> SpanWriter:
-        tracer = provider.get_tracer(SCOPE, __version__, SCHEMA_URL)
         # For example https://api-eu.braintrust.dev/otel; any host with the header of Braintrust's projects.
         for_braintrust = any(
             (urlsplit(place.url).hostname or "").endswith("braintrust.dev") or "x-bt-parent" in place.headers
             for place in otlp_places(provider)
         )
-        return SpanWriter(tracer, self._policy, self._selection, for_braintrust=for_braintrust)
+        return SpanWriter(provider.get_tracer(SCOPE, __version__, SCHEMA_URL), for_braintrust)
 
     def _global_provider(self) -> TracerProvider | None:
         return global_tracer_provider()
@@ -161,121 +153,31 @@ class Spans(OtelSignal[TracerProvider, "SpanWriter"]):
         provider.add_span_processor(CountedSpans(cast("Any", sent), max_queue_size=sent.capacity))
         return provider
 
+    # -- the turn and its steps
 
-class SpanWriter:
-    """Writes spans with one tracer.
-
-    Args:
-        tracer: our own tracer of the provider.
-        policy: what may be shown.
-        selection: which steps become spans.
-        for_braintrust: True to make the scores Braintrust's own.
-    """
-
-    def __init__(
-        self, tracer: Tracer, policy: ContentPolicy, selection: SpanSelection, *, for_braintrust: bool
-    ) -> None:
-        self.tracer = tracer
-        self._policy = policy
-        self._selection = selection
-        self._for_braintrust = for_braintrust
-        self._written: dict[str, SpanContext] = {}
-
-    def write_turn(self, turn: Turn, evaluation: Evaluation) -> None:
+    def _write_turn(self, tracer: Tracer, evaluation: Evaluation) -> None:
         """Write the span of a turn and those of its steps."""
-        timing = turn.timing
+        turn, timing = evaluation.turn, evaluation.turn.timing
         attributes = turn_attributes(turn, evaluation.results, self._policy)
         span = start_span(
-            self.tracer,
+            tracer,
             None if turn.span is None else _preset_ids(turn.span, turn.span.span_id),
             f"rag {turn.name}" if turn.is_rag else turn.name,
-            context=_parent_context(turn),
+            context=_parent_context(turn.span),
             kind=SpanKind.INTERNAL,
-            attributes=attributes.within(most_attributes(self.tracer)),
+            attributes=written(attributes, most_attributes(tracer)),
             start_time=timing.started_at if timing else None,
         )
         self._remember(turn, span.get_span_context())
         ended_at = timing.ended_at if timing else None
         if span.is_recording():
-            self._write_steps(span, turn)
+            if self.selection != "scores":
+                self._write_steps(tracer, span, turn)
             if turn.error is not None:
                 self._record_error(span, turn.error, ended_at)
         span.end(end_time=ended_at)
 
-    def write_evaluation(self, evaluation: Evaluation) -> None:
-        """Write the span of a stage's results, as a child of the turn's span."""
-        turn = evaluation.turn
-        judged = self.evaluated_span(turn)
-        if judged is None or not has_news(evaluation):
-            return
-        started_at, ended_at = _evaluation_interval(turn)
-        metric = only_metric(evaluation.results)
-        attributes = evaluation_attributes(evaluation, self._policy, for_braintrust=self._for_braintrust)
-        span = start_span(
-            self.tracer,
-            _evaluation_ids(evaluation, judged),
-            "evaluate" if metric is None else f"evaluate {metric}",
-            context=trace.set_span_in_context(NonRecordingSpan(judged), _surrounding_context(turn.span)),
-            kind=SpanKind.INTERNAL,
-            attributes=attributes.within(most_attributes(self.tracer)),
-            links=self._links(evaluation, judged),
-            start_time=started_at,
-        )
-        span.end(end_time=ended_at)
-
-    def evaluated_span(self, turn: Turn) -> SpanContext | None:
-        """Return the span that a turn's results belong to; None for a turn without a place in a trace."""
-        return self._written.get(turn.id) or span_context(turn.span)
-
-    def _write_steps(self, root: Span, turn: Turn) -> None:
-        if self._selection == "scores":
-            return
-        surrounding = _surrounding_context(turn.span)
-        parents = {step.id: step.parent_id for step in turn.steps}
-        shown = [step for step in turn.steps if has_span(step, self._selection)]
-        spans: dict[str | None, Span] = {None: root}
-        for step in shown:
-            parent_id = step.parent_id
-            while parent_id not in spans:  # steps in between may have no span
-                parent_id = parents.get(parent_id or "")
-            context = trace.set_span_in_context(spans[parent_id], surrounding)
-            spans[step.id] = self._start_step(context, step, turn)
-        # Spans end after all have started: a processor may look for a child's parent among the open ones.
-        for step in shown:
-            spans[step.id].end(end_time=step.ended_at)
-
-    def _start_step(self, context: Context, step: Step, turn: Turn) -> Span:
-        span = start_span(
-            self.tracer,
-            None if turn.span is None else _preset_ids(turn.span, turn.step_span_id(step)),
-            step_name(step),
-            context=context,
-            kind=SpanKind.CLIENT if step.kind in _CLIENT_STEPS else SpanKind.INTERNAL,
-            attributes=step_attributes(step, turn, self._policy).within(most_attributes(self.tracer)),
-            start_time=step.started_at,
-        )
-        if step.error is not None:
-            self._record_error(span, step.error, step.ended_at)
-        return span
-
-    def _links(self, evaluation: Evaluation, judged: SpanContext) -> list[Link]:
-        """Return a link to the turn's span, then one to each span whose passages have scores."""
-        scored = [score.target.index for score in evaluation.scores if score.target.kind == "passage"]
-        places = [passage_place(evaluation.turn, index, self._selection) for index in scored]
-        # Each span once, in the order of the scores.
-        retrievers = dict.fromkeys(place.span_id for place in places if place is not None)
-        about = {"rageval.link.target": "passages"}
-        return [Link(judged), *(Link(sibling(judged, span_id), about) for span_id in retrievers)]
-
-    def _record_error(self, span: Span, error: ErrorInfo, at: int | None) -> None:
-        # A message may quote any text.
-        message = self._policy.quote(error.message, self._policy.everything)
-        event: dict[str, Value] = {"exception.type": error.type, "exception.message": message}
-        span.add_event("exception", event, timestamp=at)
-        span.set_status(Status(StatusCode.ERROR, f"{error.type}: {message}"))
-
     def _remember(self, turn: Turn, context: SpanContext) -> None:
-        """Keep the context of a span that has other ids than were preset, or that the provider does not record."""
         expected = span_context(turn.span)
         same = expected is not None and (expected.trace_id, expected.span_id) == (context.trace_id, context.span_id)
         # Usually the ids are those that were preset, so there is nothing to remember.
@@ -285,33 +187,84 @@ class SpanWriter:
         if len(self._written) > _REMEMBERED:
             del self._written[next(iter(self._written))]
 
+    def _evaluated_span(self, turn: Turn) -> SpanContext | None:
+        """Return the span that a turn's results belong to; None for a turn without a place in a trace."""
+        return self._written.get(turn.id) or span_context(turn.span)
 
-def add_scores(evaluation: Evaluation, policy: ContentPolicy) -> None:
-    """Add the main scores to the turn's span of another tracer. One that has ended takes no more attributes.
+    def _write_steps(self, tracer: Tracer, root: Span, turn: Turn) -> None:
+        surrounding = _surrounding_context(turn.span)
+        parents = {step.id: step.parent_id for step in turn.steps}
+        shown = [step for step in turn.steps if has_span(step, self.selection)]
+        spans: dict[str | None, Span] = {None: root}
+        for step in shown:
+            parent_id = step.parent_id
+            while parent_id not in spans:  # steps in between may have no span
+                parent_id = parents.get(parent_id or "")
+            spans[step.id] = span = start_span(
+                tracer,
+                None if turn.span is None else _preset_ids(turn.span, turn.step_span_id(step)),
+                step_name(step),
+                context=trace.set_span_in_context(spans[parent_id], surrounding),
+                kind=SpanKind.CLIENT if step.kind in _CLIENT_STEPS else SpanKind.INTERNAL,
+                attributes=written(step_attributes(step, turn, self._policy), most_attributes(tracer)),
+                start_time=step.started_at,
+            )
+            if step.error is not None:
+                self._record_error(span, step.error, step.ended_at)
+        # Spans end after all have started: a processor may look for a child's parent among the open ones.
+        for step in shown:
+            spans[step.id].end(end_time=step.ended_at)
 
-    Args:
-        evaluation: the turn and its results.
-        policy: what may be shown.
-    """
+    def _record_error(self, span: Span, error: ErrorInfo, at: int | None) -> None:
+        # A message may quote any text.
+        message = self._policy.quote(error.message, self._policy.everything)
+        span.add_event("exception", {"exception.type": error.type, "exception.message": message}, timestamp=at)
+        span.set_status(StatusCode.ERROR, f"{error.type}: {message}")
+
+    # -- evaluations
+
+    def _write_evaluation(self, writer: SpanWriter, evaluation: Evaluation) -> None:
+        """Write the span of a stage's results, as a child of the turn's span."""
+        turn = evaluation.turn
+        judged = self._evaluated_span(turn)
+        if judged is None or not has_news(evaluation):
+            return
+        started_at, ended_at = _evaluation_interval(turn)
+        attributes = evaluation_attributes(evaluation, self._policy, for_braintrust=writer.for_braintrust)
+        metric = attributes["rageval.metric"]
+        span = start_span(
+            writer.tracer,
+            # An evaluation that is delivered again has the same id: half of a hash of 32 hex digits, and never 0.
+            None if evaluation.id is None else (judged.trace_id, int(evaluation.id[:16], 16) or 1),
+            "evaluate" if metric is None else f"evaluate {metric}",
+            context=trace.set_span_in_context(NonRecordingSpan(judged), _surrounding_context(turn.span)),
+            kind=SpanKind.INTERNAL,
+            attributes=written(attributes, most_attributes(writer.tracer)),
+            links=self._links(evaluation, judged),
+            start_time=started_at,
+        )
+        span.end(end_time=ended_at)
+
+    def _links(self, evaluation: Evaluation, judged: SpanContext) -> list[Link]:
+        """Return a link to the turn's span, then one to each span whose passages have scores."""
+        places = [passage_place(evaluation.turn, score.target, self.selection) for score in evaluation.scores]
+        # Each span once, in the order of the scores.
+        retrievers = dict.fromkeys(place.span_id for place in places if place is not None)
+        about = {"rageval.link.target": "passages"}
+        return [Link(judged), *(Link(sibling(judged, span_id), about) for span_id in retrievers)]
+
+
+def add_scores(evaluation: Evaluation) -> None:
+    """Add the main scores to the turn's span of another tracer. One that has ended takes no more attributes."""
     span = None if evaluation.turn.span is None else evaluation.turn.span.live_span
     if span is None or not span.is_recording():
         return
-    attributes = Attributes()
-    add_main_scores(attributes, evaluation.results, policy)
-    span.set_attributes(dict(attributes))
+    span.set_attributes(written(main_scores(evaluation.results)))
 
 
 def _preset_ids(turn_span: SpanReference, span_id: str | None) -> tuple[int, int] | None:
     """Return the trace id and the span id as numbers; None for ids that the provider makes."""
     return None if span_id is None else (int(turn_span.trace_id, 16), int(span_id, 16))
-
-
-def _evaluation_ids(evaluation: Evaluation, judged: SpanContext) -> tuple[int, int] | None:
-    """Return the ids of an evaluation's span: the same ones if the evaluation is delivered again."""
-    if evaluation.id is None:
-        return None
-    # The id is a hash of 32 hex digits; a span id is 16 of them and never 0.
-    return judged.trace_id, int(evaluation.id[:16], 16) or 1
 
 
 def _evaluation_interval(turn: Turn) -> tuple[int | None, int | None]:
@@ -344,9 +297,8 @@ def _surrounding_context(span: SpanReference | None) -> Context:
     return context
 
 
-def _parent_context(turn: Turn) -> Context:
-    """Return a context whose current span is the parent of the turn's span."""
-    span = turn.span
+def _parent_context(span: SpanReference | None) -> Context:
+    """Return a context whose current span is the parent of a turn's span."""
     surrounding = _surrounding_context(span)
     if span is None or span.parent_span_id is None:
         return surrounding
@@ -354,27 +306,20 @@ def _parent_context(turn: Turn) -> Context:
     # The live span knows more than the ids, for example whether it is recorded.
     if f"{current.span_id:016x}" == span.parent_span_id:
         return surrounding
-    parent = SpanContext(
-        int(span.trace_id, 16),
-        int(span.parent_span_id, 16),
-        span.parent_is_remote,
-        TraceFlags(span.flags),
-        _trace_state(span),
-    )
+    parent = _context_in_trace(span, span.parent_span_id, is_remote=span.parent_is_remote)
     return trace.set_span_in_context(NonRecordingSpan(parent), surrounding)
 
 
 def span_context(span: SpanReference | None) -> SpanContext | None:
     """Return a reference to a span as the ids that OpenTelemetry uses; None for None."""
-    if span is None:
-        return None
-    return SpanContext(int(span.trace_id, 16), int(span.span_id, 16), False, TraceFlags(span.flags), _trace_state(span))
+    return None if span is None else _context_in_trace(span, span.span_id)
+
+
+def _context_in_trace(span: SpanReference, span_id: str, *, is_remote: bool = False) -> SpanContext:
+    state = trace.TraceState.from_header([span.trace_state]) if span.trace_state else trace.TraceState()
+    return SpanContext(int(span.trace_id, 16), int(span_id, 16), is_remote, trace.TraceFlags(span.flags), state)
 
 
 def sibling(span: SpanContext, span_id: str) -> SpanContext:
     """Return a reference to another span of the same trace."""
     return SpanContext(span.trace_id, int(span_id, 16), False, span.trace_flags, span.trace_state)
-
-
-def _trace_state(span: SpanReference) -> TraceState:
-    return TraceState.from_header([span.trace_state]) if span.trace_state else TraceState()

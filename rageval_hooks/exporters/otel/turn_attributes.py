@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from rageval_hooks.exporters.content import REDACTED, ContentPolicy, shown_parameters
-from rageval_hooks.exporters.otel.attributes import Attributes, add_main_scores, json_string
+from rageval_hooks.exporters.otel.attributes import Attributes, json_string, main_scores
 from rageval_hooks.score import Result
 from rageval_hooks.turn import Message, Step, StepKind, ToolCall, Turn
 
@@ -19,41 +19,35 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
 
     Args:
         turn: the turn.
-        results: its inline results; the span of the evaluation has all of them, this one the main ones.
+        results: its inline results, without hidden texts; the span of the evaluation has all of them, this one the
+            main ones.
         policy: what may be shown.
     """
     agent, timing, usage = is_agent(turn), turn.timing, turn.usage
-    attributes = Attributes()
-    attributes.add(
-        {
-            "openinference.span.kind": "AGENT" if agent else "CHAIN",
-            "gen_ai.operation.name": "invoke_agent" if agent else "invoke_workflow",
-            "gen_ai.agent.name": turn.name,
-            "rageval.turn.status": turn.status,
-            "error.type": None if turn.error is None else turn.error.type,
-        }
-    )
-    _add_value(attributes, "input", turn.query, policy.inputs)
-    _add_value(attributes, "output", turn.response, policy.outputs)
-    add_main_scores(attributes, results, policy)
     earlier = len(turn.passages) - len(turn.retrieved)
     seen = Counter(passage.in_prompt for passage in turn.passages)
-    attributes.add(
-        {
-            "rageval.turn.id": turn.id,
-            "rageval.framework": turn.framework,
-            "session.id": turn.session_id,
-            "gen_ai.conversation.id": turn.session_id,
-            "user.id": turn.user_id,
-            "rageval.passages.count": len(turn.retrieved) if turn.has_retrieval else None,
-            "rageval.passages.of_earlier_turns": earlier or None,
-            # None stands for passages of which no prompt is known. A count of 0 would say that the model saw none.
-            "rageval.passages.in_prompt": seen[True] if seen.keys() - {None} else None,
-        }
-    )
+    attributes: Attributes = {
+        "openinference.span.kind": "AGENT" if agent else "CHAIN",
+        "gen_ai.operation.name": "invoke_agent" if agent else "invoke_workflow",
+        "gen_ai.agent.name": turn.name,
+        "rageval.turn.status": turn.status,
+        "error.type": None if turn.error is None else turn.error.type,
+        **_value("input", turn.query, policy.inputs),
+        **_value("output", turn.response, policy.outputs),
+        **main_scores(results),
+        "rageval.turn.id": turn.id,
+        "rageval.framework": turn.framework,
+        "session.id": turn.session_id,
+        "gen_ai.conversation.id": turn.session_id,
+        "user.id": turn.user_id,
+        "rageval.passages.count": len(turn.retrieved) if turn.has_retrieval else None,
+        "rageval.passages.of_earlier_turns": earlier or None,
+        # None stands for passages of which no prompt is known. A count of 0 would say that the model saw none.
+        "rageval.passages.in_prompt": seen[True] if seen.keys() - {None} else None,
+    }
     if timing is not None:
         parts = ("retrieval", "generation", "time_to_first_token", "waiting")
-        attributes.add({f"rageval.timing.{part}": getattr(timing, part) for part in parts})
+        attributes |= {f"rageval.timing.{part}": getattr(timing, part) for part in parts}
     if usage is not None:
         # Under our own names: a backend adds up the tokens of the model calls below, and must not count them twice.
         attributes["rageval.tokens.input"] = usage.input_tokens
@@ -62,9 +56,9 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
     # The conversation as a reader of the trace sees it: the user's question, not the prompt made of it.
     if policy.shows_prompts:
         question = [Message(role="user", content=turn.query)] if turn.query else []
-        _add_input_messages(attributes, [*(message for message in turn.prompt if message.role == "system"), *question])
+        attributes |= _input_messages([*(message for message in turn.prompt if message.role == "system"), *question])
     if policy.shows_completions and turn.response:
-        _add_output_message(attributes, turn.response, (), "stop" if turn.status == "ok" else "error")
+        attributes |= _output_message(turn.response, (), "stop" if turn.status == "ok" else "error")
     if turn.retrieval_queries and policy.inputs:
         attributes["rageval.retrieval.queries"] = json_string(turn.retrieval_queries)
     if turn.metadata:
@@ -72,10 +66,10 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
     return attributes
 
 
-def _add_value(attributes: Attributes, name: str, text: str, shown: bool, *, is_json: bool = False) -> None:
-    """Add what a span shows as its ``input`` or ``output``, with its type."""
-    attributes[f"{name}.value"] = text if shown else REDACTED
-    attributes[f"{name}.mime_type"] = "application/json" if is_json and shown else "text/plain"
+def _value(name: str, text: str, shown: bool, *, is_json: bool = False) -> Attributes:
+    """Return what a span shows as its ``input`` or ``output``, with its type."""
+    kind = "application/json" if is_json and shown else "text/plain"
+    return {f"{name}.value": text if shown else REDACTED, f"{name}.mime_type": kind}
 
 
 def is_agent(turn: Turn) -> bool:
@@ -105,26 +99,23 @@ def step_name(step: Step) -> str:
 
 def step_attributes(step: Step, turn: Turn, policy: ContentPolicy) -> Attributes:
     """Return the attributes of the span of one step."""
-    attributes = Attributes()
-    attributes.add(
-        {
-            "openinference.span.kind": "CHAIN" if step.kind == "parser" else step.kind.upper(),
-            "gen_ai.operation.name": _OPERATIONS.get(step.kind),
-            "error.type": None if step.error is None else step.error.type,
-            "rageval.incomplete": None if step.complete else True,
-            "session.id": turn.session_id,
-        }
-    )
+    attributes: Attributes = {
+        "openinference.span.kind": "CHAIN" if step.kind == "parser" else step.kind.upper(),
+        "gen_ai.operation.name": _OPERATIONS.get(step.kind),
+        "error.type": None if step.error is None else step.error.type,
+        "rageval.incomplete": None if step.complete else True,
+        "session.id": turn.session_id,
+    }
     if step.kind == "llm":
-        _add_model_call(attributes, step, policy)
+        attributes |= _model_call(step, policy)
     else:
         for name, text, shown in zip(("input", "output"), (step.input, step.output), policy.shows(step), strict=True):
             if text is not None:
-                _add_value(attributes, name, text, shown, is_json=_is_json(text))
+                attributes |= _value(name, text, shown, is_json=_is_json(text))
     if step.kind == "tool":
-        _add_tool(attributes, step, policy)
+        attributes |= _tool(step, policy)
     elif step.kind in ("retriever", "reranker"):
-        _add_search(attributes, step, policy)
+        attributes |= _search(step, policy)
     # Each kind has its own names: backends draw a reranker's documents next to those that went in.
     prefix = "reranker.output_documents" if step.kind == "reranker" else "retrieval.documents"
     for index, passage in enumerate(step.passages):
@@ -133,54 +124,49 @@ def step_attributes(step: Step, turn: Turn, policy: ContentPolicy) -> Attributes
             metadata["rageval.document.in_prompt"] = passage.in_prompt
             metadata["rageval.document.prompt_share"] = passage.prompt_share
         document = f"{prefix}.{index}.document"
-        attributes.add(
-            {
-                f"{document}.content": policy.quote(passage.text, policy.documents),
-                f"{document}.id": passage.id,
-                f"{document}.score": passage.score,
-                f"{document}.metadata": json_string(metadata) if metadata and policy.documents else None,
-            }
-        )
+        attributes |= {
+            f"{document}.content": policy.quote(passage.text, policy.documents),
+            f"{document}.id": passage.id,
+            f"{document}.score": passage.score,
+            f"{document}.metadata": json_string(metadata) if metadata and policy.documents else None,
+        }
     return attributes
 
 
-def _add_tool(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+def _tool(step: Step, policy: ContentPolicy) -> Attributes:
     input_shown, output_shown = policy.shows(step)
     description = step.description if policy.tools else None
-    attributes.add(
-        {
-            "tool.name": step.name,
-            "gen_ai.tool.name": step.name,
-            "gen_ai.tool.call.id": step.call_id,
-            "tool.description": description,
-            "gen_ai.tool.description": description,
-            "tool.parameters": step.tool_schema if policy.tools else None,
-            "gen_ai.tool.call.arguments": step.input if input_shown else None,
-            "gen_ai.tool.call.result": step.output if output_shown else None,
-        }
-    )
+    return {
+        "tool.name": step.name,
+        "gen_ai.tool.name": step.name,
+        "gen_ai.tool.call.id": step.call_id,
+        "tool.description": description,
+        "gen_ai.tool.description": description,
+        "tool.parameters": step.tool_schema if policy.tools else None,
+        "gen_ai.tool.call.arguments": step.input if input_shown else None,
+        "gen_ai.tool.call.result": step.output if output_shown else None,
+    }
 
 
-def _add_search(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+def _search(step: Step, policy: ContentPolicy) -> Attributes:
+    attributes: Attributes = {}
     # The documents as one JSON value: MLflow and Langfuse show a span's output and not its list of documents.
     if policy.documents and step.output is None and step.error is None:
         found = [
             {"page_content": passage.text, "id": passage.id, "metadata": passage.metadata} for passage in step.passages
         ]
-        _add_value(attributes, "output", json_string(found), True, is_json=True)
+        attributes |= _value("output", json_string(found), True, is_json=True)
     if step.kind == "reranker":
-        attributes.add({"reranker.query": policy.quote(step.input, policy.inputs)})
-        return
+        return {**attributes, "reranker.query": policy.quote(step.input, policy.inputs)}
     # Ids and scores quote no text, so they are shown even where content is hidden.
     documents = [{"id": passage.id, "score": passage.score} for passage in step.passages]
-    attributes.add(
-        {
-            "gen_ai.retrieval.query.text": step.input if policy.inputs else None,
-            "gen_ai.retrieval.documents": json_string(documents),
-            "gen_ai.retrieval.top_k": step.top_k,
-            "gen_ai.data_source.id": step.data_source,
-        }
-    )
+    return {
+        **attributes,
+        "gen_ai.retrieval.query.text": step.input if policy.inputs else None,
+        "gen_ai.retrieval.documents": json_string(documents),
+        "gen_ai.retrieval.top_k": step.top_k,
+        "gen_ai.data_source.id": step.data_source,
+    }
 
 
 # --------------------------------------------------------------------------- model calls
@@ -202,52 +188,43 @@ _SYSTEMS = {
 }
 
 
-def _add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
-    """Add what a model call has, the most important first."""
+def _model_call(step: Step, policy: ContentPolicy) -> Attributes:
+    """Return what a model call has, the most important first."""
     usage = step.usage
-    attributes.add(
-        {
-            "llm.model_name": step.model,
-            "gen_ai.request.model": step.request_model,
-            "gen_ai.response.model": step.model,
-            "gen_ai.response.id": step.response_id,
-            "llm.provider": step.provider,
-            "llm.system": _SYSTEMS.get(step.provider or ""),
-            "gen_ai.provider.name": step.provider,
-        }
-    )
+    attributes: Attributes = {
+        "llm.model_name": step.model,
+        "gen_ai.request.model": step.request_model,
+        "gen_ai.response.model": step.model,
+        "gen_ai.response.id": step.response_id,
+        "llm.provider": step.provider,
+        "llm.system": _SYSTEMS.get(step.provider or ""),
+        "gen_ai.provider.name": step.provider,
+    }
     if usage is not None:
-        attributes.add(
-            {
-                "llm.token_count.prompt": usage.input_tokens,
-                "llm.token_count.completion": usage.output_tokens,
-                "llm.token_count.total": usage.total_tokens,
-                "gen_ai.usage.input_tokens": usage.input_tokens,
-                "gen_ai.usage.output_tokens": usage.output_tokens,
-                "llm.token_count.prompt_details.cache_read": usage.cache_read_tokens,
-                "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
-                "rageval.usage.source": usage.source,
-            }
-        )
-    attributes.add(
-        {
-            "gen_ai.response.time_to_first_chunk": step.time_to_first_token,
-            "llm.finish_reason": step.finish_reason,
+        attributes |= {
+            "llm.token_count.prompt": usage.input_tokens,
+            "llm.token_count.completion": usage.output_tokens,
+            "llm.token_count.total": usage.total_tokens,
+            "gen_ai.usage.input_tokens": usage.input_tokens,
+            "gen_ai.usage.output_tokens": usage.output_tokens,
+            "llm.token_count.prompt_details.cache_read": usage.cache_read_tokens,
+            "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
+            "rageval.usage.source": usage.source,
         }
-    )
+    attributes["gen_ai.response.time_to_first_chunk"] = step.time_to_first_token
+    attributes["llm.finish_reason"] = step.finish_reason
     input_shown, output_shown = policy.shows(step)
     if step.output is not None:
-        text = _text_beside(step.output, step.tool_calls)
         # The conventions want a reason, which some providers do not say.
         reason = step.finish_reason or ("stop" if step.complete and step.error is None else "error")
         answer = Message(role="assistant", content=step.output, tool_calls=step.tool_calls)
         # MLflow and Langfuse draw a conversation where the values have the form of OpenAI's API, for example
         # {"choices": [{"index": 0, "message": {"role": "assistant", "content": "In 2019."}, "finish_reason": "stop"}]}.
         choice = {"index": 0, "message": _chat_message(answer), "finish_reason": reason}
-        _add_value(attributes, "output", json_string({"choices": [choice]}), output_shown, is_json=True)
-        _add_message(attributes, "llm.output_messages.0.message", answer, policy, shown=policy.output_messages)
+        attributes |= _value("output", json_string({"choices": [choice]}), output_shown, is_json=True)
+        attributes |= _message("llm.output_messages.0.message", answer, policy, shown=policy.output_messages)
         if output_shown:
-            _add_output_message(attributes, text, step.tool_calls, reason)
+            attributes |= _output_message(_text_beside(step.output, step.tool_calls), step.tool_calls, reason)
     parameters = shown_parameters(step.parameters, policy)
     for name, value in parameters.items():
         # The conventions name numbers only; the other parameters are in the JSON below.
@@ -261,51 +238,44 @@ def _add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) -
     # A long conversation may exceed the provider's limit of attributes, so what is one attribute comes before it.
     if step.messages:
         request = {"messages": [_chat_message(message) for message in step.messages]}
-        _add_value(attributes, "input", json_string(request), input_shown, is_json=True)
+        attributes |= _value("input", json_string(request), input_shown, is_json=True)
         if input_shown:
-            _add_input_messages(attributes, step.messages)
+            attributes |= _input_messages(step.messages)
         for index, message in enumerate(step.messages):
-            name = f"llm.input_messages.{index}.message"
-            _add_message(attributes, name, message, policy, shown=policy.input_messages)
-    if policy.tools:
-        _add_tool_definitions(attributes, step.tools)
+            attributes |= _message(f"llm.input_messages.{index}.message", message, policy, shown=policy.input_messages)
+    return attributes | _tool_definitions(step.tools) if policy.tools else attributes
 
 
-def _add_message(attributes: Attributes, name: str, message: Message, policy: ContentPolicy, *, shown: bool) -> None:
-    """Add a message, the way OpenInference numbers the items of lists."""
+def _message(name: str, message: Message, policy: ContentPolicy, *, shown: bool) -> Attributes:
+    """Return a message, the way OpenInference numbers the items of lists."""
     chat = _chat_message(message)
     chat["content"] = policy.quote(chat["content"], shown)
-    attributes.add({f"{name}.{part}": chat.get(part) for part in ("role", "content", "tool_call_id", "name")})
+    attributes = {f"{name}.{part}": chat.get(part) for part in ("role", "content", "tool_call_id", "name")}
     for number, call in enumerate(message.tool_calls):
         tool_call = f"{name}.tool_calls.{number}.tool_call"
-        attributes.add(
-            {
-                f"{tool_call}.function.name": call.name,
-                f"{tool_call}.function.arguments": policy.quote(call.arguments, shown),
-                f"{tool_call}.id": call.id,
-            }
-        )
+        attributes[f"{tool_call}.function.name"] = call.name
+        attributes[f"{tool_call}.function.arguments"] = policy.quote(call.arguments, shown)
+        attributes[f"{tool_call}.id"] = call.id
+    return attributes
 
 
-def _add_tool_definitions(attributes: Attributes, tools: Sequence[str]) -> None:
-    """Set the tools that the model could call, for example ``[{"type": "function", "name": "search", …}]``."""
+def _tool_definitions(tools: Sequence[str]) -> Attributes:
+    """Return the tools that the model could call, for example ``[{"type": "function", "name": "search", …}]``."""
     definitions = []
     for tool in tools:
         schema = _parsed(tool)
         # OpenAI's form has the definition inside: {"type": "function", "function": {"name": "search", …}}.
         definition = schema.get("function", schema) if isinstance(schema, dict) else {"name": tool}
         definitions.append({"type": "function", **definition})
-    if definitions:
-        attributes["gen_ai.tool.definitions"] = json_string(definitions)
-    for index, tool in enumerate(tools):
-        attributes[f"llm.tools.{index}.tool.json_schema"] = tool
+    schemas = {f"llm.tools.{index}.tool.json_schema": tool for index, tool in enumerate(tools)}
+    return {"gen_ai.tool.definitions": json_string(definitions) if definitions else None, **schemas}
 
 
 # --------------------------------------------------------------------------- messages: GenAI's form, and OpenAI's
 
 
-def _add_input_messages(attributes: Attributes, messages: Iterable[Message]) -> None:
-    """Set the prompt: system messages as instructions, the others as input.
+def _input_messages(messages: Iterable[Message]) -> Attributes:
+    """Return the prompt: system messages as instructions, the others as input.
 
     Example:
         ``[{"role": "user", "parts": [{"type": "text", "content": "When was the pier opened?"}]}]``
@@ -321,17 +291,17 @@ def _add_input_messages(attributes: Attributes, messages: Iterable[Message]) -> 
         else:
             text = _text_beside(message.content, message.tool_calls)
             inputs.append({"role": message.role, "parts": _parts(text, message.tool_calls)})
-    if inputs:
-        attributes["gen_ai.input.messages"] = json_string(inputs)
-    if instructions:
-        attributes["gen_ai.system_instructions"] = json_string(instructions)
+    return {
+        "gen_ai.input.messages": json_string(inputs) if inputs else None,
+        "gen_ai.system_instructions": json_string(instructions) if instructions else None,
+    }
 
 
-def _add_output_message(attributes: Attributes, text: str, calls: Sequence[ToolCall], reason: str) -> None:
-    """Set what the model answered, and why it stopped."""
+def _output_message(text: str, calls: Sequence[ToolCall], reason: str) -> Attributes:
+    """Return what the model answered, and why it stopped."""
     parts = _parts(text, calls) if text or calls else []
     message = {"role": "assistant", "parts": parts, "finish_reason": reason}
-    attributes["gen_ai.output.messages"] = json_string([message])
+    return {"gen_ai.output.messages": json_string([message])}
 
 
 def _parts(text: str, calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
