@@ -34,8 +34,6 @@ _GENAI_HIDDEN = frozenset({"no_content", "event_only", "false", "0", "no", "off"
 # A judge's details that are text and quote nothing. Its words when it refused, for one, may quote a passage.
 _JUDGE_IDS = frozenset({"model", "response_id", "mode", "circuit"})
 
-_PLUMBING = frozenset[StepKind]({"chain", "agent", "prompt", "parser"})
-
 
 class ContentPolicy(Data):
     """The texts that may be shown; all of them by default, as in OpenInference.
@@ -89,25 +87,6 @@ class ContentPolicy(Data):
     def everything(self) -> bool:
         """True if no text is hidden. Explanations, error messages and metadata may quote any text: shown only then."""
         return all((self.inputs, self.outputs, self.input_messages, self.output_messages, self.documents))
-
-    def shows(self, step: Step) -> tuple[bool, bool]:
-        """Return two flags: True if a step's input may be shown, and True if its output may."""
-        # Chains, prompts and parsers pass on the texts of other steps, so theirs may be of any kind.
-        if step.kind in _PLUMBING:
-            return self.everything, self.everything
-        if step.kind == "llm":
-            return self.shows_prompts, self.shows_completions
-        return self.inputs, self.outputs
-
-    @property
-    def shows_prompts(self) -> bool:
-        """True if prompts may be shown."""
-        return self.inputs and self.input_messages
-
-    @property
-    def shows_completions(self) -> bool:
-        """True if what a model wrote may be shown."""
-        return self.outputs and self.output_messages
 
     def quote(self, text: Quoted, shown: bool) -> Quoted:
         """Return the text, or a placeholder if it is hidden; None for None."""

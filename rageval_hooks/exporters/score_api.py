@@ -143,8 +143,6 @@ class ScoreServer:
             return error
         except PostError as error:
             return error
-        except Exception as error:  # a fault of ours, or an answer of an unknown form
-            return RejectedError(f"cannot be posted ({type(error).__name__})")
         tally["taken"] += 1
         return None
 
@@ -204,7 +202,7 @@ class ScoreServer:
 
         Raises:
             UnavailableError: there is no answer, though the server may have received the request; or see `refusal`.
-            RejectedError: the body cannot be written as JSON, or the server does not accept it.
+            RejectedError: the server does not accept the body.
         """
         library = self._httpx
         try:
@@ -213,8 +211,6 @@ class ScoreServer:
             # Only a connection error's own message: others may quote a header.
             why = f": {error}" if isinstance(error, library.ConnectError) else ""
             raise UnavailableError(f"cannot be reached ({type(error).__name__}{why})") from None
-        except ValueError as error:
-            raise RejectedError(f"cannot be sent ({type(error).__name__})") from None
         if not answer.is_success and answer.status_code not in accept:
             raise self.refusal(answer)
         return answer

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import sys
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation
 from opentelemetry.util.types import AttributeValue
 
@@ -76,32 +75,13 @@ class Metrics(OtelSignal[MeterProvider, "Instruments"]):
 
     def export(self, evaluation: Evaluation) -> bool:
         """Record the results of an evaluation."""
-        made, turn = self.writer(), evaluation.turn
+        made = self.writer()
         if made is None:
             return False
         # The SDK makes exemplars of what is recorded in the context of a sampled span.
-        context = self._spans.context_of(turn)
-        if evaluation.stage == "inline":
-            kind = "rag" if turn.is_rag else "other"
-            of_turn = {
-                "rageval.turn.status": turn.status,
-                "rageval.turn.kind": kind,
-                "rageval.framework": turn.framework,
-            }
-            made.turns.add(1, self._bounded(of_turn), context=context)
-            # Nothing ran if the turn was not RAG, or if all metrics need a judge: a zero would lower the percentiles.
-            if evaluation.durations:
-                made.inline_duration.record(evaluation.duration, context=context)
-            self._record_calls(made, turn, context)
-        for result in evaluation.results:
-            self._record_result(made, result, turn, context)
-        # Counted once per metric: all results of a metric have the details of the same judgement.
-        judged: dict[str, Result] = {}
-        for result in evaluation.results:
-            if judge_details(result):
-                judged.setdefault(metric_of(result), result)
-        for metric, result in judged.items():
-            self._record_judge(made, metric, result, context)
+        context = self._spans.context_of(evaluation.turn)
+        for record, amount, attributes in _measurements(made, evaluation):
+            record(amount, self._bounded(attributes), context=context)
         return True
 
     def flush(self, timeout: float) -> bool:
@@ -111,72 +91,6 @@ class Metrics(OtelSignal[MeterProvider, "Instruments"]):
         another time, and OpenTelemetry's Prometheus exporter then reports every value twice at the next scrape.
         """
         return super().flush(timeout) if self._own is not None else True
-
-    def _record_calls(self, instruments: Instruments, turn: Turn, context: Context) -> None:
-        """Record the GenAI client metrics of a turn's model calls, unless another instrumentor does."""
-        calls = [
-            step for step in turn.steps if step.kind in _OPERATIONS and not _MEASURING.match(step.span_tracer or "")
-        ]
-        if not calls or _others_measure():
-            return
-        for step in calls:
-            attributes = {
-                "gen_ai.operation.name": _OPERATIONS[step.kind],
-                "gen_ai.provider.name": step.provider,
-                "gen_ai.request.model": step.request_model,
-                "gen_ai.response.model": step.model,
-            }
-            error = {"error.type": None if step.error is None else step.error.type}
-            seconds = (step.ended_at - step.started_at) / 1e9
-            instruments.call_duration.record(seconds, self._bounded({**attributes, **error}), context=context)
-            # The conventions want no estimates.
-            if step.usage is not None and not step.usage.estimated:
-                for kind, amount in (("input", step.usage.input_tokens), ("output", step.usage.output_tokens)):
-                    counted = self._bounded({**attributes, "gen_ai.token.type": kind})
-                    instruments.call_tokens.record(amount, counted, context=context)
-
-    def _record_result(self, instruments: Instruments, result: Result, turn: Turn, context: Context) -> None:
-        if result.name == VERDICT and not isinstance(result, Failed):
-            # With a judge, a turn has two verdicts: one series for each.
-            verdict = {"rageval.verdict": label_of(result), "rageval.annotator": result.annotator}
-            instruments.verdicts.add(1, self._bounded(verdict), context=context)
-        if isinstance(result, Score):
-            attributes = {
-                "rageval.score.name": result.name,
-                "rageval.score.label": result.label,
-                "rageval.score.model": result.model,
-                "rageval.target.kind": result.target.kind,
-                # The model that was evaluated, so that a dashboard can compare two of them.
-                "gen_ai.response.model": turn.model,
-            }
-            histogram = instruments.scores.get(result.unit, instruments.scores[""])
-            histogram.record(result.value, self._bounded(attributes), context=context)
-        elif isinstance(result, Failed):
-            named = {"rageval.score.name": result.name, "error.type": result.error_type}
-            instruments.failed.add(1, self._bounded(named), context=context)
-        else:
-            # A reason without its details: "the queue is full: 2048 turns wait" becomes "the queue is full".
-            reason = _NUMBER.sub("N", result.reason.split(":", 1)[0].strip())
-            named = {"rageval.score.name": result.name, "rageval.reason": reason}
-            instruments.skipped.add(1, self._bounded(named), context=context)
-
-    def _record_judge(self, instruments: Instruments, metric: str, result: Result, context: Context) -> None:
-        """Record what one judgement has cost. A cached one has cost nothing."""
-        details = judge_details(result)
-        if details.get("cached"):
-            return
-        # The model's name comes from a server, so the number of its values is bounded like that of all attributes.
-        attributes = {"rageval.metric": metric, "rageval.judge.model": details.get("model")}
-        outcome = "failed" if isinstance(result, Failed) else "answered"
-        called = self._bounded({**attributes, "rageval.judge.result": outcome})
-        instruments.judge_calls.add(details.get("attempts", 1), called, context=context)
-        for token_type in ("input", "output"):
-            amount = details.get(f"{token_type}_tokens")
-            if amount is not None:
-                counted = self._bounded({**attributes, "gen_ai.token.type": token_type})
-                instruments.judge_tokens.add(amount, counted, context=context)
-        if details.get("cost") is not None:
-            instruments.judge_cost.add(details["cost"], self._bounded(attributes), context=context)
 
     def _bounded(self, attributes: Mapping[str, str | None]) -> dict[str, AttributeValue]:
         """Return attributes with at most 100 values each, without those that are None.
@@ -211,6 +125,52 @@ class Metrics(OtelSignal[MeterProvider, "Instruments"]):
         return instruments_of(provider)
 
 
+Measurement = tuple[Callable[..., None], float, Mapping[str, str | None]]
+"""The ``add`` or ``record`` of an instrument, an amount, and its attributes."""
+
+
+def _measurements(made: Instruments, evaluation: Evaluation) -> Iterator[Measurement]:
+    """Yield what is measured of an evaluation."""
+    turn = evaluation.turn
+    if evaluation.stage == "inline":
+        of_turn = {
+            "rageval.turn.status": turn.status,
+            "rageval.turn.kind": "rag" if turn.is_rag else "other",
+            "rageval.framework": turn.framework,
+        }
+        yield made.turns.add, 1, of_turn
+        # Nothing ran if the turn was not RAG, or if all metrics need a judge: a zero would lower the percentiles.
+        if evaluation.durations:
+            yield made.inline_duration.record, evaluation.duration, {}
+        yield from _of_calls(made, turn)
+    for result in evaluation.results:
+        yield from _of_result(made, result, turn)
+    # Counted once per metric: all results of a metric have the details of the same judgement.
+    judged = {metric_of(result): result for result in evaluation.results if judge_details(result)}
+    for metric, result in judged.items():
+        yield from _of_judgement(made, metric, result)
+
+
+def _of_calls(made: Instruments, turn: Turn) -> Iterator[Measurement]:
+    """Yield the GenAI client metrics of a turn's model calls, unless another instrumentor records them."""
+    calls = [step for step in turn.steps if step.kind in _OPERATIONS and not _MEASURING.match(step.span_tracer or "")]
+    if not calls or _others_measure():
+        return
+    for step in calls:
+        attributes = {
+            "gen_ai.operation.name": _OPERATIONS[step.kind],
+            "gen_ai.provider.name": step.provider,
+            "gen_ai.request.model": step.request_model,
+            "gen_ai.response.model": step.model,
+        }
+        error = {"error.type": None if step.error is None else step.error.type}
+        yield made.call_duration.record, (step.ended_at - step.started_at) / 1e9, {**attributes, **error}
+        # The conventions want no estimates.
+        if step.usage is not None and not step.usage.estimated:
+            yield made.call_tokens.record, step.usage.input_tokens, {**attributes, "gen_ai.token.type": "input"}
+            yield made.call_tokens.record, step.usage.output_tokens, {**attributes, "gen_ai.token.type": "output"}
+
+
 def _others_measure() -> bool:
     """Return True if an instrumentor of a model's client is active, which records these metrics itself."""
     instrumentor = sys.modules.get("opentelemetry.instrumentation.instrumentor")
@@ -223,6 +183,45 @@ def _others_measure() -> bool:
         for one in made
         if one is not None and _MEASURING.match(type(one).__module__)
     )
+
+
+def _of_result(made: Instruments, result: Result, turn: Turn) -> Iterator[Measurement]:
+    if result.name == VERDICT and not isinstance(result, Failed):
+        # With a judge, a turn has two verdicts: one series for each.
+        yield made.verdicts.add, 1, {"rageval.verdict": label_of(result), "rageval.annotator": result.annotator}
+    if isinstance(result, Score):
+        attributes = {
+            "rageval.score.name": result.name,
+            "rageval.score.label": result.label,
+            "rageval.score.model": result.model,
+            "rageval.target.kind": result.target.kind,
+            # The model that was evaluated, so that a dashboard can compare two of them.
+            "gen_ai.response.model": turn.model,
+        }
+        yield made.scores.get(result.unit, made.scores[""]).record, result.value, attributes
+    elif isinstance(result, Failed):
+        yield made.failed.add, 1, {"rageval.score.name": result.name, "error.type": result.error_type}
+    else:
+        # A reason without its details: "the queue is full: 2048 turns wait" becomes "the queue is full".
+        reason = _NUMBER.sub("N", result.reason.split(":", 1)[0].strip())
+        yield made.skipped.add, 1, {"rageval.score.name": result.name, "rageval.reason": reason}
+
+
+def _of_judgement(made: Instruments, metric: str, result: Result) -> Iterator[Measurement]:
+    """Yield what one judgement has cost. A cached one has cost nothing."""
+    details = judge_details(result)
+    if details.get("cached"):
+        return
+    # The model's name comes from a server, so the number of its values is bounded like that of all attributes.
+    attributes = {"rageval.metric": metric, "rageval.judge.model": details.get("model")}
+    outcome = "failed" if isinstance(result, Failed) else "answered"
+    yield made.judge_calls.add, details.get("attempts", 1), {**attributes, "rageval.judge.result": outcome}
+    for token_type in ("input", "output"):
+        amount = details.get(f"{token_type}_tokens")
+        if amount is not None:
+            yield made.judge_tokens.add, amount, {**attributes, "gen_ai.token.type": token_type}
+    if details.get("cost") is not None:
+        yield made.judge_cost.add, details["cost"], attributes
 
 
 class Instruments:

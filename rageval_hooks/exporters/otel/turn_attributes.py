@@ -54,10 +54,10 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
         attributes["rageval.tokens.output"] = usage.output_tokens
         attributes["rageval.usage.source"] = usage.source
     # The conversation as a reader of the trace sees it: the user's question, not the prompt made of it.
-    if policy.shows_prompts:
+    if policy.input_messages:
         question = [Message(role="user", content=turn.query)] if turn.query else []
         attributes |= _input_messages([*(message for message in turn.prompt if message.role == "system"), *question])
-    if policy.shows_completions and turn.response:
+    if policy.output_messages and turn.response:
         attributes |= _output_message(turn.response, (), "stop" if turn.status == "ok" else "error")
     if turn.retrieval_queries and policy.inputs:
         attributes["rageval.retrieval.queries"] = json_string(turn.retrieval_queries)
@@ -88,6 +88,9 @@ _OPERATIONS: dict[StepKind, str] = {
     "agent": "invoke_agent",
 }
 
+# These pass on the texts of other steps, so theirs may be of any kind.
+_PLUMBING = frozenset[StepKind]({"chain", "agent", "prompt", "parser"})
+
 
 def step_name(step: Step) -> str:
     """Return the span's name: the operation, and the model or the component."""
@@ -109,9 +112,10 @@ def step_attributes(step: Step, turn: Turn, policy: ContentPolicy) -> Attributes
     if step.kind == "llm":
         attributes |= _model_call(step, policy)
     else:
-        for name, text, shown in zip(("input", "output"), (step.input, step.output), policy.shows(step), strict=True):
+        for name, text, shown in (("input", step.input, policy.inputs), ("output", step.output, policy.outputs)):
             if text is not None:
-                attributes |= _value(name, text, shown, is_json=_is_json(text))
+                is_shown = policy.everything if step.kind in _PLUMBING else shown
+                attributes |= _value(name, text, is_shown, is_json=_is_json(text))
     if step.kind == "tool":
         attributes |= _tool(step, policy)
     elif step.kind in ("retriever", "reranker"):
@@ -134,7 +138,6 @@ def step_attributes(step: Step, turn: Turn, policy: ContentPolicy) -> Attributes
 
 
 def _tool(step: Step, policy: ContentPolicy) -> Attributes:
-    input_shown, output_shown = policy.shows(step)
     description = step.description if policy.tools else None
     return {
         "tool.name": step.name,
@@ -143,8 +146,8 @@ def _tool(step: Step, policy: ContentPolicy) -> Attributes:
         "tool.description": description,
         "gen_ai.tool.description": description,
         "tool.parameters": step.tool_schema if policy.tools else None,
-        "gen_ai.tool.call.arguments": step.input if input_shown else None,
-        "gen_ai.tool.call.result": step.output if output_shown else None,
+        "gen_ai.tool.call.arguments": step.input if policy.inputs else None,
+        "gen_ai.tool.call.result": step.output if policy.outputs else None,
     }
 
 
@@ -213,7 +216,6 @@ def _model_call(step: Step, policy: ContentPolicy) -> Attributes:
         }
     attributes["gen_ai.response.time_to_first_chunk"] = step.time_to_first_token
     attributes["llm.finish_reason"] = step.finish_reason
-    input_shown, output_shown = policy.shows(step)
     if step.output is not None:
         # The conventions want a reason, which some providers do not say.
         reason = step.finish_reason or ("stop" if step.complete and step.error is None else "error")
@@ -221,9 +223,9 @@ def _model_call(step: Step, policy: ContentPolicy) -> Attributes:
         # MLflow and Langfuse draw a conversation where the values have the form of OpenAI's API, for example
         # {"choices": [{"index": 0, "message": {"role": "assistant", "content": "In 2019."}, "finish_reason": "stop"}]}.
         choice = {"index": 0, "message": _chat_message(answer), "finish_reason": reason}
-        attributes |= _value("output", json_string({"choices": [choice]}), output_shown, is_json=True)
+        attributes |= _value("output", json_string({"choices": [choice]}), policy.output_messages, is_json=True)
         attributes |= _message("llm.output_messages.0.message", answer, policy, shown=policy.output_messages)
-        if output_shown:
+        if policy.output_messages:
             attributes |= _output_message(_text_beside(step.output, step.tool_calls), step.tool_calls, reason)
     parameters = shown_parameters(step.parameters, policy)
     for name, value in parameters.items():
@@ -232,14 +234,14 @@ def _model_call(step: Step, policy: ContentPolicy) -> Attributes:
             attributes[f"gen_ai.request.{_REQUEST_PARAMETERS[name]}"] = value
     if parameters and policy.parameters:
         attributes["llm.invocation_parameters"] = json_string(parameters)
-    if step.template is not None and policy.shows_prompts:
+    if step.template is not None and policy.input_messages:
         attributes["llm.prompt_template.template"] = step.template.text
         attributes["llm.prompt_template.variables"] = json_string(step.template.variables)
     # A long conversation may exceed the provider's limit of attributes, so what is one attribute comes before it.
     if step.messages:
         request = {"messages": [_chat_message(message) for message in step.messages]}
-        attributes |= _value("input", json_string(request), input_shown, is_json=True)
-        if input_shown:
+        attributes |= _value("input", json_string(request), policy.input_messages, is_json=True)
+        if policy.input_messages:
             attributes |= _input_messages(step.messages)
         for index, message in enumerate(step.messages):
             attributes |= _message(f"llm.input_messages.{index}.message", message, policy, shown=policy.input_messages)
