@@ -46,7 +46,7 @@ from rageval_hooks.runtime.tracing import provider_of_span
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.settings import Settings, SpanSelection
-from rageval_hooks.turn import SpanReference, Turn
+from rageval_hooks.turn import SpanReference
 
 if TYPE_CHECKING:
     import httpx
@@ -311,10 +311,10 @@ class PlacedResult:
     details: dict[str, Any]
 
 
-def _placed(result: Result, span_id: str, turn: Turn, turn_span: SpanReference) -> PlacedResult:
+def _placed(result: Result, span_id: str, turn_span: SpanReference, evaluated_at: int) -> PlacedResult:
     """Return a result of a turn in the form of score APIs."""
-    about = {"annotator": result.annotator, "version": result.version, "probability": result.probability}
-    details = {**result.metadata, **known(about), **known({"model": result.model, "label": result.label})}
+    fields = ("annotator", "version", "probability", "model", "label")
+    details = {**result.metadata, **known({name: getattr(result, name) for name in fields})}
     identity: list[str | int | None] = [turn_span.trace_id, turn_span.span_id, result.name]
     if result.target.kind != "turn":
         details[result.target.kind] = result.target.index
@@ -325,7 +325,7 @@ def _placed(result: Result, span_id: str, turn: Turn, turn_span: SpanReference) 
         result=result,
         span_id=span_id,
         id=str(UUID(bytes=digest, version=4)),  # some APIs accept no other version
-        evaluated_at=time.time_ns() if turn.timing is None else turn.timing.ended_at,
+        evaluated_at=evaluated_at,
         details=details,
     )
 
@@ -415,6 +415,8 @@ class ScoreApiExporter(Exporter):
         All results of quality about the turn, unless all results are wanted: backends draw a chart of each score.
         Results without a known span are counted as unplaced.
         """
+        timing = evaluation.turn.timing
+        evaluated_at = time.time_ns() if timing is None else timing.ended_at
         for result in evaluation.results if self.scores == "all" else quality_results(evaluation.results):
             if isinstance(result, Skipped) and result.label is None:
                 continue
@@ -424,7 +426,7 @@ class ScoreApiExporter(Exporter):
             if place is None and result.target.kind == "passage":
                 self.queue.count("unplaced", 1)
             else:
-                yield _placed(result, span.span_id if place is None else place.span_id, evaluation.turn, span)
+                yield _placed(result, span.span_id if place is None else place.span_id, span, evaluated_at)
 
     @abstractmethod
     def connect(self) -> ScoreServer:

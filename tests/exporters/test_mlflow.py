@@ -10,6 +10,8 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -142,6 +144,17 @@ def test_the_judges_verdict_overrides_the_local_one(mlflow: FakeMlflow, exporter
         ("fail", None),
         ("pass", "a-1"),
     ]
+
+
+def test_the_assessments_of_a_turn_that_was_not_timed_have_one_time(
+    mlflow: FakeMlflow, exporter: MlflowExporter
+) -> None:
+    """But for the milliseconds that keep the verdict first, however long the others take to write."""
+    exporter.export(evaluation(*(Score(name=f"score{number}", value=0.5) for number in range(5))))
+    assert exporter.flush(10)
+
+    times = sorted(datetime.fromisoformat(item["create_time"]) for item in mlflow.stored)
+    assert {(later - earlier).total_seconds() for earlier, later in pairwise(times)} == {0.002}
 
 
 def test_all_results_if_asked(server: RecordingServer, mlflow: FakeMlflow) -> None:
