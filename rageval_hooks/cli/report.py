@@ -103,7 +103,7 @@ def report(
     if names:
         # A score with a bound or a tolerance is part of the report, also if --metrics does not name it.
         names = list(dict.fromkeys((*names, *bounds, *filter(None, gate.tolerances if gate else ()))))
-    analysis = analyze(
+    built, scored = analyze(
         files,
         metrics=names,
         worst=worst,
@@ -116,20 +116,20 @@ def report(
         bounded=list(bounds),
         privacy=PrivacyPolicy.of(Settings.build()),
     )
-    result = check_gate(analysis.report, gate) if gate else None
-    conclusion = conclude(analysis.report, bounds, result)
+    result = check_gate(built, gate) if gate else None
+    built = built.model_copy(update={"verdict": conclude(built, bounds, result)})
     if output is None and form == "table" and sys.stdout.isatty():
         from rageval_hooks.exporters.console import make_console
 
         with survive_closed_pipe():
-            print_tables(analysis.report, make_console(sys.stdout), conclusion)
+            print_tables(built, make_console(sys.stdout))
     else:
         if form == "html":
-            text = to_html(analysis, conclusion, bounds=bounds, trace_url=trace_url)
+            text = to_html(built, scored, bounds=bounds, trace_url=trace_url)
         elif form == "json":
-            text = analysis.report.model_copy(update={"verdict": conclusion}).model_dump_json(indent=2) + "\n"
+            text = built.model_dump_json(indent=2) + "\n"
         else:
-            text = (to_markdown if form == "markdown" else to_plain_text)(analysis.report, conclusion)
+            text = (to_markdown if form == "markdown" else to_plain_text)(built)
         if output is not None:
             write_file(output, text.encode())
         else:

@@ -1,4 +1,4 @@
-"""Facts about a score that reports use: which way is better, its bounds, its unit, its group.
+"""Facts about a score that reports use: which way is better, its bounds, its unit, its metric.
 
 They come from the score's own :class:`ScoreDefinition`: a new metric appears in tables, plots, gates and comparisons by
 what it says of itself. Only the scores that a report derives from the records themselves are defined here.
@@ -6,13 +6,11 @@ what it says of itself. Only the scores that a report derives from the records t
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import cache
 from typing import Final
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.base import REGISTRY, Direction, Metric, ScoreDefinition
-from rageval_hooks.score import VERDICT
+from rageval_hooks.metrics.base import REGISTRY, Metric, ScoreDefinition
 
 VERDICTS: Final = ("good", "doubtful", "bad", "declined", "not_evaluable")
 """The labels of the verdict, in the order in which a report counts them."""
@@ -55,17 +53,6 @@ _USAGE_WORDS = ("latency", "tokens", "cost", "duration")
 _LOWER_WORDS = (*_USAGE_WORDS, "hallucination", "unsupported", "rmse", "error")
 
 
-def direction_of(name: str, metric: str | None = None, lower: Collection[str] = ()) -> Direction:
-    """Return whether higher or lower values of a score are better.
-
-    Args:
-        name: the score.
-        metric: the metric that made it, if known.
-        lower: scores for which the user says that lower is better.
-    """
-    return "lower" if name in lower else define_score(name, metric).direction
-
-
 @cache
 def define_score(name: str, metric: str | None = None) -> ScoreDefinition:
     """Return the definition of a score.
@@ -84,23 +71,14 @@ def define_score(name: str, metric: str | None = None) -> ScoreDefinition:
     return ScoreDefinition(name=name, description="", direction="lower" if lower else "higher", high=None)
 
 
-def group_of(name: str, metric: str | None = None) -> str:
-    """Return the family of the built-in metric that makes a score, such as ``retrieval`` or ``usage``."""
-    if name == BAD_ANSWERS:
-        return VERDICT
-    if any(definition.name == name for definition in _DERIVED):
-        return "retrieval"
-    made_by = REGISTRY.builtin().get(metric_of(name) or metric or "")
-    return made_by.family if made_by is not None else "custom"
-
-
 def is_quality(name: str, metric: str | None = None) -> bool:
     """Return True if a score is about the answers, and not about their latency, tokens or cost.
 
     A machine that is busy makes every answer slower: such scores decide about a regression only if they are named. Nor
     does ``rank``, which a question has only if its target was retrieved: ``mrr`` counts the misses, too.
     """
-    if name == RANK or group_of(name, metric) == "usage":
+    made_by = REGISTRY.builtin().get(metric_of(name) or metric or "")
+    if name == RANK or (made_by is not None and made_by.family == "usage"):
         return False
     is_defined = bool(define_score(name, metric).description)
     return is_defined or not any(word in name.lower() for word in _USAGE_WORDS)

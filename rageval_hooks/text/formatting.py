@@ -111,18 +111,6 @@ def format_share(value: float | None) -> str:
     return MISSING if value is None else f"{value:.1%}"
 
 
-def format_interval(low: float, high: float, *, style: str = "value") -> str:
-    """Return two bounds: ``0.612 … 0.734``.
-
-    Args:
-        low: the lower bound.
-        high: the upper bound.
-        style: ``value`` for numbers, ``share`` for percentages, ``signed`` for differences.
-    """
-    show = {"value": show_value, "share": format_share, "signed": signed_value}[style]
-    return f"{show(low)} … {show(high)}"
-
-
 def format_p_value(p: float) -> str:
     """Return a probability with four digits, or a bound for a very small one."""
     return f"{p:.4f}" if p >= _SMALLEST_P else f"<{_SMALLEST_P}"

@@ -114,6 +114,13 @@ class TestReport:
             done = run("report", before, "--output", tmp_path / name)
             assert (done.status, message in done.errors) == (2, True)
 
+    @pytest.mark.parametrize("url", ["javascript:alert(1)//{trace_id}", "http://localhost:6006/traces"])
+    def test_a_trace_url_is_an_address_with_a_place_for_the_trace(self, run, before: Path, url: str) -> None:
+        """Anything else is an error: the page makes it a link."""
+        done = run("report", before, "--format", "html", "--trace-url", url)
+        assert (done.status, done.output) == (2, "")
+        assert "--trace-url is" in done.errors
+
     def test_names_of_documents_are_not_broken(self, run, tmp_path: Path) -> None:
         """Whatever the number of other scores."""
         scores = {f"trace.{name}": 0.5 for name in ("context_relevance", "context_utilization", "supported_share")}

@@ -281,7 +281,7 @@ def _row(runs: Sequence[Record]) -> dict[str, Any]:
     if len(answers) > 1:
         # Without the package for ROUGE its column is empty; the others need no package.
         with suppress(MissingDependencyError):
-            pairs = [pair["rougeL"].fmeasure for pair in rouge_pairs(answers).pairs]
+            pairs = [pair["rougeL"] for pair in rouge_pairs(answers)]
             if pairs:
                 row[f"{_ALL_RUNS}{_ROUGE}"] = _consistency(pairs)
     return {name: _json(cell) if isinstance(cell, (dict, list)) else cell for name, cell in row.items()}

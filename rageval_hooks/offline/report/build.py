@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -20,7 +19,7 @@ from rageval_hooks.offline.report.scored_file import ScoredFile, Watch, read_fil
 from rageval_hooks.offline.report.similarity import BertScore, Similarity, compare_answers
 from rageval_hooks.offline.report.statistics import Resampling, Spread, Variation, spread, variation
 from rageval_hooks.offline.report.turns import ShownTurn, show_turn
-from rageval_hooks.offline.score_definitions import HITS, VERDICTS, define_score, direction_of, group_of
+from rageval_hooks.offline.score_definitions import HITS, VERDICTS
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.runtime.jsonable import Data, clean_text
 from rageval_hooks.text.formatting import flat
@@ -57,7 +56,6 @@ class ScoreSummary(Data):
         low: the smallest possible value.
         high: the largest possible value; None if there is no bound.
         binary: True if the score is a yes or no.
-        group: the family of its metric.
         headline: how well it sums up a turn; see :class:`ScoreDefinition`.
         spread: of its values; None without values.
         skipped: results without an input.
@@ -76,7 +74,6 @@ class ScoreSummary(Data):
     low: float = 0.0
     high: float | None = None
     binary: bool = False
-    group: str = ""
     headline: int = 0
     spread: Spread | None = None
     skipped: Missing = Missing()
@@ -229,7 +226,7 @@ class Report(Data):
         files: in the order in which they were given.
         comparisons: of the first file with each other one.
         resampling: how intervals and tests were made.
-        verdict: the conclusion, which a reader has to know first; None if it was not made.
+        verdict: the conclusion, which a reader has to know first; None until :func:`~.conclude` made it.
     """
 
     files: tuple[FileReport, ...]
@@ -238,34 +235,13 @@ class Report(Data):
     verdict: Conclusion | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Analysis:
-    """A report, with every turn of its files.
-
-    Attributes:
-        report: the report.
-        files: what it is about, in the same order.
-    """
-
-    report: Report
-    files: tuple[ScoredFile, ...]
-
-    def turns(self, index: int) -> Iterator[ShownTurn]:
-        """Yield all turns of a file, in its order.
-
-        Args:
-            index: the file's position in the report, from 0.
-        """
-        file = self.files[index]
-        yield from _shown(file, range(file.records), self.report.files[index].worst_by)
-
-
 # --------------------------------------------------------------------------- making it
 
 
 def build_report(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Any) -> Report:
     """Read files of records and report on them. Options are those of :func:`analyze`, which also keeps the turns."""
-    return analyze(paths, **options).report
+    report, _ = analyze(paths, **options)
+    return report
 
 
 def analyze(
@@ -282,8 +258,8 @@ def analyze(
     on_problem: Callable[[str], None] = lambda _: None,
     bounded: Collection[str] = (),
     privacy: PrivacyPolicy = NO_PRIVACY,
-) -> Analysis:
-    """Read files of records, each once, and report on them.
+) -> tuple[Report, list[ScoredFile]]:
+    """Read files of records, each once, and report on them; return the report, and the files with all turns.
 
     Args:
         paths: the files, or one file; the first is the baseline of the others.
@@ -308,7 +284,7 @@ def analyze(
     how = resampling or Resampling()
     # A path is a sequence of characters, too.
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    files = read_files(given, watch=watch, scores={*metrics, *bounded}, privacy=privacy)
+    files = read_files(given, watch=watch, scores={*metrics, *bounded}, lower=lower, privacy=privacy)
     for file in files:
         if not file.is_scored:
             raise ConfigurationError(f"{file.path} has no scores. Add them: rageval-hooks score {file.path} -o OUT")
@@ -324,7 +300,7 @@ def analyze(
         ordering = metrics[0]
     comparisons = []
     for other in files[1:] if compare else ():
-        found = compare_files(files[0], other, metrics, ordering, lower, how, worst)
+        found = compare_files(files[0], other, metrics, ordering, how, worst)
         if found.different and not found.common:
             # Row numbers of differently sorted files are such ids.
             raise ConfigurationError(
@@ -347,39 +323,41 @@ def analyze(
                 bad=file.bad,
                 errors=dict(file.errors.most_common()),
                 failed_questions=file.failed_questions(),
-                scores=tuple(_summary(file, name, lower, how) for name in names),
+                scores=tuple(_summary(file, name, how) for name in names),
                 ranks=_ranks(file),
                 unranked=file.unranked,
                 unanswerable=file.unanswerable,
                 documents=_documents(file, names),
                 similarity=compare_answers(file, how, scorer) if file.runs > 1 else (),
                 worst_by=ordering,
-                worst=tuple(_shown(file, file.worst_rows(ordering, worst, lower), ordering) if ordering else ()),
+                worst=tuple(shown_turns(file, file.worst_rows(ordering, worst), ordering)) if ordering else (),
             )
         )
-    report = Report(files=tuple(reports), comparisons=tuple(comparisons), resampling=how)
-    return Analysis(report=report, files=tuple(files))
+    return Report(files=tuple(reports), comparisons=tuple(comparisons), resampling=how), files
 
 
-def _shown(file: ScoredFile, rows: Collection[int], by: str | None) -> Iterator[ShownTurn]:
+def shown_turns(file: ScoredFile, rows: Iterable[int], by: str | None) -> Iterator[ShownTurn]:
+    """Yield turns of a file as a report shows them.
+
+    Args:
+        file: the file.
+        rows: the numbers of the turns, from 0.
+        by: the score by which they are shown.
+    """
     for record in map(file.record, rows):
         yield show_turn(record, file.derived_scores(record), by)
 
 
-def _summary(file: ScoredFile, name: str, lower: Sequence[str], how: Resampling) -> ScoreSummary:
-    values = file.values.get(name)
-    metric = values.metric if values else None
-    definition = define_score(name, metric)
+def _summary(file: ScoredFile, name: str, how: Resampling) -> ScoreSummary:
+    values, definition = file.values.get(name), file.define(name)
     skipped, failed = (
         Missing(count=reasons.total(), reasons=dict(reasons.most_common(_MOST_REASONS)))
         for reasons in file.missing(name)
     )
     fields: dict[str, Any] = {
-        "direction": direction_of(name, metric, lower),
-        "group": group_of(name, metric),
         "skipped": skipped,
         "failed": failed,
-        **definition.model_dump(include={"unit", "low", "high", "binary", "headline"}),
+        **definition.model_dump(include={"direction", "unit", "low", "high", "binary", "headline"}),
     }
     if values is not None:
         found = spread(values.values, values.weights, values.questions, how, is_share=definition.binary)

@@ -10,7 +10,7 @@ from rageval_hooks.metrics.base import Direction
 from rageval_hooks.offline.answerability import UNANSWERABLE
 from rageval_hooks.offline.report.scored_file import Maker, ScoredFile, ScoreValues
 from rageval_hooks.offline.report.statistics import Flags, Floats, Ints, Paired, Resampling, holm, paired, sums
-from rageval_hooks.offline.score_definitions import TARGET_RANK, define_score, direction_of, is_quality
+from rageval_hooks.offline.score_definitions import TARGET_RANK, is_quality
 from rageval_hooks.runtime.jsonable import Data, clean_text
 
 
@@ -200,7 +200,6 @@ def compare_files(
     after: ScoredFile,
     metrics: Sequence[str],
     changed_by: str | None,
-    lower: Sequence[str],
     how: Resampling,
     most: int,
 ) -> FileComparison:
@@ -211,7 +210,6 @@ def compare_files(
         after: the second.
         metrics: scores to compare; all that both have if empty.
         changed_by: the score by which turns changed most.
-        lower: scores for which lower is better, in addition to those that say so themselves.
         how: seed, resamples, level.
         most: number of changed turns to show.
     """
@@ -232,7 +230,7 @@ def compare_files(
         used = same & ~np.isnan(first) & ~np.isnan(second)
         # Two samples were drawn, so a pair stands for the product of what its two sides stand for.
         weights = first_weights * second_weights
-        definition, direction = define_score(name, values.metric), direction_of(name, values.metric, lower)
+        definition = before.define(name)
         scale = None
         if definition.high is not None:
             scale = definition.high - definition.low
@@ -242,7 +240,7 @@ def compare_files(
         changes.append(
             ScoreChange(
                 name=name,
-                direction=direction,
+                direction=definition.direction,
                 quality=is_quality(name, values.metric),
                 binary=definition.binary,
                 scale=scale,
@@ -251,7 +249,7 @@ def compare_files(
             )
         )
         if name == changed_by:
-            gain = np.where(used, (second - first) * (-1 if direction == "lower" else 1), 0.0)
+            gain = np.where(used, (second - first) * (-1 if definition.direction == "lower" else 1), 0.0)
             # The largest changes, those for the worse first. A stable sort keeps the order of the file among equals.
             largest = [int(place) for place in np.argsort(-np.abs(gain), kind="stable")[:most] if gain[place]]
             largest.sort(key=lambda place: gain[place])

@@ -126,8 +126,8 @@ def _kind_of_share(share: float) -> FindingKind:
 
 
 def _mean(found: Spread, is_share: bool) -> str:
-    mean = format_share(found.mean) if is_share else show_value(found.mean)
-    return mean + (f" [{found.interval.shown('share' if is_share else 'value')}]" if found.interval else "")
+    show = format_share if is_share else show_value
+    return show(found.mean) + (f" [{found.interval.shown(show)}]" if found.interval else "")
 
 
 def _about_score(row: ScoreSummary, bound: float | None) -> Iterator[tuple[FindingKind, str]]:

@@ -53,14 +53,6 @@ class ReportGate:
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     named: Collection[str] = ()
 
-    def tolerance(self, change: ScoreChange) -> Tolerance:
-        """Return the tolerance of a score."""
-        given = self.tolerances.get(change.name) or self.tolerances.get("")
-        if given is not None:
-            return given
-        # Smaller changes are not worth a failed build, and the same application shows them from run to run.
-        return Tolerance(0.05, is_share=True) if change.scale is None else Tolerance(0.01 * change.scale)
-
     def decides(self, score: str, quality: bool) -> bool:
         """Return True if a change of a score can be a regression."""
         return quality or score in self.named or score in self.tolerances
@@ -274,7 +266,9 @@ def _regression(comparison: FileComparison, gate: ReportGate, change: ScoreChang
     test = change.test
     if test is None or not change.is_significant(gate.alpha, worse=True):
         return
-    tolerance = gate.tolerance(change)
+    # By default: smaller changes are not worth a failed build, and the same application shows them from run to run.
+    default = Tolerance(0.05, is_share=True) if change.scale is None else Tolerance(0.01 * change.scale)
+    tolerance = gate.tolerances.get(change.name) or gate.tolerances.get("") or default
     tolerated = tolerance.value * abs(test.before) if tolerance.is_share else tolerance.value
     # The end of the interval that is nearest to no change; without an interval, the difference itself.
     least = change.worsening

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from rageval_hooks.errors import ConfigurationError, requires
-from rageval_hooks.offline.report.build import Analysis, Conclusion, ScoreSummary
+from rageval_hooks.offline.report.build import Report, ScoreSummary, shown_turns
 from rageval_hooks.offline.report.plots import FAINT, INK, PAPER, Panel, colour_of, draw, panels, to_svg
+from rageval_hooks.offline.report.scored_file import ScoredFile
 from rageval_hooks.offline.report.tables import comparison_tables, file_tables
 from rageval_hooks.offline.report.turns import ShownTurn
 from rageval_hooks.score import VERDICT
@@ -55,21 +56,20 @@ def check_trace_url(url: str | None) -> None:
 
 
 def to_html(
-    analysis: Analysis, conclusion: Conclusion, *, bounds: dict[str, float] | None = None, trace_url: str | None = None
+    report: Report,
+    files: Sequence[ScoredFile],
+    *,
+    bounds: Mapping[str, float] | None = None,
+    trace_url: str | None = None,
 ) -> str:
     """Return the report as a page.
 
     Args:
-        analysis: the report and its turns.
-        conclusion: what the page says first.
+        report: the report, with its conclusion.
+        files: what it is about.
         bounds: required means, which the plots mark.
-        trace_url: address of a trace, with ``{trace_id}`` in it.
-
-    Raises:
-        ConfigurationError: the address of traces is not one.
+        trace_url: address of a trace, as :func:`check_trace_url` accepts it.
     """
-    check_trace_url(trace_url)
-    report = analysis.report
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, finalize=_clean)
     # Escapes what could end the script element that the JSON is in.
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
@@ -82,13 +82,13 @@ def to_html(
         style=(_TEMPLATES / "report.css").read_text("utf-8"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        conclusion=conclusion,
+        conclusion=report.verdict,
         level=f"{report.resampling.level:.0%}",
         plots=[(panel, _inline(panel, number)) for number, panel in enumerate(panels(report, bounds=bounds), 1)],
         files=[(file, file_tables(file)) for file in report.files],
         comparisons=[comparison_tables(comparison) for comparison in report.comparisons],
         colour_of=colour_of,
-        data=((name, _clean(value)) for name, value in _data(analysis, scores, trace_url)),
+        data=((name, _clean(value)) for name, value in _data(report, files, scores, trace_url)),
     )
 
 
@@ -107,31 +107,32 @@ def _inline(panel: Panel, number: int) -> str:
 # --------------------------------------------------------------------------- the data of the page's script
 
 
-def _data(analysis: Analysis, scores: Mapping[str, ScoreSummary], trace_url: str | None) -> Iterator[tuple[str, Any]]:
+def _data(
+    report: Report, files: Sequence[ScoredFile], scores: Mapping[str, ScoreSummary], trace_url: str | None
+) -> Iterator[tuple[str, Any]]:
     """Yield what the page's script reads, by the id of its element.
 
     ``index`` has what it needs at first, ``rows-0`` the table of the first file. The details of each turn have an
     element of their own (``turn-0-17``), so that the browser parses only those that a reader opens.
     """
-    files = analysis.report.files
     names = list(scores)
-    ordering = files[0].worst_by
+    ordering = report.files[0].worst_by
     # At first the table shows the ordering score, and those with the highest headline. The verdict is no number there.
     ranked = sorted(names, key=lambda name: (name != ordering, -scores[name].headline))
     ranked = [name for name in ranked if name != VERDICT]
     yield (
         "index",
         {
-            "files": [{"name": file.name, "runs": file.runs, "records": file.records} for file in files],
+            "files": [{"name": file.name, "runs": file.runs, "records": file.records} for file in report.files],
             "scores": [{"name": r.name, "lower": r.direction == "lower", "binary": r.binary} for r in scores.values()],
             "columns": [names.index(name) for name in ranked[:_SHOWN_COLUMNS]],
             "sort": names.index(ordering) if ordering is not None and ordering in scores else None,
             "trace_url": trace_url,
         },
     )
-    for place in range(len(files)):
+    for place, file in enumerate(files):
         rows: list[list[Any]] = []
-        for turn in analysis.turns(place):
+        for turn in shown_turns(file, range(file.records), ordering):
             yield f"turn-{place}-{len(rows)}", turn.model_dump(mode="json", exclude_defaults=True)
             rows.append(_row(turn, names))
         yield f"rows-{place}", rows

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.metrics.base import ScoreDefinition
 from rageval_hooks.metrics.local.reference_overlap import overlap_scores
 from rageval_hooks.offline.answerability import UNANSWERABLE, is_refusal
 from rageval_hooks.offline.records import BadRow, check_file, read_records
@@ -30,11 +31,10 @@ from rageval_hooks.offline.score_definitions import (
     RANK,
     TARGET_RANK,
     define_score,
-    direction_of,
     metric_of,
     needs_answer,
 )
-from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.score import VERDICT, Failed, Result, Score, Skipped, is_about_turn, verdict_first
 from rageval_hooks.text.formatting import flat
 from rageval_hooks.text.words import fold
@@ -137,6 +137,7 @@ class ScoredFile:
     Args:
         name: how the report calls the file.
         path: where it is.
+        lower: scores for which the user says that lower is better.
 
     Attributes:
         ids: ids of the questions, each with its number.
@@ -158,9 +159,10 @@ class ScoredFile:
     document_numbers: Ints
     query_hashes: Ints
 
-    def __init__(self, name: str, path: str) -> None:
+    def __init__(self, name: str, path: str, lower: Collection[str]) -> None:
         self.name = name
         self.path = path
+        self._lower = lower
         self.ids: dict[str, int] = {}
         self.values: dict[str, ScoreValues] = {}
         self.verdicts: Counter[str] = Counter()
@@ -336,6 +338,11 @@ class ScoredFile:
         """The most answers that one question has."""
         return int(np.bincount(self.questions).max())
 
+    def define(self, name: str) -> ScoreDefinition:
+        """Return the definition of a score, with the direction that the user says."""
+        found = define_score(name, self.values[name].metric if name in self.values else None)
+        return found.model_copy(update={"direction": "lower"}) if name in self._lower else found
+
     def names(self) -> list[str]:
         """Return the scores and metrics that have results, in the order of the file.
 
@@ -367,22 +374,22 @@ class ScoredFile:
         has_value, is_missing, has_failed = map(self._questions_of, rows)
         return has_value, is_missing, has_failed
 
-    def worst_rows(self, name: str, most: int, lower: Collection[str] = ()) -> list[int]:
+    def worst_rows(self, name: str, most: int) -> list[int]:
         """Return the rows with the worst values of a score, the worst first."""
         found = self.values.get(name)
         if found is None:
             return []
         # A stable sort keeps the order of the file among equal values.
-        sign = 1 if direction_of(name, found.metric, lower) == "higher" else -1
-        order = np.argsort(sign * found.values, kind="stable")[:most]
-        return [int(row) for row in found.rows[order]]
+        sign = 1 if self.define(name).direction == "higher" else -1
+        rows: list[int] = found.rows[np.argsort(sign * found.values, kind="stable")[:most]].tolist()
+        return rows
 
     def headline(self) -> str | None:
         """Return the score that sums up a turn best: the verdict, else by the scores' own definitions."""
         if VERDICT in self.values:
             return VERDICT
         # max() returns the first of equals: without any headline, the first score of the file.
-        return max(self.values, key=lambda name: define_score(name, self.values[name].metric).headline, default=None)
+        return max(self.values, key=lambda name: self.define(name).headline, default=None)
 
     def _missing_results(self, name: str) -> list[tuple[int, str, str]]:
         # A missing score is listed under its own name or that of its metric.
@@ -404,9 +411,10 @@ def _add_value(table: dict[str, ScoreValues], score: Score, row: int) -> None:
 def read_files(
     paths: Sequence[str | os.PathLike[str]],
     *,
-    watch: Watch | None = None,
-    scores: Collection[str] = (),
-    privacy: PrivacyPolicy = NO_PRIVACY,
+    watch: Watch | None,
+    scores: Collection[str],
+    lower: Collection[str],
+    privacy: PrivacyPolicy,
 ) -> list[ScoredFile]:
     """Read files of records, each once.
 
@@ -414,7 +422,8 @@ def read_files(
         paths: the files.
         watch: wraps the records, to show progress.
         scores: columns of a table that are scores if they hold numbers only.
-        privacy: which texts may be shown; all by default.
+        lower: scores for which the user says that lower is better.
+        privacy: which texts may be shown.
 
     Raises:
         ConfigurationError: a file does not exist, or has no records.
@@ -428,7 +437,7 @@ def read_files(
     found = []
     for name, path in zip(names, map(Path, paths), strict=True):
         check_file(path)
-        file = ScoredFile(flat(name), str(path))
+        file = ScoredFile(flat(name), str(path), lower)
         records: Iterable[Record] = read_records(path, scores=scores, on_bad=file.add_bad)
         for record in watch(records, path) if watch else records:
             file.add(record.redacted(privacy))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from pydantic import Field
 from scipy import stats
 
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.text.formatting import format_interval
+from rageval_hooks.text.formatting import show_value
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -45,9 +45,9 @@ class Interval(Data):
     low: float
     high: float
 
-    def shown(self, style: str = "value") -> str:
-        """Return the bounds as text; the styles are those of ``format_interval``."""
-        return format_interval(self.low, self.high, style=style)
+    def shown(self, show: Callable[[float], str] = show_value) -> str:
+        """Return the bounds as text, each as the function shows it: ``0.612 … 0.734``."""
+        return f"{show(self.low)} … {show(self.high)}"
 
 
 class Resampling(Data):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
@@ -54,25 +52,40 @@ _MARKS = {"good": "+", "bad": "-", "note": " "}
 _MARKUP = re.compile(r"([\\`*{}\[\]<>#|~&!]|(?<!\w)_|_(?!\w))")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Table:
-    """One table.
+    """One table, without the columns that are empty in every row.
+
+    Args:
+        title: what it shows.
+        rows: the cells of each row, by the header of their column.
+        notes: sentences under it.
+        texts: columns of texts, besides the first one. The others hold numbers, and are aligned to the right.
+        is_detail: True for tables of single turns, which the page shows in another way.
 
     Attributes:
-        title: what it shows.
         header: names of the columns.
         rows: texts, one per column.
-        notes: sentences under it.
-        texts: positions of the columns that hold texts; the others hold numbers, and are aligned to the right.
-        is_detail: True for tables of single turns, which the page shows in another way.
+        texts: positions of the columns of texts.
     """
 
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-    texts: frozenset[int] = frozenset((0,))
-    is_detail: bool = False
+    def __init__(
+        self,
+        title: str,
+        rows: Sequence[dict[str, str]],
+        notes: Iterable[str] = (),
+        *,
+        texts: Collection[str] = (),
+        is_detail: bool = False,
+    ) -> None:
+        columns = rows[0] if rows else {}
+        header = [name for place, name in enumerate(columns) if place == 0 or any(row[name] for row in rows)]
+        # Names of files, questions and answers may hold line breaks and control characters, which break a table.
+        self.title = flat(title)
+        self.header = [*map(flat, header)]
+        self.rows = [tuple(flat(row[name]) for name in header) for row in rows]
+        self.notes = [*map(flat, notes)]
+        self.texts = {place for place, name in enumerate(header) if place == 0 or name in texts}
+        self.is_detail = is_detail
 
 
 def to_tables(report: Report) -> list[Table]:
@@ -91,39 +104,10 @@ def comparison_tables(comparison: FileComparison) -> list[Table]:
     return [table for table in (_changes(comparison), _changed(comparison)) if table.rows or not table.is_detail]
 
 
-def _table(
-    title: str,
-    rows: Sequence[dict[str, str]],
-    notes: Sequence[str] = (),
-    *,
-    texts: Collection[str] = (),
-    is_detail: bool = False,
-) -> Table:
-    """Return a table without the columns that are empty in every row.
-
-    Args:
-        title: what it shows.
-        rows: the cells of each row, by the header of their column.
-        notes: sentences under it.
-        texts: columns of texts, besides the first one.
-        is_detail: True for a table of single turns.
-    """
-    header = [name for place, name in enumerate(rows[0] if rows else ()) if place == 0 or any(r[name] for r in rows)]
-    return Table(
-        title=flat(title),
-        header=tuple(map(flat, header)),
-        # Names of files, questions and answers may hold line breaks and control characters, which break a table.
-        rows=tuple(tuple(flat(row[name]) for name in header) for row in rows),
-        notes=tuple(map(flat, notes)),
-        texts=frozenset(place for place, name in enumerate(header) if place == 0 or name in texts),
-        is_detail=is_detail,
-    )
-
-
 def _spread_cells(found: Spread | None, binary: bool = False) -> dict[str, str]:
     if found is None:
         return dict.fromkeys(("mean", "interval", "median", "spread"), MISSING)
-    interval = found.interval.shown("share" if binary else "value") if found.interval else MISSING
+    interval = found.interval.shown(format_share if binary else show_value) if found.interval else MISSING
     if binary:
         # The median and the deviation of zeros and ones say nothing that their share does not say.
         return {"mean": format_share(found.mean), "interval": interval, "median": "", "spread": ""}
@@ -147,7 +131,7 @@ def _scores(file: FileReport) -> Table:
         for row in file.scores
     ]
     answers = f", {file.records} answers" if file.runs > 1 else ""
-    return _table(f"{file.name}: {counted(file.questions, 'question')}{answers}", rows, [*_score_notes(file)])
+    return Table(f"{file.name}: {counted(file.questions, 'question')}{answers}", rows, _score_notes(file))
 
 
 def _score_notes(file: FileReport) -> Iterator[str]:
@@ -186,7 +170,7 @@ def _score_notes(file: FileReport) -> Iterator[str]:
 def _ranks(file: FileReport) -> Table:
     ranks = file.ranks
     if ranks is None:
-        return _table("", [])
+        return Table("", [])
     rows = [
         {"rank": rank, "turns": f"{number}", "share": format_share(number / ranks.count)}
         for rank, number in ranks.rows(min(MOST_RANKS, max(ranks.counts, default=0))).items()
@@ -198,7 +182,7 @@ def _ranks(file: FileReport) -> Table:
         notes.append(
             f"The rank of {counted(ranks.unknown, 'turn')} is unknown: they failed, or have no passages with ids."
         )
-    return _table(f"{file.name}: rank of the target passage", rows, notes)
+    return Table(f"{file.name}: rank of the target passage", rows, notes)
 
 
 def _repeats(file: FileReport) -> Table:
@@ -218,7 +202,7 @@ def _repeats(file: FileReport) -> Table:
         "Between the answers to one question, then the mean over questions. CV: standard deviation / mean;"
         " a question with mean 0 has none."
     )
-    return _table(f"{file.name}: consistency over repeats", rows, [note])
+    return Table(f"{file.name}: consistency over repeats", rows, [note])
 
 
 def _similarity(file: FileReport) -> Table:
@@ -234,7 +218,7 @@ def _similarity(file: FileReport) -> Table:
     # The reason why there is no number, or the model that made it.
     remarks = {row.name: row.reason or row.model for row in file.similarity}
     notes = [f"{name}: {remark}." for name, remark in remarks.items() if remark]
-    return _table(f"{file.name}: similarity of repeated answers", rows, notes)
+    return Table(f"{file.name}: similarity of repeated answers", rows, notes)
 
 
 def _documents(file: FileReport) -> Table:
@@ -254,7 +238,7 @@ def _documents(file: FileReport) -> Table:
         for row in order[:_MOST_DOCUMENTS]
     ]
     notes = [f"The {len(rows)} worst of {len(order)}."] if len(order) > len(rows) else []
-    return _table(f"{file.name}: by source document", rows, notes)
+    return Table(f"{file.name}: by source document", rows, notes)
 
 
 def _worst(file: FileReport) -> Table:
@@ -270,7 +254,7 @@ def _worst(file: FileReport) -> Table:
         for turn in file.worst
     ]
     title = f"{file.name}: worst turns by {file.worst_by}"
-    return _table(title, rows, texts=("verdict", "reason", "question", "answer"), is_detail=True)
+    return Table(title, rows, texts=("verdict", "reason", "question", "answer"), is_detail=True)
 
 
 # --------------------------------------------------------------------------- two files
@@ -291,12 +275,12 @@ def _changes(comparison: FileComparison) -> Table:
                 "before": show_value(test.before),
                 "after": show_value(test.after),
                 "difference": signed_value(test.difference),
-                "interval": test.interval.shown("signed") if test.interval else MISSING,
+                "interval": test.interval.shown(signed_value) if test.interval else MISSING,
                 "p": format_p_value(test.p),
                 "p (worse)": format_p_value(1.0 if change.p_worse is None else change.p_worse),
             }
         rows.append(row)
-    return _table(f"{comparison.before} → {comparison.after}", rows, [*_comparison_notes(comparison)])
+    return Table(f"{comparison.before} → {comparison.after}", rows, _comparison_notes(comparison))
 
 
 def _comparison_notes(comparison: FileComparison) -> Iterator[str]:
@@ -333,18 +317,18 @@ def _changed(comparison: FileComparison) -> Table:
         for turn in comparison.changed
     ]
     title = f"{comparison.before} → {comparison.after}: turns that changed most by {comparison.changed_by}"
-    return _table(title, rows, texts=("question", "answer before", "answer after"), is_detail=True)
+    return Table(title, rows, texts=("question", "answer before", "answer after"), is_detail=True)
 
 
 # --------------------------------------------------------------------------- text
 
 
-def to_markdown(report: Report, conclusion: Conclusion | None = None) -> str:
+def to_markdown(report: Report) -> str:
     """Return the report as Markdown."""
     lines = ["# RAG evaluation", ""]
-    if conclusion is not None:
-        lines += [f"**{_escaped(conclusion.headline)}**", ""]
-        lines += [f"- {_escaped(line.strip())}" for line in _conclusion_lines(conclusion)]
+    if report.verdict is not None:
+        lines += [f"**{_escaped(report.verdict.headline)}**", ""]
+        lines += [f"- {_escaped(line.strip())}" for line in _conclusion_lines(report.verdict)]
         lines.append("")
     for table in to_tables(report):
         # A rule with a colon at its end aligns numbers to the right.
@@ -355,20 +339,20 @@ def to_markdown(report: Report, conclusion: Conclusion | None = None) -> str:
     return "\n".join(lines)
 
 
-def to_plain_text(report: Report, conclusion: Conclusion | None = None) -> str:
+def to_plain_text(report: Report) -> str:
     """Return the report as text without a limit on the width, for a file or a pipe."""
-    buffer = io.StringIO()
-    console = Console(file=buffer, width=_UNLIMITED, color_system=None, legacy_windows=False)
-    print_tables(report, console, conclusion)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
+    console = Console(width=_UNLIMITED, color_system=None, legacy_windows=False)
+    with console.capture() as captured:
+        print_tables(report, console)
+    return "\n".join(line.rstrip() for line in captured.get().split("\n"))
 
 
-def print_tables(report: Report, console: Console, conclusion: Conclusion | None = None) -> None:
+def print_tables(report: Report, console: Console) -> None:
     """Print the report to a terminal. Cells wrap; on a very narrow terminal, lines do."""
-    if conclusion is not None:
-        style = {"ok": "bold green", "warn": "bold yellow", "fail": "bold red"}[conclusion.state]
-        console.print(Text(flat(conclusion.headline), style=style))
-        for line in _conclusion_lines(conclusion):
+    if report.verdict is not None:
+        style = {"ok": "bold green", "warn": "bold yellow", "fail": "bold red"}[report.verdict.state]
+        console.print(Text(flat(report.verdict.headline), style=style))
+        for line in _conclusion_lines(report.verdict):
             # Without control characters, and with the mark at its beginning.
             console.print(Text(f"{line[:2]}{flat(line[2:])}"))
         console.print()

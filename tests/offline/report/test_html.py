@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rageval_hooks import ConfigurationError
 from tests.offline.report.pages import EVIL, hostile_page, page_of
 from tests.offline.scored import record, write
 
@@ -50,10 +49,3 @@ class TestMarkup:
         """Byte for byte."""
         path = write(tmp_path / "a.jsonl", [record(f"q{k}", scores={"cost": k}) for k in range(5)])
         assert page_of([path]) == page_of([path])
-
-    @pytest.mark.parametrize("url", ["javascript:alert(1)//{trace_id}", "http://localhost:6006/traces"])
-    def test_a_trace_url_is_an_address_with_a_place_for_the_trace(self, tmp_path: Path, url: str) -> None:
-        """Anything else is an error."""
-        path = write(tmp_path / "a.jsonl", [record(scores={"cost": 1})])
-        with pytest.raises(ConfigurationError, match="--trace-url"):
-            page_of([path], trace_url=url)
