@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ _GOOD: Final = frozenset("1 1.0 true yes y pass passed good supported faithful c
 _BAD: Final = frozenset(
     "0 0.0 false no n fail failed bad unsupported unfaithful incorrect irrelevant ungrounded hallucinated".split()
 )
-_GROUPS: Final = ("group", "extra.group", "document", "doc_id", "conversation_id")
+_GROUPS: Final = ("group", "document", "doc_id", "conversation_id")
 """Fields that may name the document of a row, if the user names none."""
 
 # From this AUROC on, if the whole interval is above chance.
@@ -243,16 +243,17 @@ def labelled_rows(
         if isinstance(item, BadRow):
             bad.append(f"line {line}: {item.reason}")
             continue
-        given = _field(item, label)
+        fields = {"document": item.document, **item.turn.metadata}
+        given = fields.get(label)
         text = str(given).strip().casefold()
         if text not in _GOOD | _BAD:
             what = "no label" if given is None else f"the label {str(given)[:40]!r}, not 1 or 0"
             bad.append(f"line {line}: {label} has {what}")
             continue
-        found = [_field(item, name) for name in (_GROUPS if group is None else (group,))]
+        names = [str(name) for name in map(fields.get, [group] if group else _GROUPS) if name is not None]
         # Rows about the same passage are about the same document.
         usual = item.turn.passages[0].text if item.turn.passages else item.id
-        rows.append(LabelledRow(item, text in _GOOD, next((str(name) for name in found if name is not None), usual)))
+        rows.append(LabelledRow(item, text in _GOOD, names[0] if names else usual))
     if not rows:
         raise ConfigurationError(
             f"no row of {path} has a label in the column {label!r}: 1 for a good answer, 0 for a bad one. "
@@ -261,19 +262,6 @@ def labelled_rows(
     if len({row.label for row in rows}) == 1:
         raise ConfigurationError(f"all {len(rows)} labels in {path} are the same: agreement needs good and bad answers")
     return rows, bad
-
-
-def _field(record: Record, path: str) -> Any:
-    """Return what a row has under a name, such as ``label`` or ``extra.group``."""
-    if path == "document" and record.document is not None:
-        return record.document
-    found: Any = record.turn.metadata
-    # A column may have a dot in its name.
-    if path in record.turn.metadata:
-        return found[path]
-    for part in path.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
 
 
 # --------------------------------------------------------------------------- agreement

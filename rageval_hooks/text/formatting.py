@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 
 MISSING = "–"
 """Shown in a table in place of a missing number."""
@@ -51,22 +50,11 @@ def truncate(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def width_of(text: str) -> int:
-    """Return how many terminal columns a text takes: two for each wide character."""
-    return sum(_columns(character) for character in text)
-
-
 def _picture(found: re.Match[str]) -> str:
     code = ord(found[0])
     if code < 0x20:
         return chr(_PICTURES + code)
     return "␡" if code == 0x7F else "\ufffd"
-
-
-def _columns(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 # --------------------------------------------------------------------------- numbers

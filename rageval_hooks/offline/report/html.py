@@ -17,7 +17,7 @@ from rageval_hooks.offline.report.scored_file import ScoredFile
 from rageval_hooks.offline.report.tables import comparison_tables, file_tables
 from rageval_hooks.offline.report.turns import ShownTurn
 from rageval_hooks.score import VERDICT
-from rageval_hooks.text.formatting import flat, shorten, shown
+from rageval_hooks.text.formatting import shorten, shown
 from rageval_hooks.version import __version__
 
 with requires("jinja2", "offline", "a page of a report"):
@@ -101,7 +101,7 @@ def _inline(panel: Panel, number: int) -> str:
     body = _ID.sub(rf"\g<1>p{number}-", body)
     for colour, on_page in _ON_PAGE.items():
         body = body.replace(colour, on_page)
-    return f'<svg {box} role="img" aria-label="{escape(shown(panel.description))}"{end}{body}'
+    return f'<svg {box} role="img" aria-label="{escape(panel.description)}"{end}{body}'
 
 
 # --------------------------------------------------------------------------- the data of the page's script
@@ -145,10 +145,10 @@ def _row(turn: ShownTurn, names: Sequence[str]) -> list[Any]:
     sentences = [sentence for evidence in turn.evidence for sentence in evidence.sentences]
     unsupported = {sentence.text for sentence in sentences if sentence.support == "unsupported"}
     return [
-        flat(turn.id),
+        turn.id,
         turn.run,
         shorten(turn.query, _LONGEST_QUERY),
-        flat(turn.document or ""),
+        turn.document or "",
         int(turn.error is not None),
         len(unsupported),
         # Six digits are more than the table shows, and half the bytes.

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from rich.cells import cell_len
+
 from rageval_hooks.errors import requires
 from rageval_hooks.offline.report.build import MOST_RANKS, Report, ScoreSummary
 from rageval_hooks.offline.report.statistics import Spread
-from rageval_hooks.text.formatting import flat, format_share, short_value, shown, width_of
+from rageval_hooks.text.formatting import flat, format_share, short_value
 
 with requires("matplotlib", "offline", "a plot"):
     import matplotlib as mpl
@@ -44,6 +47,9 @@ _WIDTH, _LINE = 5.6, 0.17
 
 # Columns of a label, in which a Chinese character takes two.
 _LABEL = 34
+
+# The hash in the name of a clip path: 'id="p2a136c9808"' or 'url(#p2a136c9808)'.
+_CLIP = re.compile(r'(?<=id="p|rl\(#p)[0-9a-f]{10}(?=["\)])')
 
 _STYLE: Final[Any] = {
     "svg.hashsalt": "rageval-hooks",
@@ -269,7 +275,10 @@ def draw(panels: Sequence[Panel], heading: str = "", files: Sequence[str] = ()) 
 
 def to_svg(figure: Figure) -> str:
     """Return a figure as SVG."""
-    return _saved(figure, format="svg", metadata={"Date": None}).decode()
+    svg = _saved(figure, format="svg", metadata={"Date": None}).decode()
+    # matplotlib names clip paths by their exact size, whose last digit differs from run to run.
+    numbers = {name: f"{number}" for number, name in enumerate(dict.fromkeys(_CLIP.findall(svg)))}
+    return _CLIP.sub(lambda found: numbers[found[0]], svg)
 
 
 def to_png(figure: Figure) -> bytes:
@@ -287,7 +296,7 @@ def _saved(figure: Figure, **options: Any) -> bytes:
 
 def _wrapped(text: str, width: int = _LABEL) -> str:
     # A Chinese character takes two columns, and textwrap counts characters.
-    return textwrap.fill(shown(flat(text)), width * len(text) // max(1, width_of(text)))
+    return textwrap.fill(text, width * len(text) // max(1, cell_len(text)))
 
 
 def _row_height(label: str) -> float:

@@ -58,12 +58,11 @@ _RULES = "rules"
 """The model of ``answered`` where no judge was asked: it says that the value is not a judge's."""
 
 
-def verdict_of(record: Record) -> tuple[str, str] | None:
-    """Return the verdict of a record and its reason; None for a record without one."""
+def verdict_of(record: Record) -> Score | Skipped | None:
+    """Return the verdict of a record, which has a label; None for a record without one."""
     for result in verdict_first(record.results)[:1]:
         if result.name == VERDICT and not isinstance(result, Failed) and result.label:
-            reason = result.explanation if isinstance(result, Score) else result.reason
-            return result.label, reason or ""
+            return result
     return None
 
 
@@ -165,7 +164,7 @@ class ScoredFile:
         self._lower = lower
         self.ids: dict[str, int] = {}
         self.values: dict[str, ScoreValues] = {}
-        self.verdicts: Counter[str] = Counter()
+        self.verdicts: Counter[str | None] = Counter()
         self.errors: Counter[str] = Counter()
         self.ranks: Counter[int | None] = Counter()
         self.unranked = 0
@@ -211,8 +210,8 @@ class ScoredFile:
             self.ranks[record.rank] += 1
         else:
             self.unranked += record.has_target
-        if (verdict := verdict_of(record)) is not None:
-            self.verdicts[verdict[0]] += 1
+        if verdict := verdict_of(record):
+            self.verdicts[verdict.label] += 1
 
     def add_bad(self, bad: BadRow) -> None:
         """Count a row that cannot be used."""
@@ -242,12 +241,13 @@ class ScoredFile:
             # The same numbers without the failed turns, next to it, would only confuse.
             self.values.pop(NO_ANSWER, None)
         for name in (ANSWERED, DECLINED):
-            # If only failures are known, nothing tells a refusal from an answer, as in a language without rules.
+            # If only failures are known, nothing tells a refusal from an answer, as in a language without rules or a
+            # file of retrieval.
             if name in derived and len(derived[name]) == failed[name] < asked[name]:
                 del derived[name]
         self.values |= derived
-        first = [name for name in (BAD_ANSWERS, VERDICT) if name in self.values]
-        self.values = {name: self.values[name] for name in dict.fromkeys((*first, *self.values))}
+        order = dict.fromkeys((BAD_ANSWERS, VERDICT, *self.values))
+        self.values = {name: self.values[name] for name in order if name in self.values}
         for values in self.values.values():
             values.finish(self.questions)
 
@@ -273,11 +273,10 @@ class ScoredFile:
         """Yield the scores that follow from a record, without those that the file has itself."""
         found: list[Score] = []
         verdict = verdict_of(record)
-        if verdict is not None and verdict[0] != "not_evaluable":
-            bad = {"name": BAD_ANSWERS, "value": float(verdict[0] == "bad"), "label": None, "metric": None}
-            result = verdict_first(record.results)[0]
+        if verdict is not None and verdict.label != "not_evaluable":
+            bad = {"name": BAD_ANSWERS, "value": float(verdict.label == "bad"), "label": None, "metric": None}
             # With the version and the model of the verdict.
-            found.append(result.model_copy(update=bad) if isinstance(result, Score) else Score.model_validate(bad))
+            found.append(verdict.model_copy(update=bad) if isinstance(verdict, Score) else Score.model_validate(bad))
         if record.rank is not None:
             found.append(Score(name=RANK, value=float(record.rank), metric=TARGET_RANK))
         if record.rank is not None or record.missed:
@@ -295,9 +294,6 @@ class ScoredFile:
     def _answered(self, record: Record) -> Score | None:
         """Return ``answered``, or ``declined`` for an unanswerable question: as the judge said, or else by rules."""
         name = ANSWERED if record.answerable else DECLINED
-        all_failed = len(self._failed_rows) == self.records
-        if not (self._has_judge or self._has_responses or all_failed):
-            return None  # a file of retrieval tells nothing about answers
         if record.turn.status != "ok":
             return Score(name=name, value=0.0, metric=NO_ANSWER)
         if self._has_judge:
@@ -307,7 +303,9 @@ class ScoredFile:
                     return score.model_copy(update={"name": name, "value": value, "metric": NO_ANSWER})
             # Rules do not fill the gaps of a judge: that would be another measurement.
             return None
-        if (refused := is_refusal(record.turn.response)) is None:
+        # An empty response is a refusal, but not in a file of retrieval, which has no others.
+        refused = is_refusal(record.turn.response) if self._has_responses else None
+        if refused is None:
             return None
         return Score(name=name, value=float(refused != record.answerable), model=_RULES, metric=NO_ANSWER)
 

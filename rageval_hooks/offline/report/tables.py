@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -24,7 +25,6 @@ from rageval_hooks.text.formatting import (
     shorten,
     show_value,
     signed_value,
-    width_of,
 )
 from rageval_hooks.text.wording import counted
 
@@ -375,7 +375,7 @@ def _print_table(table: Table, console: Console) -> None:
         is_text = column in table.texts
         cells = [name, *(row[column] for row in table.rows)]
         # Names and numbers are not broken if possible, and texts have some room.
-        widths = map(width_of, cells if is_text else " ".join(cells).split())
+        widths = map(cell_len, cells if is_text else " ".join(cells).split())
         least = min(max(widths), _WHOLE_NAME if column == 0 else _LEAST_TEXT)
         # Text() keeps rich from reading square brackets in names as its markup.
         shown.add_column(Text(name), justify="left" if is_text else "right", overflow="fold", min_width=least)

@@ -110,7 +110,6 @@ class ShownTurn(Data):
         verdict: good, doubtful, bad, declined or not_evaluable; None without a verdict.
         reason: why the verdict is not good.
         value: of the score by which the turn is shown; None if it has none.
-        explanation: of that score.
         scores: all scores about the whole turn.
         missing: skipped and failed results by name, with their reason.
         facts: numbers, dates and names that no passage has.
@@ -130,7 +129,6 @@ class ShownTurn(Data):
     verdict: str | None = None
     reason: Short = ""
     value: float | None = None
-    explanation: Short | None = None
     scores: tuple[ShownScore, ...] = ()
     missing: dict[str, str]
     facts: tuple[str, ...] = ()
@@ -155,7 +153,8 @@ def show_turn(record: Record, derived: Iterable[Score] = (), name: str | None = 
     error: str | None = None if turn.status == "ok" else turn.status
     if turn.error is not None:
         error = f"{turn.error.type}: {turn.error.message}"
-    verdict, reason = verdict_of(record) or (None, "")
+    verdict = verdict_of(record)
+    reason = verdict.explanation if isinstance(verdict, Score) else verdict.reason if verdict else None
     facts = [str(item.get("text") or "") for s in scores.values() for item in mappings_in(s.metadata.get("missing"))]
     evidence = []
     for score in scores.values():
@@ -176,10 +175,9 @@ def show_turn(record: Record, derived: Iterable[Score] = (), name: str | None = 
         response=turn.response,
         reference=turn.reference,
         error=error,
-        verdict=verdict,
-        reason=reason,
+        verdict=verdict.label if verdict else None,
+        reason=reason or "",
         value=chosen.value if chosen else None,
-        explanation=chosen.explanation if chosen else None,
         scores=tuple(ShownScore.model_validate(score, from_attributes=True) for score in scores.values()),
         missing={r.name: f"{r.status}: {r.reason}" for r in record.results if not isinstance(r, Score)},
         facts=tuple(dict.fromkeys(filter(None, facts))),

@@ -121,8 +121,8 @@ def test_the_rank_plot_has_a_bar_per_rank_and_one_for_misses(tmp_path: Path) -> 
 
 
 def test_the_same_numbers_give_the_same_svg(report: Report) -> None:
-    """No date and no random ids."""
-    assert to_svg(draw(panels(report))) == to_svg(draw(panels(report)))
+    """No date and no random ids, although the layout differs in the last digit from time to time."""
+    assert len({to_svg(draw(panels(report))) for _ in range(5)}) == 1
 
 
 def test_a_png_is_a_picture(report: Report) -> None:
