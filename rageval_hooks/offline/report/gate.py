@@ -42,8 +42,8 @@ class ReportGate:
         max_errors: how many questions may fail.
         tolerances: by score: how much worse its mean may be; "" for all scores that are not named. By default 1% of a
             score's range, and 5% of the mean for a score without one.
-        named: scores that decide about a regression although they are about latency, tokens or cost. Those of quality
-            always do.
+        named: scores that decide about a regression although they are about latency, tokens or cost, as those with a
+            tolerance do. Those of quality always decide.
     """
 
     bounds: Mapping[str, float] = field(default_factory=dict)
@@ -53,9 +53,9 @@ class ReportGate:
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     named: Collection[str] = ()
 
-    def decides(self, score: str, quality: bool) -> bool:
+    def decides(self, score: ScoreChange | Loss) -> bool:
         """Return True if a change of a score can be a regression."""
-        return quality or score in self.named or score in self.tolerances
+        return score.quality or score.name in self.named or score.name in self.tolerances
 
 
 @dataclass(kw_only=True)
@@ -221,22 +221,20 @@ def _check_regressions(comparison: FileComparison, gate: ReportGate, questions: 
         ConfigurationError: the files have nothing in common that could be compared.
     """
     after = comparison.after
-    deciding = [change for change in comparison.scores if gate.decides(change.name, change.quality)]
-    lost: list[Loss] = []
-    partly_lost: list[Loss] = []
-    for loss in comparison.losses:
-        if gate.decides(loss.name, loss.quality):
-            is_allowed = gate.max_errors.allows(loss.lost_to_failures, questions) and not loss.is_too_much
-            (partly_lost if is_allowed else lost).append(loss)
+    deciding = [*filter(gate.decides, comparison.scores)]
+    losses = {loss.name: loss for loss in comparison.losses if gate.decides(loss)}
+    lost = {
+        name: loss
+        for name, loss in losses.items()
+        if loss.is_too_much or not gate.max_errors.allows(loss.lost_to_failures, questions)
+    }
     # Common questions that lost all their scores are undecided.
     if not any(change.count for change in comparison.scores) and not (lost and comparison.common):
         raise ConfigurationError(
             f"{comparison.before_path} and {comparison.after_path} have no questions in common that both have a"
             f" value for ({comparison.common} ids in common): nothing can be compared"
         )
-    causes = comparison.describe_losses(lost)
-    lost_names = {loss.name for loss in lost}
-    with_loss = {loss.name for loss in comparison.losses}
+    causes = comparison.describe_losses(lost.values())
     for change in deciding:
         if change.makers is not None:
             # Two versions of a metric, or two judges, measure different things.
@@ -244,12 +242,12 @@ def _check_regressions(comparison: FileComparison, gate: ReportGate, questions: 
             causes.append(f"{change.name}: {why}. Score both files with the same version and model")
         elif change.test is None:
             # A loss has its own line, which also says why.
-            if change.name not in with_loss:
+            if change.name not in losses:
                 causes.append(f"no question has a value of {change.name} in both files")
-        elif change.name not in lost_names:
+        elif change.name not in lost:
             result.failures += _regression(comparison, gate, change)
     result.undecided += [f"{after}: a regression cannot be excluded: {cause}" for cause in causes]
-    notes = comparison.describe_losses(partly_lost)
+    notes = comparison.describe_losses(loss for name, loss in losses.items() if name not in lost)
     # If every one of n questions changes for the worse, p is 1 / 2^n: with fewer questions the check never fails.
     most = max((change.count for change in deciding if change.test), default=0)
     needed = math.floor(math.log2(1 / gate.alpha)) + 1
