@@ -21,7 +21,7 @@ from rageval_hooks.offline.report.statistics import Resampling, Spread, Variatio
 from rageval_hooks.offline.report.turns import ShownTurn, show_turn
 from rageval_hooks.offline.score_definitions import HITS, VERDICTS
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
-from rageval_hooks.runtime.jsonable import Data, clean_text
+from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.text.formatting import flat
 from rageval_hooks.text.wording import counted
 
@@ -313,7 +313,7 @@ def analyze(
         reports.append(
             FileReport(
                 name=file.name,
-                path=clean_text(file.path),
+                path=file.path,
                 records=file.records,
                 questions=len(file.ids),
                 runs=file.runs,

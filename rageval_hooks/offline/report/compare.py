@@ -11,7 +11,7 @@ from rageval_hooks.offline.answerability import UNANSWERABLE
 from rageval_hooks.offline.report.scored_file import Maker, ScoredFile, ScoreValues
 from rageval_hooks.offline.report.statistics import Flags, Floats, Ints, Paired, Resampling, holm, paired, sums
 from rageval_hooks.offline.score_definitions import TARGET_RANK, is_quality
-from rageval_hooks.runtime.jsonable import Data, clean_text
+from rageval_hooks.runtime.jsonable import Data
 
 
 class OtherMakers(Data):
@@ -272,8 +272,8 @@ def compare_files(
     return FileComparison(
         before=before.name,
         after=after.name,
-        before_path=clean_text(before.path),
-        after_path=clean_text(after.path),
+        before_path=before.path,
+        after_path=after.path,
         common=int(same.sum()),
         different=int((shared & ~same).sum()),
         only_before=len(before.ids) - int(shared.sum()),

@@ -7,7 +7,6 @@ with the number of panels and with the lines of their labels: long names wrap an
 from __future__ import annotations
 
 import io
-import math
 import re
 import textwrap
 import warnings
@@ -350,8 +349,8 @@ def _set_limits(axes: Axes, panel: Panel) -> tuple[float, float]:
     # Values beyond a stated bound are shown all the same: hiding them would hide a faulty metric.
     low = min([panel.low, *(found.minimum for found in spreads)])
     high = max([panel.high or 0.0, *(found.maximum for found in spreads)])
-    # All values are 0, or so large that their difference is infinite: an axis needs a length.
-    if not math.isfinite(high - low) or high <= low:
+    # All values are 0, and an axis needs a length.
+    if high <= low:
         high = low + 1.0
     margin = (high - low) * 0.02
     axes.set_xlim(low - margin, high + margin)

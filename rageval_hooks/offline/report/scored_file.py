@@ -35,6 +35,7 @@ from rageval_hooks.offline.score_definitions import (
     needs_answer,
 )
 from rageval_hooks.privacy import PrivacyPolicy
+from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.score import VERDICT, Failed, Result, Score, Skipped, is_about_turn, verdict_first
 from rageval_hooks.text.formatting import flat
 from rageval_hooks.text.words import fold
@@ -435,7 +436,7 @@ def read_files(
     found = []
     for name, path in zip(names, map(Path, paths), strict=True):
         check_file(path)
-        file = ScoredFile(flat(name), str(path), lower)
+        file = ScoredFile(flat(name), clean_text(str(path)), lower)
         records: Iterable[Record] = read_records(path, scores=scores, on_bad=file.add_bad)
         for record in watch(records, path) if watch else records:
             file.add(record.redacted(privacy))

@@ -138,7 +138,7 @@ class ShownTurn(Data):
     answerable: bool = True
 
 
-def show_turn(record: Record, derived: Iterable[Score] = (), name: str | None = None) -> ShownTurn:
+def show_turn(record: Record, derived: Iterable[Score], name: str | None) -> ShownTurn:
     """Return what a report shows of a record.
 
     Args:
