@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 from rageval_hooks.offline.agreement import (
     Labelled,
     auroc,
-    auroc_interval,
     balanced_accuracy,
     best_threshold,
     calibration_error,
+    interval,
 )
 
 __all__ = [
     "Labelled",
     "Logistic",
     "auroc",
-    "auroc_interval",
     "balanced_accuracy",
     "best_threshold",
     "calibration_error",
+    "interval",
 ]
 
 Floats = NDArray[np.float64]

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from agreement import Labelled, auroc, auroc_interval
+from agreement import Labelled, auroc, interval
 from validity import tier_models
 
 import rageval_hooks
@@ -48,7 +48,7 @@ def measure(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         found = [(row, row["scores"][score]) for row in rows if score in row["scores"]]
         sign = -1 if score == "unsupported_facts" else 1
         data = Labelled.of([(sign * value, row["label"], row["group"]) for row, (value, _) in found])
-        low, high = auroc_interval(data, 0, 1000)
+        low, high = interval(auroc, data, 0, 1000)
         failing = [row["label"] for row, (_, label) in found if label == "fail"]
         caught, bad = failing.count(0), sum(row["label"] == 0 for row, _ in found)
         precision, recall = caught / max(1, len(failing)), caught / bad

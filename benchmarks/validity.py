@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from agreement import Labelled, Logistic, auroc, auroc_interval, balanced_accuracy, best_threshold, calibration_error
+from agreement import Labelled, Logistic, auroc, balanced_accuracy, best_threshold, calibration_error, interval
 
 import rageval_hooks
 from rageval_hooks import Passage, Skipped, Turn
@@ -250,7 +250,7 @@ def judge(
     name: str, rows: int, data: Labelled, dev: float | None, args: argparse.Namespace, bounded: bool
 ) -> dict[str, Any]:
     """Measure one score on one set."""
-    low, high = auroc_interval(data, args.seed, args.bootstrap)
+    low, high = interval(auroc, data, args.seed, args.bootstrap)
     threshold, accuracy = best_threshold([data], 0.01 if bounded else 1.0)
     return {
         "score": name,

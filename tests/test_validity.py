@@ -69,11 +69,11 @@ def test_the_bootstrap_draws_whole_groups(agreement: Any) -> None:
     data, copied = labelled(agreement, *rows), labelled(agreement, *(rows * 5))
     apart = labelled(agreement, *((v, y, f"{g}/{n}") for n in range(5) for v, y, g in rows))
 
-    low, high = agreement.auroc_interval(data, 0, 300)
+    low, high = agreement.interval(agreement.auroc, data, 0, 300)
 
     assert low < agreement.auroc(data) < high
-    assert agreement.auroc_interval(copied, 0, 300) == (low, high)
-    other_low, other_high = agreement.auroc_interval(apart, 0, 300)
+    assert agreement.interval(agreement.auroc, copied, 0, 300) == (low, high)
+    other_low, other_high = agreement.interval(agreement.auroc, apart, 0, 300)
     assert other_high - other_low < 0.7 * (high - low)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -44,7 +45,7 @@ _WORDS: Final = (
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-Places = NDArray[np.int64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -111,69 +112,59 @@ class Agreement(Data):
 
 @dataclass(frozen=True)
 class Labelled:
-    """Values of a score, with the labels and the groups of their rows."""
+    """Values of a score, with the labels and the numbers of the groups of their rows."""
 
     values: Floats
     labels: Flags
-    groups: tuple[str, ...]
+    groups: Ints
 
     @classmethod
     def of(cls, rows: Sequence[tuple[float, int, str]]) -> Labelled:
         """Make it from (value, label, group) triples."""
         values, labels, groups = zip(*rows, strict=True) if rows else ((), (), ())
-        return cls(np.array(values, dtype=float), np.array(labels) == 1, groups)
+        numbers = {group: number for number, group in enumerate(sorted(set(groups)))}
+        return cls(np.array(values, float), np.array(labels) == 1, np.array([numbers[group] for group in groups], int))
 
     @property
     def has_both(self) -> bool:
         """True if both labels occur; nothing can be measured otherwise."""
         return bool(self.labels.any() and not self.labels.all())
 
+    def passed(self, threshold: float) -> Flags:
+        """Return for each row whether its value is at or above a threshold, up to rounding."""
+        return self.values >= threshold - 1e-9
 
-def auroc(data: Labelled, rows: Places | None = None) -> float:
-    """Return the probability that a row with label 1 scores higher than one with label 0; ties count half.
+    def drawn(self, random: np.random.Generator) -> Labelled:
+        """Return as many groups as there are, drawn with replacement, each with all its rows."""
+        count = int(self.groups.max()) + 1
+        times = np.bincount(random.integers(0, count, count), minlength=count)[self.groups]
+        return Labelled(np.repeat(self.values, times), np.repeat(self.labels, times), np.repeat(self.groups, times))
 
-    Args:
-        data: the rows.
-        rows: those that were drawn, some of them several times; None for all once.
-    """
-    values, labels = (data.values, data.labels) if rows is None else (data.values[rows], data.labels[rows])
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+
+def auroc(data: Labelled) -> float:
+    """Return the probability that a row with label 1 scores higher than one with label 0; ties count half."""
+    _, places, counts = np.unique(data.values, return_inverse=True, return_counts=True)
     # Equal values share the mean of their ranks.
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
-    good = int(labels.sum())
-    pairs = good * (len(labels) - good)
-    return float((ranks[labels].sum() - good * (good + 1) / 2) / pairs) if pairs else math.nan
+    good = int(data.labels.sum())
+    pairs = good * (len(data.labels) - good)
+    return float((ranks[data.labels].sum() - good * (good + 1) / 2) / pairs) if pairs else math.nan
 
 
-def auroc_interval(data: Labelled, seed: int, samples: int, level: float = 0.95) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of the AUROC."""
-    return _interval(lambda rows: auroc(data, rows), data.groups, seed, samples, level)
-
-
-def kappa(passed: Flags, labels: Flags) -> float:
-    """Return Cohen's kappa of two verdicts: 0 for agreement by chance, 1 for full agreement."""
+def kappa(data: Labelled, threshold: float) -> float:
+    """Return Cohen's kappa of passing a threshold and of label 1: 0 for agreement by chance, 1 for full agreement."""
+    passed, labels = data.passed(threshold), data.labels
     by_chance = passed.mean() * labels.mean() + (1 - passed.mean()) * (1 - labels.mean())
     return float(((passed == labels).mean() - by_chance) / (1 - by_chance)) if by_chance < 1 else math.nan
 
 
-def kappa_interval(
-    passed: Flags, labels: Flags, groups: Sequence[str], seed: int, samples: int, level: float = 0.95
+def interval(
+    measure: Callable[[Labelled], float], data: Labelled, seed: int, samples: int, level: float = 0.95
 ) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of Cohen's kappa."""
-    return _interval(lambda rows: kappa(passed[rows], labels[rows]), groups, seed, samples, level)
-
-
-def _interval(
-    measure: Callable[[Places], float], groups: Sequence[str], seed: int, samples: int, level: float
-) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of a figure that is computed from drawn rows."""
+    """Return the percentile bootstrap interval of a measure."""
     random = np.random.default_rng(seed)
-    names, group = np.unique(np.array(groups), return_inverse=True)
-    found = []
-    for _ in range(samples):
-        drawn = np.bincount(random.integers(0, len(names), len(names)), minlength=len(names))
-        found.append(measure(np.repeat(np.arange(len(group)), drawn[group])))
-    usable = np.array(found)[~np.isnan(found)]
+    found = np.array([measure(data.drawn(random)) for _ in range(samples)])
+    usable = found[~np.isnan(found)]
     if not len(usable):
         return math.nan, math.nan
     low, high = np.quantile(usable, [(1 - level) / 2, (1 + level) / 2])
@@ -192,7 +183,7 @@ def calibration_error(data: Labelled) -> float:
 
 def balanced_accuracy(data: Labelled, threshold: float) -> float:
     """Mean of the share of label 1 at or above the threshold and the share of label 0 below it."""
-    above = data.values >= threshold - 1e-9
+    above = data.passed(threshold)
     return float((above[data.labels].mean() + (~above[~data.labels]).mean()) / 2)
 
 
@@ -292,12 +283,12 @@ def measure(
         if not data.has_both:
             continue
         threshold, fitted = _threshold([score for _, score in part], definition, data, sign)
-        passed = data.values >= threshold - 1e-9
-        low, high = auroc_interval(data, seed, resamples, level)
-        kappa_low, kappa_high = kappa_interval(passed, data.labels, data.groups, seed, resamples, level)
-        failing, bad, both = int((~passed).sum()), int((~data.labels).sum()), int((~passed & ~data.labels).sum())
+        low, high = interval(auroc, data, seed, resamples, level)
+        kappa_low, kappa_high = interval(partial(kappa, threshold=threshold), data, seed, resamples, level)
+        fails, is_bad = ~data.passed(threshold), ~data.labels
+        failing, bad, both = int(fails.sum()), int(is_bad.sum()), int((fails & is_bad).sum())
         # So that 1 is good, whatever the direction.
-        shares = Labelled(data.values if sign == 1 else 1 + data.values, data.labels, data.groups)
+        shares = data if sign == 1 else replace(data, values=1 + data.values)
         is_share = definition.low == 0 and definition.high == 1
         agreement = Agreement(
             score=name,
@@ -309,7 +300,7 @@ def measure(
             auroc_high=high,
             threshold=sign * threshold,
             fitted=fitted,
-            kappa=kappa(passed, data.labels),
+            kappa=kappa(data, threshold),
             kappa_low=kappa_low,
             kappa_high=kappa_high,
             balanced_accuracy=balanced_accuracy(data, threshold),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from rageval_hooks.cli import app
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.agreement import (
     Labelled,
-    auroc_interval,
+    auroc,
     calibration_error,
+    interval,
     kappa,
-    kappa_interval,
     labelled_rows,
 )
 
@@ -183,10 +184,9 @@ def test_rows_without_a_label_are_named(tmp_path: Path) -> None:
 def test_kappa_by_hand() -> None:
     """Three of four agree; by chance two would: (.75 - .5) / (1 - .5)."""
     data = Labelled.of([(1, 1, "a"), (1, 0, "b"), (0, 0, "c"), (1, 1, "d")])
-    passed = data.values > 0.5
 
-    assert kappa(passed, data.labels) == pytest.approx((0.75 - 0.5) / 0.5)
-    low, high = kappa_interval(passed, data.labels, data.groups, 0, 200)
+    assert kappa(data, 1) == pytest.approx((0.75 - 0.5) / 0.5)
+    low, high = interval(partial(kappa, threshold=1), data, 0, 200)
     assert low <= 0.5 <= high <= 1
 
 
@@ -194,6 +194,6 @@ def test_the_interval_is_as_wide_as_theory_says() -> None:
     """Of a score that knows nothing: the standard error of the Mann-Whitney statistic."""
     random = np.random.default_rng(3)
     data = Labelled.of([(value, k % 2, str(k)) for k, value in enumerate(random.random(400))])
-    low, high = auroc_interval(data, 0, 1000)
+    low, high = interval(auroc, data, 0, 1000)
     error = math.sqrt((200 + 200 + 1) / (12 * 200 * 200))
     assert high - low == pytest.approx(2 * 1.96 * error, rel=0.15)

@@ -599,14 +599,6 @@ class TestComparison:
         [comparison] = build_report(files).comparisons
         assert (comparison.common, comparison.scores[0].test, comparison.changed) == (0, None, ())
 
-    def test_files_of_one_name_are_told_apart(self, tmp_path: Path) -> None:
-        """Their folders are part of the names."""
-        paths = []
-        for folder in ("old", "new"):
-            (tmp_path / folder).mkdir()
-            paths.append(write(tmp_path / folder / "scores.jsonl", [record(scores={"cost": 1})]))
-        assert [file.name for file in build_report(paths).files] == ["old/scores", "new/scores"]
-
 
 class TestBadInput:
     def test_an_unknown_score(self, tmp_path: Path) -> None:
