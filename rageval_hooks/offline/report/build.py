@@ -160,6 +160,7 @@ class FileReport(Data):
         failed_questions: questions of which at least one answer failed.
         scores: in the order of the file, then derived ones.
         ranks: of the target passages; None if none is known.
+        unranked: turns with a target whose rank is unknown.
         unanswerable: answers to questions that are marked as unanswerable.
         documents: per source document.
         similarity: how similar the answers to one question are; empty without repeats.
@@ -178,6 +179,7 @@ class FileReport(Data):
     failed_questions: int = 0
     scores: tuple[ScoreSummary, ...]
     ranks: Ranks | None
+    unranked: int = 0
     unanswerable: int = 0
     documents: tuple[DocumentRow, ...]
     similarity: tuple[Similarity, ...] = ()
@@ -323,6 +325,7 @@ def analyze(
                 failed_questions=file.failed_questions(),
                 scores=tuple(_summary(file, name, how) for name in names),
                 ranks=_ranks(file),
+                unranked=file.unranked,
                 unanswerable=file.unanswerable,
                 documents=_documents(file, names),
                 similarity=compare_answers(file, how, scorer) if file.runs > 1 else (),

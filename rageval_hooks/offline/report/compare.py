@@ -74,12 +74,8 @@ class ScoreChange(Data):
             alpha: probability of a false alarm.
             worse: for a change for the worse, else for the better.
         """
-        if self.makers is not None:
-            return False
         p = self.p_worse if worse else self.p_better
-        # With a large alpha, a mean that did not change could be called significant.
-        changed = self.worsening > 0 if worse else self.worsening < 0
-        return changed and p is not None and p < alpha
+        return self.makers is None and p is not None and p < alpha
 
 
 class Loss(Data):

@@ -262,21 +262,19 @@ def _check_regressions(comparison: FileComparison, gate: ReportGate, questions: 
 def _regression(comparison: FileComparison, gate: ReportGate, change: ScoreChange) -> Iterator[str]:
     """Yield a line if a score has regressed."""
     test = change.test
-    if test is None or not change.is_significant(gate.alpha, worse=True):
+    # A single question has no interval, and its change is never significant.
+    if test is None or test.interval is None or not change.is_significant(gate.alpha, worse=True):
         return
     # By default: smaller changes are not worth a failed build, and the same application shows them from run to run.
     default = Tolerance(0.05, is_share=True) if change.scale is None else Tolerance(0.01 * change.scale)
     tolerance = gate.tolerances.get(change.name) or gate.tolerances.get("") or default
     tolerated = tolerance.value * abs(test.before) if tolerance.is_share else tolerance.value
-    # The end of the interval that is nearest to no change; without an interval, the difference itself.
-    least = change.worsening
-    interval = ""
-    if test.interval is not None:
-        least = test.interval.low if change.direction == "lower" else -test.interval.high
-        interval = f" [{test.interval.low:+.3g}, {test.interval.high:+.3g}]"
+    # The end of the interval that is nearest to no change.
+    least = test.interval.low if change.direction == "lower" else -test.interval.high
     if least > tolerated:
         yield (
             f"{comparison.after}: {change.name} is worse than in {comparison.before}: {show_value(test.before)} →"
-            f" {show_value(test.after)}, difference {test.difference:+.3g}{interval}, tolerance {tolerance},"
-            f" n = {test.count}, p = {change.p_worse or 0.0:.2g} (one-sided, adjusted for the number of scores)"
+            f" {show_value(test.after)}, difference {test.difference:+.3g} [{test.interval.low:+.3g},"
+            f" {test.interval.high:+.3g}], tolerance {tolerance}, n = {test.count}, p = {change.p_worse or 0.0:.2g}"
+            " (one-sided, adjusted for the number of scores)"
         )
