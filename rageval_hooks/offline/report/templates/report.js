@@ -8,7 +8,7 @@
   const VERDICTS = { bad: "bad", doubtful: "weak", good: "good", declined: "weak", not_evaluable: "weak" };
   const words = (verdict) => verdict.replaceAll("_", " ");
   const $ = (id) => document.getElementById(id);
-  const state = { page: 0, other: null, open: new Set(), columns: new Set(index.columns), descending: false };
+  const state = { page: 0, other: null, open: new Set(), columns: new Set(index.columns) };
   const files = index.files.map((_, place) => load(`rows-${place}`));
   let rows = [];
 
@@ -259,26 +259,23 @@
     const reasons = element("ul", { className: "reasons" });
     for (const { score, sentences } of evidence) {
       let from = 0;
-      for (const sentence of sentences) {
-        if (sentence.support !== "supported") {
-          const why = [sentence.note, ...(sentence.quotes || []).map((quote) => `closest: passage ${quote.passage}`)].filter(Boolean).join("; ");
-          reasons.append(element("li", {}, `${score}, ${sentence.support}: “${sentence.text}”${why ? ` (${why})` : ""}`));
-        }
-        const start = text.indexOf(sentence.text, from) >= 0 ? text.indexOf(sentence.text, from) : text.indexOf(sentence.text);
-        if (start < 0 || !sentence.text) continue;
-        from = start + sentence.text.length;
-        spans.push({ start, end: from, support: sentence.support });
+      for (const { text: sentence, support, note, quotes } of sentences) {
+        const next = text.indexOf(sentence, from);
+        const start = next >= 0 ? next : text.indexOf(sentence);
+        if (start >= 0) from = start + sentence.length;
+        if (support === "supported") continue;
+        const why = [note, ...(quotes || []).map((quote) => `closest: passage ${quote.passage}`)].filter(Boolean).join("; ");
+        reasons.append(element("li", {}, `${score}, ${support}: “${sentence}”${why ? ` (${why})` : ""}`));
+        if (start >= 0) spans.push({ start, end: from, support });
       }
     }
     const shown = element("p", { className: "answer" });
     for (const piece of pieces(text, spans)) {
       const nodes = withFacts(piece.text, turn.facts || []);
-      if (piece.support && piece.support !== "supported") {
-        shown.append(element("mark", { className: piece.support, title: piece.support }, ...nodes));
-      } else shown.append(...nodes);
+      shown.append(...(piece.support ? [element("mark", { className: piece.support, title: piece.support }, ...nodes)] : nodes));
     }
     const found = [shown];
-    if (spans.some((span) => span.support !== "supported") || turn.facts?.length) {
+    if (spans.length || turn.facts?.length) {
       found.unshift(element("p", { className: "legend" },
         "Marked: ", element("mark", { className: "unsupported" }, "unsupported"), " ", element("mark", { className: "weak" }, "weakly supported"),
         " ", element("mark", { className: "fact" }, "fact that no passage has")));
@@ -287,13 +284,11 @@
     return found;
   }
 
-  const WORST_FIRST = ["unsupported", "weak", "supported"];
-
   function pieces(text, spans) {
     const cuts = [...new Set([0, text.length, ...spans.flatMap(({ start, end }) => [start, end])])].sort((one, other) => one - other);
     return cuts.slice(0, -1).map((start, place) => {
       const over = spans.filter((span) => span.start <= start && span.end > start).map((span) => span.support);
-      return { text: text.slice(start, cuts[place + 1]), support: WORST_FIRST.find((support) => over.includes(support)) };
+      return { text: text.slice(start, cuts[place + 1]), support: over.includes("unsupported") ? "unsupported" : over[0] };
     });
   }
 
