@@ -168,9 +168,7 @@ def panels(
         boxes.append((f"{flat(name)}: variation over repeats", "lower is better · CV", None, coefficients))
     for name, title in _MEASURES.items() if similarity else ():
         spreads = [next((x.spread for x in file.similarity if x.name == name), None) for file in report.files]
-        # A rescaled BERTScore may be below 0, and a formula cannot bound it.
-        high = None if name == "bertscore" else 1.0
-        boxes.append((f"{title} between repeated answers", "higher is better", high, spreads))
+        boxes.append((f"{title} between repeated answers", "higher is better", 1.0, spreads))
     for title, subtitle, high, spreads in boxes:
         if any(spreads):
             marks = [_mark(report.files[place].name, place, spread) for place, spread in enumerate(spreads)]
