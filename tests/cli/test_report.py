@@ -230,6 +230,14 @@ class TestOutput:
         assert run("report", path, "--worst-by", "mrr", "--output", tmp_path / "r.html").status == 0
         assert run("report", path, "--fail-under", "groundedness=0.6").status == 1
 
+    def test_a_name_that_is_not_utf8(self, run, before: Path, tmp_path: Path) -> None:
+        """A page and the JSON have a replacement character in its place."""
+        path = tmp_path / "caf\udce9.jsonl"
+        path.write_bytes(before.read_bytes())
+        report = json.loads(run("report", path, before, "--format", "json").output)
+        assert report["files"][0]["path"].endswith("caf\ufffd.jsonl")
+        assert run("report", path, before, "--output", tmp_path / "r.html").status == 0
+
     def test_files_that_cannot_be_opened(self, run, tmp_path: Path) -> None:
         """A name that is too long, a link to itself, a pipe: status 2, in one line."""
         (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
