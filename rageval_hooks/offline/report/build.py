@@ -367,10 +367,8 @@ def _summary(file: ScoredFile, name: str, how: Resampling) -> ScoreSummary:
             passed = np.average(values.labels[labelled], weights=values.weights[labelled])
             fields |= {"labelled": int(labelled.sum()), "passed": float(passed)}
         # What no metric defines is known by its values. A single 0 or 1 may be any number.
-        if not definition.description and found.binary and found.count > 1:
+        if not definition.description and found.count > 1 and np.isin(values.values, (0, 1)).all():
             fields["binary"] = True
-        if definition.high is None and not definition.unit and 0 <= found.minimum <= found.maximum <= 1:
-            fields["high"] = 1.0
         # The default threshold, if one was measured for a model that made the score.
         models = {model for _, model in values.makers}
         thresholds = (t.value for t in definition.thresholds if t.target == "turn" and models & set(t.models))

@@ -227,19 +227,14 @@ def compare_files(
         # Two samples were drawn, so a pair stands for the product of what its two sides stand for.
         weights = first_weights * second_weights
         definition = before.define(name)
-        scale = None
-        if definition.high is not None:
-            scale = definition.high - definition.low
-        elif not definition.unit and all(((x.values >= 0) & (x.values <= 1)).all() for x in (values, others)):
-            # The values of an undefined score say that it is a share.
-            scale = 1.0
+        high = None if after.define(name).high is None else definition.high
         changes.append(
             ScoreChange(
                 name=name,
                 direction=definition.direction,
                 quality=is_quality(name, values.metric),
                 binary=definition.binary,
-                scale=scale,
+                scale=None if high is None else high - definition.low,
                 test=paired(first[used], second[used], weights[used], how) if used.any() else None,
                 makers=_other_makers(values, others),
             )

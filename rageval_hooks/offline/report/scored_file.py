@@ -339,8 +339,14 @@ class ScoredFile:
 
     def define(self, name: str) -> ScoreDefinition:
         """Return the definition of a score, with the direction that the user says."""
-        found = define_score(name, self.values[name].metric if name in self.values else None)
-        return found.model_copy(update={"direction": "lower"}) if name in self._lower else found
+        values = self.values.get(name)
+        found = define_score(name, values.metric if values else None)
+        if name in self._lower:
+            found = found.model_copy(update={"direction": "lower"})
+        # The values of an undefined score say whether it is a share.
+        if values and found.high is None and not found.unit and 0 <= values.values.min() <= values.values.max() <= 1:
+            found = found.model_copy(update={"high": 1.0})
+        return found
 
     def names(self) -> list[str]:
         """Return the scores and metrics that have results, in the order of the file.

@@ -78,7 +78,6 @@ class Spread(Data):
         lower_quartile: a quarter of the weight lies below.
         upper_quartile: a quarter of the weight lies above.
         maximum: the largest value.
-        binary: True if every value is 0 or 1.
     """
 
     count: int
@@ -91,7 +90,6 @@ class Spread(Data):
     lower_quartile: float
     upper_quartile: float
     maximum: float
-    binary: bool = False
 
 
 class Paired(Data):
@@ -177,7 +175,6 @@ def spread(values: Floats, weights: Floats, questions: Ints, how: Resampling, *,
         lower_quartile=float(quartiles[0]),
         upper_quartile=float(quartiles[2]),
         maximum=float(values.max()),
-        binary=bool(np.isin(values, (0.0, 1.0)).all()),
     )
 
 
