@@ -1,4 +1,6 @@
-"""A bounded queue and a daemon thread that deliver items to a score API, with batches, retries and counted losses.
+"""A bounded queue and a daemon thread that deliver items to a server, with batches, retries and counted losses.
+
+The items are scores for the API of a backend, or spans, log events and metrics for an OTLP endpoint.
 
 * ExportError
     * DestinationAbsentError   forget the queue; ask again later or never
@@ -17,27 +19,23 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rageval_hooks.errors import ExportError, RagevalError
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.suppression import quiet_context
+from rageval_hooks.runtime.time_limit import within
 from rageval_hooks.runtime.worker import BoundedQueue
-
-if TYPE_CHECKING:
-    from rageval_hooks.exporters.score_api import ScoreServer
 
 _logger = logging.getLogger(__name__)
 
 _CAPACITY = 20_000
 """Items that may wait, at about 1 KiB each."""
-
-_MAX_BYTES = 128 * 2**20
 
 _BATCH = 200
 """Items in a request. A Phoenix server stores about 500 a second and should not be blocked for longer than that."""
@@ -71,24 +69,24 @@ _COUNTERS = ("delivered", "handed_over", "rejected", "lost", "unplaced", "errors
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Item:
-    """One score on its way to an API. The queue sets the fields that have a default.
+    """One score on its way to an API, or one span. The queue sets the fields that have a default.
 
     Attributes:
         route: the kind of request that takes it; a request has items of one route.
         target: the id of the span or trace that it is about.
         name: the score's name, for log lines.
-        body: as the API expects it. Sent twice, it must not become two scores: it has an id, or the API replaces what
-            has the same target and name.
-        size: its characters as text.
+        body: as the destination expects it. Sent twice, it must not become two scores: it has an id, or the API
+            replaces what has the same target and name.
+        size: its characters as text; 0 if the queue has to count them.
         queued_at: when it came, on the monotonic clock.
         due: when it is posted next, on the monotonic clock.
         attempts: how often its target was missing.
     """
 
-    route: str
-    target: str
+    route: str = ""
+    target: str = ""
     name: str
-    body: Mapping[str, Any]
+    body: Any
     size: int = 0
     queued_at: float = 0.0
     due: float = 0.0
@@ -139,6 +137,23 @@ class UnavailableError(PostError):
         self.retry_after = retry_after
 
 
+Outcomes = Sequence[PostError | None] | None
+"""The error of each item that was posted; None if all are stored."""
+
+
+class Destination(Protocol):
+    """What a queue posts to: see :class:`rageval_hooks.exporters.score_api.ScoreServer`."""
+
+    def post(self, route: str, bodies: Sequence[Any]) -> Outcomes:
+        """Send the bodies of items of one route."""
+
+    def hand_over(self, route: str, bodies: Sequence[Any]) -> bool:
+        """Leave to the server what it cannot store yet. Returns False if the server does not keep it."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
 class DeliveryQueue:
     """Takes items and posts them once their targets have arrived.
 
@@ -147,19 +162,24 @@ class DeliveryQueue:
     span later. After some time they are left to the server's own queue, or lost.
 
     Args:
-        name: the backend's name, for log lines, the thread and metrics.
+        name: where the items go, for log lines, the thread and metrics.
         connect: returns the destination, or raises DestinationAbsentError. Called on the queue's own thread.
         capacity: items that may wait. Beyond it the newest are dropped and counted.
-        max_bytes: their size. One item is always taken by an empty queue, whatever its size.
+        what: what the items are, for log lines.
+
+    Attributes:
+        max_bytes: size of the items that may wait. An empty queue always takes one item, whatever its size.
     """
 
+    max_bytes: float = 128 * 2**20
+
     def __init__(
-        self, name: str, connect: Callable[[], ScoreServer], capacity: int = _CAPACITY, max_bytes: float = _MAX_BYTES
+        self, name: str, connect: Callable[[], Destination], *, capacity: int = _CAPACITY, what: str = "scores"
     ) -> None:
         self.name = name
         self.capacity = capacity
-        self.max_bytes = max_bytes
         self._connect = connect
+        self._what = what
         try:
             delay = max(0.0, float(os.environ.get("OTEL_BSP_SCHEDULE_DELAY", "5000")) / 1000)
         except ValueError:
@@ -175,7 +195,7 @@ class DeliveryQueue:
         self._bounds = BoundedQueue(self.name, self.capacity, self.max_bytes)
         self._counts: Counter[str] = Counter()
         self._thread: threading.Thread | None = None
-        self._destination: ScoreServer | None = None
+        self._destination: Destination | None = None
         self._absent_until = self._paused_until = -math.inf
         self._refused_until = -math.inf  # the pause that the server asked for
         self._failures = 0
@@ -193,7 +213,7 @@ class DeliveryQueue:
         now = time.monotonic()
         new = list(items)
         for item in new:
-            item.size, item.queued_at = len(str(item.body)), now
+            item.size, item.queued_at = item.size or len(str(item.body)), now
             item.due = math.ceil((now + _TICK) / _TICK) * _TICK
         with self._changed:
             # Without a server nothing is kept: the queue would fill for nothing.
@@ -208,7 +228,8 @@ class DeliveryQueue:
                 PROCESS_TOTALS.add_dropped(self.name, dropped)
                 waiting = f"{bounds.pending} are waiting, {bounds.pending_bytes / 2**20:.1f} MiB"
                 why = "it was shut down" if is_closed else waiting
-                self._limited_log.warn("dropped", "scores for %s are dropped: %s [RAGEVAL-505]", self.name, why)
+                about = f"{self._what} for {self.name}"
+                self._limited_log.warn("dropped", "%s are dropped: %s [RAGEVAL-505]", about, why)
             if not taken:
                 return
             self._waiting += taken
@@ -220,7 +241,7 @@ class DeliveryQueue:
                 self._thread = threading.Thread(target=lambda: run(self._run), name=name, daemon=True)
                 try:
                     self._thread.start()
-                except RuntimeError:  # the interpreter is exiting: the items count as lost
+                except RuntimeError:  # the interpreter is exiting: `close` delivers the items
                     self._thread = None
             self._changed.notify_all()
 
@@ -273,13 +294,19 @@ class DeliveryQueue:
             thread = self._thread
         if thread is not None:
             thread.join(timeout)
+        elif self._waiting:  # the interpreter was exiting when the first item came
+            with suppress(TimeoutError):
+                within(self._run, timeout)
         with self._changed:
             lost = self._forget_queued()
             self._counts["lost"] += lost
             complete = self._nothing_undelivered()
         if lost:
             _logger.warning(
-                "rageval-hooks: %d scores could not be posted to %s in time and are lost [RAGEVAL-605]", lost, self.name
+                "rageval-hooks: %d %s could not be delivered to %s in time and are lost [RAGEVAL-605]",
+                lost,
+                self._what,
+                self.name,
             )
         return complete
 
@@ -343,10 +370,11 @@ class DeliveryQueue:
         except Exception as error:
             # Only our own messages are known to hold no key.
             why = error if isinstance(error, RagevalError) else type(error).__name__
-            self._limited_log.warn("internal", "scores could not be posted to %s: %s [RAGEVAL-506]", self.name, why)
+            about = f"{self._what} could not be posted to {self.name}"
+            self._limited_log.warn("internal", "%s: %s [RAGEVAL-506]", about, why)
             self._settle("lost", batch)
 
-    def _post(self, destination: ScoreServer, batch: list[Item]) -> None:
+    def _post(self, destination: Destination, batch: list[Item]) -> None:
         """Post a batch, and settle its items or let them wait, by the error of each."""
         delivered, missing = list[Item](), list[Item]()
         failed: dict[Item, UnavailableError] = {}
@@ -357,10 +385,12 @@ class DeliveryQueue:
                 missing.append(item)
             elif isinstance(error, UnavailableError):
                 failed[item] = error
-            else:
-                about = f"the score {item.name}: it {error}"
+            elif isinstance(error, RejectedError):
+                about = f"the {self._what.removesuffix('s')} {item.name}: it {error}"
                 self._limited_log.warn("rejected", "%s does not accept %s [RAGEVAL-501]", self.name, about)
                 self._settle("rejected", [item])
+            else:
+                self._settle("lost", [item])
         if len(failed) < len(batch):
             self._failures = 0
         self._settle("delivered", delivered)
@@ -369,7 +399,7 @@ class DeliveryQueue:
         if failed:
             self._pause(destination, list(failed), max(failed.values(), key=lambda error: error.retry_after))
 
-    def _outcomes(self, destination: ScoreServer, batch: list[Item]) -> list[PostError | None]:
+    def _outcomes(self, destination: Destination, batch: list[Item]) -> list[PostError | None]:
         """Post a batch, in parts if a part of it is to blame, and return the error of each item."""
         try:
             bodies = [item.body for item in batch]
@@ -389,7 +419,7 @@ class DeliveryQueue:
             middle = len(batch) // 2
             return self._outcomes(destination, batch[:middle]) + self._outcomes(destination, batch[middle:])
 
-    def _wait_for_targets(self, destination: ScoreServer, batch: list[Item]) -> None:
+    def _wait_for_targets(self, destination: Destination, batch: list[Item]) -> None:
         """Put items back until their spans arrive. Those that have waited for too long are given up."""
         now = time.monotonic()
         in_a_hurry = self._flushes or self._closed_at is not None
@@ -429,7 +459,7 @@ class DeliveryQueue:
             return True
         return now - item.queued_at > self._patience
 
-    def _pause(self, destination: ScoreServer, batch: list[Item], error: UnavailableError) -> None:
+    def _pause(self, destination: Destination, batch: list[Item], error: UnavailableError) -> None:
         """Put items back until the server is better. Those that have waited for too long are lost."""
         now = time.monotonic()
         # Single errors are common behind a load balancer, so the first pause is short; after six it is the longest.

@@ -35,6 +35,7 @@ from rageval_hooks.exporters.delivery import (
     DeliveryQueue,
     DestinationAbsentError,
     Item,
+    Outcomes,
     PostError,
     RejectedError,
     TargetsMissingError,
@@ -62,9 +63,6 @@ _MOST_FAILURES = 2
 
 ScoreSelection = Literal["main", "all"]
 Body = Mapping[str, Any]
-Outcomes = Sequence[PostError | None] | None
-"""The error of each score that was posted; None if all are stored."""
-
 
 # --------------------------------------------------------------------------- the server
 

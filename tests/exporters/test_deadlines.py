@@ -102,7 +102,7 @@ class TestOwnProvider:
         assert late < GRACE
         nothing = dict.fromkeys(("queued", "delivered", "rejected", "dropped", "dropped_by_size"), 0)
         assert exporter.stats() == {**nothing, "lost": queued}
-        assert f"{queued} spans could not be delivered in time and are lost" in caplog.text
+        assert f"{queued} spans could not be delivered to otlp-spans in time and are lost" in caplog.text
 
     @pytest.mark.parametrize("status", [400, 413, 422])
     def test_spans_that_a_collector_refuses_are_counted(self, connect: Any, collector: Collector, status: int) -> None:
@@ -168,7 +168,6 @@ class TestOwnProvider:
     ) -> None:
         """The capacity is the SDK's variable."""
         monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "2")
-        monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2")
         with silent_server() as url:
             exporter = connect(url)
             for _ in range(5):
@@ -288,4 +287,4 @@ class TestHandle:
             done = run_warm_script(script, environment={**clean_environment(), "OTEL_EXPORTER_OTLP_ENDPOINT": url})
 
         assert float(done.stdout) < 1 + GRACE
-        assert "spans could not be delivered in time and are lost" in done.stderr
+        assert "spans could not be delivered to otlp-spans in time and are lost" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -88,7 +89,8 @@ def test_a_full_queue_drops_the_newest_and_counts_them() -> None:
 def test_a_queue_is_bounded_by_bytes() -> None:
     """What does not fit is dropped and counted by cause; an empty queue takes anything, and is empty in the end."""
     destination = Scripted()
-    queue = DeliveryQueue("Test", lambda: destination, max_bytes=10_000)
+    queue = DeliveryQueue("Test", lambda: destination)
+    queue.max_bytes = 10_000
     queue.put([item("a" * 20_000)])
     queue.put([item("b")])
     waiting = queue.stats()
@@ -240,6 +242,23 @@ def test_a_full_backlog_is_posted_when_the_queue_closes() -> None:
     assert len(destination.taken) == 450
 
 
+def test_items_that_come_while_the_interpreter_exits_are_posted_when_the_queue_closes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python 3.12 and later start no threads then."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    destination = Scripted()
+    queue = DeliveryQueue("Test", lambda: destination)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    queue.put([item("a")])
+
+    assert queue.close(10)
+    assert destination.taken == ["a"]
+
+
 def test_a_server_that_is_down_ends_the_closing_early(caplog: pytest.LogCaptureFixture) -> None:
     """After a few attempts, and not only at the timeout; everything is counted as lost."""
     destination = Scripted(*[UnavailableError("cannot be reached")] * 1000)
@@ -251,4 +270,4 @@ def test_a_server_that_is_down_ends_the_closing_early(caplog: pytest.LogCaptureF
     assert time.monotonic() - began < 20
     assert len(destination.posted_at) > 1
     assert queue.stats()["lost"] == 1
-    assert "1 scores could not be posted to Test in time and are lost [RAGEVAL-605]" in caplog.text
+    assert "1 scores could not be delivered to Test in time and are lost [RAGEVAL-605]" in caplog.text

@@ -689,6 +689,7 @@ class TestContent:
         assert [secret for secret in self.SECRETS if secret in text] == []
         assert "__REDACTED__" in text
         assert '"rageval.score.fixed": 1.0' in text
+        assert '"rageval.judge.attempts": 1' in text
 
     @pytest.mark.parametrize("kind", ["INPUTS", "OUTPUTS", "INPUT_MESSAGES", "RETRIEVAL_DOCUMENTS"])
     def test_what_passes_through_prompts_and_chains_may_be_any_text(

@@ -11,7 +11,7 @@ from opentelemetry.trace import NonRecordingSpan
 
 from rageval_hooks.exporters.content import PassagePlace, passage_place
 from rageval_hooks.exporters.otel.attributes import Attributes, evaluated_response_id, json_string, result_line, written
-from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, CountedExporter, OtelSignal
+from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, OtelSignal, QueuedExporter
 from rageval_hooks.exporters.otel.spans import Spans, sibling
 from rageval_hooks.exporters.otel.turn_attributes import is_agent
 from rageval_hooks.runtime.tracing import global_logger_provider
@@ -105,18 +105,13 @@ class LogEvents(OtelSignal[LoggerProvider, Logger]):
     def _global_provider(self) -> LoggerProvider | None:
         return global_logger_provider()
 
-    def _make_provider(self, sent: CountedExporter) -> Any:
+    def _make_provider(self, sent: QueuedExporter) -> Any:
         # Imported here, as for metrics: each is a part of the SDK that few applications use.
-        from opentelemetry.sdk._logs import LoggerProvider, ReadWriteLogRecord
-        from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
-
-        class CountedLogs(BatchLogRecordProcessor):
-            def on_emit(self, log_record: ReadWriteLogRecord) -> None:
-                if sent.accept(log_record.log_record.attributes):
-                    super().on_emit(log_record)
+        from opentelemetry.sdk._logs import LoggerProvider
+        from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 
         provider = LoggerProvider(shutdown_on_exit=False)
-        provider.add_log_record_processor(CountedLogs(cast("Any", sent), max_queue_size=sent.capacity))
+        provider.add_log_record_processor(SimpleLogRecordProcessor(cast("Any", sent)))
         return provider
 
     def _make_writer(self, provider: LoggerProvider) -> Logger:

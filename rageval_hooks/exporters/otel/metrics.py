@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation
 from opentelemetry.util.types import AttributeValue
 
-from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, CountedExporter, OtelSignal
+from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, OtelSignal, QueuedExporter
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.tracing import global_meter_provider
@@ -111,7 +111,7 @@ class Metrics(OtelSignal[MeterProvider, "Instruments"]):
     def _global_provider(self) -> MeterProvider | None:
         return global_meter_provider()
 
-    def _make_provider(self, sent: CountedExporter) -> Any:
+    def _make_provider(self, sent: QueuedExporter) -> Any:
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 

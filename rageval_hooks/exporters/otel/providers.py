@@ -1,27 +1,25 @@
 """Where an OpenTelemetry signal goes: the application's provider, or one of our own for an OTLP endpoint.
 
-The SDK's batch processors discard the results of their exporters and ignore the timeout of ``force_flush``. With
-providers of our own, every span and log event is counted until its fate is known: flush and shutdown tell the truth.
+The SDK's batch processors discard the results of their exporters and ignore the timeout of ``force_flush``. Providers
+of our own have a delivery queue instead, which counts every span and log event until its fate is known: flush and
+shutdown tell the truth.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
+import time
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, Generic, TypeVar
 
+from rageval_hooks.exporters.delivery import DeliveryQueue, Item, PostError, RejectedError
 from rageval_hooks.exporters.otlp_places import uses_grpc
 from rageval_hooks.exporters.phoenix import phoenix_collector
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
-from rageval_hooks.runtime.fork import reset_in_child
-from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
-from rageval_hooks.runtime.time_limit import within
-from rageval_hooks.runtime.worker import BoundedQueue
+from rageval_hooks.runtime.time_limit import remaining, within
 from rageval_hooks.score import Evaluation
 
 _logger = logging.getLogger(__name__)
@@ -34,19 +32,22 @@ SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 manifest declares this URL; there is no stable release yet."""
 
 _DEFAULT_QUEUE = 2048
-_MAX_BYTES = 128 * 2**20
+_COUNTERS = ("queued", "delivered", "rejected", "lost", "dropped", "dropped_by_size")
+_TOGETHER, _ONE_BY_ONE = "together", "one by one"
 
 Provider = TypeVar("Provider")
 Writer = TypeVar("Writer")
 
 
-class CountedExporter:
-    """An exporter of the SDK, with a count of what became of each item. Processors and readers use it as the exporter.
+class QueuedExporter:
+    """An OTLP exporter of the SDK behind a delivery queue, which counts what becomes of each item.
 
-    A full queue refuses new items. The SDK would drop the oldest without telling, and their number would be unknown.
+    Processors and readers use it as their exporter, and the queue as its destination. A full queue refuses new items.
+    The SDK's own would drop the oldest without telling, and their number would be unknown.
 
     Args:
-        name: what is counted.
+        what: what the items are.
+        name: the queue's name in metrics.
         capacity: items that may wait.
 
     Attributes:
@@ -58,50 +59,39 @@ class CountedExporter:
     exporter: Any
     provider: Any
 
-    def __init__(self, name: str, capacity: int) -> None:
-        self.name = name
-        self.capacity = capacity
-        self.reset_after_fork()
-        reset_in_child(self)
-
-    def reset_after_fork(self) -> None:
-        """Start from zero: what the parent had queued is still the parent's."""
-        self._lock = threading.Lock()
-        self._queue = BoundedQueue(self.name, self.capacity, _MAX_BYTES)
-        PROCESS_TOTALS.watch(self._queue)
-        self._counts: Counter[str] = Counter()
+    def __init__(self, what: str, name: str, capacity: int) -> None:
+        self.queue = DeliveryQueue(name, lambda: self, capacity=capacity, what=what)
         self._status = self._rejected = 0
 
-    def accept(self, attributes: Mapping[str, Any] | None) -> bool:
-        """Count an item with these attributes as queued. Returns False, and counts a drop, if there is no room."""
-        size = sum(len(value) for value in (attributes or {}).values() if isinstance(value, str))
-        with self._lock:
-            is_taken = self._queue.add(size)
-        if not is_taken:
-            PROCESS_TOTALS.add_dropped(self.name)
-        return is_taken
+    def export(self, batch: Any, *_: Any, **__: Any) -> None:
+        """Queue spans or log events, or the current values of all metrics, which are one item."""
+        is_list = isinstance(batch, Sequence)
+        for item in batch if is_list else [batch]:
+            attributes: Mapping[str, Any] = getattr(getattr(item, "log_record", item), "attributes", None) or {}
+            size = sum(len(value) for value in attributes.values() if isinstance(value, str))
+            name = getattr(item, "name", "")
+            self.queue.put([Item(route=_TOGETHER if is_list else _ONE_BY_ONE, name=name, body=item, size=size)])
 
-    def export(self, batch: Any, *_: Any, **__: Any) -> Any:
-        """Send a batch, count what became of it, and return the exporter's own result."""
-        if isinstance(batch, Sequence):
-            amount = len(batch)
-        else:
-            # The current value of every metric: exports are counted, not measurements.
-            amount = 1
-            self.accept(None)
+    def post(self, route: str, bodies: Sequence[Any]) -> list[PostError | None]:
+        """Send queued items, and return the error of each."""
+        if route == _TOGETHER:
+            return self._send(bodies, len(bodies))
+        return [error for body in bodies for error in self._send(body, 1)]
+
+    def _send(self, batch: Any, amount: int) -> list[PostError | None]:
         self._status = self._rejected = 0
-        # Counted even if the exporter raises: items of unknown fate would never leave the count.
-        success = False
-        try:
-            result = self.exporter.export(batch)
-            success = result.name == "SUCCESS"
-        finally:
-            # A collector that refuses the data itself would refuse it again.
-            is_refused = 400 <= self._status < 500 and self._status not in (408, 425, 429)
-            rejected = min(self._rejected, amount) if success else amount if is_refused else 0
-            self._settle("rejected", rejected)
-            self._settle("delivered" if success else "lost", amount - rejected)
-        return result
+        if self.exporter.export(batch).name == "SUCCESS":
+            rejected = min(self._rejected, amount)  # the collector does not say which
+            return [RejectedError("rejects a part of what it gets")] * rejected + [None] * (amount - rejected)
+        # A collector that refuses the data itself would refuse it again.
+        if 400 <= self._status < 500 and self._status not in (408, 425, 429):
+            return [RejectedError(f"answers {self._status}")] * amount
+        # The SDK's exporter has tried again by itself.
+        return [PostError("cannot be reached")] * amount
+
+    def hand_over(self, route: str, bodies: Sequence[Any]) -> bool:
+        """Return False: a collector has no queue for what it does not accept."""
+        return False
 
     def read_response(self, response: Any, *_: Any, **__: Any) -> None:
         """Keep the two details of the collector's answer that the SDK's exporters hide: a hook of ``requests``."""
@@ -117,38 +107,23 @@ class CountedExporter:
             self._rejected = int(answer.partial_success.rejected_spans)
 
     def force_flush(self, *_: Any, **__: Any) -> bool:
-        """Do nothing: the exporter keeps nothing back."""
+        """Do nothing: the queue is flushed by itself."""
         return True
 
     def shutdown(self, *_: Any, **__: Any) -> None:
-        """Close the exporter."""
+        """Do nothing: the provider ends first, and then the queue."""
+
+    def close(self) -> None:
+        """Close the exporter, at the end of the queue."""
         self.exporter.shutdown()
 
-    def give_up(self) -> int:
-        """Count everything that still waits as lost; returns how much that was."""
-        lost = self._queue.pending
-        self._settle("lost", lost)
-        return lost
-
     def stats(self) -> dict[str, int]:
-        """Return the counts of items: queued, delivered, rejected, lost and dropped."""
-        with self._lock:
-            queue = self._queue
-            fates = {name: self._counts[name] for name in ("delivered", "rejected", "lost")}
-            dropped = {"dropped": queue.dropped, "dropped_by_size": queue.dropped_by_size}
-            return {"queued": queue.pending, **fates, **dropped}
-
-    def _settle(self, fate: str, amount: int) -> None:
-        with self._lock:
-            # After `give_up` an answer may still come for items that were counted as lost.
-            amount = min(amount, self._queue.pending)
-            self._counts[fate] += amount
-            for _ in range(amount):
-                # The sizes of single items are not kept: those that leave count with the mean.
-                self._queue.remove(self._queue.pending_bytes // self._queue.pending)
+        """Return the counts of items."""
+        counts = self.queue.stats()
+        return {name: counts[name] for name in _COUNTERS}
 
 
-_own: dict[str, CountedExporter | None] = {}
+_own: dict[str, QueuedExporter | None] = {}
 """The exporters of our own providers by signal, for all exporters; None if the OTLP exporter is not installed."""
 
 
@@ -179,8 +154,7 @@ class OtelSignal(ABC, Generic[Provider, Writer]):
         self._given = given
         self._provider: Provider | None = None
         self._writer: Writer | None = None
-        self._own: CountedExporter | None = None
-        self._undelivered = 0
+        self._own: QueuedExporter | None = None
         self._final_stats: Mapping[str, int] = {}
 
     @abstractmethod
@@ -192,7 +166,7 @@ class OtelSignal(ABC, Generic[Provider, Writer]):
         """Return the application's global provider; None if it has set none."""
 
     @abstractmethod
-    def _make_provider(self, sent: CountedExporter) -> Any:
+    def _make_provider(self, sent: QueuedExporter) -> Any:
         """Return a provider of our own that sends through an exporter."""
 
     @abstractmethod
@@ -230,14 +204,14 @@ class OtelSignal(ABC, Generic[Provider, Writer]):
                 self._own = self._own_exporter(options)
         return None if self._own is None else self._own.provider
 
-    def _own_exporter(self, options: dict[str, Any]) -> CountedExporter | None:
+    def _own_exporter(self, options: dict[str, Any]) -> QueuedExporter | None:
         if self.variable in _own:
             return _own[self.variable]
         try:
             capacity = max(1, int(os.environ.get(self.capacity, "")))
         except ValueError:
             capacity = _DEFAULT_QUEUE
-        sent = CountedExporter(self.queue, capacity)
+        sent = QueuedExporter(self.what, self.queue, capacity)
         _own[self.variable] = None
         transport = "grpc" if uses_grpc(self.variable) else "http"
         try:
@@ -268,8 +242,9 @@ class OtelSignal(ABC, Generic[Provider, Writer]):
             With our own provider, True if everything since the last flush was delivered. For a provider of the
             application only the deadline is known: it does not say what became of what it took.
         """
+        deadline = time.monotonic() + timeout
         in_time = self._flush(self._provider, timeout)
-        return in_time and (self._own is None or self._delivered_everything(self._own))
+        return in_time if self._own is None else self._own.queue.flush(remaining(deadline)) and in_time
 
     def _flush(self, provider: object, timeout: float) -> bool:
         """Flush any provider; returns False if it did not finish in time."""
@@ -290,25 +265,15 @@ class OtelSignal(ABC, Generic[Provider, Writer]):
             return self.flush(timeout)
         self._provider = None
         _own.pop(self.variable, None)
+        deadline = time.monotonic() + timeout
         in_time = self._in_time(own.provider.shutdown, timeout)
-        lost = own.give_up()
+        delivered = own.queue.close(remaining(deadline))
         self._final_stats = own.stats()
-        if lost:
-            _logger.warning(
-                "rageval-hooks: %d %s could not be delivered in time and are lost [RAGEVAL-606]", lost, self.what
-            )
-        return in_time and self._delivered_everything(own)
+        return in_time and delivered
 
     def stats(self) -> Mapping[str, int]:
         """Return the counts of what our own provider sent; empty for a provider of the application."""
         return self._final_stats if self._own is None else self._own.stats()
-
-    def _delivered_everything(self, own: CountedExporter) -> bool:
-        """Return True if nothing waits and nothing was lost since this was asked last."""
-        stats = own.stats()
-        undelivered = stats["rejected"] + stats["lost"] + stats["dropped"]
-        new, self._undelivered = undelivered - self._undelivered, undelivered
-        return stats["queued"] == 0 and new == 0
 
     def _in_time(self, call: Callable[[], object], timeout: float) -> bool:
         """Return True if a call of the provider ended in time and did not return False."""

@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 from opentelemetry import baggage, trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanLimits
+from opentelemetry.sdk.trace import SpanLimits
 from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, Tracer, TracerProvider
 
 from rageval_hooks.exporters.content import ContentPolicy, has_span, passage_place
 from rageval_hooks.exporters.otel.attributes import evaluation_attributes, has_news, main_scores, written
-from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, CountedExporter, OtelSignal
+from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, OtelSignal, QueuedExporter
 from rageval_hooks.exporters.otel.turn_attributes import step_attributes, step_name, turn_attributes
 from rageval_hooks.exporters.otlp_places import otlp_places
 from rageval_hooks.exporters.phoenix import phoenix_resource
@@ -139,18 +139,12 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
     def _global_provider(self) -> TracerProvider | None:
         return global_tracer_provider()
 
-    def _make_provider(self, sent: CountedExporter) -> Any:
-        class CountedSpans(BatchSpanProcessor):
-            def on_end(self, span: ReadableSpan) -> None:
-                # Our own limit, because the SDK's queue drops its oldest spans and does not say so.
-                if span.context is not None and span.context.trace_flags.sampled and sent.accept(span.attributes):
-                    super().on_end(span)
-
+    def _make_provider(self, sent: QueuedExporter) -> Any:
         limited = any(name in os.environ for name in _ATTRIBUTE_LIMITS)
         limits = SpanLimits() if limited else SpanLimits(max_span_attributes=_MOST_ATTRIBUTES)
         resource = Resource.create(phoenix_resource())
         provider = SdkTracerProvider(span_limits=limits, resource=resource, shutdown_on_exit=False)
-        provider.add_span_processor(CountedSpans(cast("Any", sent), max_queue_size=sent.capacity))
+        provider.add_span_processor(SimpleSpanProcessor(cast("Any", sent)))
         return provider
 
     # -- the turn and its steps

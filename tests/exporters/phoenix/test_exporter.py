@@ -436,7 +436,7 @@ def test_an_absent_server(caplog: pytest.LogCaptureFixture) -> None:
 
     assert exporter.stats()["lost"] == 2  # of the span and of the trace
     assert "cannot be reached" in caplog.text
-    assert "2 scores could not be posted to Phoenix in time and are lost" in caplog.text
+    assert "2 scores could not be delivered to Phoenix in time and are lost" in caplog.text
 
 
 def test_keys_and_headers(server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
