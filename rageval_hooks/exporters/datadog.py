@@ -93,7 +93,7 @@ class DatadogExporter(ScoreApiExporter):
                 "reasoning": result.explanation or None,
                 "metadata": placed.details,
             }
-            yield Item(route=_PATH, target=placed.span_id, name=result.name, body=known(body))
+            yield Item(target=placed.span_id, name=result.name, body=known(body))
 
     def connect(self) -> DatadogServer:
         """Return the intake or the agent."""

@@ -72,7 +72,7 @@ class Item:
     """One score on its way to an API, or one span. The queue sets the fields that have a default.
 
     Attributes:
-        route: the kind of request that takes it; a request has items of one route.
+        route: the kind of request that takes it, if there are several; a request has items of one route.
         target: the id of the span or trace that it is about.
         name: the score's name, for log lines.
         body: as the destination expects it. Sent twice, it must not become two scores: it has an id, or the API
@@ -113,11 +113,11 @@ class TargetsMissingError(PostError):
     """Targets have not arrived at the server yet.
 
     Attributes:
-        targets: their ids.
+        targets: their ids; empty for that of a post with one item.
     """
 
-    def __init__(self, targets: frozenset[str]) -> None:
-        super().__init__(f"{len(targets)} targets are missing")
+    def __init__(self, targets: frozenset[str] = frozenset()) -> None:
+        super().__init__("targets are missing")
         self.targets = targets
 
 

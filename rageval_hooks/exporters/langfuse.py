@@ -86,7 +86,7 @@ class LangfuseExporter(ScoreApiExporter):
                 # Langfuse replaces a score that comes with the same id and time, so a repeat must keep both.
                 "timestamp": iso_time(placed.evaluated_at),
             }
-            yield Item(route=_ROUTE, target=span.trace_id, name=result.name, body=known(body))
+            yield Item(target=span.trace_id, name=result.name, body=known(body))
 
     def connect(self) -> LangfuseServer:
         """Return the server."""
@@ -135,7 +135,7 @@ class LangfuseServer(ScoreServer):
 
     def post(self, route: str, bodies: Sequence[Mapping[str, Any]]) -> None:
         """Send a list of scores. Older servers reject it, and get one score per request: the queue sends its halves."""
-        answer = self.request("POST", route, json=bodies[0] if len(bodies) == 1 else list(bodies))
+        answer = self.request("POST", _ROUTE, json=bodies[0] if len(bodies) == 1 else list(bodies))
         # Ids are stable, so the faulty scores are found by sending parts again.
         if answer.status_code == 207:
             raise RejectedError("answers 207: some of the scores are not accepted")

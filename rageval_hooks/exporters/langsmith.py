@@ -92,7 +92,7 @@ class LangsmithExporter(ScoreApiExporter):
                 },
                 "extend_trace_retention": False,
             }
-            yield Item(route=_ROUTE, target=str(body["run_id"]), name=result.name, body=known(body))
+            yield Item(target=str(body["run_id"]), name=result.name, body=known(body))
 
     def connect(self) -> LangsmithServer:
         """Return the server."""
@@ -179,7 +179,7 @@ class LangsmithServer(ScoreServer):
             changed = {name: body.get(name) for name in ("score", "value", "comment")}
             answer = self.request("PATCH", f"{_ROUTE}/{body['id']}", json=changed, accept=(404,))
         if answer.status_code == 404:
-            raise TargetsMissingError(frozenset({body["run_id"]}))
+            raise TargetsMissingError
 
     def has(self, item: Item) -> bool:
         """Return True if the server shows a feedback."""

@@ -166,9 +166,7 @@ class MlflowServer(ScoreServer):
     def refusal(self, answer: Any) -> PostError:
         """Return the error for an answer that is not a success: a trace that has not arrived, or a fault."""
         if answer.status_code == 404 and '"RESOURCE_DOES_NOT_EXIST"' in answer.text:
-            # .../traces/tr-0af7651916cd43dd8448eb211c80319c/assessments
-            trace_id = answer.request.url.path.partition(f"{_TRACES}/")[2].partition("/")[0]
-            return TargetsMissingError(frozenset({trace_id}))
+            return TargetsMissingError()
         return super().refusal(answer)
 
     def has(self, item: Item) -> bool:
@@ -251,7 +249,7 @@ def _assessments(placed: PlacedResult, trace_id: str, at: int, *, is_late: bool)
             "is_late": is_late,
             "assessment": assessment,
         }
-        yield Item(route="assessments", target=trace_id, name=result.name, body=body)
+        yield Item(target=trace_id, name=result.name, body=body)
 
 
 # --------------------------------------------------------------------------- where the server is, and how to log in

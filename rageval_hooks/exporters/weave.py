@@ -100,7 +100,7 @@ class WeaveExporter(ScoreApiExporter):
                 "payload": {"output": known(output)},
                 "runnable_ref": f"weave:///{project}/op/{scorer}:{digest}",
             }
-            yield Item(route=_CREATE, target=placed.span_id, name=result.name, body=body)
+            yield Item(target=placed.span_id, name=result.name, body=body)
 
     def connect(self) -> WeaveServer:
         """Return the server."""
