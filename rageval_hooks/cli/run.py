@@ -69,8 +69,7 @@ def run(
     from rageval_hooks.offline.apps.asking import Answers, ask_all, summarize
     from rageval_hooks.offline.apps.loading import load_app
     from rageval_hooks.offline.jobs import journal as files
-    from rageval_hooks.offline.jobs.max_errors import MaxErrors
-    from rageval_hooks.offline.jobs.running import progress_bar
+    from rageval_hooks.offline.jobs.running import MaxErrors, progress_bar
     from rageval_hooks.offline.records import ColumnMap, read_records, reading_options, write_records
     from rageval_hooks.offline.records.writing import check_output
     from rageval_hooks.offline.testsets import read_questions

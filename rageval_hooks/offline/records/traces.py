@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
@@ -14,7 +13,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, Field
 from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.turns import busy_seconds
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.values import is_missing
+from rageval_hooks.offline.records.values import is_missing, unpacked
 from rageval_hooks.runtime.narrowing import is_number, mapping_or_empty, mappings_in
 from rageval_hooks.score import Score
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Timing, Turn, Usage
@@ -60,7 +59,7 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     """Return nested attributes with dotted names. Lists of plain values stay what they are."""
     # Phoenix's tables have documents and messages as JSON.
     if isinstance(value, str) and value.startswith("[{"):
-        value = _parsed(value) or value
+        value = unpacked(value)
     parts = value if isinstance(value, Mapping) else dict(enumerate(mappings_in(value)))
     if not parts:
         return {} if value is None or value == {} else {prefix: value}
@@ -247,7 +246,7 @@ def _record(root: ExportedSpan, inside: Sequence[ExportedSpan], searches: Sequen
 
 def _unwrapped(text: str, names: Sequence[str]) -> str:
     """Return the question or the answer, which a framework may have wrapped in JSON: ``{"query": "..."}``."""
-    return (_inner(_parsed(text), names, 0) or text) if text.startswith(("{", "[")) else text
+    return _inner(unpacked(text), names, 0) or text
 
 
 def _inner(value: Any, names: Sequence[str], depth: int) -> str:
@@ -264,17 +263,9 @@ def _inner(value: Any, names: Sequence[str], depth: int) -> str:
     return next(filter(None, (_inner(part, names, depth + 1) for part in parts)), "")
 
 
-def _parsed(text: str) -> Any:
-    """Return the value that a text holds as JSON; None if it holds none."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _object(value: Any) -> dict[str, Any]:
     """Return the object that an attribute holds, mostly as JSON; empty for anything else."""
-    return dict(mapping_or_empty(_parsed(value) if isinstance(value, str) else value))
+    return dict(mapping_or_empty(unpacked(value)))
 
 
 def _passages(searches: Sequence[ExportedSpan]) -> tuple[Passage, ...]:
