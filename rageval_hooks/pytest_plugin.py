@@ -204,7 +204,7 @@ def _ask(app: Any, question: str | GoldenQuestion, /, *, input_key: str | None =
         AssertionError: the application failed, or took longer.
     """
     __tracebackhide__ = True
-    from rageval_hooks.offline.apps.asking import ask_once
+    from rageval_hooks.offline.asking import ask_once
     from rageval_hooks.offline.testsets import GoldenQuestion
 
     if isinstance(question, str):

@@ -69,7 +69,7 @@ def _scored(
 ) -> list[LabelledRow]:
     """Return the rows with the scores of local metrics."""
     from rageval_hooks.metrics.base import REGISTRY
-    from rageval_hooks.offline.jobs.running import progress_bar
+    from rageval_hooks.offline.running import progress_bar
     from rageval_hooks.offline.scoring.score_file import build_pipeline
     from rageval_hooks.offline.scoring.workers import RecordScorer
 

@@ -14,7 +14,7 @@ from rageval_hooks.cli.output import resumable
 from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rageval_hooks.offline.jobs.running import Advance
+    from rageval_hooks.offline.running import Advance
     from rageval_hooks.offline.testsets import Chunk, generation
     from rageval_hooks.privacy import PrivacyPolicy
 
@@ -72,8 +72,8 @@ def generate(
     """
     from rageval_hooks.judges.base import resolve_judge
     from rageval_hooks.judges.prices import price_usd
-    from rageval_hooks.offline.jobs.budget import Budget, Spent, with_concurrency
-    from rageval_hooks.offline.jobs.journal import (
+    from rageval_hooks.offline.budget import Budget, Spent, with_concurrency
+    from rageval_hooks.offline.journal import (
         REPLACE,
         Journal,
         check_apart,
@@ -82,8 +82,8 @@ def generate(
         journal_path,
         mark_finished,
     )
-    from rageval_hooks.offline.jobs.running import progress_bar
     from rageval_hooks.offline.records.writing import check_output
+    from rageval_hooks.offline.running import progress_bar
     from rageval_hooks.offline.testsets import ChunkIndex, generation, write_questions
     from rageval_hooks.offline.testsets.chunks import spread
     from rageval_hooks.offline.testsets.questions import PROMPTS_VERSION, resolve_styles

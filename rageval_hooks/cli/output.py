@@ -127,8 +127,8 @@ def write_file(output: Path, content: bytes) -> None:
 
 def watch_records(records: Iterable[Record], path: Path) -> Iterator[Record]:
     """Yield records, and show on a terminal how many have been read."""
-    from rageval_hooks.offline.jobs.running import progress_bar
     from rageval_hooks.offline.records import count_rows
+    from rageval_hooks.offline.running import progress_bar
 
     # Counting the lines first takes a moment.
     total = count_rows(path) if sys.stderr.isatty() else None
@@ -154,7 +154,7 @@ def resumable(output: Path, *, has_journal: bool = True) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from rageval_hooks.offline.jobs.journal import journal_path
+        from rageval_hooks.offline.journal import journal_path
 
         place = journal_path(output) if has_journal else output
         done = f"The results so far are in {place}: run the same command again to resume"

@@ -66,12 +66,12 @@ def run(
     Exit status: 0 when all questions were answered, but for --max-errors; 1 when more failed; 2 when nothing could be
     done.
     """
-    from rageval_hooks.offline.apps.asking import Answers, ask_all, summarize
-    from rageval_hooks.offline.apps.loading import load_app
-    from rageval_hooks.offline.jobs import journal as files
-    from rageval_hooks.offline.jobs.running import MaxErrors, progress_bar
+    from rageval_hooks.offline import journal as files
+    from rageval_hooks.offline.asking import Answers, ask_all, summarize
+    from rageval_hooks.offline.loading import load_app
     from rageval_hooks.offline.records import ColumnMap, read_records, reading_options, write_records
     from rageval_hooks.offline.records.writing import check_output
+    from rageval_hooks.offline.running import MaxErrors, progress_bar
     from rageval_hooks.offline.testsets import read_questions
     from rageval_hooks.privacy import PrivacyPolicy
     from rageval_hooks.settings import Settings

@@ -16,13 +16,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError, TurnError, requires
 from rageval_hooks.metrics.base import AnyMetric, Metric
-from rageval_hooks.offline.jobs.budget import Budget
-from rageval_hooks.offline.jobs.running import Advance
+from rageval_hooks.offline.budget import Budget
 from rageval_hooks.offline.records.columns import ColumnMap, check_columns
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record, holds_turn
 from rageval_hooks.offline.records.rows import explain, record_from_row
 from rageval_hooks.offline.records.writing import cells
+from rageval_hooks.offline.running import Advance
 from rageval_hooks.offline.scoring.run import ScoringRun
 from rageval_hooks.offline.scoring.score_file import required_fields
 from rageval_hooks.offline.scoring.workers import Details

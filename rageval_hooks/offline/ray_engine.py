@@ -22,16 +22,16 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError, TurnError, requires
-from rageval_hooks.offline.apps.asking import Asking, ask_all
-from rageval_hooks.offline.apps.loading import App, load_app
+from rageval_hooks.offline.asking import Asking, ask_all
 from rageval_hooks.offline.dataset import score_columns
-from rageval_hooks.offline.jobs.journal import bad_row_line
-from rageval_hooks.offline.jobs.running import Advance, rare_collection
+from rageval_hooks.offline.journal import bad_row_line
+from rageval_hooks.offline.loading import App, load_app
 from rageval_hooks.offline.records import BadRow, ColumnMap, read_items, reading_options
 from rageval_hooks.offline.records.reading import Item
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import FIXED_COLUMNS
 from rageval_hooks.offline.records.writing import row_of
+from rageval_hooks.offline.running import Advance, rare_collection
 from rageval_hooks.offline.scoring.run import ScoringRun
 from rageval_hooks.offline.scoring.score_file import Scored, build_pipeline, settings_of
 from rageval_hooks.offline.scoring.workers import Counts, Details
@@ -354,7 +354,7 @@ def ask_on_ray(
 
     Args:
         askings: the questions, and the numbers of their repetitions.
-        app: arguments of :func:`rageval_hooks.offline.apps.loading.load_app`.
+        app: arguments of :func:`rageval_hooks.offline.loading.load_app`.
         concurrency: questions at a time in each actor.
         timeout: seconds for each question.
 

@@ -137,6 +137,26 @@ def holds_turn(row: Mapping[str, Any]) -> bool:
     return isinstance(row.get("turn"), Mapping)
 
 
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return the names, with ``-2``, ``-3`` and so on appended to repeated ones; never the name of another item.
+
+    Args:
+        names: the given names; the first of several equal ones stays unchanged.
+    """
+    taken = set(names)
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        number = seen.get(name, 0) + 1
+        new = name
+        while number > 1 and (new := f"{name}-{number}") in taken:
+            number += 1
+        seen[name] = number
+        taken.add(new)
+        found.append(new)
+    return found
+
+
 # --------------------------------------------------------------------------- the rank of the target
 
 # Names of the id in the metadata of vector stores and of test sets.

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
-from rageval_hooks.offline.distinct import distinct
 from rageval_hooks.offline.records.formats import FileFormat, writable_format
-from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.record import Record, distinct
 from rageval_hooks.offline.records.rows import (
     FIXED_COLUMNS,
     LABEL,

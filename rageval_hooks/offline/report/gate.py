@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
-from rageval_hooks.offline.jobs.running import MaxErrors
 from rageval_hooks.offline.report.build import FileReport, Report
 from rageval_hooks.offline.report.compare import FileComparison, Loss, ScoreChange
+from rageval_hooks.offline.running import MaxErrors
 from rageval_hooks.text.formatting import show_value
 from rageval_hooks.text.wording import counted, listed
 

@@ -16,10 +16,10 @@ from pydantic import TypeAdapter
 
 from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError
 from rageval_hooks.metrics.base import Metric
-from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, without_budget
-from rageval_hooks.offline.jobs.journal import Journal
-from rageval_hooks.offline.jobs.running import Advance, work_together
+from rageval_hooks.offline.budget import Budget, BudgetedJudge, without_budget
+from rageval_hooks.offline.journal import Journal
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.running import Advance, work_together
 from rageval_hooks.offline.scoring.workers import (
     Counts,
     Details,

@@ -14,8 +14,8 @@ from typing import Any
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.judges.prices import price_usd
 from rageval_hooks.judges.remote import CallPolicy
-from rageval_hooks.offline.jobs.budget import Budget, Spent, with_concurrency
-from rageval_hooks.offline.jobs.journal import (
+from rageval_hooks.offline.budget import Budget, Spent, with_concurrency
+from rageval_hooks.offline.journal import (
     REPLACE,
     BadRows,
     Journal,
@@ -25,11 +25,11 @@ from rageval_hooks.offline.jobs.journal import (
     journal_path,
     mark_finished,
 )
-from rageval_hooks.offline.jobs.running import Advance
 from rageval_hooks.offline.records import BadRow, check_file, check_outputs, read_records, write_output
 from rageval_hooks.offline.records.columns import ColumnMap, reading_options
 from rageval_hooks.offline.records.reading import Item, read_conversation, read_items
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.running import Advance
 from rageval_hooks.offline.scoring.run import ScoredRecords, ScoringRun
 from rageval_hooks.offline.scoring.workers import Counts, Details
 from rageval_hooks.online.pipeline import Pipeline

@@ -22,8 +22,8 @@ from rageval_hooks.errors import RagevalError
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.models import Models
 from rageval_hooks.offline.answerability import UNANSWERABLE
-from rageval_hooks.offline.jobs.running import rare_collection
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.running import rare_collection
 from rageval_hooks.online.engine import Engine, Thresholds
 from rageval_hooks.online.job import MetricSpec, create_metric, describe_metric
 from rageval_hooks.online.pipeline import Pipeline

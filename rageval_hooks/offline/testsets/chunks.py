@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain, islice, zip_longest
 
-from rageval_hooks.offline.distinct import distinct
+from rageval_hooks.offline.records.record import distinct
 from rageval_hooks.offline.testsets.documents import Document
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.text.sentences import sentence_spans

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from rageval_hooks.errors import ConfigurationError, JudgeError, JudgeRejectedError
 from rageval_hooks.judges.base import Judge
-from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, BudgetSpentError
-from rageval_hooks.offline.jobs.journal import Journal
-from rageval_hooks.offline.jobs.running import Advance, work_together
+from rageval_hooks.offline.budget import Budget, BudgetedJudge, BudgetSpentError
+from rageval_hooks.offline.journal import Journal
 from rageval_hooks.offline.records.record import TargetText
+from rageval_hooks.offline.running import Advance, work_together
 from rageval_hooks.offline.testsets.chunks import Chunk, ChunkIndex, spread_order
 from rageval_hooks.offline.testsets.questions import REASONS, draft, look_again
 from rageval_hooks.offline.testsets.testset import GoldenQuestion, question_id

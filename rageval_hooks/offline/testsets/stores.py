@@ -8,7 +8,7 @@ from typing import Any
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.integrations.capture.passages import passage_of
 from rageval_hooks.integrations.offline_support import StoredItem, installed_support
-from rageval_hooks.offline.import_object import import_named, is_factory
+from rageval_hooks.offline.loading import import_named, is_factory
 from rageval_hooks.offline.testsets.chunks import Chunk, chunk_id
 from rageval_hooks.offline.testsets.documents import first_given
 from rageval_hooks.runtime.narrowing import first_text

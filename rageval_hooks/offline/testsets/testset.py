@@ -11,11 +11,10 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from rageval_hooks.errors import ConfigurationError, TurnError
-from rageval_hooks.offline.distinct import distinct
 from rageval_hooks.offline.records.columns import ColumnMap, Fields, canonical, check_columns, take_fields
 from rageval_hooks.offline.records.formats import BadRow
 from rageval_hooks.offline.records.reading import RowSource
-from rageval_hooks.offline.records.record import Record, TargetText, holds_turn
+from rageval_hooks.offline.records.record import Record, TargetText, distinct, holds_turn
 from rageval_hooks.offline.records.rows import about_question, explain, query_in, reference_in
 from rageval_hooks.offline.records.values import is_missing, passages_in, unpacked
 from rageval_hooks.offline.records.writing import atomic_file, check_output

@@ -10,8 +10,8 @@ import pytest
 
 from rageval_hooks import ConfigurationError, Score
 from rageval_hooks.offline.answerability import UNANSWERABLE
-from rageval_hooks.offline.jobs.running import MaxErrors
 from rageval_hooks.offline.report import ReportGate, Resampling, build_report, check_gate, conclude
+from rageval_hooks.offline.running import MaxErrors
 from rageval_hooks.score import Failed, Skipped
 from tests.offline.scored import record, write
 

@@ -22,7 +22,7 @@ from rageval_hooks.errors import (
     TurnError,
 )
 from rageval_hooks.judges.fake import FakeCall
-from rageval_hooks.offline.jobs.journal import journal_path
+from rageval_hooks.offline.journal import journal_path
 from rageval_hooks.offline.records import ColumnMap, read_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.score_file import Scored, score_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from contextlib import suppress
 
-from rageval_hooks.offline.jobs.running import rare_collection
+from rageval_hooks.offline.running import rare_collection
 
 
 def test_the_collector_is_as_before_at_the_end_also_after_an_error() -> None:

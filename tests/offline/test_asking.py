@@ -19,7 +19,7 @@ import pytest
 import rageval_hooks
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.offline.jobs.journal import Journal, file_hash, journal_path
+from rageval_hooks.offline.journal import Journal, file_hash, journal_path
 from rageval_hooks.offline.records import read_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.testing import InMemoryExporter

@@ -19,11 +19,11 @@ from rageval_hooks.integrations.manual.block import Block
 from rageval_hooks.integrations.offline_support import installed_support
 from rageval_hooks.models import Models
 from rageval_hooks.offline.answerability import is_refusal
-from rageval_hooks.offline.apps.loading import App, adapt
-from rageval_hooks.offline.jobs.journal import Journal
-from rageval_hooks.offline.jobs.running import work_together
+from rageval_hooks.offline.journal import Journal
+from rageval_hooks.offline.loading import App, adapt
 from rageval_hooks.offline.records.record import Record, TargetIds, place_target
 from rageval_hooks.offline.records.values import passages_in
+from rageval_hooks.offline.running import work_together
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline

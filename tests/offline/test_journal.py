@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rageval_hooks.offline.jobs.journal import Journal
+from rageval_hooks.offline.journal import Journal
 
 
 def test_results_are_found_again_by_their_keys(tmp_path: Path) -> None:
