@@ -21,7 +21,8 @@ from rageval_hooks.models import Models
 from rageval_hooks.offline.answerability import is_refusal
 from rageval_hooks.offline.journal import Journal
 from rageval_hooks.offline.loading import App, adapt
-from rageval_hooks.offline.records.record import Record, TargetIds, place_target
+from rageval_hooks.offline.records.reading import with_targets
+from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.values import passages_in
 from rageval_hooks.offline.running import work_together
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
@@ -144,20 +145,9 @@ class Answers:
 
     def records(self) -> Iterator[Record]:
         """Yield the records in the order of the questions, each with the rank of its target."""
-        # Whether ids can be compared depends on the whole run, so records are read twice.
-        ids = TargetIds(question.chunk_id for question in self.questions)
-        for record in self._in_journal():
-            ids.add(record.target, record.turn.passages)
-            if ids.comparable:
-                break
-        for record in self._in_journal():
-            yield place_target(record, ids)
-
-    def _in_journal(self) -> Iterator[Record]:
-        for question in self.questions:
-            for run in range(1, self.repeat + 1):
-                if (key := f"{run}/{question.id}") in self.journal:
-                    yield Record.model_validate(self.journal[key])
+        keys = (f"{run}/{question.id}" for question in self.questions for run in range(1, self.repeat + 1))
+        found = (Record.model_validate(self.journal[key]) for key in keys if key in self.journal)
+        return (record for _, record in with_targets(enumerate(found)) if isinstance(record, Record))
 
 
 class RunSummary(NamedTuple):

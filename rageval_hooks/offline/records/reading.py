@@ -20,7 +20,7 @@ from rageval_hooks.offline.records import traces
 from rageval_hooks.offline.records.columns import ColumnMap, check_columns, has_column
 from rageval_hooks.offline.records.formats import BadRow, Row, SourceFile, format_of
 from rageval_hooks.offline.records.formats.json_files import read_document
-from rageval_hooks.offline.records.record import Record, TargetIds, holds_turn, place_target
+from rageval_hooks.offline.records.record import Record, are_comparable, holds_turn, place_target
 from rageval_hooks.offline.records.rows import explain, is_ours, record_from_row, record_of_table
 from rageval_hooks.offline.records.values import is_missing
 from rageval_hooks.score import Evaluation
@@ -170,7 +170,7 @@ def read_items(
 
         # A number could be the id of another row.
         items = _read_rows(rows, make, "row-" if has_column("id", columns) else "")
-    yield from _with_unique_keys(_with_targets(items), numbers_runs=numbers_runs)
+    yield from _with_unique_keys(with_targets(items), numbers_runs=numbers_runs)
 
 
 def _read_rows(rows: Iterable[Row | BadRow], make: Callable[[Mapping[str, Any], str], Record], prefix: str) -> Items:
@@ -211,16 +211,14 @@ def _with_unique_keys(items: Items, *, numbers_runs: bool) -> Items:
         yield line, item
 
 
-def _with_targets(items: Items) -> Items:
-    """Add the ranks of target passages that the file does not state."""
+def with_targets(items: Iterable[tuple[int, Item]]) -> Items:
+    """Add the ranks of target passages that the records do not state."""
+    items = iter(items)
     # The first records show whether ids of targets and passages can be compared.
     first = list(islice(items, _SAMPLE_ROWS))
-    ids = TargetIds()
-    for _, item in first:
-        if isinstance(item, Record):
-            ids.add(item.target, item.turn.passages)
+    comparable = are_comparable([item for _, item in first if isinstance(item, Record)])
     for line, item in chain(first, items):
-        yield line, place_target(item, ids) if isinstance(item, Record) else item
+        yield line, place_target(item, comparable=comparable) if isinstance(item, Record) else item
 
 
 # --------------------------------------------------------------------------- rows that belong together

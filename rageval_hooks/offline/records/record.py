@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
@@ -166,36 +166,21 @@ BETWEEN_TEXTS = "\n\n\n"
 """Separates several texts of a target: chunks have at most one blank line between paragraphs."""
 
 
-class TargetIds:
-    """Says whether the ids of target passages and those of retrieved passages can be compared.
+def are_comparable(records: Sequence[Record]) -> bool:
+    """Return True if the ids of target passages and those of retrieved passages can be compared.
 
     The ids of a test set that was generated from files are hashes, which no vector store knows. A target that is not
-    found by such an id is unknown, not missed. Ids are comparable once a retrieved passage has the id of any target.
-
-    Args:
-        targets: ids of the targets that are known from the start.
+    found by such an id is unknown, not missed. Ids are comparable if a retrieved passage has the id of any target.
     """
-
-    def __init__(self, targets: Iterable[str | None] = ()) -> None:
-        self._targets = {target for target in targets if target}
-        self._passages: set[str] = set()
-        self.comparable = False
-
-    def add(self, target: str | None, passages: Iterable[Passage]) -> None:
-        """Take in a target and the passages that were retrieved for it."""
-        if self.comparable:
-            return
-        if target is not None:
-            self._targets.add(target)
-        self._passages.update(*map(_ids_of, passages))
-        self.comparable = not self._targets.isdisjoint(self._passages)
+    targets = {record.target for record in records}
+    return any(_ids_of(passage) & targets for record in records for passage in record.turn.passages)
 
 
-def place_target(record: Record, ids: TargetIds) -> Record:
+def place_target(record: Record, *, comparable: bool) -> Record:
     """Return a record with the rank of its target passage, or with the fact that it was missed.
 
-    A rank that the record has already is kept. Without passages, and if neither the text of the target nor a comparable
-    id is known, both stay unknown.
+    A rank that the record has already is kept. Without passages, and if neither the text of the target nor an id that
+    is ``comparable`` is known, both stay unknown.
     """
     # Without passages it is not known what the retriever found.
     if record.rank is not None or record.missed or not record.has_target or not record.turn.passages:
@@ -206,7 +191,7 @@ def place_target(record: Record, ids: TargetIds) -> Record:
     if len(found) == len(ranks):
         return record.model_copy(update={"rank": max(found)})
     # Text can always be compared. An id that no store knows says nothing.
-    is_known = ids.comparable or all(target.text is not None for target in record.targets)
+    is_known = comparable or all(target.text is not None for target in record.targets)
     return record.model_copy(update={"missed": True}) if is_known else record
 
 
