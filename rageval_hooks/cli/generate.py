@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from rageval_hooks.offline.running import Advance
     from rageval_hooks.offline.testsets import Chunk, generation
     from rageval_hooks.privacy import PrivacyPolicy
-
-
-_JUDGE_CONCURRENCY: Final = 8
-"""Requests at a time, at least: each chunk asks several questions at the same time."""
 
 
 def generate(
@@ -71,8 +67,7 @@ def generate(
     failed for a chunk; 2 when nothing could be done.
     """
     from rageval_hooks.judges.base import resolve_judge
-    from rageval_hooks.judges.prices import price_usd
-    from rageval_hooks.offline.budget import Budget, Spent, with_concurrency
+    from rageval_hooks.offline.budget import Budget, Spent, describe_requests, with_concurrency
     from rageval_hooks.offline.journal import (
         REPLACE,
         Journal,
@@ -90,7 +85,6 @@ def generate(
     from rageval_hooks.privacy import PrivacyPolicy
     from rageval_hooks.settings import Settings
     from rageval_hooks.text.wording import counted
-    from rageval_hooks.turn import Usage
 
     with resumable(output[0]):
         # The judge costs money, so everything is checked before it is asked.
@@ -105,8 +99,7 @@ def generate(
         settings = Settings.build(judge=judge, judge_options=judge_options)
         if settings.judge is None:
             raise ConfigurationError("--judge is required: it writes the questions. Give one such as openai:gpt-5-mini")
-        most = max(_JUDGE_CONCURRENCY, concurrency)
-        writer = resolve_judge(settings.judge, **with_concurrency(settings.judge, settings.judge_options, most))
+        writer = resolve_judge(settings.judge, **with_concurrency(settings.judge, settings.judge_options, concurrency))
         privacy = PrivacyPolicy.of(settings)
         # What the answers in a journal depend on, apart from chunk and styles. Those about redacted chunks differ.
         work: dict[str, Any] = {"command": "generate", "judge": str(writer), "prompts": PROMPTS_VERSION}
@@ -126,14 +119,10 @@ def generate(
         earlier = None if restart else earlier_result(outputs, work)
         if dry_run or earlier is not None:
             with Journal(partial if earlier is None else finished, work) as journal:
-                calls, *tokens = generation.plan_of(tasks, journal)
+                plan = generation.plan_of(tasks, journal)
                 dropped = generation.dropped_by(tasks, journal)
             if dry_run:
-                provider, _, model = str(writer).partition(":")
-                usage = Usage(input_tokens=tokens[0], output_tokens=tokens[1])
-                price = price_usd(usage, model, provider=provider or None)
-                cost = "" if price is None else f", about {price:.2f} USD"
-                typer.echo(f"{counted(calls, 'request')} to {writer}, about {tokens[0]:,} input tokens{cost}")
+                typer.echo(describe_requests(str(writer), *plan))
                 typer.echo("dry run: nothing was asked, and nothing was written")
                 return
             if dropped:

@@ -9,9 +9,15 @@ from typing import Any, ClassVar
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.base import REGISTRY, Admission, GateClosedError, Judge, RequestGate
+from rageval_hooks.judges.prices import price_usd
 from rageval_hooks.judges.remote import GatedJudge, RemoteJudge
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Failed, Result, Skipped
+from rageval_hooks.text.wording import counted
+from rageval_hooks.turn import Usage
+
+# Judges accept this many requests at a time by default; see `CallPolicy`.
+_USUAL_CONCURRENCY = 8
 
 
 def with_concurrency(judge: str, options: Mapping[str, Any], concurrency: int) -> dict[str, Any]:
@@ -25,7 +31,19 @@ def with_concurrency(judge: str, options: Mapping[str, Any], concurrency: int) -
     kind = REGISTRY.builtin().get(judge.partition(":")[0].strip())
     # A judge of a plug-in may not have an option `max_concurrency`.
     is_ours = kind is not None and issubclass(kind, RemoteJudge)
-    return {"max_concurrency": concurrency, **options} if is_ours else dict(options)
+    return {"max_concurrency": max(concurrency, _USUAL_CONCURRENCY), **options} if is_ours else dict(options)
+
+
+def describe_requests(judge: str, calls: int, input_tokens: int, output_tokens: int) -> str:
+    """Return what some requests to a judge take: ``5 requests to openai:m, about 9,000 input tokens, about 0.02 USD``.
+
+    Without a known price there is no cost.
+    """
+    provider, _, model = judge.partition(":")
+    usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
+    price = price_usd(usage, model, provider=provider or None)
+    cost = "" if price is None else f", about {price:.2f} USD"
+    return f"{counted(calls, 'request')} to {judge}, about {input_tokens:,} input tokens{cost}"
 
 
 class BudgetSpentError(GateClosedError):

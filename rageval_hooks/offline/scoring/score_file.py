@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, TurnError
-from rageval_hooks.judges.prices import price_usd
 from rageval_hooks.judges.remote import CallPolicy
-from rageval_hooks.offline.budget import Budget, Spent, with_concurrency
+from rageval_hooks.offline.budget import Budget, Spent, describe_requests, with_concurrency
 from rageval_hooks.offline.journal import (
     REPLACE,
     BadRows,
@@ -37,7 +36,6 @@ from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.score import Result, Score, Skipped
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.wording import counted
-from rageval_hooks.turn import Usage
 from rageval_hooks.version import __version__
 
 # The reason of a judgement that a budget prevented: see `Budget.reason`.
@@ -46,8 +44,6 @@ _OF_SCORES = {"cost_rate", "k_values", "trace_formulas"}
 """Settings that decide on the values of scores."""
 
 _USUALLY_REQUIRED = ("query", "response")
-# Judges accept this many requests at a time by default; see `CallPolicy`.
-_USUAL_CONCURRENCY = 8
 
 _CHARACTERS_PER_TOKEN = 4
 # Instructions and schema of a request.
@@ -296,7 +292,7 @@ def build_pipeline(*, concurrency: int, load: bool = True, metrics: str | None =
     # RAGEVAL_SAMPLE_RATE is meant for an application; a command scores every row.
     options |= {"sample_rate": 1.0, "judge_sample_rate": {}}
     settings = Settings.build(**options)
-    if settings.judge and concurrency > _USUAL_CONCURRENCY:
+    if settings.judge:
         options["judge_options"] = with_concurrency(settings.judge, settings.judge_options, concurrency)
     pipeline = Pipeline.build(metrics=metrics, exporters=[], **options)
     if not pipeline.metrics:
@@ -344,9 +340,4 @@ def estimate(records: Iterable[Record], pipeline: Pipeline) -> str:
     shown = counted(turns, "turn")
     if not calls:
         return f"{shown}, no requests to a judge"
-    judge = str(pipeline.judge)
-    provider, _, model = judge.partition(":")
-    usage = Usage(input_tokens=tokens, output_tokens=calls * _OUTPUT_TOKENS)
-    price = price_usd(usage, model, provider=provider or None)
-    cost = "" if price is None else f", about {price:.2f} USD"
-    return f"{shown}: about {counted(calls, 'request')} to {judge}, about {tokens:,} input tokens{cost}"
+    return f"{shown}: about {describe_requests(str(pipeline.judge), calls, tokens, calls * _OUTPUT_TOKENS)}"
