@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import logging
 import zipfile
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, RagevalError, requires
 from rageval_hooks.offline.limits import ARCHIVE, PDF, TEXT, check_archive, read_whole
@@ -40,38 +41,24 @@ class Document(Data):
     id: Text | None = None
 
 
-class Problem(NamedTuple):
-    """A file, or a part of one, that could not be read, and why."""
-
-    where: str
-    reason: str
-
-    def __str__(self) -> str:
-        """Return both in a line."""
-        return f"{self.where}: {self.reason}"
-
-
 @dataclass
 class Library:
     """The documents that were found, and the problems.
 
     Attributes:
         documents: in the order of the given paths; within folders, by name.
-        problems: what could not be read.
-        skipped: files of folders that are no documents, with the reason.
+        problems: what could not be read, and why.
+        skipped: reason → files of folders that are no documents.
     """
 
     documents: list[Document] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    skipped: list[Problem] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    skipped: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def skipped_lines(self) -> Iterator[str]:
         """Yield a line per reason for skipped files, with how many there are and some of them."""
         # A folder may have thousands of files of other kinds: a line for each would hide the others.
-        names: dict[str, list[str]] = {}
-        for problem in self.skipped:
-            names.setdefault(problem.reason, []).append(problem.where)
-        for reason, found in sorted(names.items(), key=lambda item: -len(item[1])):
+        for reason, found in sorted(self.skipped.items(), key=lambda item: -len(item[1])):
             more = ", …" if len(found) > _EXAMPLES else ""
             yield f"skipped {len(found)}: {reason} ({', '.join(found[:_EXAMPLES])}{more})"
 
@@ -106,12 +93,12 @@ def read_documents(paths: Iterable[Path], *, exclude: Iterable[Path] = (), encod
                 continue
             # A link could lead to a key or to another user's files, whose text would be sent to the judge.
             if not file.resolve().is_relative_to(path.resolve()):
-                library.skipped.append(Problem(name, "a symbolic link out of the folder is not followed"))
+                library.skipped["a symbolic link out of the folder is not followed"].append(name)
             # Folders hold files of other kinds. A file that the user named is a problem if it cannot be read.
             elif (suffix := inner_suffix(file)) in KINDS:
                 _read(file, name, library, encoding)
             else:
-                library.skipped.append(Problem(name, f"{suffix or 'a file without a suffix'} is not read"))
+                library.skipped[f"{suffix or 'a file without a suffix'} is not read"].append(name)
     return library
 
 
@@ -119,14 +106,14 @@ def _read(path: Path, name: str, library: Library, encoding: str | None) -> None
     reader = KINDS.get(inner_suffix(path))
     if reader is None:
         known = ", ".join(sorted(KINDS))
-        reason = f"files that end in {path.suffix or 'nothing'!r} are not read; those in {known} are"
-        library.problems.append(Problem(name, reason))
+        ending = path.suffix or "nothing"
+        library.problems.append(f"{name}: files that end in {ending!r} are not read; those in {known} are")
         return
     try:
         file = SourceFile(path, encoding)
         with file.reading():
             for found in reader(file, name):
-                if not isinstance(found, Document):
+                if isinstance(found, str):
                     library.problems.append(found)
                     continue
                 # Lone surrogates and null bytes are not valid in JSON or in a request.
@@ -134,12 +121,12 @@ def _read(path: Path, name: str, library: Library, encoding: str | None) -> None
                 if text.strip():
                     library.documents.append(found.model_copy(update={"text": text}))
                 else:
-                    library.problems.append(Problem(found.name, "it is empty"))
+                    library.problems.append(f"{found.name}: it is empty")
     # These concern every file of the kind, so the command ends with the message.
     except (MissingDependencyError, ConfigurationError):
         raise
     except (OSError, EOFError, RagevalError) as error:
-        library.problems.append(Problem(name, getattr(error, "strerror", None) or str(error)))
+        library.problems.append(f"{name}: {getattr(error, 'strerror', None) or error}")
 
 
 # --------------------------------------------------------------------------- kinds of files
@@ -150,19 +137,19 @@ def _read_text(file: SourceFile, name: str) -> Iterator[Document]:
         yield Document(name=name, text=read_whole(source, TEXT, "it", "split it"))
 
 
-def _read_json_lines(file: SourceFile, name: str) -> Iterator[Document | Problem]:
+def _read_json_lines(file: SourceFile, name: str) -> Iterator[Document | str]:
     """Yield a document per line. A line with an id is a chunk of a store, in which ``run`` will find it by this id."""
     for row in JsonLines().read(file):
         where = f"{name}, line {row.line}"
         if isinstance(row, BadRow):
-            yield Problem(where, row.reason)
+            yield f"{where}: {row.reason}"
             continue
         text = next((row.data[key] for key in _TEXTS if isinstance(row.data.get(key), str)), None)
         if text is None:
             found = ", ".join(map(str, row.data)) or "nothing"
-            yield Problem(where, f"it has no text under one of {', '.join(_TEXTS)}; found: {found}")
+            yield f"{where}: it has no text under one of {', '.join(_TEXTS)}; found: {found}"
         elif not text.strip():
-            yield Problem(where, "its text is empty")
+            yield f"{where}: its text is empty"
         else:
             identifier, document = first_given(row.data, _IDS), first_given(row.data, _NAMES)
             # Lines without a name and an id are told apart by their number.
@@ -234,7 +221,7 @@ def _read_pdf(file: SourceFile, name: str) -> Iterator[Document]:
     yield Document(name=name, text="\n\n".join(filter(None, pages)))
 
 
-KINDS: dict[str, Callable[[SourceFile, str], Iterator[Document | Problem]]] = {
+KINDS: dict[str, Callable[[SourceFile, str], Iterator[Document | str]]] = {
     **dict.fromkeys((".txt", ".text", ".md", ".markdown", ".mdx", ".rst", ".adoc", ".org"), _read_text),
     **dict.fromkeys((".jsonl", ".ndjson"), _read_json_lines),
     **dict.fromkeys((".html", ".htm", ".docx", ".pptx", ".xlsx", ".epub", ".ipynb"), _read_office),

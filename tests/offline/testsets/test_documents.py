@@ -37,7 +37,7 @@ def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
     library = read_documents([folder])
 
     assert [document.name for document in library.documents] == ["a.txt", "c.txt"]
-    assert [str(skipped) for skipped in library.skipped] == ["b.txt: a symbolic link out of the folder is not followed"]
+    assert library.skipped == {"a symbolic link out of the folder is not followed": ["b.txt"]}
 
 
 def test_a_very_large_pdf_is_not_read(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_very_large_pdf_is_not_read(tmp_path: Path) -> None:
         file.truncate(60 << 20)
     [problem] = read_documents([tmp_path]).problems
 
-    assert str(problem) == "a.pdf: it is larger than 32 MiB (unpacked): split it, or convert it to text"
+    assert problem == "a.pdf: it is larger than 32 MiB (unpacked): split it, or convert it to text"
 
 
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.html.gz"])
@@ -58,7 +58,7 @@ def test_a_text_that_is_too_large(tmp_path: Path, name: str) -> None:
             file.write(b"x " * (1 << 19))
     library = read_documents([tmp_path])
     assert [document.name for document in library.documents] == ["b.txt"]
-    assert list(map(str, library.problems)) == [f"{name}: it is larger than 32 MiB (unpacked): split it"]
+    assert library.problems == [f"{name}: it is larger than 32 MiB (unpacked): split it"]
 
 
 class TestEncodings:
@@ -118,7 +118,7 @@ class TestOffice:
     def test_a_file_that_is_something_else(self, tmp_path: Path) -> None:
         """Is a problem."""
         [problem] = read(tmp_path, a__docx=b"hello").problems
-        assert str(problem).startswith("a.docx: it is not a .docx file")
+        assert problem.startswith("a.docx: it is not a .docx file")
 
     def test_compressed_files(self, tmp_path: Path) -> None:
         """Are read as what is in them."""
@@ -185,7 +185,7 @@ class TestFiles:
         library = read(tmp_path, good__txt=FERRY)
 
         [problem] = library.problems
-        assert str(problem).startswith(f"{name}: {reason}")
+        assert problem.startswith(f"{name}: {reason}")
         assert [document.name for document in library.documents] == ["good.txt"]
         assert caplog.records == []
 
@@ -207,7 +207,7 @@ class TestFiles:
         library = read(tmp_path, rows__jsonl=f'{{"text": "Good."}}\n{line}\n')
 
         [problem] = library.problems
-        assert str(problem).startswith(f"rows.jsonl, line 2: {reason}")
+        assert problem.startswith(f"rows.jsonl, line 2: {reason}")
         assert len(library.documents) == 1
 
     def test_a_file_of_another_kind(self, tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ class TestFiles:
         path.write_bytes(b"PNG")
 
         [problem] = read_documents([path]).problems
-        assert "'.png' are not read; those in .adoc, .docx, .epub" in problem.reason
+        assert "'.png' are not read; those in .adoc, .docx, .epub" in problem
 
     def test_a_locked_pdf(self, tmp_path: Path) -> None:
         """Asks for one without a password."""
@@ -228,7 +228,7 @@ class TestFiles:
         writer.write(tmp_path / "locked.pdf")
 
         [problem] = read_documents([tmp_path / "locked.pdf"]).problems
-        assert "password" in problem.reason
+        assert "password" in problem
 
     def test_no_such_file(self, tmp_path: Path) -> None:
         """Is an error at once."""
