@@ -89,7 +89,7 @@ def score(
     """
     from rageval_hooks.offline.records import ColumnMap, Record, count_rows
     from rageval_hooks.offline.records.writing import has_place
-    from rageval_hooks.offline.running import progress_bar, rare_collection
+    from rageval_hooks.offline.running import progress_bar
     from rageval_hooks.offline.scoring import score_file as scoring
 
     file = Path(inputs)
@@ -130,7 +130,7 @@ def score(
             typer.echo("dry run: nothing was asked, and nothing was written")
             return
         else:
-            with progress_bar("scoring", count_rows(file)) as advance, rare_collection():
+            with progress_bar("scoring", count_rows(file)) as advance:
                 scored = scoring.score_file(
                     file,
                     list(map(Path, outputs)),

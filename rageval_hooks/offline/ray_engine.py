@@ -31,7 +31,7 @@ from rageval_hooks.offline.records.reading import Item
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import FIXED_COLUMNS
 from rageval_hooks.offline.records.writing import row_of
-from rageval_hooks.offline.running import Advance, rare_collection
+from rageval_hooks.offline.running import Advance
 from rageval_hooks.offline.scoring.run import ScoringRun
 from rageval_hooks.offline.scoring.score_file import Scored, build_pipeline, settings_of
 from rageval_hooks.offline.scoring.workers import Counts, Details
@@ -306,8 +306,7 @@ class _PartScorer:
         bad = [item for item in part if isinstance(item, BadRow)]
         details, concurrency = self._scoring.details, self._scoring.options["concurrency"]
         run = ScoringRun(pipeline, concurrency=concurrency, details=details, privacy=pipeline.privacy)
-        with rare_collection():
-            lines = run.score([item for item in part if isinstance(item, Record)])
+        lines = run.score([item for item in part if isinstance(item, Record)])
         if run.broken:
             raise JudgeUnavailableError(run.broken)
         done = _Done(

@@ -1,9 +1,8 @@
-"""What long-running commands share: workers, a progress bar, garbage collection, how many errors are acceptable."""
+"""What long-running commands share: workers, a progress bar, how many errors are acceptable."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import re
 import sys
 from collections.abc import Callable, Coroutine, Iterator
@@ -15,9 +14,6 @@ from rageval_hooks.errors import ConfigurationError
 
 Advance = Callable[[int], None]
 """Called with the number of steps that were just done."""
-
-_NEW_OBJECTS = 20_000
-"""New objects after which the collector looks for garbage among them; Python's own default is 700."""
 
 
 async def work_together(worker: Callable[[], Coroutine[Any, Any, None]], number: int) -> None:
@@ -56,23 +52,6 @@ def progress_bar(title: str, total: int | None) -> Iterator[Advance]:
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
         task = progress.add_task(title, total=total)
         yield lambda steps: progress.advance(task, steps)
-
-
-@contextmanager
-def rare_collection() -> Iterator[None]:
-    """Collect garbage rarely in this block, and do not look at what exists before it, such as modules.
-
-    A row makes thousands of objects and hardly any cycle. Looking for cycles takes a fifteenth of the time of a row.
-    For the programs of this package only: an application's garbage collection is not ours to set.
-    """
-    thresholds = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(_NEW_OBJECTS, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()
 
 
 # "3" is a number, "5%" and "2.5%" are shares.
