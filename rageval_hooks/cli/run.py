@@ -18,7 +18,6 @@ from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rageval_hooks.offline.records import Record
-    from rageval_hooks.offline.testsets import GoldenQuestion
 
 
 def run(
@@ -128,16 +127,15 @@ def run(
                 with progress_bar("run", total) as advance:
                     advance(total - len(waiting))
 
-                    def keep(question: GoldenQuestion, number: int, record: Record) -> None:
-                        answers.keep(question, number, record)
+                    def keep(record: Record) -> None:
+                        answers.keep(record)
                         advance(1)
 
                     if target is None:
                         from rageval_hooks.offline.ray_engine import ask_on_ray
 
-                        found = ask_on_ray(waiting, named, concurrency=concurrency, timeout=timeout)
-                        for (question, number), record in found:
-                            keep(question, number, record)
+                        for record in ask_on_ray(waiting, named, concurrency=concurrency, timeout=timeout):
+                            keep(record)
                     else:
                         runner.run(ask_all(waiting, target, keep, concurrency=concurrency, timeout=timeout))
                 write_records(there, answers.records())

@@ -58,7 +58,7 @@ class UnreadableAnswerError(RagevalError):
 async def ask_all(
     askings: Sequence[Asking],
     app: App,
-    keep: Callable[[GoldenQuestion, int, Record], None],
+    keep: Callable[[Record], None],
     *,
     concurrency: int,
     timeout: float,
@@ -68,7 +68,7 @@ async def ask_all(
     Args:
         askings: the questions, and the numbers of their repetitions.
         app: the application.
-        keep: called with each question, its repetition and its record, as soon as there is one.
+        keep: called with each record as soon as there is one.
         concurrency: questions at a time.
         timeout: seconds for each question.
     """
@@ -80,7 +80,7 @@ async def ask_all(
     async def take() -> None:
         for question, run in rest:
             # A separate task: what the application sets in the context does not reach the next question.
-            keep(question, run, await asyncio.ensure_future(_ask(question, run, app, collector, timeout)))
+            keep(await asyncio.ensure_future(_ask(question, run, app, collector, timeout)))
 
     with collector.attached():
         await work_together(take, min(concurrency, len(askings)))
@@ -132,9 +132,9 @@ class Answers:
         askings = [(question, run) for run in numbers for question in self.questions]
         return [(question, run) for question, run in askings if f"{run}/{question.id}" not in self.journal]
 
-    def keep(self, question: GoldenQuestion, run: int, record: Record) -> None:
+    def keep(self, record: Record) -> None:
         """Put a record into the journal, redacted."""
-        self.journal.append(f"{run}/{question.id}", record.redacted(self.privacy).model_dump(mode="json"))
+        self.journal.append(f"{record.run}/{record.id}", record.redacted(self.privacy).model_dump(mode="json"))
 
     def reuse(self, records: Iterable[Record]) -> None:
         """Put records of an earlier run of these questions into the journal, so that only what is missing is asked."""

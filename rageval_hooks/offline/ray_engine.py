@@ -348,7 +348,7 @@ def _parts(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 def ask_on_ray(
     askings: Sequence[Asking], app: Mapping[str, Any], *, concurrency: int, timeout: float
-) -> Iterator[tuple[Asking, Record]]:
+) -> Iterator[Record]:
     """Ask an application questions on a Ray cluster. Each actor imports it, and asks so many questions at a time.
 
     Args:
@@ -358,16 +358,13 @@ def ask_on_ray(
         timeout: seconds for each question.
 
     Yields:
-        Each question with its record, in any order.
+        The records, in any order.
 
     Raises:
         ConfigurationError: an actor cannot import the application.
     """
     actors = _start(None)
-    rows = [
-        {"number": number, "question": question.model_dump_json(), "run": run}
-        for number, (question, run) in enumerate(askings)
-    ]
+    rows = [{"question": question.model_dump_json(), "run": run} for question, run in askings]
     if not rows:
         return
     # A block is what an actor asks at once, and what is asked again if it dies.
@@ -381,7 +378,7 @@ def ask_on_ray(
         compute=_pool(min(actors, data.num_blocks())),
     )
     for row in answers.iter_rows():
-        yield askings[row["number"]], Record.model_validate_json(row["record"])
+        yield Record.model_validate_json(row["record"])
 
 
 class _Asker:
@@ -408,16 +405,10 @@ class _Asker:
             (GoldenQuestion.model_validate_json(question), int(run))
             for question, run in zip(batch["question"], batch["run"], strict=True)
         ]
-        records: dict[tuple[str, int], str] = {}
-
-        def keep(question: GoldenQuestion, run: int, record: Record) -> None:
-            records[question.id, run] = record.model_dump_json()
-
-        self._runner.run(ask_all(askings, self._app, keep, concurrency=self._concurrency, timeout=self._timeout))
-        return {
-            "number": batch["number"],
-            "record": [records[question.id, run] for question, run in askings],
-        }
+        records: list[Record] = []
+        asking = ask_all(askings, self._app, records.append, concurrency=self._concurrency, timeout=self._timeout)
+        self._runner.run(asking)
+        return {"record": [record.model_dump_json() for record in records]}
 
 
 def _start(workers: int | None) -> int:
