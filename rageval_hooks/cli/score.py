@@ -87,7 +87,7 @@ def score(
     Exit status: 0 if all rows were scored, 1 if some could not be used, 2 if nothing could be scored or the judge
     does not work.
     """
-    from rageval_hooks.offline.records import ColumnMap, Record, count_rows
+    from rageval_hooks.offline.records import ColumnMap, Record, count_rows, read_items
     from rageval_hooks.offline.records.writing import has_place
     from rageval_hooks.offline.running import progress_bar
     from rageval_hooks.offline.scoring import score_file as scoring
@@ -125,7 +125,7 @@ def score(
                     inputs, outputs[0], pipeline, how, workers=workers, restart=restart, advance=advance
                 )
         elif dry_run:
-            items = scoring.read_input(file, context, required, **reading)
+            items = read_items(file, required, context=context, **reading)
             typer.echo(scoring.estimate((item for _, item in items if isinstance(item, Record)), pipeline))
             typer.echo("dry run: nothing was asked, and nothing was written")
             return

@@ -114,6 +114,7 @@ def read_items(
     required: Iterable[str] = ("query", "response"),
     scores: Collection[str] = (),
     *,
+    context: Path | None = None,
     mapping: ColumnMap | None = None,
     encoding: str | None = None,
     note: Callable[[str], object] = lambda _: None,
@@ -127,6 +128,7 @@ def read_items(
         path: the file.
         required: fields that rows with columns must have.
         scores: columns of a table of ours that are scores where they hold a number.
+        context: what was retrieved, if the file is a conversation: chat messages.
         mapping: columns that the user named.
         encoding: of a text file; None to detect it.
         note: called with each decision that the user should know, such as a guessed encoding.
@@ -135,6 +137,9 @@ def read_items(
         ConfigurationError: there is no such file, or its format is not known.
         TurnError: a column is missing, or the file cannot be read at all.
     """
+    if context is not None:
+        yield from _read_conversation(path, context)
+        return
     source = RowSource(path, encoding)
     for line in source.notes:
         note(line)
@@ -323,7 +328,7 @@ def _records_of_trace(_: int, parts: Parts) -> Iterator[Record]:
 # --------------------------------------------------------------------------- conversations
 
 
-def read_conversation(messages: Path, contexts: Path) -> Iterator[tuple[int, Record]]:
+def _read_conversation(messages: Path, contexts: Path) -> Iterator[tuple[int, Record]]:
     """Yield a record for each answer of a conversation, with its number.
 
     Args:

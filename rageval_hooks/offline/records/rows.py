@@ -21,6 +21,7 @@ from rageval_hooks.offline.records.columns import ColumnMap, Fields, has_column,
 from rageval_hooks.offline.records.record import BETWEEN_TEXTS, Record
 from rageval_hooks.offline.records.values import chat_text, is_missing, kind_of, metadata_in, passages_in, unpacked
 from rageval_hooks.runtime.jsonable import plain_mapping, plain_value
+from rageval_hooks.runtime.narrowing import items_or_empty
 from rageval_hooks.score import Failed, Result, Score, Skipped
 from rageval_hooks.turn import ErrorInfo, Turn
 
@@ -65,11 +66,8 @@ def record_from_row(
     metadata = {**plain_mapping(metadata_in(fields.get("metadata"))), **plain_mapping(fields.rest)}
     if not is_missing(fields.get("citations")):
         # Tables have them as JSON. A bare id becomes a citation without a position.
-        found = plain_value(unpacked(fields.get("citations")))
-        is_list = isinstance(found, list)
-        metadata["citations"] = (
-            [{"id": item} if isinstance(item, str) else item for item in found] if is_list else found
-        )
+        found = items_or_empty(plain_value(unpacked(fields.get("citations"))))
+        metadata["citations"] = [{"id": item} if isinstance(item, str) else item for item in found]
     try:
         turn = Turn(
             id=identity,

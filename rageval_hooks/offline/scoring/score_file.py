@@ -26,7 +26,7 @@ from rageval_hooks.offline.journal import (
 )
 from rageval_hooks.offline.records import BadRow, check_file, check_outputs, read_records, write_output
 from rageval_hooks.offline.records.columns import ColumnMap, reading_options
-from rageval_hooks.offline.records.reading import Item, read_conversation, read_items
+from rageval_hooks.offline.records.reading import Item, read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.running import Advance
 from rageval_hooks.offline.scoring.run import ScoredRecords, ScoringRun
@@ -142,7 +142,7 @@ def score_file(
     work = {**settings, "columns": columns, "complete": True}
 
     def read() -> Iterator[tuple[int, Item]]:
-        return read_input(path, context, required, mapping, encoding, note)
+        return read_items(path, required, context=context, mapping=mapping, encoding=encoding, note=note)
 
     # A longer input is welcome: its new rows are scored. Judgements that are missing are tried again.
     changed = None if restart else earlier_result(outputs, work, may_change=("input", "complete"))
@@ -198,20 +198,6 @@ def score_file(
         journal.remove()
     scored.counts, scored.broken = run.counts, run.broken
     return scored
-
-
-def read_input(
-    path: Path,
-    context: Path | None,
-    required: Iterable[str],
-    mapping: ColumnMap | None,
-    encoding: str | None,
-    note: Callable[[str], object] = lambda _: None,
-) -> Iterator[tuple[int, Item]]:
-    """Yield the records of a file, or of a conversation and what was retrieved for it; see :func:`read_items`."""
-    if context is not None:
-        return iter(read_conversation(path, context))
-    return iter(read_items(path, required, mapping=mapping, encoding=encoding, note=note))
 
 
 def _reusable(
