@@ -11,6 +11,8 @@ import pyarrow
 import pytest
 
 import rageval_hooks
+from rageval_hooks.errors import JudgeUnavailableError
+from rageval_hooks.testing import FakeJudge
 
 ROWS: dict[str, list[Any]] = {
     "question": ["When was the pier opened?", "When?", 3],
@@ -78,3 +80,13 @@ def test_a_judge_object_and_wrong_names_are_errors() -> None:
         rageval_hooks.ScoreBatches(judge=object())  # type: ignore[arg-type]
     with pytest.raises(rageval_hooks.ConfigurationError, match="groundednes"):
         rageval_hooks.ScoreBatches(metrics="groundednes")
+
+
+DOWN = FakeJudge(lambda call: JudgeUnavailableError("no connection"))
+
+
+def test_a_judge_that_does_not_work_is_an_error() -> None:
+    """Also next to local scores: a cluster should not write a million rows without judgements."""
+    score = rageval_hooks.ScoreBatches(metrics="groundedness,trace", models="lexical", judge=f"{__name__}:DOWN")
+    with pytest.raises(JudgeUnavailableError, match="no connection"):
+        score({name: values[:1] for name, values in ROWS.items()})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import threading
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
@@ -110,6 +112,20 @@ def test_a_judge_and_a_running_event_loop() -> None:
 
     one, other = asyncio.run(cell())
     assert list(one["trace.adherence"]) == list(other["trace.adherence"]) == [1, 1]
+
+
+class Interrupting(FakeJudge):
+    """Never answers, and interrupts the main thread as Ctrl-C does."""
+
+    async def complete(self, *arguments: Any, **options: Any) -> Any:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        await asyncio.Event().wait()
+
+
+def test_an_interrupted_cell_asks_no_more() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        score(ROWS, metrics="trace", judge=Interrupting(lambda call: LABELS), concurrency=1)
+    assert "rageval-score" not in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.parametrize(
