@@ -49,7 +49,7 @@ def agreement(
     Exit status: 0, or 2 if nothing could be measured.
     """
     from rageval_hooks.offline.agreement import labelled_rows, measure, to_json, to_markdown, to_text
-    from rageval_hooks.offline.records import ColumnMap
+    from rageval_hooks.offline.records.columns import ColumnMap
 
     rows, bad = labelled_rows(file, label, group, mapping=ColumnMap.parse(mapping or ()), encoding=encoding)
     for line in bad[:_MOST_BAD_ROWS]:

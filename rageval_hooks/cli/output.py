@@ -127,7 +127,7 @@ def write_file(output: Path, content: bytes) -> None:
 
 def watch_records(records: Iterable[Record], path: Path) -> Iterator[Record]:
     """Yield records, and show on a terminal how many have been read."""
-    from rageval_hooks.offline.records import count_rows
+    from rageval_hooks.offline.records.reading import count_rows
     from rageval_hooks.offline.running import progress_bar
 
     # Counting the lines first takes a moment.

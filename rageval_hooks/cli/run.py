@@ -68,7 +68,8 @@ def run(
     from rageval_hooks.offline import journal as files
     from rageval_hooks.offline.asking import Answers, ask_all, summarize
     from rageval_hooks.offline.loading import load_app
-    from rageval_hooks.offline.records import ColumnMap, read_records, reading_options, write_records
+    from rageval_hooks.offline.records import read_records, write_records
+    from rageval_hooks.offline.records.columns import ColumnMap, reading_options
     from rageval_hooks.offline.records.writing import check_output
     from rageval_hooks.offline.running import MaxErrors, progress_bar
     from rageval_hooks.offline.testsets import read_questions

@@ -87,7 +87,9 @@ def score(
     Exit status: 0 if all rows were scored, 1 if some could not be used, 2 if nothing could be scored or the judge
     does not work.
     """
-    from rageval_hooks.offline.records import ColumnMap, Record, count_rows, read_items
+    from rageval_hooks.offline.records import Record
+    from rageval_hooks.offline.records.columns import ColumnMap
+    from rageval_hooks.offline.records.reading import count_rows, read_items
     from rageval_hooks.offline.records.writing import has_place
     from rageval_hooks.offline.running import progress_bar
     from rageval_hooks.offline.scoring import score_file as scoring

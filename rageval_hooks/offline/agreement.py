@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import ScoreDefinition
-from rageval_hooks.offline.records import BadRow
 from rageval_hooks.offline.records.columns import ColumnMap
+from rageval_hooks.offline.records.formats import BadRow
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.score_definitions import define_score

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.offline.records import BadRow
+from rageval_hooks.offline.records.formats import BadRow
 from rageval_hooks.offline.records.writing import atomic_file, check_place
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.files import open_private

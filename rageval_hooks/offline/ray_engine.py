@@ -26,8 +26,9 @@ from rageval_hooks.offline.asking import Asking, ask_all
 from rageval_hooks.offline.dataset import score_columns
 from rageval_hooks.offline.journal import bad_row_line
 from rageval_hooks.offline.loading import App, load_app
-from rageval_hooks.offline.records import BadRow, ColumnMap, read_items, reading_options
-from rageval_hooks.offline.records.reading import Item
+from rageval_hooks.offline.records.columns import ColumnMap, reading_options
+from rageval_hooks.offline.records.formats import BadRow
+from rageval_hooks.offline.records.reading import Item, read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import FIXED_COLUMNS
 from rageval_hooks.offline.records.writing import row_of

@@ -97,8 +97,10 @@ class Record(Data):
         # Most questions have one target and an answer: their lines do not say so.
         usual = {name for name, default in _SPECIAL.items() if getattr(self, name) == default}
         head = self.model_dump_json(exclude={"turn", "results", *usual})
+        # Readers of the file expect question and answer, also if they are empty.
+        turn = _json(self.turn, {"query": self.turn.query, "response": self.turn.response})
         results = ",".join(map(_result_json, self.results))
-        return f'{head[:-1]},"turn":{_turn_json(self.turn)},"results":[{results}]}}'
+        return f'{head[:-1]},"turn":{turn},"results":[{results}]}}'
 
     def scores(self) -> Iterator[Score]:
         """Yield the scores of the whole turn."""
@@ -109,11 +111,6 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 _SPECIAL: dict[str, object] = {"more_targets": (), "answerable": True}
 """Fields that few records use, with their defaults."""
-
-
-def _turn_json(turn: Turn) -> str:
-    # Readers of the file expect these, also if they are empty.
-    return _json(turn, {"query": turn.query, "response": turn.response})
 
 
 def _result_json(result: Result) -> str:

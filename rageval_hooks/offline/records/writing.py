@@ -23,7 +23,7 @@ from rageval_hooks.offline.records.rows import (
     is_known_score,
 )
 from rageval_hooks.offline.rouge import rouge_pairs
-from rageval_hooks.score import Failed, Score, is_about_turn
+from rageval_hooks.score import Score, is_about_turn
 from rageval_hooks.turn import Passage
 
 Table = tuple[list[str], Iterator[Mapping[str, Any]]]
@@ -198,7 +198,7 @@ def cells(record: Record) -> dict[str, Any]:
         else:
             found[name + REASON] = f"{result.status}: {result.reason}"
         # A verdict without a number is skipped, and says so: "declined".
-        if not isinstance(result, Failed) and result.label is not None:
+        if result.label is not None:
             found[name + LABEL] = result.label
     return found
 

@@ -19,7 +19,8 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import ScoreDefinition
 from rageval_hooks.metrics.local.reference_overlap import overlap_scores
 from rageval_hooks.offline.answerability import UNANSWERABLE, is_refusal
-from rageval_hooks.offline.records import BadRow, check_file, read_records
+from rageval_hooks.offline.records import read_records
+from rageval_hooks.offline.records.formats import BadRow, check_file
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.report.statistics import Flags, Floats, Ints
 from rageval_hooks.offline.score_definitions import (

@@ -24,10 +24,11 @@ from rageval_hooks.offline.journal import (
     journal_path,
     mark_finished,
 )
-from rageval_hooks.offline.records import BadRow, check_file, check_outputs, read_records, write_output
 from rageval_hooks.offline.records.columns import ColumnMap, reading_options
-from rageval_hooks.offline.records.reading import Item, read_items
+from rageval_hooks.offline.records.formats import BadRow, check_file
+from rageval_hooks.offline.records.reading import Item, read_items, read_records
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.writing import check_outputs, write_output
 from rageval_hooks.offline.running import Advance
 from rageval_hooks.offline.scoring.run import ScoredRecords, ScoringRun
 from rageval_hooks.offline.scoring.workers import Counts, Details

@@ -28,7 +28,7 @@ from rageval_hooks.online.engine import Engine, Thresholds
 from rageval_hooks.online.job import MetricSpec, create_metric, describe_metric
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.score import VERDICT, Failed, Result, Score, Skipped, is_about_turn, verdict_first
+from rageval_hooks.score import VERDICT, Result, Score, Skipped, is_about_turn, verdict_first
 from rageval_hooks.settings import ModelSettings
 
 Details = Literal["none", "failed", "all"]
@@ -105,7 +105,7 @@ def skipped_metrics(record: Record, metrics: Iterable[Metric]) -> dict[str, tupl
 
 def with_details(result: Result, details: Details) -> Result:
     """Return a result with as much detail as is wanted. Skipped and failed results always keep their reason."""
-    is_kept = details == "all" or (details == "failed" and getattr(result, "label", None) == "fail")
+    is_kept = details == "all" or (details == "failed" and result.label == "fail")
     if is_kept or not isinstance(result, Score):
         return result
     return result.model_copy(update={"explanation": None, "metadata": {}})
@@ -136,7 +136,7 @@ class Counts(Data):
             turns += 1
             for result in record.results:
                 results[result.status] += 1
-                if result.name == VERDICT and not isinstance(result, Failed) and result.label is not None:
+                if result.name == VERDICT and result.label is not None:
                     verdicts[result.label] += 1
                 if not isinstance(result, Score):
                     why_not = why_not or f"{result.name}: {result.reason.removeprefix(f'{result.name}: ')}"

@@ -23,7 +23,9 @@ from hypothesis import strategies as st
 from rageval_hooks import ConfigurationError, Evaluation, Passage, Score, Skipped, Turn
 from rageval_hooks.errors import TurnError
 from rageval_hooks.exporters.jsonl import JsonlExporter
-from rageval_hooks.offline.records import BadRow, Record, read_items, read_records, write_records
+from rageval_hooks.offline.records import Record, read_records, write_records
+from rageval_hooks.offline.records.formats import BadRow
+from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.score import Failed
 from tests.strategies import turns
 

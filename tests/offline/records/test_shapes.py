@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from rageval_hooks.errors import ConfigurationError, TurnError
-from rageval_hooks.offline.records import read_items, read_records
+from rageval_hooks.offline.records.reading import read_items, read_records
 from rageval_hooks.offline.records.record import Record
 
 Q, A, G, C = "When was it opened?", "In 2019.", "2019", "The pier opened in 2019."

@@ -14,8 +14,9 @@ import pytest
 
 from rageval_hooks import Passage, Score, Skipped, Turn
 from rageval_hooks.errors import TurnError
-from rageval_hooks.offline.records import atomic_file, read_records, write_output, write_records
+from rageval_hooks.offline.records import read_records, write_records
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.writing import atomic_file, write_output
 from rageval_hooks.score import Failed, Result, Target
 from rageval_hooks.turn import ErrorInfo
 

@@ -23,7 +23,8 @@ from rageval_hooks.errors import (
 )
 from rageval_hooks.judges.fake import FakeCall
 from rageval_hooks.offline.journal import journal_path
-from rageval_hooks.offline.records import ColumnMap, read_records
+from rageval_hooks.offline.records import read_records
+from rageval_hooks.offline.records.columns import ColumnMap
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.score_file import Scored, score_file
 from rageval_hooks.online.pipeline import Pipeline
