@@ -71,13 +71,12 @@ def generate(
     from rageval_hooks.offline.journal import (
         REPLACE,
         Journal,
-        check_apart,
+        check_files,
         done_path,
         earlier_result,
         journal_path,
         mark_finished,
     )
-    from rageval_hooks.offline.records.writing import check_output
     from rageval_hooks.offline.running import progress_bar
     from rageval_hooks.offline.testsets import ChunkIndex, generation, write_questions
     from rageval_hooks.offline.testsets.chunks import spread
@@ -88,9 +87,7 @@ def generate(
 
     with resumable(output[0]):
         # The judge costs money, so everything is checked before it is asked.
-        for file in output:
-            check_output(file)
-        check_apart(map(Path, sources), output)
+        check_files(map(Path, sources), output)
         # Absolute paths: importing a store may change the current directory.
         outputs = [file.absolute() for file in output]
         partial, finished = journal_path(outputs[0]), done_path(outputs[0])

@@ -70,7 +70,6 @@ def run(
     from rageval_hooks.offline.loading import load_app
     from rageval_hooks.offline.records import read_records, write_records
     from rageval_hooks.offline.records.columns import ColumnMap, reading_options
-    from rageval_hooks.offline.records.writing import check_output
     from rageval_hooks.offline.running import MaxErrors, progress_bar
     from rageval_hooks.offline.testsets import read_questions
     from rageval_hooks.privacy import PrivacyPolicy
@@ -79,13 +78,13 @@ def run(
 
     with resumable(output), _evaluation_off(), asyncio.Runner() as runner:
         allowed = MaxErrors.parse(max_errors)
-        if check_output(output).has_columns:
-            raise ConfigurationError(f"the output {output} should end in .jsonl: a table has no passages")
         privacy = PrivacyPolicy.of(Settings.build())
         # Absolute paths: the application may change the current directory.
         there, partial = output.absolute(), files.journal_path(output.absolute())
         bad_rows = files.BadRows(there, errors and errors.absolute(), privacy)
-        files.check_apart([data], [output], bad_rows.path)
+        [output_format] = files.check_files([data], [output], bad_rows.path)
+        if output_format.has_columns:
+            raise ConfigurationError(f"the output {output} should end in .jsonl: a table has no passages")
         columns = ColumnMap.parse(mapping or ())
         questions, bad = read_questions(data, mapping=columns, encoding=encoding)
         total = len(questions) * repeat

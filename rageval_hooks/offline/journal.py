@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.offline.records.formats import BadRow
-from rageval_hooks.offline.records.writing import atomic_file, check_place
+from rageval_hooks.offline.records.formats import BadRow, FileFormat
+from rageval_hooks.offline.records.writing import atomic_file, check_output, check_place
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.files import open_private
 from rageval_hooks.runtime.jsonable import plain_value
@@ -235,18 +235,22 @@ def _changed(before: Mapping[str, Any], work: Mapping[str, Any]) -> list[str]:
 # --------------------------------------------------------------------------- outputs
 
 
-def check_apart(inputs: Iterable[Path], outputs: Sequence[Path], errors: Path | None = None) -> None:
-    """Check, before any work is done, that no input is overwritten.
+def check_files(inputs: Iterable[Path], outputs: Sequence[Path], errors: Path | None = None) -> list[FileFormat]:
+    """Check, before any work is done, that outputs can be written, and that no input is overwritten.
 
     Args:
         inputs: what is read.
         outputs: what is written. The journal is next to the first.
         errors: the file of the bad rows, if there is one.
 
+    Returns:
+        The formats of the outputs.
+
     Raises:
-        ConfigurationError: an output, its journal or the file of the bad rows is an input or one of the others, or
-            the file of the bad rows cannot be written.
+        ConfigurationError: the format of an output is not known; an output or the file of the bad rows cannot be
+            written; or one of them, or the journal, is an input or one of the others.
     """
+    formats = [check_output(path) for path in outputs]
     # A typing error such as `-o answers.jsonl` for the input would destroy the answers.
     taken = {path.resolve() for path in inputs}
     for path in dict.fromkeys((*outputs, journal_path(outputs[0]), *([errors] if errors else []))):
@@ -255,6 +259,7 @@ def check_apart(inputs: Iterable[Path], outputs: Sequence[Path], errors: Path | 
         taken.add(path.resolve())
     if errors is not None:
         check_place("--errors", errors)
+    return formats
 
 
 def mark_finished(outputs: Sequence[Path], work: Mapping[str, Any], *, journal: Path | None = None) -> None:

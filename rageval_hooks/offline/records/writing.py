@@ -97,22 +97,6 @@ def check_place(what: str, path: Path) -> None:
         raise ConfigurationError(f"{what} {path} cannot be written: there is no folder {path.parent}")
 
 
-def check_outputs(outputs: Sequence[Path], columns: str = "native") -> None:
-    """Check that outputs can be written, before any work is done.
-
-    Args:
-        outputs: the files.
-        columns: layout of tables, ``native`` or ``open-rag-eval``.
-
-    Raises:
-        ConfigurationError: a format is not known, there is no such folder, or no output is a table that has a layout.
-    """
-    formats = [check_output(path) for path in outputs]
-    # JSON Lines has the whole records, so that the layout would have no effect.
-    if columns != "native" and not any(found.has_columns for found in formats):
-        raise ConfigurationError(f"--columns {columns} is a layout of tables: an output should end in .csv")
-
-
 def write_output(
     path: Path, records: Sequence[Record], columns: str = "native", *, lines: Iterable[bytes] | None = None
 ) -> None:

@@ -18,7 +18,7 @@ from rageval_hooks.offline.journal import (
     REPLACE,
     BadRows,
     Journal,
-    check_apart,
+    check_files,
     earlier_result,
     file_hash,
     journal_path,
@@ -28,7 +28,7 @@ from rageval_hooks.offline.records.columns import ColumnMap, reading_options
 from rageval_hooks.offline.records.formats import BadRow, check_file
 from rageval_hooks.offline.records.reading import Item, read_items, read_records
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.writing import check_outputs, write_output
+from rageval_hooks.offline.records.writing import write_output
 from rageval_hooks.offline.running import Advance
 from rageval_hooks.offline.scoring.run import ScoredRecords, ScoringRun
 from rageval_hooks.offline.scoring.workers import Counts, Details
@@ -135,10 +135,12 @@ def score_file(
     inputs = [path] if context is None else [path, context]
     for item in inputs:
         check_file(item)
-    check_outputs(outputs, columns)
     privacy = pipeline.privacy
     bad_rows = BadRows(outputs[0], errors, privacy)
-    check_apart(inputs, outputs, bad_rows.path)
+    formats = check_files(inputs, outputs, bad_rows.path)
+    # JSON Lines has the whole records, so that the layout would have no effect.
+    if columns != "native" and not any(found.has_columns for found in formats):
+        raise ConfigurationError(f"--columns {columns} is a layout of tables: an output should end in .csv")
     settings = {**settings_of(pipeline, inputs), "details": details, **reading_options(mapping, encoding)}
     work = {**settings, "columns": columns, "complete": True}
 
