@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from rageval_hooks.offline.loading import App, adapt
 from rageval_hooks.offline.records.reading import with_targets
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.values import passages_in
-from rageval_hooks.offline.running import work_together
+from rageval_hooks.offline.running import run_on_thread, work_together
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
@@ -105,9 +105,7 @@ def ask_once(target: Any, question: GoldenQuestion, *, input_key: str | None = N
         with collector.attached():
             return await _ask(question, 1, app, collector, timeout)
 
-    # In a thread of its own: the caller may have a running event loop.
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, main()).result()
+    return run_on_thread(main())
 
 
 @dataclass(frozen=True)

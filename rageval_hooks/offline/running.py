@@ -1,16 +1,19 @@
-"""What long-running commands share: workers, a progress bar, how many errors are acceptable."""
+"""What long-running commands share: workers, a thread, a progress bar, how many errors are acceptable."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rageval_hooks.errors import ConfigurationError
+
+T = TypeVar("T")
 
 Advance = Callable[[int], None]
 """Called with the number of steps that were just done."""
@@ -30,6 +33,29 @@ async def work_together(worker: Callable[[], Coroutine[Any, Any, None]], number:
     except BaseExceptionGroup as errors:
         # The errors of the others are those of the first.
         raise errors.exceptions[0] from None
+
+
+def run_on_thread(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on another thread, and return its result: this thread may have a running event loop."""
+    runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+    loop = runner.get_loop()
+    work = loop.create_task(coroutine)
+
+    def main() -> None:
+        # An error is raised on the caller's thread, by result().
+        with suppress(BaseException), runner:
+            loop.run_until_complete(work)
+
+    thread = threading.Thread(target=main, name="rageval-offline", daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    except BaseException:
+        # The user interrupts the cell of a notebook: without this a judge would go on being asked.
+        loop.call_soon_threadsafe(work.cancel)
+        thread.join()
+        raise
+    return work.result()
 
 
 @contextmanager

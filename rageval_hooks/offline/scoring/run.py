@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeGuard
@@ -19,7 +17,7 @@ from rageval_hooks.metrics.base import Metric
 from rageval_hooks.offline.budget import Budget, BudgetedJudge, without_budget
 from rageval_hooks.offline.journal import Journal
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.running import Advance, work_together
+from rageval_hooks.offline.running import Advance, run_on_thread, work_together
 from rageval_hooks.offline.scoring.workers import (
     Counts,
     Details,
@@ -182,7 +180,7 @@ class ScoringRun:
                 await self._judge.aclose()
 
     def score(self, records: Sequence[Record], advance: Advance = lambda _: None) -> list[bytes]:
-        """Score records on another thread, since a notebook runs an event loop on this one.
+        """Score records; also in a notebook, which runs an event loop.
 
         Returns:
             A line of JSON for each record, in their order.
@@ -191,26 +189,7 @@ class ScoringRun:
             JudgeUnavailableError: the judge does not work.
             WorkerError: a worker process ended.
         """
-        loop = asyncio.new_event_loop()
-        work = loop.create_task(self.run(enumerate(records), advance))
-
-        def main() -> None:
-            # An error is raised on the caller's thread, by result().
-            with suppress(BaseException):
-                loop.run_until_complete(work)
-
-        thread = threading.Thread(target=main, name="rageval-score", daemon=True)
-        thread.start()
-        try:
-            thread.join()
-        except BaseException:
-            # The user interrupts the cell of a notebook: without this the judge would go on being asked.
-            loop.call_soon_threadsafe(work.cancel)
-            thread.join()
-            raise
-        finally:
-            loop.close()
-        work.result()
+        run_on_thread(self.run(enumerate(records), advance))
         return list(ScoredRecords(self._journal).lines())
 
     def keep(self, index: int, record: Record) -> None:

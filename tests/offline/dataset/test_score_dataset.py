@@ -125,7 +125,7 @@ class Interrupting(FakeJudge):
 def test_an_interrupted_cell_asks_no_more() -> None:
     with pytest.raises(KeyboardInterrupt):
         score(ROWS, metrics="trace", judge=Interrupting(lambda call: LABELS), concurrency=1)
-    assert "rageval-score" not in {thread.name for thread in threading.enumerate()}
+    assert "rageval-offline" not in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.parametrize(
