@@ -47,8 +47,8 @@ def run_on_thread(coroutine: Coroutine[Any, Any, T]) -> T:
             loop.run_until_complete(work)
 
     thread = threading.Thread(target=main, name="rageval-offline", daemon=True)
-    thread.start()
     try:
+        thread.start()
         thread.join()
     except BaseException:
         # The user interrupts the cell of a notebook: without this a judge would go on being asked.
