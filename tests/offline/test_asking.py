@@ -489,6 +489,11 @@ class TestErrors:
             bench(both, keep=True, restart=True)
         assert bench.data.read_bytes() == before
 
+    def test_a_table_as_output(self, bench: Bench) -> None:
+        """Would lack the passages."""
+        with pytest.raises(ConfigurationError, match=r"should end in .jsonl: a table has no passages"):
+            bench(both, output=bench.folder / "out.csv")
+
     def test_a_folder_for_the_bad_rows(self, bench: Bench) -> None:
         """Is said before anything is asked."""
         (bench.folder / "out.jsonl.errors.jsonl").mkdir()
