@@ -116,6 +116,10 @@ def test_rows_about_one_passage_are_one_group(tmp_path: Path) -> None:
     named, _ = labelled_rows(file, "label", "label")
     assert {row.group for row in named} == {"0", "1"}
 
+    file.write_text("question,answer,document,label\nWho?,Berg,a.md,1\nWhen?,2019,b.md,0\n")
+    for group in (None, "document"):
+        assert [row.group for row in labelled_rows(file, "label", group)[0]] == ["a.md", "b.md"]
+
 
 def test_the_alarm_is_measured(tmp_path: Path) -> None:
     """Two of three answers that fail are bad, and two of four bad answers fail. A score may never fail."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -330,22 +330,10 @@ def analyze(
                 documents=_documents(file, names),
                 similarity=compare_answers(file, how, scorer) if file.runs > 1 else (),
                 worst_by=ordering,
-                worst=tuple(shown_turns(file, file.worst_rows(ordering, worst), ordering)) if ordering else (),
+                worst=tuple(show_turn(file, row, ordering) for row in file.worst_rows(ordering, worst)),
             )
         )
     return Report(files=tuple(reports), comparisons=tuple(comparisons), resampling=how), files
-
-
-def shown_turns(file: ScoredFile, rows: Iterable[int], by: str | None) -> Iterator[ShownTurn]:
-    """Yield turns of a file as a report shows them.
-
-    Args:
-        file: the file.
-        rows: the numbers of the turns, from 0.
-        by: the score by which they are shown.
-    """
-    for record in map(file.record, rows):
-        yield show_turn(record, file.derived_scores(record), by)
 
 
 def _summary(file: ScoredFile, name: str, how: Resampling) -> ScoreSummary:

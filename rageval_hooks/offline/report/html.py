@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from rageval_hooks.errors import ConfigurationError, requires
-from rageval_hooks.offline.report.build import Report, ScoreSummary, shown_turns
+from rageval_hooks.offline.report.build import Report, ScoreSummary
 from rageval_hooks.offline.report.plots import FAINT, INK, PAPER, Panel, colour_of, draw, panels, to_svg
 from rageval_hooks.offline.report.scored_file import ScoredFile
 from rageval_hooks.offline.report.tables import comparison_tables, file_tables
-from rageval_hooks.offline.report.turns import ShownTurn
+from rageval_hooks.offline.report.turns import ShownTurn, show_turn
 from rageval_hooks.score import VERDICT
 from rageval_hooks.text.formatting import shorten, shown
 from rageval_hooks.version import __version__
@@ -132,8 +132,9 @@ def _data(
     )
     for place, file in enumerate(files):
         rows: list[list[Any]] = []
-        for turn in shown_turns(file, range(file.records), ordering):
-            yield f"turn-{place}-{len(rows)}", turn.model_dump(mode="json", exclude_defaults=True)
+        for row in range(file.records):
+            turn = show_turn(file, row, ordering)
+            yield f"turn-{place}-{row}", turn.model_dump(mode="json", exclude_defaults=True)
             rows.append(_row(turn, names))
         yield f"rows-{place}", rows
 

@@ -37,7 +37,7 @@ from rageval_hooks.offline.score_definitions import (
 )
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.jsonable import clean_text
-from rageval_hooks.score import VERDICT, Failed, Result, Score, Skipped, is_about_turn, verdict_first
+from rageval_hooks.score import VERDICT, Result, Score, is_about_turn, verdict_first
 from rageval_hooks.text.formatting import flat
 from rageval_hooks.text.words import fold
 
@@ -60,12 +60,10 @@ _RULES = "rules"
 """The model of ``answered`` where no judge was asked: it says that the value is not a judge's."""
 
 
-def verdict_of(record: Record) -> Score | Skipped | None:
+def verdict_of(record: Record) -> Result | None:
     """Return the verdict of a record, which has a label; None for a record without one."""
-    for result in verdict_first(record.results)[:1]:
-        if result.name == VERDICT and not isinstance(result, Failed) and result.label:
-            return result
-    return None
+    first = verdict_first(record.results)[:1]
+    return next((result for result in first if result.name == VERDICT and result.label), None)
 
 
 class ScoreValues:
@@ -256,15 +254,13 @@ class ScoredFile:
     def _add_result(self, result: Result, record: Record, row: int) -> None:
         if result.name == NO_ANSWER and (record.turn.status != "ok" or not record.answerable):
             return  # `answered` and `declined` say whether a failed or an unanswerable turn was answered
-        kind, reason = "failed", ""
-        if isinstance(result, Skipped):
-            kind, reason = "skipped", result.reason
-        elif isinstance(result, Failed):
-            reason = result.reason
+        if not isinstance(result, Score):
+            kind, reason = str(result.status), result.reason
         elif not record.answerable and needs_answer(result.metric or metric_of(result.name)):
             # The file may have been scored without the mark.
             kind, reason = "skipped", UNANSWERABLE
         elif abs(result.value) > _LARGEST or result.probability < _SMALLEST_PROBABILITY:
+            kind = "failed"
             reason = f"out of range: the value is {result.value:g}, the probability {result.probability:g}"
         else:
             _add_value(self.values, result, row)
@@ -380,11 +376,11 @@ class ScoredFile:
         has_value, is_missing, has_failed = map(self._questions_of, rows)
         return has_value, is_missing, has_failed
 
-    def worst_rows(self, name: str, most: int) -> list[int]:
+    def worst_rows(self, name: str | None, most: int) -> list[int]:
         """Return the rows with the worst values of a score, the worst first."""
-        found = self.values.get(name)
-        if found is None:
+        if name not in self.values:
             return []
+        found = self.values[name]
         # A stable sort keeps the order of the file among equal values.
         sign = 1 if self.define(name).direction == "higher" else -1
         rows: list[int] = found.rows[np.argsort(sign * found.values, kind="stable")[:most]].tolist()

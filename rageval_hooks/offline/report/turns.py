@@ -11,13 +11,13 @@ gets its sentences highlighted in the answer and its missing facts listed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from rageval_hooks.offline.records.record import Record, target_rank
-from rageval_hooks.offline.report.scored_file import verdict_of
+from rageval_hooks.offline.records.record import target_rank
+from rageval_hooks.offline.report.scored_file import ScoredFile, verdict_of
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.runtime.narrowing import is_integer, is_number, items_or_empty, mappings_in
 from rageval_hooks.score import Score
@@ -138,23 +138,23 @@ class ShownTurn(Data):
     answerable: bool = True
 
 
-def show_turn(record: Record, derived: Iterable[Score], name: str | None) -> ShownTurn:
-    """Return what a report shows of a record.
+def show_turn(file: ScoredFile, row: int, name: str | None) -> ShownTurn:
+    """Return what a report shows of a turn.
 
     Args:
-        record: the record.
-        derived: scores that the report derives from the record.
+        file: the file.
+        row: the number of the turn's record, from 0.
         name: the score by which it is shown.
     """
+    record = file.record(row)
     turn = record.turn
-    scores = {score.name: score for score in (*record.scores(), *derived)}
+    scores = {score.name: score for score in (*record.scores(), *file.derived_scores(record))}
     chosen = scores.get(name or "")
     # A turn may end badly without an exception, for example when its caller cancels it.
     error: str | None = None if turn.status == "ok" else turn.status
     if turn.error is not None:
         error = f"{turn.error.type}: {turn.error.message}"
     verdict = verdict_of(record)
-    reason = verdict.explanation if isinstance(verdict, Score) else verdict.reason if verdict else None
     facts = [str(item.get("text") or "") for s in scores.values() for item in mappings_in(s.metadata.get("missing"))]
     evidence = []
     for score in scores.values():
@@ -176,7 +176,7 @@ def show_turn(record: Record, derived: Iterable[Score], name: str | None) -> Sho
         reference=turn.reference,
         error=error,
         verdict=verdict.label if verdict else None,
-        reason=reason or "",
+        reason=(verdict.explanation or "") if verdict else "",
         value=chosen.value if chosen else None,
         scores=tuple(ShownScore.model_validate(score, from_attributes=True) for score in scores.values()),
         missing={r.name: f"{r.status}: {r.reason}" for r in record.results if not isinstance(r, Score)},

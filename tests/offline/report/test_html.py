@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.offline.report.pages import EVIL, hostile_page, page_of
-from tests.offline.scored import record, write
+from tests.offline.scored import judged, record, write
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,12 @@ class TestMarkup:
         assert len([name for name in found if name.startswith("turn-")]) == 32
         assert details["query"] == f"When? {EVIL}"
         assert [passage["is_target"] for passage in details["passages"]] == [True]
+
+    def test_a_declined_answer_has_its_reason(self, tmp_path: Path) -> None:
+        """Although its verdict is no number."""
+        text = page_of([write(tmp_path / "a.jsonl", [judged("q1", "declined"), judged("q2", "good")])])
+        [details] = re.findall('id="turn-0-0">(.*?)</script>', text)
+        assert json.loads(details)["reason"] == "“It is q1.” has no support in passage 1"
 
     def test_the_same_files_give_the_same_page(self, tmp_path: Path) -> None:
         """Byte for byte."""
