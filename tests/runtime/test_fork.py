@@ -219,3 +219,35 @@ print(worker.flush(30), queue.pending)
     )
 
     assert found.split() == ["0", "True", "0"]
+
+
+_FIRST_DUMP = """
+import builtins, os, threading, time
+from rageval_hooks.runtime.jsonable import Data
+
+find = builtins.__import__
+
+def slow_import(*arguments, **more):
+    time.sleep(0.5)
+    return find(*arguments, **more)
+
+builtins.__import__ = slow_import
+parent = threading.Thread(target=Data().model_dump_json)
+parent.start()
+time.sleep(0.1)
+child = os.fork()
+if child == 0:
+    builtins.__import__ = find
+    dumped = []
+    thread = threading.Thread(target=lambda: dumped.append(Data().model_dump_json()), daemon=True)
+    thread.start()
+    thread.join(10)
+    os._exit(0 if dumped == ["{}"] else 1)
+parent.join()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_child_writes_json_while_its_parent_writes_its_first() -> None:
+    """For the first dump pydantic imports modules under a lock, which such a child would wait for."""
+    assert run_script(_FIRST_DUMP).split() == ["0"]
