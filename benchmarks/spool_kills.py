@@ -7,8 +7,8 @@ of up to a second. Two such processes share the spool; the second is killed in a
 values, so that a turn that was judged twice is seen. A trigger in the spool's file notes every job that was stored. At
 the end one process evaluates the remaining jobs. Exits with 1 if a stored job has no result, or two.
 
-Counted too: jobs that were not in the file yet when their process was killed (the window that docs/guides/production.md
-describes), and results that were delivered more than once, with the same id and value.
+Counted too: turns that were exported and whose job was not in the file yet when their process was killed, or the other
+way round; and results that were delivered more than once, with the same id and value.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.metrics import JudgeMetric, ScoreDefinition
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.spool_file import SpoolFile
+from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 
 LEASE = 1.0
@@ -125,7 +126,7 @@ def start(target: Any, *arguments: Any) -> int:
 
 def prepare(folder: Path) -> None:
     """Create the spool's file, with a trigger that notes each stored job together with the job."""
-    file = SpoolFile(folder / "spool.db", 2**30, LEASE)
+    file = SpoolFile(Settings.build(spool_path=str(folder / "spool.db")))
     with file.transaction():
         pass
     with sqlite3.connect(folder / "spool.db") as database:
@@ -180,6 +181,7 @@ def report(folder: Path, runs: int) -> int:
         "doubled": sum(len(found) > 1 for found in values.values()),
         "delivered_again": deliveries - len(values),
         "not_stored_when_killed": len(inline - stored),
+        "not_exported_when_killed": len(stored - inline),
         "torn_lines": torn,
     }
     print(json.dumps(figures))

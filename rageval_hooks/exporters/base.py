@@ -26,12 +26,14 @@ class Exporter(ABC):
     Attributes:
         name: as users name it.
         traces: True if it writes to an OpenTelemetry tracer provider.
+        buffers: True if results are sent some time after :meth:`export`, together: each flush costs a request.
         automatic: True if the name ``auto`` stands for it, too: it is on by default, and does nothing where its backend
             is not in use.
     """
 
     name: ClassVar[str]
     traces: ClassVar[bool] = False
+    buffers: ClassVar[bool] = False
     automatic: ClassVar[bool] = False
 
     @classmethod

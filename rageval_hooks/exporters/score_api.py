@@ -370,6 +370,7 @@ class ScoreApiExporter(Exporter):
     """
 
     backend: ClassVar[str]
+    buffers: ClassVar[bool] = True
     takes_failures: ClassVar[bool] = False
 
     def __init__(

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress as suppress_errors
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -144,20 +143,17 @@ class CeleryDispatcher:
         self._in_order = asyncio.Lock()
         self._resender: asyncio.Task[None] | None = None
         self._down_until = 0.0
-        self._file: SpoolFile | None = None
-        if self._settings.broker_fallback == "spool":
-            size = int(self._settings.spool_max_mb * 2**20)
-            self._file = SpoolFile(Path(self._settings.spool_path), size, self._settings.spool_lease)
+        self._file = SpoolFile(self._settings) if self._settings.broker_fallback == "spool" else None
         # An earlier process may have left jobs in the spool.
         self._has_stored = self._file is not None and self._file.path.exists()
         self._counts = Counter[str]()
         self._at_broker: dict[str, int] = {}
         self._counted_at = 0.0
 
-    def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
+    async def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
         """Queue a job for the broker. Returns False, and counts, if too many wait for it."""
         if job.bound_to_process:
-            return self._memory.submit(job, analysis=analysis)
+            return await self._memory.submit(job, analysis=analysis)
         return self._worker.submit(self._queue, partial(self._carry, job), job.turn.size)
 
     def flush(self, timeout: float) -> bool:

@@ -6,7 +6,7 @@ import logging
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from opentelemetry.trace import TracerProvider
@@ -17,7 +17,7 @@ from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.time_limit import remaining, within
-from rageval_hooks.runtime.worker import BoundedQueue, Worker
+from rageval_hooks.runtime.worker import BoundedQueue, Work, Worker
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
 
@@ -61,11 +61,10 @@ class Delivery:
 
     @property
     def flush_interval(self) -> float:
-        """Seconds between two flushes that find out what was delivered: 0 if no exporter holds anything back."""
-        is_direct = all(type(exporter).flush is Exporter.flush for exporter in self._exporters)
-        return 0.0 if is_direct else _FLUSH_INTERVAL
+        """Seconds between two flushes that find out what was delivered: 0 if no exporter buffers."""
+        return _FLUSH_INTERVAL if any(exporter.buffers for exporter in self._exporters) else 0.0
 
-    def submit(self, deliver: Callable[[], None], size: int) -> bool:
+    def submit(self, deliver: Work, size: int) -> bool:
         """Queue work for the background thread. Returns False, and counts, if too much is waiting.
 
         Args:

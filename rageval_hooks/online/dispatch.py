@@ -24,8 +24,9 @@ _logger = logging.getLogger(__name__)
 
 _UNDONE = "the end of the process or the shutdown did not wait for it any longer"
 
-Deliver = Callable[[Evaluation], Awaitable[None]]
-"""Receives evaluations as they arrive, in the background thread's event loop."""
+Deliver = Callable[[Evaluation, bool], Awaitable[None]]
+"""Receives evaluations as they arrive, in the background thread's event loop; and True for one that this process has
+delivered before."""
 
 Drop = Callable[[Job, str], None]
 """Receives jobs that are not evaluated, with the reason; called on the background thread."""
@@ -37,8 +38,8 @@ class Dispatcher(Protocol):
     A dispatcher is bounded: it refuses jobs when it is full, and counts them. None of its methods raises.
     """
 
-    def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
-        """Take a job without blocking.
+    async def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
+        """Take a job, in the event loop of the background thread. Its turn is exported next, before any of its results.
 
         Args:
             job: the turn and its metrics.
@@ -83,7 +84,7 @@ class ThreadDispatcher:
         self._counters = counters
         EXIT_DRAIN.add(self.give_up, "give_up", weak=True)
 
-    def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
+    async def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
         """Queue a job. Returns False, and counts, if the queue is full."""
         return self._worker.submit(self._queue, partial(self._evaluate, job, analysis), job.turn.size)
 
@@ -121,7 +122,7 @@ class ThreadDispatcher:
         missing = set(job.names)
 
         async def deliver(part: Evaluation) -> None:
-            await self._deliver(part)
+            await self._deliver(part, False)
             missing.difference_update(part.durations)
 
         try:

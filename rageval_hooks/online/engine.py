@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -13,6 +12,7 @@ from copy import copy
 from enum import IntEnum
 from functools import partial
 from operator import itemgetter
+from time import perf_counter
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -100,7 +100,6 @@ class Engine:
         probabilities: by metric name, with which probability turns are selected; 1.0 for metrics that are not named.
         privacy: what a judge may see, and what may be in the texts of results; None for everything. The turn of an
             evaluation is that of the job.
-        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -112,12 +111,10 @@ class Engine:
         thresholds: Thresholds | None = None,
         probabilities: Mapping[str, float] | None = None,
         privacy: PrivacyPolicy | None = None,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.metrics = tuple(metrics)
         self.models = models or Models(ModelSettings())
         self.judge = judge
-        self.clock = clock
         self._thresholds = thresholds or Thresholds()
         self._privacy = privacy or PrivacyPolicy()
         rates = probabilities or {}
@@ -169,7 +166,7 @@ class Engine:
         Returns:
             All results, in the order of the job's metrics.
         """
-        started = self.clock()
+        started = perf_counter()
         analysis = self.analyze(job.turn) if analysis is None else analysis
         # No caller waits here, so models may take their time to load. Late work does not wait for anything else.
         analysis.patient(wait=stage != "background")
@@ -200,9 +197,9 @@ class Engine:
 
         Args:
             turn: the turn.
-            deadline: value of the engine's clock at which unfinished work stops; None for no deadline.
+            deadline: value of ``time.perf_counter()`` at which unfinished work stops; None for no deadline.
         """
-        return TurnAnalysis(turn, self.models, deadline=deadline, clock=self.clock)
+        return TurnAnalysis(turn, self.models, deadline=deadline)
 
     def evaluate_local(self, job: Job, analysis: TurnAnalysis) -> tuple[Evaluation, Job | None]:
         """Run the local metrics of a job on this thread.
@@ -245,7 +242,7 @@ class Engine:
 
     def local_steps(self, job: Job, analysis: TurnAnalysis) -> Steps[tuple[Evaluation, Job | None]]:
         """Do what :meth:`evaluate_local` does, in steps: rules first, which cost little, then models."""
-        started, found = self.clock(), _Found()
+        started, found = perf_counter(), _Found()
         costs = sorted(((self._cost(spec), spec) for spec in job.metrics), key=itemgetter(0))
         self._compute_all((spec for cost, spec in costs if cost <= _Cost.RULES), analysis, found)
         models = [spec for cost, spec in costs if cost > _Cost.RULES]
@@ -257,7 +254,7 @@ class Engine:
 
     def _late_steps(self, job: Job, analysis: TurnAnalysis, stage: Stage) -> Steps[Evaluation]:
         """Compute local metrics in short steps, since other turns' evaluations come between them."""
-        started, found = self.clock(), _Found()
+        started, found = perf_counter(), _Found()
         if any("embedder" in self._models_of(spec) for spec in job.metrics):
             for passage in analysis.turn.passages:
                 # The metric that needs what cannot be computed will say why it is skipped.
@@ -288,10 +285,10 @@ class Engine:
         # A metric of the user may call a chain; that is not a turn of the application.
         with suppressed():
             for spec in specs:
-                began = self.clock()
+                began = perf_counter()
                 computed = self._compute(spec, analysis)
                 if computed is not None:
-                    found[spec.name] = computed, self.clock() - began
+                    found[spec.name] = computed, perf_counter() - began
 
     def _part(self, job: Job, stage: Stage, started: float, found: _Found) -> Evaluation:
         results = [result for name in job.names if name in found for result in found[name][0]]
@@ -301,7 +298,7 @@ class Engine:
     def skip(self, job: Job, reason: str) -> Evaluation:
         """Return an evaluation in which every metric of a job is skipped."""
         results = [Skipped(name=spec.name, reason=reason, metric=spec.name) for spec in job.metrics]
-        return self._evaluation(job.turn, results, "background", self.clock(), {})
+        return self._evaluation(job.turn, results, "background", perf_counter(), {})
 
     def split(self, job: Job) -> tuple[Job, Job]:
         """Return the job's local metrics and its judge metrics. Metrics that cannot be created count as local."""
@@ -338,7 +335,7 @@ class Engine:
         if metric.asks_judge:
             return None
         deadline = analysis.deadline
-        if deadline is not None and (self.clock() >= deadline or self._cost(spec) is _Cost.PAIR_MODEL):
+        if deadline is not None and (perf_counter() >= deadline or self._cost(spec) is _Cost.PAIR_MODEL):
             return None
         if not analysis.wait and any(self.models.state(role) in ("idle", "loading") for role in metric.models):
             return None
@@ -392,7 +389,7 @@ class Engine:
     ) -> Evaluation:
         """Compute one judge metric. `gather` runs it as a separate task, so suppression does not leak."""
         suppress()
-        started = self.clock()
+        started = perf_counter()
         metric = self._metric(spec)
         if case is None:
             found: Sequence[Result] = [metric.skip("no judge is configured in this process")]
@@ -403,7 +400,7 @@ class Engine:
             # Nothing failed if a shared budget is used up.
             if isinstance(result, Failed) and result.error_type == BudgetUsedUpError.kind:
                 results[place] = Skipped(name=result.name, reason=result.message, metric=result.metric)
-        part = self._evaluation(turn, results, stage, started, {spec.name: self.clock() - started})
+        part = self._evaluation(turn, results, stage, started, {spec.name: perf_counter() - started})
         part = part.model_copy(update={"id": Job(turn=turn, metrics=(spec,)).key})
         if on_part is not None:
             await on_part(part)
@@ -448,7 +445,7 @@ class Engine:
     def _evaluation(
         self, turn: Turn, results: Iterable[Result], stage: Stage, started: float, durations: dict[str, float]
     ) -> Evaluation:
-        duration = self.clock() - started
+        duration = perf_counter() - started
         return Evaluation(
             turn=turn, results=verdict_first(results), stage=stage, duration=duration, durations=durations
         )

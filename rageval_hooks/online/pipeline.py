@@ -48,7 +48,7 @@ from rageval_hooks.runtime.pool import Priority, Steps, local_pool, on_pool_thre
 from rageval_hooks.runtime.suppression import suppressed
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.runtime.time_limit import remaining
-from rageval_hooks.runtime.worker import Worker, shared_worker
+from rageval_hooks.runtime.worker import shared_worker
 from rageval_hooks.score import Evaluation, metric_of
 from rageval_hooks.settings import LEXICAL, Settings
 from rageval_hooks.text.tokens import with_estimated_usage
@@ -112,8 +112,6 @@ class Pipeline:
         on_evaluation: called with every evaluation, on a background thread.
         tracer_provider: whose ids new traces get; None for the application's global one.
         privacy: what may leave the process; None for everything.
-        worker: the background thread.
-        clock: a monotonic clock, in seconds.
 
     Attributes:
         tracer_provider: whose tracer writes the turns' spans; None for the application's global one.
@@ -136,8 +134,6 @@ class Pipeline:
         on_evaluation: OnEvaluation | None = None,
         tracer_provider: TracerProvider | None = None,
         privacy: PrivacyPolicy | None = None,
-        worker: Worker | None = None,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.settings = settings
         self.metrics = tuple(metrics)
@@ -153,7 +149,7 @@ class Pipeline:
         self._on_evaluation = on_evaluation
         self._budget = settings.inline_budget_ms / 1e3
         self._max_bytes = settings.queue_max_mb * 2**20
-        self._worker = worker or shared_worker()
+        self._worker = shared_worker()
         self._counters = Counters()
         self._log = RateLimitedLogger(_logger)
         self._selector = TurnSelector(settings, tracer_provider, self._counters)
@@ -165,7 +161,6 @@ class Pipeline:
             thresholds=thresholds or Thresholds(settings.thresholds),
             probabilities=self._metric_sampler.probabilities,
             privacy=self.privacy,
-            clock=clock,
         )
         self._preparer = Preparer(self.metrics, models)
         self._missing_passages = MissingPassages(self._counters)
@@ -257,8 +252,7 @@ class Pipeline:
             return self._memory
         if settings.dispatch == "celery":
             return CeleryDispatcher(settings, self._memory, worker, self._drop)
-        flush, interval = partial(self._delivery.flush, reader="spool"), self._delivery.flush_interval
-        spool = SpoolDispatcher(self.engine, worker, self._arrive, self._drop, self._memory, flush, interval, settings)
+        spool = SpoolDispatcher(self.engine, worker, self._arrive, self._drop, self._memory, self._delivery, settings)
         if settings.enabled:
             _at_work.add(self)
             spool.start()
@@ -436,29 +430,31 @@ class Pipeline:
         if evaluates:
             self._delivery.annotate(evaluation)
         deliver = partial(self._deliver, self._counters.counted(evaluation), rest, analysis)
-        if deadline == _ON_WORKER:
-            # This work is in the queue of exports itself, so the turn is not counted there a second time.
-            deliver()
-            return True
-        return self._delivery.submit(deliver, size)
+        # A turn that is evaluated on the worker is in the queue of exports already, with its size.
+        return self._delivery.submit(deliver, 0 if deadline == _ON_WORKER else size)
 
     # -- export and late scores, on the background thread
 
-    def _deliver(self, evaluation: Evaluation, rest: Job | None, analysis: TurnAnalysis) -> None:
-        """Export the turn first, so that its span precedes late scores; then dispatch the rest of its metrics."""
+    async def _deliver(self, evaluation: Evaluation, rest: Job | None, analysis: TurnAnalysis) -> None:
+        """Dispatch the rest of a turn's metrics, and export the turn before any of their scores."""
+        jobs: dict[Dispatcher, Job] = {}
+        if rest is not None:
+            self._counters.add("deferred_metrics", len(rest.metrics))
+            jobs[self._dispatcher] = rest
+            if self.privacy.active and self._dispatcher is not self._memory:
+                # A spool or a broker gets redacted texts only, and local scores are computed on the original ones.
+                local, judged = self.engine.split(rest)
+                jobs = {self._dispatcher: judged, self._memory: local}
+        refused = {
+            dispatcher: job
+            for dispatcher, job in jobs.items()
+            if job.metrics and not await dispatcher.submit(job, analysis=analysis)
+        }
         self._delivery.export(evaluation)
-        if rest is None:
-            return
-        self._counters.add("deferred_metrics", len(rest.metrics))
-        jobs = {self._dispatcher: rest}
-        if self.privacy.active and self._dispatcher is not self._memory:
-            # A spool or a broker gets redacted texts only, and local scores are computed on the original ones.
-            jobs = dict(zip((self._memory, self._dispatcher), self.engine.split(rest), strict=True))
-        for dispatcher, job in jobs.items():
-            if job.metrics and not dispatcher.submit(job, analysis=analysis):
-                waiting = dispatcher.stats()["pending"]
-                self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped [RAGEVAL-201]", waiting)
-                self._drop(job, f"the queue is full: {waiting} turns wait for evaluation")
+        for dispatcher, job in refused.items():
+            waiting = dispatcher.stats()["pending"]
+            self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped [RAGEVAL-201]", waiting)
+            self._drop(job, f"the queue is full: {waiting} turns wait for evaluation")
 
     def _drop(self, job: Job, reason: str) -> None:
         """Show on the trace why metrics are missing."""

@@ -10,19 +10,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import sqlite3
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress as suppress_errors
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.online.dispatch import Dispatcher, Drop
+from rageval_hooks.online.delivery import Delivery
+from rageval_hooks.online.dispatch import Deliver, Dispatcher, Drop
 from rageval_hooks.online.engine import PASSING_FAILURES, Engine
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.spool_file import SpoolFile, StoredJob
@@ -58,17 +59,14 @@ _BATCH = 256
 
 # All in seconds.
 _POLL = 0.05
-_LINGER = 0.02
-"""The file stays open so long after a batch."""
+_LINGER, _LINGER_POLL = 0.02, 0.0005
+"""The file stays open so long after a batch. A job is in no file until the open file is looked at again."""
 
 _LONGEST_SESSION = 1.0
 """Then the file is closed and opened again: it may have been moved away meanwhile."""
 
 _REST_SECONDS = 10.0
 """After a failure, the file is not used for so long: each attempt costs up to two seconds."""
-
-_COUNT_SECONDS = 1.0
-"""Between two counts of what is in the file."""
 
 _FLUSH_SECONDS = 10.0
 """The exporters get so long to deliver results."""
@@ -78,33 +76,23 @@ _LONGEST_PAUSE = 300.0
 _EVALUATION_SHARE = 0.7
 """Share of a shutdown's time for the jobs that are being evaluated; the rest is for the file."""
 
-_COUNTS = (
-    "accepted",
-    "buffered",
-    "stored",
-    "duplicates",
-    "in_memory",
-    "refused",
-    "dropped_queue_full",
-    "dropped_spool_full",
-    "dropped_memory_full",
-    "finished",
-    "redelivered",
-    "taken_over",
-    "lost_leases",
-    "undelivered",
-    "given_up",
-    "unreadable",
-    "errors",
-)
+_COUNTS = """
+    accepted buffered stored duplicates in_memory refused dropped_queue_full dropped_spool_full dropped_memory_full
+    finished redelivered taken_over lost_leases undelivered given_up unreadable errors
+""".split()
 
 
-Deliver = Callable[[Evaluation, bool], Awaitable[None]]
-"""Receives an evaluation, and True if this process has delivered it before."""
+class _Request(NamedTuple):
+    """Something to do with the file, in a transaction.
 
+    Attributes:
+        apply: does it.
+        outcome: gets the result once it is on the disk, or the error. None if it is done later when the file cannot be
+            used now.
+    """
 
-_Request = tuple[Callable[[SpoolFile], Any], "asyncio.Future[Any]"]
-"""Something to do with the file, in a transaction; the future gets the result once it is on the disk, or the error."""
+    apply: Callable[[SpoolFile], Any]
+    outcome: asyncio.Future[Any] | None
 
 
 @dataclass(eq=False)
@@ -113,13 +101,11 @@ class _Attempt:
 
     Attributes:
         stored: the job.
-        is_lost: True if another process has taken the job over.
         waits: True if metrics remain that wait for the judge.
         has_exported: True if results were handed to the exporters.
     """
 
     stored: StoredJob
-    is_lost: bool = False
     waits: bool = False
     has_exported: bool = False
 
@@ -166,9 +152,8 @@ class SpoolDispatcher:
         deliver: receives evaluations as they arrive.
         drop: receives jobs that cannot be taken.
         memory: evaluates jobs while the file cannot be used.
-        flush: flushes the exporters within some seconds; returns False if something was not delivered.
-        flush_interval: seconds between two flushes. An exporter keeps scores in memory for some seconds; a job that was
-            removed when its scores were handed over would be lost with them.
+        delivery: flushes the exporters. They keep scores in memory for some seconds; a job that was removed when its
+            scores were handed over would be lost with them.
         settings: the file and its limits.
     """
 
@@ -179,8 +164,7 @@ class SpoolDispatcher:
         deliver: Deliver,
         drop: Drop,
         memory: Dispatcher,
-        flush: Callable[[float], bool],
-        flush_interval: float,
+        delivery: Delivery,
         settings: Settings,
     ) -> None:
         self._engine = engine
@@ -188,30 +172,26 @@ class SpoolDispatcher:
         self._deliver = deliver
         self._drop = drop
         self._memory = memory
-        self._flush = flush
-        self._flush_interval = flush_interval
+        self._delivery = delivery
         self._settings = settings
         self._max_bytes = int(settings.queue_max_mb * 2**20)
         self._log = RateLimitedLogger(_logger)
-        self._file = self._make_file()
+        self._file = SpoolFile(settings)
         self._closed = False
         self.reset_after_fork()
         reset_in_child(self)
         EXIT_DRAIN.add(self._stop_claiming, "capture", weak=True)
         EXIT_DRAIN.add(self.shutdown, "evaluate", weak=True)
 
-    def _make_file(self) -> SpoolFile:
-        size = int(self._settings.spool_max_mb * 2**20)
-        return SpoolFile(Path(self._settings.spool_path).expanduser(), size, self._settings.spool_lease)
-
     def reset_after_fork(self) -> None:
         """Forget what the parent has in memory: the parent finishes it."""
         # Forks wait until the file is closed. If one did not wait long enough, SQLite's memory is wrong in this child.
-        self._unusable = self._file.is_open
-        self._file = self._make_file()
+        self._rests_until = math.inf if self._file.is_open else 0.0
+        self._file = SpoolFile(self._settings)
         self._counts: Counter[str] = Counter()
         # Jobs that are not stored yet, and jobs that are being evaluated.
         self._buffer = BoundedQueue("spool", self._settings.queue_size, self._max_bytes)
+        PROCESS_TOTALS.watch(self._buffer)
         self._queue = BoundedQueue("evaluate", _CONCURRENT * 2)
         self._known: dict[str, tuple[Job, TurnAnalysis | None]] = {}
         self._in_flight: dict[int, int] = {}
@@ -221,17 +201,14 @@ class SpoolDispatcher:
         # Jobs whose results were handed to the exporters.
         self._exported: list[_Attempt] = []
         self._confirming: asyncio.Task[None] | None = None
+        self._next_flush = 0.0
         self._delivery_pause = _Pause(10.0)
-        # What is asked of the file. A change is made later if the file cannot be used now.
         self._requests: deque[_Request] = deque()
-        self._changes: list[Callable[[SpoolFile], None]] = []
+        self._postponed: list[_Request] = []
         self._serving: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._in_file = (0, 0, 0)
-        self._counted_at = 0.0
-        self._is_counted = False
         self._problems: set[str] = set()
-        self._rests_until = 0.0
         self._error: Exception = OSError("this process was forked while the file was in use")
 
     # -- on the threads of callers
@@ -241,16 +218,6 @@ class SpoolDispatcher:
         EXIT_DRAIN.register()
         with suppress_errors(RuntimeError):  # the interpreter is exiting; another process will look
             self._worker.call(lambda: self._do(SpoolFile.forget_pauses))
-
-    def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
-        """Queue a job for the file. Returns False, and counts, if too much waits."""
-        text = job.model_dump_json()
-        store = partial(self._store, job, text, analysis)
-        # Before the next turns are exported: a crash loses what is exported and not stored.
-        if not self._closed and self._worker.submit(self._buffer, store, len(text), urgent=True):
-            return True
-        self._counts.update(("dropped", "dropped_queue_full"))
-        return False
 
     def flush(self, timeout: float) -> bool:
         """Wait until the jobs of this process are evaluated and delivered.
@@ -303,7 +270,7 @@ class SpoolDispatcher:
             "pending": self._pending + memory["pending"],
             "accepted": self._buffer.accepted,
             "dropped": self._counts["dropped"],
-            "failed": self._queue.failed + self._buffer.failed + memory["failed"],
+            "failed": self._queue.failed + memory["failed"],
         }
 
     def details(self) -> dict[str, int]:
@@ -324,9 +291,16 @@ class SpoolDispatcher:
 
     # -- in the event loop of the background thread, as all that follows
 
-    async def _store(self, job: Job, text: str, analysis: TurnAnalysis | None) -> None:
-        """Store a job; evaluate it from memory if the file cannot be used."""
-        key = job.key
+    async def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
+        """Store a job; evaluate it from memory if the file cannot be used. Returns False, and counts, if too many wait.
+
+        Its turn is exported next, so that the job of each exported turn is in the file, whenever the process ends.
+        """
+        text, key = job.model_dump_json(), job.key
+        if self._closed or not self._buffer.add(len(text)):
+            PROCESS_TOTALS.add_dropped("spool")
+            self._counts.update(("dropped", "dropped_queue_full"))
+            return False
         self._known[key] = job, analysis
         if len(self._known) > _REMEMBERED:
             del self._known[next(iter(self._known))]
@@ -335,19 +309,22 @@ class SpoolDispatcher:
         except (sqlite3.Error, OSError):
             self._counts["in_memory"] += 1
             self._known.pop(key, None)
-            if not self._memory.submit(job, analysis=analysis):
+            if not await self._memory.submit(job, analysis=analysis):
                 self._refuse(job, "memory_full", "the spool cannot be used, and too many turns wait in memory")
-            return
+            return True
+        finally:
+            self._buffer.remove(len(text))
         self._counts[outcome] += 1
         if outcome == "refused":
             reason = f"the spool is full: {self._settings.spool_max_mb:g} MB"
             self._log.warn("full", "%s (%s); newer turns are not judged [RAGEVAL-403]", reason, self._file.path)
             self._refuse(job, "spool_full", reason)
+        return True
 
     def _refuse(self, job: Job, cause: str, reason: str) -> None:
         self._counts.update(("dropped", f"dropped_{cause}"))
         PROCESS_TOTALS.add_dropped("spool")
-        self._drop(job, reason)
+        asyncio.get_running_loop().call_soon(self._drop, job, reason)  # after the turn's export
 
     async def _finish_own(self, end: float) -> bool:
         """Wait for the jobs of this process; see :meth:`flush`."""
@@ -377,9 +354,9 @@ class SpoolDispatcher:
 
     @property
     def _is_busy(self) -> bool:
-        """True if something is not in the file yet that soon will be."""
+        """True if jobs are not stored yet, are being evaluated, or have results whose delivery is not known."""
         unconfirmed = (self._exported or self._confirming) and not self._delivery_pause.left
-        return self._pending > 0 or bool(unconfirmed) or bool(self._changes and not remaining(self._rests_until))
+        return self._pending > 0 or bool(unconfirmed)
 
     # -- the file
 
@@ -390,19 +367,15 @@ class SpoolDispatcher:
             OSError: the file cannot be used.
             sqlite3.Error: the file cannot be used.
         """
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._requests.append((apply, future))
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._requests.append(_Request(apply, outcome))
         self._wake()
-        return await future
+        return await outcome
 
     def _change(self, apply: Callable[[SpoolFile], None]) -> None:
         """Change a job in the file, later if the file cannot be used now: otherwise it would stay ours for ever."""
-        self._changes.append(apply)
+        self._requests.append(_Request(apply, None))
         self._wake()
-
-    def _give_back(self, stored: StoredJob, *, waiting: bool) -> None:
-        self._change(lambda file: file.release(stored, waiting=waiting))
-        self._in_flight.pop(stored.id, None)
 
     def _wake(self) -> None:
         """Do what is asked, and claim jobs."""
@@ -414,14 +387,14 @@ class SpoolDispatcher:
         loop = asyncio.get_running_loop()
         while True:
             await self._worker.in_order(partial(self._use_file, loop))
-            if not (self._requests or (self._changes and not remaining(self._rests_until))):
+            if not self._requests:
                 break
         self._serving = None
         if self._timer is not None:
             self._timer.cancel()
         if not self._closed:
             pauses = [self._settings.spool_lease / 3, _REST_SECONDS, self._judge_pause.left, self._delivery_pause.left]
-            pause = min(filter(None, [*pauses, 0.0 if self._is_counted else _COUNT_SECONDS]))
+            pause = min(filter(None, pauses))
             # The timer must not keep the dispatcher alive.
             self._timer = loop.call_later(pause, _wake, weakref.ref(self))
 
@@ -430,20 +403,17 @@ class SpoolDispatcher:
         requests: list[_Request] = []
         end = time.monotonic() + _LONGEST_SESSION
         try:
-            if self._unusable or remaining(self._rests_until):
+            if remaining(self._rests_until):
                 raise self._error
             with self._file.session():
                 while remaining(end) and not is_fork_waiting():
-                    changes = list(self._changes)
                     requests = [self._requests.popleft() for _ in range(min(_BATCH, len(self._requests)))]
+                    requests, self._postponed = self._postponed + requests, []
                     with self._file.transaction():
-                        for change in changes:
-                            change(self._file)
                         results = [apply(self._file) for apply, _ in requests]
                         self._file.renew()
                         claimed = self._claim(self._file) if self._takes_jobs else []
-                    del self._changes[: len(changes)]
-                    loop.call_soon_threadsafe(_settle, requests, results, None)
+                    loop.call_soon_threadsafe(_answer, requests, results, None)
                     requests = []
                     # A full disk can still be read, so only writing shows that the file works again.
                     if self._problems and self._file.has_written:
@@ -453,31 +423,28 @@ class SpoolDispatcher:
                         self._in_flight[job.id] = len(job.text)
                         if not self._worker.submit(self._queue, partial(self._evaluate, job)):
                             self._in_flight.pop(job.id)
-                            self._changes.append(partial(SpoolFile.release, job=job, waiting=False))
+                            self._requests.append(_Request(partial(SpoolFile.release, job=job, waiting=False), None))
                     # Work comes in bursts.
-                    if not claimed and not wait_until(lambda: self._requests or self._changes, _LINGER):
+                    if not claimed and not wait_until(lambda: self._requests, _LINGER, _LINGER_POLL):
                         break
+                with self._file.transaction():
+                    self._in_file = (*self._file.count(), self._file.used_bytes())
         except Exception as error:
             if error is not self._error and isinstance(error, (sqlite3.Error, OSError)):
                 self._note(error)
             while self._requests:
                 requests.append(self._requests.popleft())
-            loop.call_soon_threadsafe(_settle, requests, (), error)
+            self._postponed += [request for request in requests if request.outcome is None]
+            loop.call_soon_threadsafe(_answer, requests, (), error)
 
     def _claim(self, file: SpoolFile) -> list[StoredJob]:
         """Claim as many jobs as there is room for."""
-        self._is_counted = not remaining(self._counted_at + _COUNT_SECONDS)
-        if self._is_counted:
-            self._counted_at = time.monotonic()
-            self._in_file = (*file.count(), file.used_bytes())
-        jobs: list[StoredJob] = []
+        sizes = list(self._in_flight.values())
+        if len(sizes) >= _CONCURRENT:
+            return []
         # Without a judge, or while it cannot be reached, jobs that wait for it stay in the file.
-        for waiting in (False, True) if self._can_judge else (False,):
-            sizes = [*list(self._in_flight.values()), *(len(job.text) for job in jobs)]
-            if len(sizes) < _CONCURRENT and sum(sizes) < self._max_bytes:
-                free_bytes = self._max_bytes - sum(sizes)
-                jobs += file.claim(_CONCURRENT - len(sizes), waiting=waiting, max_bytes=free_bytes)
-        return jobs
+        free_bytes = self._max_bytes - sum(sizes)
+        return file.claim(_CONCURRENT - len(sizes), waiting=self._can_judge, max_bytes=free_bytes)
 
     def _note(self, error: Exception) -> None:
         """Count a failure of the file, and log each kind once, until the file works again."""
@@ -508,9 +475,14 @@ class SpoolDispatcher:
         attempt = _Attempt(stored)
         try:
             await self._try(attempt)
+            if not attempt.has_exported:
+                self._change(lambda file: file.release(stored, waiting=attempt.waits))
+                return
+            self._exported.append(attempt)
+            if self._confirming is None:
+                self._confirming = asyncio.get_running_loop().create_task(self._confirm())
         except asyncio.CancelledError:
-            self._give_back(stored, waiting=False)
-            return
+            self._change(lambda file: file.release(stored, waiting=False))
         except Exception as error:
             self._counts["unreadable"] += 1
             # Without the message: it may quote the turn.
@@ -521,16 +493,9 @@ class SpoolDispatcher:
                 type(error).__name__,
             )
             self._change(lambda file: file.set_aside(stored))
+        finally:
             self._in_flight.pop(stored.id, None)
-            return
-        if attempt.is_lost or not attempt.has_exported:
-            self._give_back(stored, waiting=attempt.waits)
-            return
-        self._exported.append(attempt)
-        self._in_flight.pop(stored.id, None)
-        if self._confirming is None:
-            self._confirming = asyncio.get_running_loop().create_task(self._confirm())
-        self._wake()  # there is room for another job
+            self._wake()  # there is room for another job
 
     async def _try(self, attempt: _Attempt) -> None:
         """Deliver the results that a job has, and compute those that it has not.
@@ -596,7 +561,6 @@ class SpoolDispatcher:
             is_kept = True
         if not is_kept:
             self._counts["lost_leases"] += 1
-            attempt.is_lost = True
             return
         attempt.has_exported = True
         await self._deliver(part, False)
@@ -605,12 +569,12 @@ class SpoolDispatcher:
         """Find out what the exporters have delivered, for many jobs at once, and remove these jobs."""
         try:
             while self._exported:
-                next_flush = time.monotonic() + self._flush_interval
                 # While a caller waits, results are delivered at once.
-                while self._delivery_pause.left or (remaining(next_flush) and not remaining(self._hurries_until)):
+                while self._delivery_pause.left or (remaining(self._next_flush) and not remaining(self._hurries_until)):
                     await asyncio.sleep(_POLL)
+                self._next_flush = time.monotonic() + self._delivery.flush_interval
                 attempts, self._exported = self._exported, []
-                is_delivered = await self._worker.in_thread(partial(self._flush, _FLUSH_SECONDS))
+                is_delivered = await self._worker.in_thread(partial(self._delivery.flush, _FLUSH_SECONDS, "spool"))
                 if is_delivered:
                     self._delivery_pause.end()
                 else:
@@ -633,14 +597,14 @@ class SpoolDispatcher:
                 file.finish(attempt.stored)
 
 
-def _settle(requests: list[_Request], results: Sequence[Any], error: Exception | None) -> None:
-    for place, (_, future) in enumerate(requests):
-        if future.done():  # its task was cancelled
+def _answer(requests: list[_Request], results: Sequence[Any], error: Exception | None) -> None:
+    for place, (_, outcome) in enumerate(requests):
+        if outcome is None or outcome.done():  # nobody waits, or its task was cancelled
             continue
         if error is not None:
-            future.set_exception(error)
+            outcome.set_exception(error)
         else:
-            future.set_result(results[place])
+            outcome.set_result(results[place])
 
 
 def _wake(reference: weakref.ref[SpoolDispatcher]) -> None:

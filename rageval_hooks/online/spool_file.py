@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rageval_hooks.runtime.fork import delay_forks
+from rageval_hooks.settings import Settings
 
 _VERSION = 2
 _BUSY_SECONDS = 2.0
@@ -91,19 +92,19 @@ class SpoolFile:
     therefore opened for a while and closed again, and forks have to wait meanwhile.
 
     Args:
-        path: the file; created with its directory.
-        max_bytes: new jobs are refused if the file would grow beyond it.
-        lease: seconds for which a claim holds.
+        settings: the file, which is created with its directory; the size beyond which new jobs are refused; and the
+            seconds for which a claim holds.
 
     Attributes:
+        path: the file.
         process: identifies this process in the file.
         has_written: True if the latest transaction has changed something on the disk.
     """
 
-    def __init__(self, path: Path, max_bytes: int, lease: float) -> None:
-        self.path = path
-        self.max_bytes = max_bytes
-        self.lease = lease
+    def __init__(self, settings: Settings) -> None:
+        self.path = Path(settings.spool_path).expanduser()
+        self._max_bytes = settings.spool_max_mb * 2**20
+        self._lease = settings.spool_lease
         self.process = uuid.uuid4().hex
         self.has_written = False
         self._database: sqlite3.Connection | None = None
@@ -166,7 +167,7 @@ class SpoolFile:
 
     def add(self, key: str, text: str) -> Outcome:
         """Store a job, given by its idempotency key and as JSON."""
-        if self.used_bytes() + len(text) > self.max_bytes:
+        if self.used_bytes() + len(text) > self._max_bytes:
             return "refused"
         cursor = self._run("INSERT OR IGNORE INTO jobs (key, origin) VALUES (:key, :me)", key=key)
         if not cursor.rowcount:
@@ -180,12 +181,12 @@ class SpoolFile:
         Args:
             limit: how many, at most.
             max_bytes: no further job is claimed once the claimed ones have this size.
-            waiting: claim jobs that wait for the judge; False for the others.
+            waiting: claim jobs that wait for the judge, too, after the others.
         """
         now = time.monotonic()
         ids = self._run(
-            f"SELECT id FROM jobs WHERE waiting = :waiting AND owner IS NOT :me AND {_FREE} "  # noqa: S608 - a constant
-            "ORDER BY takeovers, id LIMIT :limit",
+            "SELECT id FROM jobs WHERE waiting BETWEEN 0 AND :waiting AND owner IS NOT :me "  # noqa: S608 - a constant
+            f"AND {_FREE} ORDER BY waiting, takeovers, id LIMIT :limit",
             now=now,
             waiting=int(waiting),
             limit=limit,
@@ -199,8 +200,8 @@ class SpoolFile:
                 "UPDATE jobs SET takeovers = takeovers + (owner IS NOT NULL), owner = :me, lease = :until, "
                 "lease_seconds = :lease WHERE id = :id",
                 id=job_id,
-                until=now + self.lease,
-                lease=self.lease,
+                until=now + self._lease,
+                lease=self._lease,
             )
             # As bytes: SQLite's own message about text that is not UTF-8 would quote it, and end the transaction.
             # Whoever reads the job as JSON finds out that the file was damaged.
@@ -217,8 +218,8 @@ class SpoolFile:
     def renew(self) -> None:
         """Renew the leases of this process, if that is due."""
         now = time.monotonic()
-        if now - self._renewed >= self.lease / 3:
-            self._run("UPDATE jobs SET lease = :until WHERE owner = :me", until=now + self.lease)
+        if now - self._renewed >= self._lease / 3:
+            self._run("UPDATE jobs SET lease = :until WHERE owner = :me", until=now + self._lease)
             self._renewed = now
 
     def keep(self, job: StoredJob, part: str, result: str) -> bool:
@@ -275,10 +276,11 @@ class SpoolFile:
 
     def used_bytes(self) -> int:
         """Return the size of the pages in use. Pages of removed jobs stay in the file and are used again."""
-        pages, free, size = (
-            self._run(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        statement = (
+            "SELECT (page_count - freelist_count) * page_size "
+            "FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
         )
-        return int((pages - free) * size)
+        return int(self._run(statement).fetchone()[0])
 
     def count(self, *, own: bool = False) -> tuple[int, int]:
         """Return the number of jobs, and how many of them wait for the judge; without those that were set aside.

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.privacy.redactor import PatternRedactor
-from rageval_hooks.runtime.logs import LOG_REDACTION
+from rageval_hooks.runtime.logs import REDACTORS
 from rageval_hooks.score import Failed, Result, Score, Skipped, Target
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import ErrorInfo, Message, Passage, SpanReference, Step, Timing, ToolCall, Turn, Usage
@@ -95,7 +95,7 @@ class PrivacyPolicy:
         self._redacted = lru_cache(_REMEMBERED_TEXTS)(self._redact_text)
         self._made: WeakValueDictionary[int, Turn] = WeakValueDictionary()
         if self._redact is not None:
-            LOG_REDACTION.add(self)
+            REDACTORS.add(self)
 
     @classmethod
     def of(cls, settings: Settings, redact: Redact | bool | None = None) -> PrivacyPolicy:

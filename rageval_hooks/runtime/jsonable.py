@@ -108,12 +108,8 @@ def string_of(value: Any) -> str:
 
 
 def _text(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    if type(value) is str and value.isascii():
-        return value
     # A subclass of str becomes a plain string.
-    return clean_text(str.__str__(value))
+    return clean_text(str.__str__(value)) if isinstance(value, str) else value
 
 
 Text = Annotated[str, BeforeValidator(_text)]

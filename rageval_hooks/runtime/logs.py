@@ -18,54 +18,29 @@ class Redactor(Protocol):
         """Return a text without what must not leave the process."""
 
 
-class LogRedaction:
-    """The redactors of this process's pipelines. All of them apply to each line: a line belongs to no pipeline.
+REDACTORS: weakref.WeakSet[Redactor] = weakref.WeakSet()
+"""Redact log lines for as long as they exist: those of this process's pipelines. All of them apply to each line, which
+belongs to no pipeline. Tracebacks and messages of exceptions may quote texts of the application."""
 
-    Tracebacks and messages of exceptions may quote texts of the application.
-    """
-
-    def __init__(self) -> None:
-        # Weak references: the redaction ends with the pipeline that asked for it.
-        self._redactors: weakref.WeakSet[Redactor] = weakref.WeakSet()
-
-    def add(self, redactor: Redactor) -> None:
-        """Redact log lines for as long as this object exists."""
-        self._redactors.add(redactor)
-
-    @property
-    def active(self) -> bool:
-        """True if log lines are redacted."""
-        return bool(self._redactors)
-
-    def line(self, message: str, error: BaseException | None) -> str:
-        """Return a line with the traceback of an exception, redacted."""
-        if error is not None:
-            message = "\n".join([message, "".join(traceback.format_exception(error)).rstrip()])
-        for redactor in list(self._redactors):
-            message = redactor.text(message)
-        return message
-
-
-LOG_REDACTION = LogRedaction()
+_INTERVAL = 60.0
+"""Seconds between two lines of the same kind."""
 
 
 class RateLimitedLogger:
-    """Writes warnings, at most one per kind and interval, with the number of lines that were held back.
+    """Writes warnings, at most one per kind and minute, with the number of lines that were held back.
 
     Args:
         logger: the logger.
-        interval: seconds between two lines of the same kind.
     """
 
-    def __init__(self, logger: logging.Logger, interval: float = 60.0) -> None:
+    def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._interval = interval
         self._lock = ForkSafeLock()
         self._last: dict[str, float] = {}
         self._held: dict[str, int] = {}
 
     def warn(self, kind: str, message: str, *args: object, error: BaseException | None = None) -> None:
-        """Write a warning unless one of this kind was written within the interval.
+        """Write a warning unless one of this kind was written within the last minute.
 
         Args:
             kind: lines of the same kind are limited together.
@@ -76,14 +51,20 @@ class RateLimitedLogger:
         now = time.monotonic()
         with self._lock:
             last = self._last.get(kind)
-            if last is not None and now - last < self._interval:
+            if last is not None and now - last < _INTERVAL:
                 self._held[kind] = self._held.get(kind, 0) + 1
                 return
             self._last[kind] = now
             held = self._held.pop(kind, 0)
         if held:
             message += f" ({held} more like this were not logged)"
-        if LOG_REDACTION.active:
-            self._logger.warning("rageval-hooks: %s", LOG_REDACTION.line(message % args if args else message, error))
+        redactors = list(REDACTORS)
+        if not redactors:
+            self._logger.warning("rageval-hooks: " + message, *args, exc_info=error)
             return
-        self._logger.warning("rageval-hooks: " + message, *args, exc_info=error)
+        line = message % args if args else message
+        if error is not None:
+            line = "\n".join([line, "".join(traceback.format_exception(error)).rstrip()])
+        for redactor in redactors:
+            line = redactor.text(line)
+        self._logger.warning("rageval-hooks: %s", line)

@@ -72,7 +72,7 @@ def sleep(seconds: float) -> None:
         (_sleep if patched_by() is None else original("time", "sleep"))(seconds)
 
 
-def wait_until(condition: Callable[[], object], timeout: float) -> bool:
+def wait_until(condition: Callable[[], object], timeout: float, poll: float = _POLL) -> bool:
     """Wait until a condition is true. Returns False if ``timeout`` seconds pass first."""
     end = time.monotonic() + timeout
     # The patched function lets other greenlets run meanwhile.
@@ -80,7 +80,7 @@ def wait_until(condition: Callable[[], object], timeout: float) -> bool:
     while not condition():
         if time.monotonic() >= end:
             return False
-        pause(_POLL)
+        pause(poll)
     return True
 
 

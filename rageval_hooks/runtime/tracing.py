@@ -16,7 +16,7 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from opentelemetry import trace
 from opentelemetry._logs import LoggerProvider, NoOpLoggerProvider, get_logger_provider
@@ -30,6 +30,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 from opentelemetry.trace import Span
 from opentelemetry.trace import Tracer as AnyTracer
 
+T = TypeVar("T")
+
 # Where wrappers keep what they wrap: OpenInference's OITracer is a wrapt proxy, Logfire's proxies have plain
 # attributes, and the API's ProxyTracer finds its real tracer once a provider is set.
 _TRACER_ATTRIBUTES = ("__wrapped__", "tracer", "_tracer")
@@ -39,14 +41,12 @@ _DEEPEST = 5
 
 def sdk_tracer(tracer: object) -> Tracer | None:
     """Return the SDK's tracer inside a tracer, or None without the SDK."""
-    found = _unwrap(tracer, Tracer, _TRACER_ATTRIBUTES)
-    return found if isinstance(found, Tracer) else None
+    return _unwrap(tracer, Tracer, _TRACER_ATTRIBUTES)
 
 
 def sdk_provider(provider: object) -> TracerProvider | None:
     """Return the SDK's provider inside a provider, or None without the SDK."""
-    found = _unwrap(provider, TracerProvider, _PROVIDER_ATTRIBUTES)
-    return found if isinstance(found, TracerProvider) else None
+    return _unwrap(provider, TracerProvider, _PROVIDER_ATTRIBUTES)
 
 
 def global_tracer_provider() -> trace.TracerProvider | None:
@@ -113,10 +113,10 @@ def provider_of_span(span: object, used: object) -> TracerProvider | None:
     return provider
 
 
-def _unwrap(wrapper: object, kind: type[object], names: tuple[str, ...]) -> object:
+def _unwrap(wrapper: object, kind: type[T], names: tuple[str, ...]) -> T | None:
     for _ in range(_DEEPEST):
-        # `type` and not `isinstance`: a wrapt proxy claims to be an instance of what it wraps.
-        if issubclass(type(wrapper), kind):
+        # `isinstance` alone would take a wrapt proxy, which claims to be an instance of what it wraps.
+        if issubclass(type(wrapper), kind) and isinstance(wrapper, kind):
             return wrapper
         inner = next((found for name in names if (found := getattr(wrapper, name, None)) is not None), None)
         if inner is None:

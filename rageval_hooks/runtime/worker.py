@@ -131,14 +131,13 @@ class Worker:
         with self._lock:
             self._start()
 
-    def submit(self, queue: BoundedQueue, work: Work, size: int = 0, *, urgent: bool = False) -> bool:
+    def submit(self, queue: BoundedQueue, work: Work, size: int = 0) -> bool:
         """Queue work. Returns False, and counts, if the queue is full, or if the thread cannot be started.
 
         Args:
             queue: the queue.
             work: a function.
             size: bytes that the work keeps in memory.
-            urgent: True to begin it before what is queued already.
         """
         EXIT_DRAIN.add(self.drain, "evaluate", self.has_work)
         EXIT_DRAIN.register()
@@ -156,10 +155,7 @@ class Worker:
                 self._queues.add(queue)
                 PROCESS_TOTALS.watch(queue)
             self._pending += 1
-            if urgent:
-                self._waiting.appendleft((queue, work, size))
-            else:
-                self._waiting.append((queue, work, size))
+            self._waiting.append((queue, work, size))
             is_woken, self._is_woken = self._is_woken, True
             loop = self._loop
         # A thread that has just been started looks by itself.
@@ -312,7 +308,7 @@ class Worker:
             loop.create_task(self._follow(queue, coroutine, size))  # noqa: RUF006 - it keeps itself in `_tasks`
         if not self._flushes:
             sleep(_PAUSE)
-        # Not in a loop here: jobs of the spool must be stored before all the other turns are exported.
+        # Not in a loop here: coroutines continue between two pieces of work.
         loop.call_soon(self._run_next, context=Context())
 
     async def _follow(self, queue: BoundedQueue, coroutine: Coroutine[Any, Any, None], size: int) -> None:

@@ -48,6 +48,7 @@ class OtelExporter(Exporter):
 
     name: ClassVar[str] = "otel"
     traces: ClassVar[bool] = True
+    buffers: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
-from rageval_hooks.runtime.sizes import size_of
+from rageval_hooks.runtime.narrowing import size_of
 from rageval_hooks.turn import Turn
 
 

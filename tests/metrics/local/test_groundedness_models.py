@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,7 @@ def test_the_model_never_runs_while_a_caller_waits(folder: Path) -> None:
     engine = Engine([Groundedness()], models)
     job = engine.job(TURN)
 
-    evaluation, remaining = engine.evaluate_local(job, engine.analyze(TURN, deadline=engine.clock() + 3600))
+    evaluation, remaining = engine.evaluate_local(job, engine.analyze(TURN, deadline=time.perf_counter() + 3600))
 
     assert evaluation.results == ()
     assert remaining is not None

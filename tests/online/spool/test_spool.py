@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.metrics import JudgeMetric, ScoreDefinition
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.spool_file import SpoolFile
 from rageval_hooks.runtime.threads import wait_until
+from rageval_hooks.settings import Settings
 from rageval_hooks.testing import InMemoryExporter
 from tests.disk import limited_file_size
 from tests.local import make_turn
@@ -126,6 +129,16 @@ def test_a_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert "it is a symbolic link" in caplog.text
 
 
+def test_a_path_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the spool, and for jobs of Celery that wait for the broker."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    with SpoolFile(Settings.build(spool_path="~/spool.db")).transaction():
+        pass
+
+    assert (tmp_path / "spool.db").exists()
+
+
 def test_turns_wait_for_a_judge_that_cannot_be_reached(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The next process judges them, once each; local scores do not wait."""
     path = tmp_path / "folder" / "spool.db"
@@ -166,6 +179,50 @@ def test_scores_that_were_not_delivered_come_again_with_the_same_ids(tmp_path: P
     [one], [other] = late(losing), late(working)
     assert one.id == other.id
     assert one["graded"] == other["graded"] == 0.25
+
+
+@pytest.mark.parametrize("buffers", [False, True])
+def test_jobs_are_removed_once_their_results_are_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buffers: bool
+) -> None:
+    """At once. Where each flush costs a request, what follows waits for the next flush."""
+    monkeypatch.setattr("rageval_hooks.online.delivery._FLUSH_INTERVAL", 3600.0)
+    monkeypatch.setattr(InMemoryExporter, "buffers", buffers)
+    exporter = InMemoryExporter()
+    pipeline = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.5}, exporter)
+    finished = []
+    for number, turn in enumerate(turns(3), 1):
+        pipeline.submit(turn)
+        assert wait_until(lambda n=number: len(late(exporter)) == n, 10)  # type: ignore[misc]
+        expected = 1 if buffers else number
+        assert wait_until(lambda n=expected: pipeline.stats()["spool"]["finished"] >= n, 10)  # type: ignore[misc]
+        finished.append(pipeline.stats()["spool"]["finished"])
+    assert pipeline.flush(30)
+    finished.append(pipeline.stats()["spool"]["finished"])
+    pipeline.shutdown(10)
+
+    assert finished == ([1, 1, 1, 3] if buffers else [1, 2, 3, 3])
+
+
+def test_a_turn_is_exported_once_its_job_is_stored(tmp_path: Path) -> None:
+    """So a process that is killed leaves no turn in the traces that the next one does not judge."""
+    stored: list[int] = []
+
+    class Looking(InMemoryExporter):
+        def export(self, evaluation: Evaluation) -> None:
+            with closing(sqlite3.connect(tmp_path / "spool.db")) as database:
+                stored.append(database.execute("SELECT COUNT(*) FROM texts").fetchone()[0])
+
+    pipeline = make_pipeline(tmp_path / "spool.db", unreachable, Looking())
+    for turn in turns(3):
+        pipeline.submit(turn)
+    pipeline.flush(30)
+    stats = pipeline.stats()
+    pipeline.shutdown(10)
+
+    assert stats["export_errors"] == 0
+    assert all(count >= number for number, count in enumerate(stored[:3], 1))
+    assert len(stored) == 3
 
 
 class Losing(InMemoryExporter):
@@ -405,6 +462,9 @@ def test_a_full_spool_refuses_new_turns(tmp_path: Path, caplog: pytest.LogCaptur
     assert stats["spool"]["stored"] + stats["spool"]["refused"] == 6
     skipped = [result for evaluation in late(exporter) for result in evaluation.skipped]
     assert [result.reason for result in skipped] == ["the spool is full: 1 MB"] * stats["spool"]["refused"]
+    refused = late(exporter)[0].turn.query
+    stages = [evaluation.stage for evaluation in exporter.evaluations if evaluation.turn.query == refused]
+    assert stages == ["inline", "background"]
     assert (tmp_path / "spool.db").stat().st_size < 1.2 * 2**20
 
 
