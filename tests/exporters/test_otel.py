@@ -679,7 +679,7 @@ class TestContent:
                 name="cost_like",
                 error_type="refused",
                 message="cannot read 'pier'",
-                metadata={"judge": {"refusal": "I do not speak about the pier", "attempts": 1}},
+                metadata={"judge": {"refusal": "I do not speak about the pier", "attempts": 1, "model": "judge-1"}},
             ),
         )
         run(metrics=[metric, "groundedness"], models="lexical", inline_budget_ms=inline_budget_ms, **settings)
@@ -690,6 +690,19 @@ class TestContent:
         assert "__REDACTED__" in text
         assert '"rageval.score.fixed": 1.0' in text
         assert '"rageval.judge.attempts": 1' in text
+        assert '"rageval.judge.model": "judge-1"' in text
+
+    def test_scores_on_an_open_span_of_another_tracer_quote_nothing(self, backend: Backend) -> None:
+        """The same as on spans of our own."""
+        span = backend.provider.get_tracer("another").start_span("theirs")
+        turn = evaluation().turn
+        assert turn.span is not None
+        turn.span.within(Context(), span)
+        failed = Failed(name="fixed", error_type="OSError", message="no pier")
+        OtelExporter(backend.provider, capture_content=False).annotate(Evaluation(turn=turn, results=(failed,)))
+        span.end()
+
+        assert attributes(backend.spans["theirs"])["rageval.failed.fixed"] == "OSError: __REDACTED__"
 
     @pytest.mark.parametrize("kind", ["INPUTS", "OUTPUTS", "INPUT_MESSAGES", "RETRIEVAL_DOCUMENTS"])
     def test_what_passes_through_prompts_and_chains_may_be_any_text(

@@ -329,6 +329,17 @@ def test_without_content_the_span_has_scores_and_no_texts(traced: Traced) -> Non
     assert not any(text in str(attributes) for text in ("Penguins", "pier", "When?", FALLBACK))
 
 
+def test_without_content_the_message_of_a_failed_metric_is_hidden(traced: Traced) -> None:
+    """It may quote the answer."""
+
+    @rageval_hooks.metric(name="failing_model", requires=("response",))
+    def failing_model(turn: Any) -> float:
+        raise ValueError(turn.response)
+
+    make_guard(traced, metrics=[failing_model], threshold=0.5, capture_content=False).check(UNSUPPORTED, [PASSAGE])
+    assert traced.decision.attributes["rageval.failed.failing_model"] == "ValueError: __REDACTED__"
+
+
 @pytest.mark.parametrize("asynchronous", [True, False])
 def test_redacted_texts_do_not_reach_the_span(asynchronous: bool, traced: Traced) -> None:
     """Scores are computed on the original texts, and the user gets the original answer."""
