@@ -111,26 +111,6 @@ class ModelUnavailableError(RagevalError):
         self.retry_after = retry_after
 
 
-@contextmanager
-def model_requires(role: str, package: str, extra: str, purpose: str) -> Iterator[None]:
-    """Say which extra to install if the imports for a local model fail in this block.
-
-    Args:
-        role: which model, such as ``"embedder"``.
-        package: the package that is imported.
-        extra: the extra of ``rageval-hooks`` that brings it.
-        purpose: what needs the package.
-
-    Raises:
-        ModelUnavailableError: the package is not installed.
-    """
-    try:
-        with requires(package, extra, purpose):
-            yield
-    except MissingDependencyError as error:
-        raise ModelUnavailableError(role, str(error)) from error
-
-
 class ModelNotReadyError(ModelUnavailableError):
     """A local model is still loading in the background."""
 

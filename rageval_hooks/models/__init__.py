@@ -13,7 +13,7 @@ from rageval_hooks.models.grounding import GroundingModel, load_grounding
 from rageval_hooks.models.hhem import Hhem, load_hhem
 from rageval_hooks.models.lexical import LexicalEmbedder, LexicalEmbedding, LexicalNlp, LexicalRelevance
 from rageval_hooks.models.nlp import Nlp, load_nlp
-from rageval_hooks.runtime.fork import ForkSafeLock
+from rageval_hooks.models.sources import loading
 from rageval_hooks.runtime.lazy import BackgroundValue, LoadState
 from rageval_hooks.settings import FORMULA, LEXICAL, ModelSettings
 
@@ -95,7 +95,10 @@ class Models:
     @property
     def cache(self) -> MemoryCache[AnyEmbedding]:
         """The embeddings of passages, by text."""
-        return _shared.cache(self.settings)
+        key = (self.settings.embedder, self.settings.cache_mb, *_backend(self.settings))
+        if key not in _caches:
+            _caches.setdefault(key, MemoryCache(int(self.settings.cache_mb * 2**20)))
+        return _caches[key]
 
     def _get(self, role: Role, wait: bool) -> Any:
         role = self._role(role)
@@ -114,33 +117,20 @@ class Models:
         return "embedder" if role == "grounding" and self.settings.grounding == FORMULA else role
 
     def _value(self, role: Role) -> BackgroundValue[Any] | None:
-        role = self._role(role)
-        return None if getattr(self.settings, role) == LEXICAL else _shared.value(role, self.settings)
+        role, settings = self._role(role), self.settings
+        name = getattr(settings, role)
+        if name == LEXICAL:
+            return None
+        key = (role, name, settings.download, settings.load_timeout, *_backend(settings))
+        if key not in _loaded:
+            _loaded.setdefault(key, BackgroundValue(role, lambda: load_now(role, settings), settings.load_timeout))
+        return _loaded[key]
 
 
-class _Shared:
-    """Models and caches of the process, shared by all :class:`Models`."""
-
-    def __init__(self) -> None:
-        self._values: dict[tuple[Any, ...], BackgroundValue[Any]] = {}
-        self._caches: dict[tuple[Any, ...], MemoryCache[AnyEmbedding]] = {}
-        self._lock = ForkSafeLock()
-
-    def value(self, role: Role, settings: ModelSettings) -> BackgroundValue[Any]:
-        key = (role, getattr(settings, role), settings.download, settings.load_timeout, *_backend(settings))
-        value = self._values.get(key)
-        # The first look takes no lock, since every metric of every turn asks.
-        if value is None:
-            with self._lock:
-                if (value := self._values.get(key)) is None:
-                    value = BackgroundValue(role, lambda: _LOADERS[role](settings), settings.load_timeout)
-                    self._values[key] = value
-        return value
-
-    def cache(self, settings: ModelSettings) -> MemoryCache[AnyEmbedding]:
-        key = (settings.embedder, settings.cache_mb, *_backend(settings))
-        with self._lock:
-            return self._caches.setdefault(key, MemoryCache(int(settings.cache_mb * 2**20)))
+# The models and caches of the process, by the settings that they depend on. Two threads may make the same one at the
+# same time: both use the one that was there first.
+_loaded: dict[tuple[Any, ...], BackgroundValue[Any]] = {}
+_caches: dict[tuple[Any, ...], MemoryCache[AnyEmbedding]] = {}
 
 
 def _backend(settings: ModelSettings) -> tuple[str, ...]:
@@ -148,4 +138,11 @@ def _backend(settings: ModelSettings) -> tuple[str, ...]:
     return settings.backend, settings.precision, settings.onnx_file, settings.device, settings.grounding_template
 
 
-_shared = _Shared()
+def load_now(role: Role, settings: ModelSettings) -> Any:
+    """Load a model on this thread, and share it with nobody.
+
+    Raises:
+        ModelUnavailableError: it cannot be loaded; the message says why and what to do.
+    """
+    with loading(role, getattr(settings, role)):
+        return _LOADERS[role](settings)

@@ -87,7 +87,3 @@ class MemoryCache(Generic[T]):
             with self._lock:
                 self._in_progress.pop(key, None)
             own.set()
-
-    def __len__(self) -> int:
-        """Return the number of values."""
-        return len(self._entries)

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from rageval_hooks.errors import ModelUnavailableError
-from rageval_hooks.models.onnx import load_logits, onnx_file_wanted
-from rageval_hooks.models.sources import find_model, read_json, reading
+from rageval_hooks.models.onnx import load_logits, onnx_file_wanted, shown_name
+from rageval_hooks.models.sources import find_model, read_config, read_json
 from rageval_hooks.models.tokenizing import load_tokenizer, most_tokens
-from rageval_hooks.settings import ONNX_FILE, ModelSettings
+from rageval_hooks.settings import ModelSettings
 
 _LONGEST: Final = 100_000
 """Characters that are tokenized: far more than fit the model."""
@@ -58,28 +57,24 @@ def load_cross_encoder(settings: ModelSettings) -> CrossEncoder:
     """Load the cross-encoder that the settings name.
 
     Raises:
-        ModelUnavailableError: the model cannot be loaded.
+        ModelUnavailableError: it is not on this machine and cannot be downloaded.
+        ValueError: it is of another kind.
     """
     name = settings.cross_encoder
     folder = find_model("cross_encoder", name, download=settings.download, onnx_file=onnx_file_wanted(settings))
-    with reading("cross_encoder", name):
-        config = read_json(folder / "config.json")
-        if config is None:
-            raise FileNotFoundError(f"there is no {folder / 'config.json'}")
-        # Its configuration has a name for each output; without any, there are two.
-        outputs = len(config.get("id2label") or {}) or int(config.get("num_labels") or 2)
-        if outputs != 1:
-            raise ModelUnavailableError("cross_encoder", f"{name} has {outputs} outputs; one is needed")
-        if (read_json(folder / "config_sentence_transformers.json") or {}).get("default_prompt_name"):
-            reason = f"{name} follows instructions, which it would need in each pair: choose another cross-encoder"
-            raise ModelUnavailableError("cross_encoder", reason)
-        logits, backend = load_logits("cross_encoder", name, folder, settings, "pair")
-        tokenizer = load_tokenizer("cross_encoder", folder, name)
+    # Its configuration has a name for each output; without any, there are two.
+    config = read_config(folder)
+    outputs = len(config.get("id2label") or {}) or int(config.get("num_labels") or 2)
+    if outputs != 1:
+        raise ValueError(f"it has {outputs} outputs; one is needed")
+    if (read_json(folder / "config_sentence_transformers.json") or {}).get("default_prompt_name"):
+        raise ValueError("it follows instructions, which it would need in each pair: choose another cross-encoder")
+    logits, backend = load_logits("cross_encoder", folder, settings, "pair")
+    tokenizer = load_tokenizer(folder)
     tokenizer.enable_truncation(most_tokens(folder) or _DEFAULT_TOKENS, strategy="longest_first")
 
     def predict(query: str, response: str) -> tuple[float, bool]:
         pair = tokenizer.encode(query, response)
         return float(logits(pair)[0]), bool(pair.overflowing)
 
-    is_own_file = backend == "torch" or settings.onnx_file == ONNX_FILE
-    return CrossEncoder(name if is_own_file else f"{name}, {settings.onnx_file}", predict)
+    return CrossEncoder(shown_name("cross_encoder", settings, backend), predict)

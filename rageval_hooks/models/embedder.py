@@ -8,14 +8,14 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rageval_hooks.errors import ModelUnavailableError, model_requires
-from rageval_hooks.models.onnx import onnx_file_wanted, open_graph
+from rageval_hooks.errors import requires
+from rageval_hooks.models.onnx import onnx_file_wanted, open_graph, shown_name
 from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
-from rageval_hooks.models.sources import find_model, read_json, reading
+from rageval_hooks.models.sources import find_model, read_json
 from rageval_hooks.models.tokenizing import even_windows, load_tokenizer, most_tokens
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.pool import running_pass
-from rageval_hooks.settings import ONNX_FILE, ModelSettings
+from rageval_hooks.settings import ModelSettings
 from rageval_hooks.text.words import words
 
 if TYPE_CHECKING:
@@ -251,25 +251,23 @@ def load_embedder(settings: ModelSettings) -> Embedder:
     """Load the embedder that the settings name.
 
     Raises:
-        ModelUnavailableError: the model cannot be loaded.
+        ModelUnavailableError: it is not on this machine and cannot be downloaded.
+        Exception: its files are damaged, or of another kind of model.
     """
     name = settings.embedder
     folder = find_model("embedder", name, download=settings.download, onnx_file=onnx_file_wanted(settings))
-    with reading("embedder", name):
-        pooling = _pooling(folder)
-        graph = open_graph("embedder", name, folder, settings, "encoder") if pooling else None
-        if graph is None or pooling is None:
-            return _load_by_torch(folder, settings)
-        # The scores of a file that the user chose are not those of the model itself.
-        shown = name if settings.onnx_file == ONNX_FILE else f"{name}, {settings.onnx_file}"
-        window = min(most_tokens(folder) or _LONGEST_WINDOW, _LONGEST_WINDOW)
-        tokenizer = load_tokenizer("embedder", folder, name)
+    pooling = _pooling(folder)
+    graph = open_graph("embedder", folder, settings, "encoder") if pooling else None
+    if graph is None or pooling is None:
+        return _load_by_torch(folder, settings)
+    window = min(most_tokens(folder) or _LONGEST_WINDOW, _LONGEST_WINDOW)
+    tokenizer = load_tokenizer(folder)
 
     def forward(inputs: dict[str, IntArray]) -> tuple[FloatArray, FloatArray]:
         tokens = graph.run(inputs)
         return tokens, tokens[:, 0] if pooling == "cls" else tokens.mean(axis=1, dtype="float64")
 
-    return Embedder(shown, tokenizer, window, forward)
+    return Embedder(shown_name("embedder", settings, "onnx"), tokenizer, window, forward)
 
 
 def _pooling(folder: Path) -> str | None:
@@ -292,17 +290,14 @@ def _pooling(folder: Path) -> str | None:
 
 
 def _load_by_torch(folder: Path, settings: ModelSettings) -> Embedder:
-    with model_requires("embedder", "sentence-transformers", "local", "an embedder that PyTorch computes"):
+    with requires("sentence-transformers", "local", "an embedder that PyTorch computes"):
         from sentence_transformers import SentenceTransformer
     import torch
 
-    name = settings.embedder
     with quiet_transformers():
         model = SentenceTransformer(
             str(folder), device=settings.device, local_files_only=True, trust_remote_code=False
         ).eval()
-    if not getattr(model.tokenizer, "is_fast", False):
-        raise ModelUnavailableError("embedder", f"{name} has no fast tokenizer, which token positions need")
     names = set(model.tokenizer.model_input_names)
 
     def forward(inputs: dict[str, IntArray]) -> tuple[FloatArray, FloatArray]:
@@ -313,4 +308,4 @@ def _load_by_torch(folder: Path, settings: ModelSettings) -> Embedder:
             return found["token_embeddings"].float().cpu().numpy(), found["sentence_embedding"].float().cpu().numpy()
 
     window = min(int(model.max_seq_length or _LONGEST_WINDOW), _LONGEST_WINDOW)
-    return Embedder(name, load_tokenizer("embedder", folder, name), window, forward)
+    return Embedder(settings.embedder, load_tokenizer(folder), window, forward)

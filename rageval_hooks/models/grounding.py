@@ -24,17 +24,17 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
-from rageval_hooks.errors import InputTooLargeError, ModelUnavailableError
+from rageval_hooks.errors import InputTooLargeError
 from rageval_hooks.models.hhem import load_hhem
-from rageval_hooks.models.onnx import load_logits, onnx_file_wanted
-from rageval_hooks.models.sources import find_model, read_json, reading
+from rageval_hooks.models.onnx import load_logits, onnx_file_wanted, shown_name
+from rageval_hooks.models.sources import find_model, read_config
 from rageval_hooks.models.tokenizing import load_tokenizer, position_limit, word_start
 from rageval_hooks.settings import ModelSettings
+from rageval_hooks.text.limits import Span
 from rageval_hooks.text.sentences import sentence_spans
 
 if TYPE_CHECKING:
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 
     from rageval_hooks.models.embedder import FloatArray
 
-
-Span = tuple[int, int]
-"""A part of a text, as (first character, character after the last)."""
 
 Source = tuple[int, str]
 """A passage, or a part of it: the passage's position in the turn, and the text."""
@@ -68,22 +65,25 @@ class GroundingInput:
         sources: the passages of the prompt, in their order.
         response: the answer, without citation markers.
         sentences: the sentences of the answer that are judged, as (start, end), in their order.
+        max_passes: the most forward passes; None for no limit.
+        pause: called before each pass; what it raises stops the work.
     """
 
     query: str
     sources: Sequence[Source]
     response: str
     sentences: Sequence[Span]
+    max_passes: int | None = None
+    pause: Callable[[], None] = lambda: None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnsupportedSpan:
-    """A part of the answer that the model calls unsupported.
+class UnsupportedSpan(NamedTuple):
+    """A token of the answer, or several that the model calls unsupported.
 
     Attributes:
-        start: its first character in the answer.
-        end: the character after it.
-        probability: the highest probability of its tokens to be unsupported, 0..1.
+        start: the first character in the answer.
+        end: the character after the last one.
+        probability: the highest probability of a token to be unsupported, 0..1.
     """
 
     start: int
@@ -142,21 +142,14 @@ class GroundingModel(ABC):
     threshold: ClassVar[float] = 0.5
     name: str
     version: str
-    details: dict[str, str] = field(default_factory=dict)
+    details: dict[str, str]
     tokenizer: Tokenizer
     limit: int
     window: int
 
     @abstractmethod
-    def read(
-        self, inputs: GroundingInput, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
-    ) -> GroundingResult:
+    def read(self, inputs: GroundingInput) -> GroundingResult:
         """Judge the sentences of an answer.
-
-        Args:
-            inputs: the turn.
-            max_passes: the most forward passes; None for no limit.
-            pause: called before each pass; what it raises stops the work.
 
         Raises:
             InputTooLargeError: the turn needs more passes.
@@ -198,9 +191,7 @@ class GroundingModel(ABC):
         if used:
             yield text[begin:finish].strip()
 
-    def _windows(
-        self, inputs: GroundingInput, room: int, longest: int, overhead: int, most: int | None, passes: int
-    ) -> Sequence[Window]:
+    def _windows(self, inputs: GroundingInput, room: int, longest: int, overhead: int, passes: int) -> Sequence[Window]:
         """Pack the passages into the windows in which they are read, in their order.
 
         A passage is cut only if it is longer than a window, between its sentences where that is possible.
@@ -210,7 +201,6 @@ class GroundingModel(ABC):
             room: tokens for passages and answer in one pass.
             longest: the most tokens that the answer, or a sentence of it, takes of them.
             overhead: tokens that the template adds to each passage.
-            most: the most passes; None for no limit.
             passes: the passes for each window.
 
         Raises:
@@ -233,10 +223,10 @@ class GroundingModel(ABC):
                     left = size
                 windows[-1].append((position, part))
                 left -= needed
-        if most is not None and passes * len(windows) > most:
+        if inputs.max_passes is not None and passes * len(windows) > inputs.max_passes:
             raise InputTooLargeError(
-                f"{len(windows)} windows of the passages, each read {passes} times, are more than max_passes={most} "
-                "passes of the model"
+                f"{len(windows)} windows of the passages, each read {passes} times, are more than "
+                f"max_passes={inputs.max_passes} passes of the model"
             )
         return windows
 
@@ -256,19 +246,17 @@ class PairModel(GroundingModel):
     support: Callable[[str, str], tuple[float, int]]
     overhead: int
 
-    def read(
-        self, inputs: GroundingInput, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
-    ) -> GroundingResult:
+    def read(self, inputs: GroundingInput) -> GroundingResult:
         """Judge the sentences; see :class:`GroundingModel`."""
         claims = [" ".join(inputs.response[start:end].split()) for start, end in inputs.sentences]
         longest = max(map(self._count, claims), default=0)
-        windows = self._windows(inputs, self.limit - self.overhead, longest, _SEAM, max_passes, len(claims))
+        windows = self._windows(inputs, self.limit - self.overhead, longest, _SEAM, len(claims))
         tokens = 0
         sentences = []
         for span, claim in zip(inputs.sentences, claims, strict=True):
             answers: list[tuple[float, Window]] = []
             for window in windows:
-                pause()
+                inputs.pause()
                 probability, read = self.support("\n".join(text for _, text in window), claim)
                 answers.append((probability, window))
                 tokens += read
@@ -292,14 +280,6 @@ def lettucedetect_prompt(query: str, texts: Sequence[str]) -> str:
     )
 
 
-class _Token(NamedTuple):
-    """A token of the answer: its place there, and its probability to be unsupported."""
-
-    start: int
-    end: int
-    unsupported: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class TokenModel(GroundingModel):
     """Reads the prompt of LettuceDetect, with the answer as second text.
@@ -315,9 +295,7 @@ class TokenModel(GroundingModel):
     logits: Callable[[Encoding], FloatArray]
     index: int
 
-    def read(
-        self, inputs: GroundingInput, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
-    ) -> GroundingResult:
+    def read(self, inputs: GroundingInput) -> GroundingResult:
         """Judge the sentences; see :class:`GroundingModel`."""
         # A question that fills the window would leave no room for passages.
         first, last = self._cut(inputs.query, self.limit // 8)[0]
@@ -326,16 +304,16 @@ class TokenModel(GroundingModel):
         room = self.limit - seams - self._count(lettucedetect_prompt(query, []))
         part = (inputs.sentences[0][0], inputs.sentences[-1][1]) if inputs.sentences else (0, 0)
         # "passage 12: " and the line break are at most 10 tokens.
-        windows = self._windows(inputs, room, self._count(response[slice(*part)]), 10, max_passes, 1)
+        windows = self._windows(inputs, room, self._count(response[slice(*part)]), 10, 1)
         best: dict[Span, GroundedSentence] = {}
         tokens = 0
         for window in windows:
-            pause()
+            inputs.pause()
             found, read = self._pass(query, response, part, window)
             tokens += read
             for span in inputs.sentences:
                 own = [token for token in found if span[0] <= token.start < span[1]]
-                support = 1.0 - max((token.unsupported for token in own), default=1.0)
+                support = 1.0 - max((token.probability for token in own), default=1.0)
                 if own and (span not in best or support > best[span].support):
                     marked = _runs(own, 1.0 - self.threshold)
                     best[span] = GroundedSentence(
@@ -344,7 +322,7 @@ class TokenModel(GroundingModel):
         sentences = tuple(best[span] for span in inputs.sentences if span in best)
         return GroundingResult(sentences=sentences, windows=len(windows), passes=len(windows), tokens=tokens)
 
-    def _pass(self, query: str, response: str, part: Span, window: Window) -> tuple[list[_Token], int]:
+    def _pass(self, query: str, response: str, part: Span, window: Window) -> tuple[list[UnsupportedSpan], int]:
         """Return the tokens of a part of the answer, with places in the whole, and the number of tokens of the pass."""
         begin, text = part[0], response[part[0] : part[1]]
         encoding = self.tokenizer.encode(lettucedetect_prompt(query, [text for _, text in window]), text)
@@ -357,7 +335,7 @@ class TokenModel(GroundingModel):
             # Many tokenizers count the space before a word as part of it: " It" begins the next sentence all the same.
             start += len(text[start:end]) - len(text[start:end].lstrip())
             if end > start:
-                found.append(_Token(begin + start, begin + end, float(share)))
+                found.append(UnsupportedSpan(begin + start, begin + end, float(share)))
         return found, len(encoding.ids)
 
 
@@ -366,14 +344,14 @@ def _positions(window: Window) -> tuple[int, ...]:
     return tuple(dict.fromkeys(position for position, _ in window))
 
 
-def _runs(tokens: Sequence[_Token], limit: float) -> tuple[UnsupportedSpan, ...]:
+def _runs(tokens: Sequence[UnsupportedSpan], limit: float) -> tuple[UnsupportedSpan, ...]:
     """Return the runs of tokens whose probability to be unsupported exceeds the limit."""
     found = []
-    for is_marked, group in groupby(tokens, key=lambda token: token.unsupported > limit):
+    for is_marked, group in groupby(tokens, key=lambda token: token.probability > limit):
         run = list(group)
         if is_marked:
-            highest = max(token.unsupported for token in run)
-            found.append(UnsupportedSpan(start=run[0].start, end=run[-1].end, probability=highest))
+            highest = max(token.probability for token in run)
+            found.append(UnsupportedSpan(run[0].start, run[-1].end, highest))
     return tuple(found)
 
 
@@ -445,61 +423,53 @@ def load_grounding(settings: ModelSettings) -> GroundingModel:
     """Load the model that the settings name.
 
     Raises:
-        ModelUnavailableError: the model cannot be loaded, or is of another kind; the message says what to do.
+        ModelUnavailableError: it is not on this machine and cannot be downloaded.
+        ValueError: it is of another kind; the message says what to do.
     """
     name = settings.grounding
     folder = find_model("grounding", name, download=settings.download, onnx_file=onnx_file_wanted(settings))
-    with reading("grounding", name):
-        config = read_json(folder / "config.json")
-        if not isinstance(config, dict):
-            raise ModelUnavailableError(
-                "grounding", f"{name} has no config.json with a JSON object: give a model's folder"
-            )
-        family = _family(config, name)
-        template = _template(config, name, family, settings.grounding_template)
-        details = {"family": "token classification" if family == "tokens" else "sequence pair", "template": template}
-        details["backend"] = "torch"
-        if snapshot := _SNAPSHOT.search(os.path.realpath(folder)):
-            details["revision"] = snapshot.group(1)
-        version = f"{template}-{_VERSION}"
-        if family == "hhem":
-            return _load_hhem(settings, version, details)
-        index = 1 if family == "seq2seq" else _index(config, name, family, template)
-        logits, details["backend"] = load_logits("grounding", name, folder, settings, family)
-        tokenizer = load_tokenizer("grounding", folder, name)
-        positions = position_limit(config)
-        about: dict[str, Any] = {"name": name, "version": version, "details": details, "tokenizer": tokenizer}
-        if family == "tokens":
-            limit = min(_MOST_TOKENS, positions or _MOST_TOKENS)
-            return TokenModel(**about, limit=limit, window=limit, logits=logits, index=index)
-        form, limit, window = _TEMPLATES["minicheck-t5" if family == "seq2seq" else template]
-        end = _end_token(folder)
+    config = read_config(folder)
+    family = _family(config)
+    template = _template(config, name, family, settings.grounding_template)
+    details = {"family": "token classification" if family == "tokens" else "sequence pair", "template": template}
+    details["backend"] = "torch"
+    if snapshot := _SNAPSHOT.search(os.path.realpath(folder)):
+        details["revision"] = snapshot.group(1)
+    about: dict[str, Any] = {"name": name, "version": f"{template}-{_VERSION}", "details": details}
+    if family == "hhem":
+        return _load_hhem(settings, about)
+    index = 1 if family == "seq2seq" else _index(config, family, template)
+    logits, details["backend"] = load_logits("grounding", folder, settings, family)
+    about["name"] = shown_name("grounding", settings, details["backend"])
+    about["tokenizer"] = tokenizer = load_tokenizer(folder)
+    positions = position_limit(config)
+    if family == "tokens":
+        limit = min(_MOST_TOKENS, positions or _MOST_TOKENS)
+        return TokenModel(**about, limit=limit, window=limit, logits=logits, index=index)
+    form, limit, window = _TEMPLATES["minicheck-t5" if family == "seq2seq" else template]
+    end = "".join(tokenizer.encode("").tokens[-1:])
 
-        def encode(source: str, claim: str) -> Encoding:
-            if not form:
-                return tokenizer.encode(source, claim)
-            return tokenizer.encode(form.format(source=source, claim=claim, end=end))
+    def encode(source: str, claim: str) -> Encoding:
+        if not form:
+            return tokenizer.encode(source, claim)
+        return tokenizer.encode(form.format(source=source, claim=claim, end=end))
 
-        def support(source: str, claim: str) -> tuple[float, int]:
-            encoding = encode(source, claim)
-            return float(probabilities(logits(encoding))[index]), len(encoding.ids)
+    def support(source: str, claim: str) -> tuple[float, int]:
+        encoding = encode(source, claim)
+        return float(probabilities(logits(encoding))[index]), len(encoding.ids)
 
-        overhead = len(encode("", "").ids) + 8  # joining source and claim may add some tokens
-        limit = min(limit, positions or limit)
-        return PairModel(**about, limit=limit, support=support, window=window, overhead=overhead)
+    overhead = len(encode("", "").ids) + 8  # joining source and claim may add some tokens
+    limit = min(limit, positions or limit)
+    return PairModel(**about, limit=limit, support=support, window=window, overhead=overhead)
 
 
-def _unsuitable(reason: str) -> ModelUnavailableError:
-    return ModelUnavailableError("grounding", reason)
-
-
-def _family(config: Mapping[str, Any], name: str) -> Family:
+def _family(config: Mapping[str, Any]) -> Family:
     classes = [str(item) for item in config.get("architectures") or ()]
     for ending, family in _FAMILIES.items():
         if any(item.endswith(ending) for item in classes):
             return family
-    raise _unsuitable(
-        f"{name} has the architecture {', '.join(classes) or 'unknown'}. A grounding model classifies tokens or pairs "
+    raise ValueError(
+        f"it has the architecture {', '.join(classes) or 'unknown'}. A grounding model classifies tokens or pairs "
         "of texts: …ForTokenClassification or …ForSequenceClassification in config.json"
     )
 
@@ -508,7 +478,7 @@ def _template(config: Mapping[str, Any], name: str, family: Family, given: str) 
     """Return the template that the settings give, or the one that the model's name tells.
 
     Raises:
-        ModelUnavailableError: the family cannot use it.
+        ValueError: the family cannot use it.
     """
     names = f"{name} {config.get('_name_or_path', '')}".lower()
     valid = {"tokens": ("lettucedetect",), "hhem": ("hhem",)}.get(family, ("minicheck", "factcg", "pair"))
@@ -517,20 +487,20 @@ def _template(config: Mapping[str, Any], name: str, family: Family, given: str) 
         template = next((known for known in valid if known in names), valid[-1])
     # MiniCheck-Flan-T5 is the only model that writes text and can be used.
     if family == "seq2seq" and template != "minicheck":
-        raise _unsuitable(
-            f"{name} writes text. The only such model that can be used is MiniCheck-Flan-T5: if {name} is one, set "
+        raise ValueError(
+            "it writes text. The only such model that can be used is MiniCheck-Flan-T5: if it is one, set "
             "models={'grounding_template': 'minicheck'}"
         )
     if template not in valid:
-        raise _unsuitable(f"{name}: grounding_template={template!r} does not fit its architecture: omit it")
+        raise ValueError(f"grounding_template={template!r} does not fit its architecture: omit it")
     return template
 
 
-def _index(config: Mapping[str, Any], name: str, family: Family, template: str) -> int:
+def _index(config: Mapping[str, Any], family: Family, template: str) -> int:
     """Return the output that means *supported* (pairs) or *unsupported* (tokens).
 
     Raises:
-        ModelUnavailableError: the labels do not say which one it is.
+        ValueError: the labels do not say which one it is.
     """
     # In lower case. Without names, transformers has LABEL_0 and LABEL_1.
     given = config.get("id2label") or {index: f"label_{index}" for index in range(int(config.get("num_labels") or 2))}
@@ -546,20 +516,13 @@ def _index(config: Mapping[str, Any], name: str, family: Family, template: str) 
         known.append(1)
     if known:
         return known[0]
-    raise _unsuitable(
-        f"{name} has the labels {', '.join(labels.values())}, of which none is known to mean {wanted[0]!r}: "
+    raise ValueError(
+        f"it has the labels {', '.join(labels.values())}, of which none is known to mean {wanted[0]!r}: "
         f"write id2label in its config.json, with {wanted[0]!r} for that label"
     )
 
 
-def _end_token(folder: Path) -> str:
-    """Return the token at the end of a text, which some templates need."""
-    config = read_json(folder / "tokenizer_config.json") or {}
-    token = config.get("eos_token") or config.get("sep_token") or ""
-    return str(token.get("content", "")) if isinstance(token, Mapping) else str(token)
-
-
-def _load_hhem(settings: ModelSettings, version: str, details: dict[str, str]) -> PairModel:
+def _load_hhem(settings: ModelSettings, about: Mapping[str, Any]) -> PairModel:
     """Load HHEM, which has a prompt of its own."""
     model = load_hhem(settings.model_copy(update={"hhem": settings.grounding}))
 
@@ -567,13 +530,5 @@ def _load_hhem(settings: ModelSettings, version: str, details: dict[str, str]) -
         tokens = sum(len(model.tokenizer.encode(text).ids) for text in (source, claim))
         return model.support(source, claim), tokens
 
-    return PairModel(
-        name=settings.grounding,
-        version=version,
-        details=details,
-        tokenizer=model.tokenizer,
-        limit=2048,
-        support=support,
-        window=1024,
-        overhead=64,  # of its prompt
-    )
+    # The prompt takes less than 64 tokens.
+    return PairModel(**about, tokenizer=model.tokenizer, limit=2048, support=support, window=1024, overhead=64)

@@ -29,9 +29,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rageval_hooks.errors import ModelUnavailableError, model_requires
+from rageval_hooks.errors import requires
 from rageval_hooks.models.pytorch import limit_threads
-from rageval_hooks.models.sources import find_model, hub_file, read_json, reading
+from rageval_hooks.models.sources import HUB_DEADLINE, find_model, read_config
 from rageval_hooks.models.tokenizing import even_windows, load_tokenizer
 from rageval_hooks.runtime.pool import running_pass
 from rageval_hooks.settings import ModelSettings
@@ -118,43 +118,52 @@ def load_hhem(settings: ModelSettings) -> Hhem:
     """Load the model that the settings name: a folder, or a name on the hub.
 
     Raises:
-        ModelUnavailableError: the model cannot be loaded.
+        ModelUnavailableError: it is not on this machine and cannot be downloaded.
+        ValueError: it is another model.
     """
     name = settings.hhem
     folder = find_model("hhem", name, download=settings.download)
     # PyTorch takes seconds and half a gigabyte: it is not imported for a model that is not there.
-    with model_requires("hhem", "sentence-transformers", "local", "the model of hhem"):
+    with requires("sentence-transformers", "local", "the model of hhem"):
         import torch
         from safetensors.torch import load_file
         from transformers import T5Config, T5ForTokenClassification
-    with reading("hhem", name):
-        weights = {key.removeprefix("t5."): value for key, value in load_file(folder / _WEIGHTS).items()}
-        # Both names are the same matrix, and some files have it once.
-        for one, other in ((_SHARED, _EMBEDDED), (_EMBEDDED, _SHARED)):
-            if one in weights:
-                weights.setdefault(other, weights[one])
-        config = read_json(folder / "config.json") or {}
-        sizes = {field: config.get(field, size) for field, size in _FLAN_T5_BASE.items()}
-        # The meta device needs no memory and no random numbers: every weight is loaded below.
-        with torch.device("meta"):
-            model = T5ForTokenClassification(T5Config(**sizes, num_labels=2, feed_forward_proj="gated-gelu"))
-        needed = {key: value.shape for key, value in model.state_dict().items()}
-        given = {key: value.shape for key, value in weights.items()}
-        wrong = sorted(key for key in needed.keys() | given.keys() if needed.get(key) != given.get(key))
-        if wrong:
-            raise ModelUnavailableError("hhem", f"{name} is not HHEM-2: its weights differ in {', '.join(wrong[:3])}")
+    weights = {key.removeprefix("t5."): value for key, value in load_file(folder / _WEIGHTS).items()}
+    # Both names are the same matrix, and files have it once.
+    for one, other in ((_SHARED, _EMBEDDED), (_EMBEDDED, _SHARED)):
+        if one in weights:
+            weights.setdefault(other, weights[one])
+    config = read_config(folder)
+    sizes = {field: config.get(field, size) for field, size in _FLAN_T5_BASE.items()}
+    # The meta device needs no memory and no random numbers: every weight is loaded below.
+    with torch.device("meta"):
+        model = T5ForTokenClassification(T5Config(**sizes, num_labels=2, feed_forward_proj="gated-gelu"))
+    try:
         model.load_state_dict(weights, assign=True)
-        # As published, the tokenizer belongs to Flan-T5.
-        place = folder if (folder / _TOKENIZER).is_file() else None
-        if place is None and (found := hub_file(FOUNDATION, _TOKENIZER, settings.download)):
-            place = Path(found).parent
-        if place is None:
-            raise ModelUnavailableError(
-                "hhem",
-                f"{name} is here, but the tokenizer of {FOUNDATION} is not, and may not be downloaded. Download it "
-                f"where there is a network (hf download {FOUNDATION} {_TOKENIZER}) and put it next to {_WEIGHTS}",
-            )
-        tokenizer = load_tokenizer("hhem", place, name)
-        if tokenizer.encode(PROMPT).tokens[:1] != ["<pad>"] or tokenizer.get_vocab_size() > sizes["vocab_size"]:
-            raise ModelUnavailableError("hhem", f"{name} has a {_TOKENIZER} that is not the one of {FOUNDATION}")
-        return Hhem(model.to(settings.device).eval(), tokenizer, name)
+    except RuntimeError as error:
+        raise ValueError(f"it is not HHEM-2: {' '.join(str(error).split())}") from error
+    tokenizer = load_tokenizer(folder if (folder / _TOKENIZER).is_file() else _foundation(settings.download))
+    if tokenizer.encode(PROMPT).tokens[:1] != ["<pad>"] or tokenizer.get_vocab_size() > sizes["vocab_size"]:
+        raise ValueError(f"its {_TOKENIZER} is not the one of {FOUNDATION}")
+    return Hhem(model.to(settings.device).eval(), tokenizer, name)
+
+
+def _foundation(download: bool) -> Path:
+    """Return the folder of the tokenizer as published: it belongs to Flan-T5.
+
+    Raises:
+        ValueError: it is not on this machine and cannot be downloaded.
+    """
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    found = try_to_load_from_cache(FOUNDATION, _TOKENIZER)
+    try:
+        if not isinstance(found, str):
+            found = hf_hub_download(FOUNDATION, _TOKENIZER, local_files_only=not download, etag_timeout=HUB_DEADLINE)
+    except LocalEntryNotFoundError as error:
+        raise ValueError(
+            f"the tokenizer of {FOUNDATION} is not on this machine. Download it where there is a network (hf download "
+            f"{FOUNDATION} {_TOKENIZER}) and put it next to {_WEIGHTS}"
+        ) from error
+    return Path(found).parent

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any, TypeVar
 
-from rageval_hooks.errors import ModelUnavailableError, model_requires
+from rageval_hooks.errors import ModelUnavailableError, requires
+from rageval_hooks.models.sources import is_path
 from rageval_hooks.runtime.fork import ForkSafeLock
-from rageval_hooks.settings import ModelSettings, looks_like_path
+from rageval_hooks.settings import ModelSettings
 
 T = TypeVar("T")
 
@@ -127,21 +128,13 @@ def load_nlp(settings: ModelSettings) -> Nlp:
     """Load the spaCy pipeline that the settings name: an installed package or a path. Nothing is downloaded.
 
     Raises:
-        ModelUnavailableError: the pipeline cannot be loaded.
+        ModelUnavailableError: the pipeline is not installed.
+        Exception: it is damaged.
     """
-    with model_requires("nlp", "spacy", "local", "the NLP pipeline"):
+    with requires("spacy", "local", "the NLP pipeline"):
         import spacy
     name = settings.nlp
-    is_path = looks_like_path(name)
-    try:
-        return Nlp(spacy.load(os.path.expanduser(name) if is_path else name), name)
-    except Exception as error:
-        reason = f"{name} cannot be loaded: {type(error).__name__}: {error}"
-        if isinstance(error, OSError):
-            reason = f"{name} cannot be loaded: {error}"
-            if not is_path:
-                reason = (
-                    f"the spaCy pipeline {name} is not installed: python -m spacy download {name}, or set "
-                    "models={'nlp': '/path'}, or models=\"lexical\""
-                )
-        raise ModelUnavailableError("nlp", reason) from error
+    if not is_path(name) and not spacy.util.is_package(name):
+        reason = f"the spaCy pipeline {name} is not installed: python -m spacy download {name}, or set "
+        raise ModelUnavailableError("nlp", reason + "models={'nlp': '/path'}, or models=\"lexical\"")
+    return Nlp(spacy.load(os.path.expanduser(name)), name)

@@ -23,7 +23,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
-from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
 from rageval_hooks.models.pytorch import logits_by_torch
 from rageval_hooks.models.sources import brief, weight_files
 from rageval_hooks.runtime.pool import running_pass
@@ -40,13 +39,6 @@ _logger = logging.getLogger(__name__)
 
 GraphKind = Literal["encoder", "pair", "tokens"]
 """What a graph computes: vectors of tokens, logits of a text or pair, or logits of tokens."""
-
-_OUTPUTS: Final[dict[GraphKind, tuple[str, ...]]] = {
-    "encoder": ("last_hidden_state", "token_embeddings"),
-    "pair": ("logits",),
-    "tokens": ("logits",),
-}
-"""The names that exporters give to the output that is read."""
 
 _EXPORT_VERSION: Final = "1"
 """Changes when the export or the quantization gives other numbers."""
@@ -84,9 +76,11 @@ class Graph:
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self._inputs = [node.name for node in self._session.get_inputs()]
         outputs = [node.name for node in self._session.get_outputs()]
-        self._output = next((name for name in _OUTPUTS[kind] if name in outputs), "")
+        # The names that exporters give to the output that is read.
+        wanted = ("last_hidden_state", "token_embeddings") if kind == "encoder" else ("logits",)
+        self._output = next((name for name in wanted if name in outputs), "")
         if not self._output:
-            raise ValueError(f"it has no output {' or '.join(_OUTPUTS[kind])}, but {', '.join(outputs)}")
+            raise ValueError(f"it has no output {' or '.join(wanted)}, but {', '.join(outputs)}")
 
     def run(self, inputs: Mapping[str, IntArray]) -> FloatArray:
         """Return the output of one pass.
@@ -129,14 +123,19 @@ def onnx_file_wanted(settings: ModelSettings) -> str:
     return settings.onnx_file if onnx_is_wanted(settings) else ""
 
 
+def shown_name(role: str, settings: ModelSettings, backend: str) -> str:
+    """Return a model's name for its scores. Those of a graph that the user chose are not those of the model itself."""
+    name: str = getattr(settings, role)
+    return name if backend == "torch" or settings.onnx_file == ONNX_FILE else f"{name}, {settings.onnx_file}"
+
+
 def load_logits(
-    role: str, name: str, folder: Path, settings: ModelSettings, kind: GraphKind | Literal["seq2seq"]
+    role: str, folder: Path, settings: ModelSettings, kind: GraphKind | Literal["seq2seq"]
 ) -> tuple[Callable[[Encoding], FloatArray], str]:
     """Load a classifier of tokens, texts or pairs of texts: the graph where ONNX Runtime can compute it, else weights.
 
     Args:
         role: the use of the model, such as ``grounding``.
-        name: its name, for messages.
         folder: its folder.
         settings: backend, precision, device and the graph's file.
         kind: ``seq2seq`` for MiniCheck-Flan-T5, which answers with one token.
@@ -145,13 +144,12 @@ def load_logits(
         A function that computes the logits of one input (a vector per token, or one vector), and the backend's name.
 
     Raises:
-        ModelUnavailableError: the model needs code from its repository.
-        ValueError: weights are missing in the file.
+        ValueError: weights are missing in the file, or the model needs code from its repository.
     """
     # A model that writes text is exported as several files.
-    graph = None if kind == "seq2seq" else open_graph(role, name, folder, settings, kind)
+    graph = None if kind == "seq2seq" else open_graph(role, folder, settings, kind)
     if graph is None:
-        return logits_by_torch(role, name, folder, settings.device, kind), "torch"
+        return logits_by_torch(role, folder, settings.device, kind), "torch"
     import numpy as np
 
     def logits(encoding: Encoding) -> FloatArray:
@@ -165,7 +163,7 @@ def load_logits(
     return logits, "onnx"
 
 
-def open_graph(role: str, name: str, folder: Path, settings: ModelSettings, kind: GraphKind) -> Graph | None:
+def open_graph(role: str, folder: Path, settings: ModelSettings, kind: GraphKind) -> Graph | None:
     """Open the graph of a model; export or quantize it before if that is needed. This may take a minute.
 
     Args: those of :func:`load_logits`.
@@ -174,12 +172,9 @@ def open_graph(role: str, name: str, folder: Path, settings: ModelSettings, kind
         None if PyTorch is to compute the model.
 
     Raises:
-        ModelUnavailableError: there is no graph, and PyTorch may not or cannot compute the model.
+        ValueError: there is no graph, and PyTorch may not or cannot compute the model.
     """
     if not onnx_is_wanted(settings):
-        if settings.backend == "onnx":
-            missing = MissingDependencyError("onnxruntime", "local", 'backend="onnx"')
-            raise ModelUnavailableError(role, str(missing))
         return None
     try:
         path = _graph_file(role, folder, settings, kind)
@@ -189,10 +184,10 @@ def open_graph(role: str, name: str, folder: Path, settings: ModelSettings, kind
             raise ValueError(f"{path} cannot be used: {brief(error)}") from error
     except ValueError as error:
         if settings.backend == "onnx" or find_spec("torch") is None:
-            raise ModelUnavailableError(role, f"{name} cannot be run by ONNX Runtime: {error}") from error
+            raise ValueError(f"ONNX Runtime cannot run it: {error}") from error
         _logger.warning(
             "rageval-hooks: %s: %s is run by PyTorch, which takes two to five times as long: %s. models={'backend': "
-            "'torch'} does not try ONNX Runtime. [RAGEVAL-219]", role, name, error
+            "'torch'} does not try ONNX Runtime. [RAGEVAL-219]", role, getattr(settings, role), error
         )  # fmt: skip
         return None
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rageval_hooks.errors import ModelUnavailableError, model_requires
-from rageval_hooks.models.sources import read_json
+from rageval_hooks.errors import requires
+from rageval_hooks.models.sources import read_config
 from rageval_hooks.runtime.pool import running_pass
 
 if TYPE_CHECKING:
@@ -103,22 +103,21 @@ def load_model(folder: Path, kind: str, **options: Any) -> tuple[Any, list[str]]
     return model.eval(), names
 
 
-def logits_by_torch(role: str, name: str, folder: Path, device: str, kind: str) -> Callable[[Encoding], FloatArray]:
+def logits_by_torch(role: str, folder: Path, device: str, kind: str) -> Callable[[Encoding], FloatArray]:
     """Load a classifier; return a function that computes the logits of one input.
 
     Raises:
-        ModelUnavailableError: a package is missing, or the model needs code from its repository.
-        ValueError: weights are missing in the file.
+        MissingDependencyError: a package is missing.
+        ValueError: weights are missing in the file, or the model needs code from its repository.
     """
-    with model_requires(role, "sentence-transformers", "local", "a model that PyTorch computes"):
+    with requires("sentence-transformers", "local", "a model that PyTorch computes"):
         import torch
         import transformers
-    model_type = (read_json(folder / "config.json") or {}).get("model_type")
+    model_type = read_config(folder).get("model_type")
     if model_type not in transformers.CONFIG_MAPPING:
-        raise ModelUnavailableError(
-            role,
-            f"{name} is of the type {model_type!r}, which transformers does not know: it needs code from its "
-            "repository, and such code is never run. Update transformers, or choose another model",
+        raise ValueError(
+            f"it is of the type {model_type!r}, which transformers does not know: it needs code from its "
+            "repository, and such code is never run. Update transformers, or choose another model"
         )
     model, names = load_model(folder, kind)
     model = model.to(device)

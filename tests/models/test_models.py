@@ -39,7 +39,8 @@ NEEDS = {
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget what other tests have loaded, for the time of one test."""
-    monkeypatch.setattr(models_module, "_shared", models_module._Shared())
+    monkeypatch.setattr(models_module, "_loaded", {})
+    monkeypatch.setattr(models_module, "_caches", {})
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:

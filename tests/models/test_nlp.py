@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rageval_hooks.errors import ModelUnavailableError, OverBudgetError
+from rageval_hooks.models import load_now
 from rageval_hooks.models.nlp import Entity, Nlp, load_nlp
 from rageval_hooks.settings import ModelSettings
 from tests.lazily import LazyModule
@@ -142,13 +143,13 @@ def test_a_path_in_the_home_folder(tiny_nlp: Path, tmp_path: Path, monkeypatch: 
 def test_a_pipeline_that_is_not_installed() -> None:
     """The reason says how to get it; nothing is downloaded."""
     with pytest.raises(ModelUnavailableError, match="python -m spacy download en_core_web_none, or set models="):
-        load_nlp(ModelSettings(nlp="en_core_web_none"))
+        load_now("nlp", ModelSettings(nlp="en_core_web_none"))
 
 
 def test_a_folder_that_is_no_pipeline(tmp_path: Path) -> None:
     """The reason names it."""
     with pytest.raises(ModelUnavailableError, match=f"{tmp_path} cannot be loaded"):
-        load_nlp(ModelSettings(nlp=str(tmp_path)))
+        load_now("nlp", ModelSettings(nlp=str(tmp_path)))
 
 
 def test_a_broken_pipeline(tiny_nlp: Path, tmp_path: Path) -> None:
@@ -157,4 +158,4 @@ def test_a_broken_pipeline(tiny_nlp: Path, tmp_path: Path) -> None:
     (folder / "ner" / "model").write_bytes(b"\x00")
 
     with pytest.raises(ModelUnavailableError, match="broken cannot be loaded"):
-        load_nlp(ModelSettings(nlp=str(folder)))
+        load_now("nlp", ModelSettings(nlp=str(folder)))

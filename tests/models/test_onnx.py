@@ -14,7 +14,7 @@ import pytest
 from rageval_hooks.errors import ConfigurationError, ModelUnavailableError
 from rageval_hooks.metrics.local.groundedness import Groundedness
 from rageval_hooks.metrics.local.relevance import AnswerRelevance
-from rageval_hooks.models import Models
+from rageval_hooks.models import Models, load_now
 from rageval_hooks.models.embedder import load_embedder
 from rageval_hooks.settings import LEXICAL, ONNX_FILE, ModelSettings, Settings
 from tests import tiny_models
@@ -174,8 +174,8 @@ def test_a_graph_that_cannot_be_used(
     [line] = [record.getMessage() for record in caplog.records if "RAGEVAL-219" in record.getMessage()]
     assert "is run by PyTorch" in line
 
-    with pytest.raises(ModelUnavailableError, match=r"cannot be run by ONNX Runtime: .*model\.onnx cannot be used"):
-        load_embedder(settings(folder, precision="fp32", backend="onnx"))
+    with pytest.raises(ModelUnavailableError, match=r"ONNX Runtime cannot run it: .*model\.onnx cannot be used"):
+        load_now("embedder", settings(folder, precision="fp32", backend="onnx"))
 
 
 def test_a_model_without_a_graph_says_what_to_do_where_torch_is_missing(
@@ -186,7 +186,7 @@ def test_a_model_without_a_graph_says_what_to_do_where_torch_is_missing(
     monkeypatch.setattr("rageval_hooks.models.onnx.find_spec", lambda name: None if name == "torch" else object())
 
     with pytest.raises(ModelUnavailableError, match=r'has no onnx/model\.onnx.* pip install "rageval-hooks\[local\]"'):
-        load_embedder(settings(folder))
+        load_now("embedder", settings(folder))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ from gevent import monkey
 monkey.patch_all()
 import sys
 import gevent
-from rageval_hooks.models import Models
+from rageval_hooks.models import Models, load_now
 from rageval_hooks.settings import ModelSettings
 
 models = Models(ModelSettings(embedder=sys.argv[1], cross_encoder="lexical", nlp="lexical", backend="onnx"))

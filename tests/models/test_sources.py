@@ -6,7 +6,6 @@ import socket
 import sys
 import threading
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,7 @@ import huggingface_hub
 import pytest
 
 from rageval_hooks.errors import ModelUnavailableError
-from rageval_hooks.models import sources
-from rageval_hooks.models.cross_encoder import load_cross_encoder
-from rageval_hooks.models.embedder import load_embedder
-from rageval_hooks.models.nlp import load_nlp
+from rageval_hooks.models import Role, load_now, sources
 from rageval_hooks.models.sources import find_model
 from rageval_hooks.settings import ModelSettings
 from tests.lazily import LazyModule
@@ -52,22 +48,22 @@ def online(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-LOADERS: dict[str, Callable[[ModelSettings], Any]] = {"embedder": load_embedder, "cross_encoder": load_cross_encoder}
+ROLES: tuple[Role, ...] = ("embedder", "cross_encoder")
 
 
-@pytest.mark.parametrize("role", LOADERS)
+@pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize(
     ("download", "variable"), [(False, None), (True, "HF_HUB_OFFLINE"), (True, "TRANSFORMERS_OFFLINE")]
 )
 def test_the_hub_is_not_contacted_unless_that_is_allowed(
-    role: str, download: bool, variable: str | None, connections: list[str], online: list[str], monkeypatch: Any
+    role: Role, download: bool, variable: str | None, connections: list[str], online: list[str], monkeypatch: Any
 ) -> None:
     """Neither with ``download=False`` nor with the hub's own variables: not one connection, a reason at once."""
     if variable is not None:
         monkeypatch.setenv(variable, "1")
 
     with pytest.raises(ModelUnavailableError) as raised:
-        LOADERS[role](ModelSettings(**{role: NOBODYS, "download": download}))
+        load_now(role, ModelSettings(**{role: NOBODYS, "download": download}))
 
     assert connections == []
     assert online == []
@@ -86,7 +82,7 @@ def test_a_hub_that_cannot_be_reached_is_asked_again_later(online: list[str], mo
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", fail)
 
     with pytest.raises(ModelUnavailableError, match=r"cannot be downloaded \(ConnectionError: no route") as raised:
-        load_embedder(ModelSettings(embedder=NOBODYS))
+        load_now("embedder", ModelSettings(embedder=NOBODYS))
     assert raised.value.retry_after == 600
 
 
@@ -97,7 +93,7 @@ def test_a_hub_that_does_not_answer_is_given_up_soon(online: list[str], monkeypa
     monkeypatch.setattr(sources, "HUB_DEADLINE", 0.05)
 
     with pytest.raises(ModelUnavailableError, match="the hub does not answer within"):
-        load_embedder(ModelSettings(embedder=NOBODYS))
+        load_now("embedder", ModelSettings(embedder=NOBODYS))
     may_end.set()
 
 
@@ -200,9 +196,9 @@ def test_without_torch_weights_serve_if_the_hub_cannot_be_reached(
     assert find_model("embedder", "a/b", download=True, onnx_file="onnx/model.onnx") == cached
 
 
-@pytest.mark.parametrize("role", LOADERS)
+@pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("broken", ["empty", "configuration only", "weights cut off"])
-def test_a_broken_folder(role: str, broken: str, tmp_path: Path, tiny_cross_encoder: Path, connections: Any) -> None:
+def test_a_broken_folder(role: Role, broken: str, tmp_path: Path, tiny_cross_encoder: Path, connections: Any) -> None:
     """An exception of the library's becomes a reason that names the folder; nothing is downloaded instead."""
     if broken != "empty":
         for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
@@ -211,7 +207,7 @@ def test_a_broken_folder(role: str, broken: str, tmp_path: Path, tiny_cross_enco
         (tmp_path / "model.safetensors").write_bytes((tiny_cross_encoder / "model.safetensors").read_bytes()[:1000])
 
     with pytest.raises(ModelUnavailableError) as raised:
-        LOADERS[role](ModelSettings(**{role: str(tmp_path), "backend": "torch"}))
+        load_now(role, ModelSettings(**{role: str(tmp_path), "backend": "torch"}))
     assert raised.value.reason.startswith(f"{tmp_path} cannot be loaded")
     assert connections == []
 
@@ -220,13 +216,13 @@ def test_a_broken_folder(role: str, broken: str, tmp_path: Path, tiny_cross_enco
     ("role", "package"),
     [("embedder", "sentence_transformers"), ("cross_encoder", "transformers"), ("nlp", "spacy")],
 )
-def test_a_missing_package(role: str, package: str, monkeypatch: pytest.MonkeyPatch, tiny_cross_encoder: Path) -> None:
+def test_a_missing_package(role: Role, package: str, monkeypatch: pytest.MonkeyPatch, tiny_cross_encoder: Path) -> None:
     """The reason says which extra to install."""
     monkeypatch.setitem(sys.modules, package, None)
     settings = ModelSettings(cross_encoder=str(tiny_cross_encoder), backend="torch")
 
     with pytest.raises(ModelUnavailableError, match=r'pip install "rageval-hooks\[local\]"'):
-        {**LOADERS, "nlp": load_nlp}[role](settings)
+        load_now(role, settings)
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -235,7 +231,7 @@ def test_the_applications_progress_bars_are_left_as_they_were(enabled: bool, tin
     before = transformers_logging.is_progress_bar_enabled()
     (transformers_logging.enable_progress_bar if enabled else transformers_logging.disable_progress_bar)()
     try:
-        load_cross_encoder(ModelSettings(cross_encoder=str(tiny_cross_encoder), backend="torch"))
+        load_now("cross_encoder", ModelSettings(cross_encoder=str(tiny_cross_encoder), backend="torch"))
         assert transformers_logging.is_progress_bar_enabled() is enabled
     finally:
         (transformers_logging.enable_progress_bar if before else transformers_logging.disable_progress_bar)()
@@ -249,12 +245,11 @@ def test_no_connection_is_attempted_for_what_is_here(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     settings = ModelSettings(cross_encoder=str(tiny_cross_encoder), nlp=str(tiny_nlp))
 
-    load_embedder(settings)
-    load_cross_encoder(settings)
-    load_nlp(settings)
-    for load in LOADERS.values():
+    for role in (*ROLES, "nlp"):
+        load_now(role, settings)
+    for role in ROLES:
         with pytest.raises(ModelUnavailableError):
-            load(ModelSettings(embedder=NOBODYS, cross_encoder=NOBODYS, download=False))
+            load_now(role, ModelSettings(embedder=NOBODYS, cross_encoder=NOBODYS, download=False))
 
     assert connections == []
     assert online == []

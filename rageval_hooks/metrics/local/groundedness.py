@@ -100,8 +100,10 @@ class Groundedness(GroundingMetric):
             sources=[(position, text) for position, passage in texts if (text := passage.text.strip())],
             response=analysis.response.said,
             sentences=spans,
+            max_passes=self.max_passes,
+            pause=analysis.pause,
         )
-        reading = model.read(inputs, max_passes=self.max_passes, pause=analysis.pause)
+        reading = model.read(inputs)
         supports = {support.span: support for support in reading.sentences}
         sentences = [
             _supported_sentence(sentence, supports[span], analysis)

@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from rageval_hooks.errors import ConfigurationError, model_requires
+from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.models.pytorch import limit_threads, quiet_transformers
-from rageval_hooks.models.sources import find_model, reading
+from rageval_hooks.models.sources import find_model, loading
 from rageval_hooks.offline.report.scored_file import ScoredFile
 from rageval_hooks.offline.report.statistics import Resampling, Spread, spread
 from rageval_hooks.offline.rouge import ROUGE, rouge_pairs
@@ -134,10 +134,10 @@ def load_bertscore(model: str, *, layers: int | None = None, language: str = "en
             raise ConfigurationError(f"layers is required for {model}: give the layer to compare")
         layers = _LAYER
     has_baseline = rescale and is_default and (layers, language) == (_LAYER, "en")
-    with model_requires("bertscore", "transformers", "local", "BERTScore"):
+    with loading("bertscore", model), requires("transformers", "local", "BERTScore"):
         from transformers import AutoModel, AutoTokenizer
     folder = find_model("bertscore", model, download=True)
-    with reading("bertscore", model), quiet_transformers():
+    with loading("bertscore", model), quiet_transformers():
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         encoder = AutoModel.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     return BertScore(encoder.eval(), tokenizer, layers, _ENGLISH_BASELINE if has_baseline else None, model)
@@ -159,9 +159,9 @@ def compare_answers(file: ScoredFile, how: Resampling, scorer: BertScore | None 
         turns = [file.record(row).turn for row in numbers]
         # A failed turn may have half an answer, which would look like an inconsistent one.
         answers = [turn.response for turn in turns if turn.status == "ok"]
-        overlaps = rouge_pairs(answers)
+        overlaps = rouge_pairs(answers).pairs
         for name in ROUGE if overlaps else ():
-            values[name].append(statistics.fmean(overlap[name] for overlap in overlaps))
+            values[name].append(statistics.fmean(overlap[name].fmeasure for overlap in overlaps))
         if scorer is not None and (found := scorer.pairs(answers)):
             values["bertscore"].append(statistics.fmean(found))
     return tuple(

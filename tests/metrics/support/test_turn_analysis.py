@@ -54,7 +54,7 @@ def embedder(monkeypatch: pytest.MonkeyPatch) -> CountingEmbedder:
     """The embedder of all lexical models, counting; with nothing in any cache."""
     counting = CountingEmbedder()
     monkeypatch.setitem(models_module._LEXICAL, "embedder", counting)
-    monkeypatch.setattr(models_module, "_shared", models_module._Shared())
+    monkeypatch.setattr(models_module, "_caches", {})
     return counting
 
 
@@ -149,7 +149,7 @@ def test_in_the_background_there_is_no_deadline() -> None:
 
 def test_only_the_background_waits_for_a_loading_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inline, the metrics are deferred."""
-    monkeypatch.setattr(models_module, "_shared", models_module._Shared())
+    monkeypatch.setattr(models_module, "_loaded", {})
     loaded = LexicalEmbedder()
     monkeypatch.setitem(models_module._LOADERS, "embedder", lambda settings: loaded)
     asked: list[bool] = []
