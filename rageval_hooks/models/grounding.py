@@ -161,9 +161,6 @@ class GroundingModel(ABC):
 
     def _cut(self, text: str, size: int) -> list[Span]:
         """Cut a text into parts of at most ``size`` tokens, at the starts of words where a word is short enough."""
-        # A token has at least one character, so most texts need not be tokenized.
-        if len(text) <= size:
-            return [(0, len(text))]
         offsets = self.tokenizer.encode(text, add_special_tokens=False).offsets
         parts: list[Span] = []
         start = token = 0

@@ -90,8 +90,11 @@ _WINDOW: Final = 60
 _SLASH_DATE: Final = re.compile(r"(?<!\d)([0-3]?\d)[/.]([0-3]?\d)[/.]([12]\d{3})(?!\d)")
 
 
-def find_dates(text: str) -> Iterator[tuple[int, int, Date]]:
-    """Yield the dates of a text as (start, end, date), notation by notation. Overlapping matches are yielded once."""
+def find_dates(text: str) -> Iterator[tuple[int, int, tuple[Date, ...]]]:
+    """Yield the dates of a text as (start, end, readings), notation by notation.
+
+    Only the last notation has two readings, and it may overlap with the others: ``3/4/2020`` can be March 4 or April 3.
+    """
     digits = words_of(text).first_digits
     # Every date has a number.
     if not digits:
@@ -107,7 +110,12 @@ def find_dates(text: str) -> Iterator[tuple[int, int, Date]]:
             day, year = parts.get("day"), parts.get("year")
             if _is_valid(month, int(day or 1)) and taken.isdisjoint(range(*found.span())):
                 taken.update(range(*found.span()))
-                yield *found.span(), (int(year) if year else None, month, int(day) if day else None)
+                yield *found.span(), ((int(year) if year else None, month, int(day) if day else None),)
+    for found in scan_at(_SLASH_DATE, text, digits):
+        one, two, number = map(int, found.groups())
+        readings = tuple((number, month, day) for month, day in {(one, two), (two, one)} if _is_valid(month, day))
+        if readings:
+            yield *found.span(), readings
 
 
 def _month_starts(text: str) -> list[int]:
@@ -118,17 +126,6 @@ def _month_starts(text: str) -> list[int]:
 
 def _is_valid(month: int, day: int) -> bool:
     return 1 <= month <= 12 and 1 <= day <= 31
-
-
-def find_ambiguous_dates(text: str) -> Iterator[tuple[int, int, tuple[Date, ...]]]:
-    """Yield dates with two readings: ``3/4/2020`` can be March 4 or April 3."""
-    digits = words_of(text).first_digits
-    for found in scan_at(_SLASH_DATE, text, digits) if digits else ():
-        one, two, year = map(int, found.groups())
-        orders = {(one, two), (two, one)}
-        readings = tuple((year, month, day) for month, day in orders if _is_valid(month, day))
-        if readings:
-            yield *found.span(), readings
 
 
 def loose_dates(text: str) -> set[Date]:

@@ -10,7 +10,7 @@ from itertools import chain, product
 from typing import Any, Final
 
 from rageval_hooks.runtime.lazy import cached_property
-from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates, loose_dates, month_number
+from rageval_hooks.text.dates import Date, find_dates, loose_dates, month_number
 from rageval_hooks.text.facts import DECADE, TITLES, Fact, code_key, find_codes, find_values
 from rageval_hooks.text.numbers import find_numbers, is_ordinal, numbers_apart, supported_numbers
 from rageval_hooks.text.numerals import MONTHS, is_decimal
@@ -100,10 +100,9 @@ def index_facts(text: str) -> FactIndex:
     """Collect what a text supports, in the forms in which facts are looked up."""
     found, numbers = words_of(text), supported_numbers(text)
     dates = loose_dates(text)
-    dates.update(date for _, _, date in find_dates(text))
-    dates.update(chain.from_iterable(readings for _, _, readings in find_ambiguous_dates(text)))
+    dates.update(chain.from_iterable(readings for _, _, readings in find_dates(text)))
     keys = {*found.keys, *map(_ordinal_key, numbers.ordinals)}
-    keys.update(_month_key(month) for _, month, _ in dates)
+    keys.update(stem(MONTHS[month - 1].casefold()) for _, month, _ in dates)
     codes = {code_key(code.group()) for code in find_codes(text)}
     acronyms = set()
     for place, reading in enumerate(found.readings):
@@ -140,10 +139,6 @@ def merge_indexes(indexes: Iterable[FactIndex]) -> FactIndex:
         return parts[0]
     sets: dict[str, Any] = {name: frozenset().union(*(getattr(part, name) for part in parts)) for name in _SETS}
     return FactIndex(**sets, parts=parts)
-
-
-def _month_key(month: int) -> str:
-    return stem(MONTHS[month - 1].casefold())
 
 
 def _ordinal_key(number: str) -> str:

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Final, Literal, NamedTuple
 
-from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates
+from rageval_hooks.text.dates import Date, find_dates
 from rageval_hooks.text.language import language_of
 from rageval_hooks.text.limits import PIECE_CHARACTERS, Span, blank, scan_at
 from rageval_hooks.text.numbers import NO_UNIT, UNIT_WORDS, find_numbers, is_ordinal, measure
@@ -155,9 +155,9 @@ def find_values(text: str) -> list[Fact]:
 
 def _values(text: str, masked: str) -> list[Fact]:
     # Dates come first: "March 5, 2019" is one date and not two numbers.
-    facts = [Fact(start, end, "date", text[start:end], (), (date,)) for start, end, date in find_dates(masked)]
-    taken = {place for fact in facts for place in range(fact.start, fact.end)}
-    for start, end, readings in find_ambiguous_dates(masked):
+    facts: list[Fact] = []
+    taken: set[int] = set()
+    for start, end, readings in find_dates(masked):
         if taken.isdisjoint(range(start, end)):
             taken.update(range(start, end))
             facts.append(Fact(start, end, "date", text[start:end], (), readings))

@@ -16,9 +16,8 @@ MISSING = "–"
 # "\ud800"; the non-characters "\ufffe" and "\uffff"; and those that reverse the order of a text, so that it seems to
 # say something else, such as "\u202e". Tab and line feed are not among them.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
-
-_PICTURES = 0x2400
-"""Unicode has a picture for each control character below 0x20, in the same order, from here on."""
+# Unicode has a picture for each control character of ASCII.
+_PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "␡"}
 
 _SCIENTIFIC_FROM = 1e15
 """Larger numbers are written as powers of ten: a float has no more exact digits."""
@@ -32,7 +31,7 @@ _SMALLEST_P = 0.0001
 
 def shown(text: str) -> str:
     """Return a text with pictures in place of control characters, so that it cannot control a terminal."""
-    return _CONTROL.sub(_picture, text.replace("\r\n", "\n"))
+    return _CONTROL.sub(lambda found: _PICTURES.get(found[0], "\ufffd"), text.replace("\r\n", "\n"))
 
 
 def flat(text: str) -> str:
@@ -48,13 +47,6 @@ def shorten(text: str, length: int = 120) -> str:
 def truncate(text: str, length: int) -> str:
     """Return a text cut to at most ``length`` characters, with its line breaks, and an ellipsis where it was cut."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def _picture(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    if code < 0x20:
-        return chr(_PICTURES + code)
-    return "␡" if code == 0x7F else "\ufffd"
 
 
 # --------------------------------------------------------------------------- numbers

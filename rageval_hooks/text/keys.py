@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rageval_hooks.text.limits import Span
@@ -50,9 +50,9 @@ def key_passages(passages: Iterable[str]) -> list[KeyedSentence]:
     A sentence without a letter or digit, for example a horizontal rule, gets no key.
     """
     return [
-        KeyedSentence(f"{number}{letters(index)}", _one_line(text, span), number, span)
+        sentence
         for number, text in enumerate(passages)
-        for index, span in enumerate(_said(text, sentence_spans(text)))
+        for sentence in _keyed(text, sentence_spans(text), str(number), number)
     ]
 
 
@@ -63,19 +63,15 @@ def key_response(response: str, sentences: Sequence[Span] | None = None) -> list
         response: the response.
         sentences: its sentences, if they are already known.
     """
-    spans = sentence_spans(response) if sentences is None else sentences
+    return _keyed(response, sentence_spans(response) if sentences is None else sentences, "", None)
+
+
+def _keyed(text: str, spans: Iterable[Span], prefix: str, passage: int | None) -> list[KeyedSentence]:
+    said = [span for span in spans if any(map(str.isalnum, text[span[0] : span[1]]))]
     return [
-        KeyedSentence(letters(index), _one_line(response, span), None, span)
-        for index, span in enumerate(_said(response, spans))
+        KeyedSentence(f"{prefix}{letters(index)}", " ".join(text[start:end].split()), passage, (start, end))
+        for index, (start, end) in enumerate(said)
     ]
-
-
-def _said(text: str, spans: Iterable[Span]) -> Iterator[Span]:
-    return (span for span in spans if any(map(str.isalnum, text[span[0] : span[1]])))
-
-
-def _one_line(text: str, span: Span) -> str:
-    return " ".join(text[span[0] : span[1]].split())
 
 
 def plain_key(key: str) -> str:

@@ -105,17 +105,15 @@ def _load() -> Callable[[str], str | None]:
     return detect
 
 
-def prepare_language_detection(*, wait: bool) -> None:
+def prepare_language_detection(*, wait: bool) -> Callable[[str], str | None] | None:
     """Load the detector if one is installed.
 
     Args:
         wait: wait until it is loaded. Never do this on a request's thread.
+
+    Returns:
+        The detector; None while it loads, if it cannot be loaded, or without the package.
     """
-    _loaded(wait=wait)
-
-
-def _loaded(*, wait: bool = False) -> Callable[[str], str | None] | None:
-    """Return the detector; None while it loads, if it cannot be loaded, or without the package."""
     value = _detector()
     if value is None:
         return None
@@ -144,7 +142,7 @@ def language_of(text: str) -> str | None:
 
     Never waits: while a detector loads, the rules answer.
     """
-    detector, beginning = _loaded(), text[:_LONGEST]
+    detector, beginning = prepare_language_detection(wait=False), text[:_LONGEST]
     if detector is None:
         return language_by_rules(beginning)
     # Most texts are surely English, and the detector takes ten times as long as this test.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -23,9 +24,16 @@ _TIMEOUT = 60.0
 _PIECE = 100_000
 
 
+@cache
 def load_encoding(model: str | None = None) -> BackgroundValue[Encoding]:
     """Return the tiktoken encoding for a model, which may still be loading; o200k_base for an unknown model."""
-    return _encoding(_encoding_name(model))
+    # Importing tiktoken takes a moment, which a turn without a model's name need not wait for.
+    if model:
+        from tiktoken.model import encoding_name_for_model
+
+        with suppress(KeyError):  # another provider's model: an estimate by OpenAI's newest encoding
+            return _encoding(encoding_name_for_model(model))
+    return _encoding(_DEFAULT_ENCODING)
 
 
 def count_tokens(texts: Iterable[str], model: str | None = None, *, wait: bool = False) -> tuple[int, UsageSource]:
@@ -87,19 +95,6 @@ def _count(encoding: Encoding, text: str) -> int:
     # tiktoken's regular expressions are quadratic on long runs without a break, so long texts are counted in pieces.
     pieces = (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
     return sum(len(encoding.encode_ordinary(piece)) for piece in pieces)
-
-
-@cache
-def _encoding_name(model: str | None) -> str:
-    # Importing tiktoken takes a moment, which a turn without a model's name need not wait for.
-    if not model:
-        return _DEFAULT_ENCODING
-    from tiktoken.model import encoding_name_for_model
-
-    try:
-        return encoding_name_for_model(model)
-    except KeyError:  # another provider's model: an estimate by OpenAI's newest encoding
-        return _DEFAULT_ENCODING
 
 
 @cache

@@ -182,6 +182,16 @@ def test_a_long_context_is_read_in_windows_and_the_best_one_counts(models: Path,
         model.read(grounding_input(passages, max_passes=1))
 
 
+def test_a_sentence_with_more_tokens_than_characters_is_cut(models: Path) -> None:
+    """A tokenizer of bytes makes three tokens of a Chinese character, which may be more than the model has places."""
+    model = load(made(models, "bytes", ROBERTA, NLI, positions=450))
+
+    reading = model.read(grounding_input(["今" * 300], sentences=SENTENCES[:1]))
+
+    assert reading.windows == 3
+    assert reading.tokens / reading.passes <= 450
+
+
 @pytest.mark.parametrize(("kind", "labels"), [(TOKENS, None), (BERT, NLI)])
 def test_an_answer_that_is_too_long_for_the_model_is_not_judged(models: Path, kind: str, labels: Any) -> None:
     """A token classifier reads the answer at once, a sequence-pair model each sentence: none is cut."""

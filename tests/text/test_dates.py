@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import date
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates, loose_dates
+from rageval_hooks.text.dates import Date, find_dates, loose_dates
+from rageval_hooks.text.facts import find_values
 from rageval_hooks.text.numerals import MONTHS
 from tests.text.junk import anything
 
@@ -34,7 +35,7 @@ from tests.text.junk import anything
 )
 def test_notations_of_one_day(text: str) -> None:
     """All these are 3 March 2020."""
-    assert [found for _, _, found in find_dates(f"It was on {text}, they say")] == [(2020, 3, 3)]
+    assert [found for _, _, found in find_dates(f"It was on {text}, they say")] == [((2020, 3, 3),)]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_notations_of_one_day(text: str) -> None:
 )
 def test_parts_of_a_date(text: str, expected: Date) -> None:
     """A part that is not written is None."""
-    assert [found for _, _, found in find_dates(text)] == [expected]
+    assert [found for _, _, found in find_dates(text)] == [(expected,)]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_what_is_no_date(text: str) -> None:
 )
 def test_day_and_month_in_either_order(text: str, readings: set[Date]) -> None:
     """Two small numbers before a year are read in both orders, as far as both are dates."""
-    assert {reading for _, _, found in find_ambiguous_dates(text) for reading in found} == readings
+    assert {reading for _, _, found in find_dates(text) for reading in found} == readings
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_a_day_is_read_back_from_each_notation(day: date) -> None:
     month = MONTHS[day.month - 1]
 
     for text in (str(day), f"{month} {day.day}, {day.year}", f"{day.day} {month[:3]} {day.year}"):
-        assert [found for _, _, found in find_dates(text)] == [(day.year, day.month, day.day)]
+        assert [found for _, _, found in find_dates(text)] == [((day.year, day.month, day.day),)]
 
 
 @given(anything())
@@ -121,11 +122,11 @@ def test_dates_that_any_text_supports_are_dates(text: str) -> None:
 
 @given(anything())
 def test_dates_stand_apart(text: str) -> None:
-    """No two dates overlap, and every part is in its range."""
-    found = sorted(find_dates(text))
-    for (_, end, _), (start, _, _) in pairwise(found):
-        assert end <= start
-    for _, _, (_, month, day) in found:
+    """No two facts overlap, and every part of a date is in its range."""
+    facts = find_values(text)
+    for one, other in pairwise(sorted(facts)):
+        assert one.end <= other.start
+    for _, month, day in chain.from_iterable(fact.dates for fact in facts):
         assert 1 <= month <= 12
         assert day is None or 1 <= day <= 31
 

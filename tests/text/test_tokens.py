@@ -27,9 +27,11 @@ def no_encodings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         raise OSError("no network in tests")
 
     monkeypatch.setattr(tiktoken, "get_encoding", fail)
-    module._encoding.cache_clear()
+    for found in (load_encoding, module._encoding):
+        found.cache_clear()
     yield asked
-    module._encoding.cache_clear()
+    for found in (load_encoding, module._encoding):
+        found.cache_clear()
 
 
 @pytest.mark.parametrize(
