@@ -121,7 +121,7 @@ class Models:
         for module in (self.encoder, self.ranker):
             module.forward = self._timed(module.forward)
         self.embedder._forward = self._timed(self.embedder._forward)
-        self.cross_encoder._predict = self._timed(self.cross_encoder._predict)
+        self.cross_encoder.predict = self._timed(self.cross_encoder.predict)
         self.nlp._pipeline = _TimedPipeline(self.nlp._pipeline, self._timed)
 
     def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:

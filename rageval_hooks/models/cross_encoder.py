@@ -17,9 +17,6 @@ _LONGEST: Final = 100_000
 
 _DEFAULT_TOKENS: Final = 512
 
-Predict = Callable[[str, str], "tuple[float, bool]"]
-"""Takes a query and a response; returns the model's logit, and True if the pair was cut."""
-
 
 @dataclass(frozen=True)
 class Relevance:
@@ -34,21 +31,21 @@ class Relevance:
     truncated: bool = False
 
 
+@dataclass(eq=False)
 class CrossEncoder:
     """Scores a query and a response that the model reads together.
 
-    Args:
+    Attributes:
         name: the model's name, which is recorded with its scores.
-        predict: computes one pair.
+        predict: takes a query and a response; returns the model's logit, and True if the pair was cut.
     """
 
-    def __init__(self, name: str, predict: Predict) -> None:
-        self.name = name
-        self._predict = predict
+    name: str
+    predict: Callable[[str, str], tuple[float, bool]]
 
     def relevance(self, query: str, response: str) -> Relevance:
         """Return the sigmoid of the model's logit for the pair. Of longer pairs the model reads the beginning."""
-        logit, truncated = self._predict(query[:_LONGEST], response[:_LONGEST])
+        logit, truncated = self.predict(query[:_LONGEST], response[:_LONGEST])
         # tanh does not overflow, whatever the logit is.
         return Relevance((1 + math.tanh(logit / 2)) / 2, truncated)
 

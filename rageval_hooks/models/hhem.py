@@ -26,6 +26,7 @@ must be there by name and shape: a loader that keeps the prefix silently scores 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,19 +71,19 @@ _FLAN_T5_BASE: Final = {
 }
 
 
+@dataclass(frozen=True, eq=False)
 class Hhem:
     """Scores a source and a response that the model reads together.
 
-    Args:
+    Attributes:
         model: a ``T5ForTokenClassification`` with two outputs.
         tokenizer: the tokenizer of its foundation, without padding and truncation.
         name: the model's name, which is recorded with its scores.
     """
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, name: str) -> None:
-        self.name = name
-        self.tokenizer = tokenizer
-        self._model = model
+    model: Any
+    tokenizer: Tokenizer
+    name: str
 
     def support(self, source: str, response: str) -> float:
         """Return the probability that the source supports the response, in one pass over both."""
@@ -91,8 +92,8 @@ class Hhem:
         tokens = self.tokenizer.encode(PROMPT.format(text1=source, text2=response)).ids
         with running_pass(), torch.inference_mode():
             limit_threads(_CORES)
-            ids = torch.tensor([tokens], device=self._model.device)
-            logits = self._model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, 0]
+            ids = torch.tensor([tokens], device=self.model.device)
+            logits = self.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, 0]
             return float(torch.softmax(logits.float(), dim=-1)[1])
 
     def source_windows(self, source: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from rageval_hooks.models.cross_encoder import Relevance
@@ -17,19 +18,19 @@ from rageval_hooks.text.words import STOP_WORDS, blank_marks, content_keys, weig
 NAME = "lexical"
 
 
+@dataclass(frozen=True, eq=False)
 class LexicalEmbedding:
     """A text as a bag of its content words, each with the logarithm of its count.
 
-    Args:
+    Attributes:
         counts: how often each word's key occurs.
     """
 
-    def __init__(self, counts: Counter[str]) -> None:
-        self._counts = counts
+    counts: Counter[str]
 
     @cached_property
     def _weights(self) -> dict[str, float]:
-        return {key: 1 + math.log(count) for key, count in self._counts.items()}
+        return {key: 1 + math.log(count) for key, count in self.counts.items()}
 
     @cached_property
     def _length(self) -> float:
@@ -40,18 +41,18 @@ class LexicalEmbedding:
         """Return several texts as one."""
         counts: Counter[str] = Counter()
         for embedding in embeddings:
-            counts.update(embedding._counts)
+            counts.update(embedding.counts)
         return LexicalEmbedding(counts)
 
     @property
     def is_empty(self) -> bool:
         """True if the text has no content words."""
-        return not self._counts
+        return not self.counts
 
     @property
     def size(self) -> int:
         """Approximate memory in bytes."""
-        return 120 * len(self._counts)
+        return 120 * len(self.counts)
 
     def cosine(self, other: LexicalEmbedding) -> float:
         """Return the cosine of the weights, 0..1."""
@@ -66,7 +67,7 @@ class LexicalEmbedding:
         total = sum(other._weights.values())
         if not total:
             return 0.0
-        shared = sum(weight for key, weight in other._weights.items() if key in self._counts)
+        shared = sum(weight for key, weight in other._weights.items() if key in self.counts)
         return shared / total
 
 
