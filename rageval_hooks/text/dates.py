@@ -120,8 +120,7 @@ def find_dates(text: str) -> Iterator[tuple[int, int, tuple[Date, ...]]]:
 
 def _month_starts(text: str) -> list[int]:
     """Return the positions where the name of a month may begin."""
-    spans = words_of(text).where(lambda reading: reading.may_be_month)
-    return [month.start() for span in spans for month in MONTH_START.finditer(text, *span)]
+    return words_of(text).starts_of(MONTH_START, lambda reading: reading.may_be_month)
 
 
 def _is_valid(month: int, day: int) -> bool:

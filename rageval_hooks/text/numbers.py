@@ -88,11 +88,7 @@ def is_ordinal(text: str) -> bool:
 def find_numbers(text: str) -> Iterator[Number]:
     """Yield the numbers of a text. "two hundred and five" and "1.5 million" are one number."""
     found = words_of(text)
-    starts = [
-        word.start()
-        for span in found.where(lambda reading: reading.may_be_number)
-        for word in NUMBER_WORD.finditer(text, *span)
-    ]
+    starts = found.starts_of(NUMBER_WORD, lambda reading: reading.may_be_number)
     for digit in found.first_digits:
         starts += [digit - 1, digit] if digit > 0 and text[digit - 1] == "." else [digit]
     # Most sentences and names have no number.

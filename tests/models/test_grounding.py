@@ -223,9 +223,16 @@ def test_onnx_runtime_computes_the_same(models: Path, kind: str, labels: list[st
     by_onnx = load(folder, backend="onnx")
 
     assert (by_torch.details["backend"], by_onnx.details["backend"]) == ("torch", "onnx")
-    assert by_onnx.name == str(folder)
     found = by_onnx.read(grounding_input(PASSAGES)).sentences
     assert [one.support for one in found] == pytest.approx([one.support for one in expected], abs=1e-5)
+
+
+def test_another_graph_is_named_with_the_scores(models: Path) -> None:
+    """``onnx_file``: what a quantized one says is not what the model says."""
+    folder = Path(shutil.copytree(made(models, f"plain-{BERT}", BERT, NLI), models / "other-graph"))
+    tiny_models.add_graph(folder, "pair", "onnx/small.onnx")
+
+    assert load(folder, backend="onnx", onnx_file="onnx/small.onnx").name == f"{folder}, onnx/small.onnx"
 
 
 def edited(folder: Path, target: Path, **changes: Any) -> Path:
