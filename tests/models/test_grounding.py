@@ -233,6 +233,7 @@ def test_another_graph_is_named_with_the_scores(models: Path) -> None:
     tiny_models.add_graph(folder, "pair", "onnx/small.onnx")
 
     assert load(folder, backend="onnx", onnx_file="onnx/small.onnx").name == f"{folder}, onnx/small.onnx"
+    assert load(folder, backend="torch", onnx_file="onnx/small.onnx").name == str(folder)
 
 
 def edited(folder: Path, target: Path, **changes: Any) -> Path:

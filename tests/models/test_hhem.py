@@ -184,6 +184,10 @@ def test_the_hub_cache_has_weights_and_tokenizer_apart(
 ) -> None:
     """As published: the tokenizer belongs to Flan-T5. No network, and none of the model's code."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    # tests/conftest.py switches downloads off for the process: here only the setting forbids them.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    connections: list[object] = []
+    monkeypatch.setattr("socket.getaddrinfo", lambda *address, **options: connections.append(address))
     assert not on_this_machine("hhem", NAME)
     cached(tmp_path, NAME, folder / "model.safetensors", folder / "config.json", folder / "modeling_hhem_v2.py")
 
@@ -196,6 +200,7 @@ def test_the_hub_cache_has_weights_and_tokenizer_apart(
     cached(tmp_path, "google/flan-t5-base", folder / "tokenizer.json")
     found = load_now("hhem", ModelSettings(hhem=NAME, download=False))
 
+    assert connections == []
     assert on_this_machine("hhem", NAME)
     assert found.name == NAME
     assert found.support(*PAIRS[0]) == hhem.support(*PAIRS[0])

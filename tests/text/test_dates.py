@@ -131,6 +131,13 @@ def test_dates_stand_apart(text: str) -> None:
         assert day is None or 1 <= day <= 31
 
 
+def test_one_notation_within_another_is_not_a_date_of_its_own() -> None:
+    """ "March 3" is a date, and then "3/4/2020" is not read as another one."""
+    found = [fact.text for fact in find_values("It was on March 3/4/2020.") if fact.kind == "date"]
+
+    assert found == ["March 3"]
+
+
 def test_a_long_list_of_dates_is_read_once() -> None:
     """ "3 March 2020" does not also count as "March 2020", in a list of any length."""
     assert len(list(find_dates("3 March 2020. " * 500))) == 500

@@ -159,9 +159,9 @@ def compare_answers(file: ScoredFile, how: Resampling, scorer: BertScore | None 
         turns = [file.record(row).turn for row in numbers]
         # A failed turn may have half an answer, which would look like an inconsistent one.
         answers = [turn.response for turn in turns if turn.status == "ok"]
-        overlaps = rouge_pairs(answers).pairs
+        overlaps = rouge_pairs(answers)
         for name in ROUGE if overlaps else ():
-            values[name].append(statistics.fmean(overlap[name].fmeasure for overlap in overlaps))
+            values[name].append(statistics.fmean(overlap[name] for overlap in overlaps))
         if scorer is not None and (found := scorer.pairs(answers)):
             values["bertscore"].append(statistics.fmean(found))
     return tuple(
