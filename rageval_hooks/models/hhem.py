@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rageval_hooks.errors import requires
 from rageval_hooks.models.pytorch import limit_threads
-from rageval_hooks.models.sources import HUB_DEADLINE, find_model, read_config
+from rageval_hooks.models.sources import HUB_DEADLINE, find_model, hub_is_offline, read_config
 from rageval_hooks.models.tokenizing import even_windows, load_tokenizer
 from rageval_hooks.runtime.pool import running_pass
 from rageval_hooks.settings import ModelSettings
@@ -153,18 +153,17 @@ def _foundation(download: bool) -> Path:
     """Return the folder of the tokenizer as published: it belongs to Flan-T5.
 
     Raises:
-        ValueError: it is not on this machine and cannot be downloaded.
+        ValueError: it is not on this machine and may not be downloaded.
     """
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import LocalEntryNotFoundError
 
     found = try_to_load_from_cache(FOUNDATION, _TOKENIZER)
-    try:
-        if not isinstance(found, str):
-            found = hf_hub_download(FOUNDATION, _TOKENIZER, local_files_only=not download, etag_timeout=HUB_DEADLINE)
-    except LocalEntryNotFoundError as error:
-        raise ValueError(
-            f"the tokenizer of {FOUNDATION} is not on this machine. Download it where there is a network (hf download "
-            f"{FOUNDATION} {_TOKENIZER}) and put it next to {_WEIGHTS}"
-        ) from error
+    if not isinstance(found, str):
+        # Not left to hf_hub_download: it sends a request even with local_files_only.
+        if not download or hub_is_offline():
+            raise ValueError(
+                f"the tokenizer of {FOUNDATION} is not on this machine, and may not be downloaded. Download it where "
+                f"there is a network (hf download {FOUNDATION} {_TOKENIZER}) and put it next to {_WEIGHTS}"
+            )
+        found = hf_hub_download(FOUNDATION, _TOKENIZER, etag_timeout=HUB_DEADLINE)
     return Path(found).parent

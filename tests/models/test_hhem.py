@@ -186,6 +186,7 @@ def test_the_hub_cache_has_weights_and_tokenizer_apart(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     # tests/conftest.py switches downloads off for the process: here only the setting forbids them.
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     connections: list[object] = []
     monkeypatch.setattr("socket.getaddrinfo", lambda *address, **options: connections.append(address))
     assert not on_this_machine("hhem", NAME)
@@ -194,8 +195,9 @@ def test_the_hub_cache_has_weights_and_tokenizer_apart(
     with pytest.raises(ModelUnavailableError) as raised:
         load_now("hhem", ModelSettings(hhem=NAME, download=False))
     assert raised.value.reason == (
-        f"{NAME} cannot be loaded: the tokenizer of google/flan-t5-base is not on this machine. Download it where "
-        "there is a network (hf download google/flan-t5-base tokenizer.json) and put it next to model.safetensors"
+        f"{NAME} cannot be loaded: the tokenizer of google/flan-t5-base is not on this machine, and may not be "
+        "downloaded. Download it where there is a network (hf download google/flan-t5-base tokenizer.json) and put it "
+        "next to model.safetensors"
     )
     cached(tmp_path, "google/flan-t5-base", folder / "tokenizer.json")
     found = load_now("hhem", ModelSettings(hhem=NAME, download=False))
