@@ -10,7 +10,7 @@ import json
 import re
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -42,35 +42,26 @@ _SHORTEST_QUOTE = 12
 _LONGEST_PROMPT = 500_000
 
 
-class MessageCleaner:
-    """Prepares a server's message for logs and reasons: masks secrets, joins the lines, and shortens it.
+def clean_message(text: str, secrets: Iterable[str] = (), prompt: str = "", longest: int = _LONGEST_MESSAGE) -> str:
+    """Prepare a server's message for logs and reasons: mask secrets, join the lines, and shorten it.
 
     Args:
+        text: the message.
         secrets: known secrets. What looks like a key is masked in any case.
+        prompt: a text of which nothing may be shown. Quotations of it are removed.
+        longest: maximum length of the result, in characters.
     """
-
-    def __init__(self, secrets: Iterable[str]) -> None:
-        # The longest first, since one secret may contain another.
-        long_enough = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
-        self._secrets = sorted(long_enough, key=len, reverse=True)
-
-    def __call__(self, text: str, longest: int = _LONGEST_MESSAGE, prompt: str = "") -> str:
-        """Return the text without secrets.
-
-        Args:
-            text: the text.
-            longest: maximum length of the result, in characters.
-            prompt: a text of which nothing may be shown. Quotations of it are removed.
-        """
-        if len(prompt) > _LONGEST_PROMPT:
-            return "(not shown: it may quote the prompt)"
-        text = shown(clean_text(text))  # logs are read on terminals
-        for secret in self._secrets:
+    if len(prompt) > _LONGEST_PROMPT:
+        return "(not shown: it may quote the prompt)"
+    text = shown(clean_text(text))  # logs are read on terminals
+    # The longest first, since one secret may contain another.
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, _MASK)
-        text = " ".join(mask_secrets(text[: longest * 20], _MASK, is_message=True).split())
-        if prompt:
-            text = _without_quotations(text[: longest * 5], " ".join(prompt.split()))
-        return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    text = " ".join(mask_secrets(text[: longest * 20], _MASK, is_message=True).split())
+    if prompt:
+        text = _without_quotations(text[: longest * 5], " ".join(prompt.split()))
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _without_quotations(text: str, source: str) -> str:
@@ -157,7 +148,7 @@ _CONNECTION_NAMES: Final = frozenset(
 
 
 def classify_failure(
-    error: BaseException, *, where: str, timeout: float, clean: MessageCleaner, prompt: str = ""
+    error: BaseException, *, where: str, timeout: float, secrets: Sequence[str], prompt: str
 ) -> CallFailure:
     """Classify an exception of a client library.
 
@@ -168,9 +159,12 @@ def classify_failure(
         error: the exception.
         where: the server or the model, for messages.
         timeout: the request's timeout in seconds.
-        clean: masks secrets in the server's message.
+        secrets: masked in the server's message.
         prompt: the text that was sent. Messages quote nothing of it.
     """
+    # openai 2 wraps what a hook of its HTTP client raises.
+    if isinstance(error.__cause__, StatusError):
+        error = error.__cause__
     if isinstance(error, CallFailure):
         return error
     if isinstance(error, JudgeError):
@@ -181,7 +175,7 @@ def classify_failure(
         status = getattr(holder, name, None)
         if isinstance(status, int) and 300 <= status < 600:
             headers = getattr(error, "headers", None) or getattr(response, "headers", None)
-            failure = _from_status(_error_object(error), status, where, clean, prompt)
+            failure = _from_status(_error_object(error), status, where, secrets, prompt)
             if failure.retry and isinstance(headers, Mapping):
                 failure.retry_after = _retry_after(headers)
             return failure
@@ -217,14 +211,14 @@ def classify_failure(
     # The messages of these exceptions quote the answer, so only their names are shown.
     if isinstance(error, ValidationError) or "OutputParserException" in names:
         return CallFailure(JudgeAnswerError(f"the answer does not fit the schema ({kind})"))
-    said = clean(str(error), 200, prompt)
+    said = clean_message(str(error), secrets, prompt, 200)
     unexpected = JudgeUnavailableError(f"{kind}: {said}" if said else kind)
     return CallFailure(unexpected, text=said, unsupported=isinstance(error, NotImplementedError))
 
 
-def _from_status(body: Mapping[str, Any], status: int, where: str, clean: MessageCleaner, prompt: str) -> CallFailure:
+def _from_status(body: Mapping[str, Any], status: int, where: str, secrets: Sequence[str], prompt: str) -> CallFailure:
     message = _message(body)
-    about = f"{clean(message)} {body.get('code') or ''} {body.get('type') or ''}"
+    about = f"{clean_message(message, secrets)} {body.get('code') or ''} {body.get('type') or ''}"
     kind: type[JudgeError] = JudgeRejectedError
     retry = broken = False
     if status < 400:
@@ -246,7 +240,7 @@ def _from_status(body: Mapping[str, Any], status: int, where: str, clean: Messag
     else:
         what, broken = _WHAT.get(status, "the request was not accepted"), status in _WHAT
         what += f" at {where}" if status == 404 else ""
-    said = clean(message, prompt=prompt)
+    said = clean_message(message, secrets, prompt)
     error = kind(f"HTTP {status}: {what}: {said}" if said else f"HTTP {status}: {what}", status=status)
     return CallFailure(error, retry, broken, status=status, parameter=str(body.get("param") or ""), text=said)
 

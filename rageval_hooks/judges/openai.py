@@ -10,7 +10,6 @@ import json
 import os
 import ssl
 import sys
-import zlib
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 from importlib import import_module
@@ -200,8 +199,7 @@ class OpenAIJudge(RemoteJudge):
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         elif request.mode == "json_object":
             body["response_format"] = {"type": "json_object"}
-        headers: dict[str, Any] = {"Accept-Encoding": "identity"}
-        headers.update({name: value.get_secret_value() for name, value in self._headers.items()})
+        headers: dict[str, Any] = {name: value.get_secret_value() for name, value in self._headers.items()}
         if self._api_key is None:
             headers.setdefault("Authorization", self._openai.Omit())
         messages: list[Any] = [{"role": message.role, "content": message.content} for message in request.messages]
@@ -210,18 +208,11 @@ class OpenAIJudge(RemoteJudge):
             model=self.model, messages=messages, extra_body=body, extra_headers=headers, timeout=request.timeout
         )
         limit = self.policy.max_answer_bytes
-        try:
-            async with call as response:
-                content = await _read(response.http_response, limit)
-                content_type = response.headers.get("content-type", "")
-        except self._openai.APIConnectionError as error:
-            # openai 2 wraps what `_raise_errors` raises.
-            if isinstance(error.__cause__, StatusError):
-                raise error.__cause__ from None
-            raise
+        async with call as response:
+            content = await _read(response.http_response, limit)
         if len(content) > limit:
             raise JudgeTooLargeError(f"the answer is larger than {limit} bytes")
-        return _reply(content, content_type, self.where)
+        return _reply(content, response.headers.get("content-type", ""), self.where)
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop. The judge can be used again."""
@@ -288,18 +279,11 @@ async def _raise_errors(response: Any) -> None:
 async def _read(response: Any, limit: int) -> bytes:
     """Return the body of a response. Reading ends once it is longer than the limit in bytes."""
     content = b""
-    # A transport of the user, such as one of a test, may have read the response.
-    is_read = response.is_stream_consumed
-    async with aclosing(response.aiter_bytes() if is_read else response.aiter_raw()) as chunks:
+    async with aclosing(response.aiter_bytes()) as chunks:
         async for chunk in chunks:
             content += chunk
             if len(content) > limit:
                 break
-    # Not every server keeps to the encoding that is asked for, and 200 kB of gzip can be 200 MB.
-    if not is_read and response.headers.get("content-encoding", "identity").lower() != "identity":
-        with suppress(zlib.error):
-            # 32: the header says whether it is gzip or zlib.
-            content = zlib.decompressobj(32 + zlib.MAX_WBITS).decompress(content, limit + 1)
     return content
 
 

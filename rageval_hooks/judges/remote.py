@@ -27,6 +27,7 @@ from rageval_hooks.errors import (
     JudgeTooLargeError,
     JudgeTruncatedError,
     JudgeUnavailableError,
+    UnknownNameError,
 )
 from rageval_hooks.judges.answers import UnusableAnswerError, nonce_name, parse_answer, schema_json, strict_schema
 from rageval_hooks.judges.base import (
@@ -43,7 +44,7 @@ from rageval_hooks.judges.base import (
 )
 from rageval_hooks.judges.cache import CachedAnswer, JudgeCache, cache_key
 from rageval_hooks.judges.concurrency import PerLoop
-from rageval_hooks.judges.failures import CallFailure, Capabilities, MessageCleaner, classify_failure
+from rageval_hooks.judges.failures import CallFailure, Capabilities, classify_failure, clean_message
 from rageval_hooks.judges.limits import CircuitBreaker, Clock, RateLimiter
 from rageval_hooks.judges.prompts import Nonce, estimated_tokens, with_repair, with_schema
 from rageval_hooks.runtime.fork import ForkSafeLock
@@ -234,8 +235,7 @@ class RemoteJudge(Judge):
         if structured is not None and structured not in self.modes:
             raise ConfigurationError(f"structured is one of {', '.join(self.modes)}, not {structured!r}")
         if unknown := sorted(options.keys() - CallPolicy.model_fields.keys()):
-            valid = ", ".join(CallPolicy.model_fields)
-            raise ConfigurationError(f"unknown judge option {unknown[0]!r}. Valid: {valid}")
+            raise UnknownNameError("judge option", unknown[0], CallPolicy.model_fields)
         try:
             self.policy = policy = CallPolicy(**options)
         except ValidationError as error:
@@ -376,76 +376,64 @@ class RemoteJudge(Judge):
             self._limited_log.warn(
                 failure.kind, "the judge %s: %s: %s [RAGEVAL-301]", self, failure.kind, failure.message
             )
-        # Without a chain, and outside of the handler: the client's exception could hold secrets.
-        failure.__cause__ = failure.__context__ = None
+        # Without a chain, and outside of the handler: the client's exception and the frames of its functions hold the
+        # request with its headers.
+        failure.__cause__ = failure.__context__ = failure.__traceback__ = None
         raise failure
 
     async def _answer(self, call: _Call[T]) -> Judgement[T]:
-        """Send requests until there is a usable answer, with at most one correction.
+        """Send requests until there is a usable answer: retries after temporary failures, and at most one correction.
 
         Raises:
             JudgeError: there is none.
         """
-        limit = self.max_prompt_tokens
-        if (size := _tokens(call.messages)) > limit:
+        prompt = _text_of(call.messages)
+        if (size := estimated_tokens(prompt)) > (limit := self.max_prompt_tokens):
             raise JudgeTooLargeError(f"the prompt has about {size:,.0f} tokens, and max_prompt_tokens is {limit:,}")
-        prompt = "\n".join(message.content for message in call.messages)
+        # An unusable answer, and what is wrong with it.
         wrong: tuple[str, str] | None = None
-        while True:
-            try:
-                reply = await self._reply(call, wrong)
-            except GateClosedError:
-                if wrong is None:
-                    raise
-                message = f"the answer is not usable, and the budget allows no second request: {wrong[1]}"
-                raise JudgeAnswerError(message) from None
-            try:
-                value = parse_answer(reply.text, call.schema, nonce=call.nonce, prompt=prompt)
-            except UnusableAnswerError as error:
-                if call.repaired:
-                    raise JudgeAnswerError(f"neither the answer nor its correction is usable: {error}") from None
-                # A server that enforces a schema writes JSON only. An empty answer says nothing about the mode.
-                if not error.is_json and call.mode in _ENFORCED and reply.text.strip():
-                    self._capabilities.lower(call.mode)
-                wrong = reply.text, str(error)
-                continue
-            usage, cost = call.spent()
-            return Judgement(value, call.model, usage, call.response_id, cost, call.attempts, call.mode, call.repaired)
-
-    async def _reply(self, call: _Call[T], wrong: tuple[str, str] | None) -> JudgeReply:
-        """Return a complete reply.
-
-        Args:
-            call: the question.
-            wrong: the unusable answer that it corrects, and what is wrong with it.
-        """
-        failed: JudgeError | None = None
+        # What the call reports if no further request is admitted.
+        problem: JudgeError | None = None
+        is_retry = False
         while True:
             request = self._request(call, wrong)
             try:
                 outcome = await self._send_when_due(call, request)
             except JudgeError:
-                # Not admitted: the circuit has opened meanwhile, or the budget is used up. A call reports its own
-                # failure if it had one.
-                if failed is not None:
-                    raise failed from None
+                # Not admitted: the circuit has opened meanwhile, the time is up, or the budget is used up.
+                if problem is not None:
+                    raise problem from None
                 raise
-            call.retries += failed is not None
-            failed = None
+            call.retries += is_retry
             call.repaired = wrong is not None
-            if isinstance(outcome, JudgeReply):
-                return self._checked(outcome)
-            # Each repetition lacks a parameter or a mode, so there is an end.
-            if self._capabilities.learn_from(outcome, request.mode, request.parameters):
+            is_retry = False
+            if isinstance(outcome, CallFailure):
+                # Each repetition lacks a parameter or a mode, so there is an end.
+                if self._capabilities.learn_from(outcome, request.mode, request.parameters):
+                    continue
+                problem, is_retry = outcome.error, True
+                # The upper half of each pause is random, so that callers do not retry together.
+                longest = min(_LONGEST_BACKOFF_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(call.retries, 30))
+                wait = self._rate_limiter.paused + longest * (1 + self._clock.random()) / 2
+                left = call.deadline - self._clock.monotonic()
+                if not outcome.retry or call.retries >= self.policy.max_retries or wait >= left:
+                    raise problem
+                await self._clock.sleep(wait)
                 continue
-            failed = outcome.error
-            # The upper half of each pause is random, so that callers do not retry together.
-            longest = min(_LONGEST_BACKOFF_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(call.retries, 30))
-            wait = self._rate_limiter.paused + longest * (1 + self._clock.random()) / 2
-            left = call.deadline - self._clock.monotonic()
-            if not outcome.retry or call.retries >= self.policy.max_retries or wait >= left:
-                raise failed
-            await self._clock.sleep(wait)
+            self._check(outcome)
+            try:
+                value = parse_answer(outcome.text, call.schema, nonce=call.nonce, prompt=prompt)
+            except UnusableAnswerError as error:
+                if call.repaired:
+                    raise JudgeAnswerError(f"neither the answer nor its correction is usable: {error}") from None
+                # A server that enforces a schema writes JSON only. An empty answer says nothing about the mode.
+                if not error.is_json and call.mode in _ENFORCED and outcome.text.strip():
+                    self._capabilities.lower(call.mode)
+                wrong = outcome.text, str(error)
+                problem = JudgeAnswerError(f"the answer is not usable, and no second request was possible: {error}")
+                continue
+            usage, cost = call.spent()
+            return Judgement(value, call.model, usage, call.response_id, cost, call.attempts, call.mode, call.repaired)
 
     def _request(self, call: _Call[T], wrong: tuple[str, str] | None) -> JudgeRequest:
         # Some schemas cannot be enforced.
@@ -473,7 +461,7 @@ class RemoteJudge(Judge):
         if pause > min(left, self.policy.total_timeout):
             raise JudgeRateLimitedError(f"the server asked to wait another {pause:.0f} s (Retry-After)")
         async with nullcontext(Admission()) if call.gate is None else call.gate.request() as admission:
-            estimate = _tokens(request.messages) + _ANSWER_TOKENS
+            estimate = estimated_tokens(_text_of(request.messages)) + _ANSWER_TOKENS
             if (wait := self._rate_limiter.reserve(estimate) - self._clock.monotonic()) > 0:
                 await self._clock.sleep(wait)
             started = self._breaker.enter()
@@ -514,28 +502,24 @@ class RemoteJudge(Judge):
             texts = {name: clean_text(value) for name, value in vars(reply).items() if isinstance(value, str)}
             return replace(reply, **texts)  # type: ignore[arg-type]  # only fields with texts
         except Exception as error:
-            prompt = "\n".join(message.content for message in request.messages)
-            failure = classify_failure(
-                error, where=self.where, timeout=timeout, clean=MessageCleaner(self.secrets), prompt=prompt
-            )
-        # The client's exception holds the request with its headers. It must not leave this method, not even as a cause.
-        failure.__cause__ = failure.__context__ = failure.__traceback__ = None
+            prompt = _text_of(request.messages)
+            failure = classify_failure(error, where=self.where, timeout=timeout, secrets=self.secrets, prompt=prompt)
         if failure.retry_after is not None:
             self._rate_limiter.pause(min(failure.retry_after, _LONGEST_PAUSE_SECONDS))
         return failure
 
-    def _checked(self, reply: JudgeReply) -> JudgeReply:
-        """Return the reply, or raise if it is refused, filtered, cut off or too large."""
+    def _check(self, reply: JudgeReply) -> None:
+        """Raise if a reply is refused, filtered, cut off or too large."""
         reason = (reply.finish_reason or "").lower()
         if reply.refusal:
-            raise JudgeRefusedError("the model refused to answer", refusal=MessageCleaner(self.secrets)(reply.refusal))
+            refusal = clean_message(reply.refusal, self.secrets)
+            raise JudgeRefusedError("the model refused to answer", refusal=refusal)
         if reason in _FILTERED:
             raise JudgeRefusedError(f"the answer was stopped by a content filter ({reason})")
         if reason in _CUT_OFF:
             raise JudgeTruncatedError(f"the answer was cut off at the token limit ({reason}): raise max_tokens")
         if len(reply.text.encode()) > self.policy.max_answer_bytes:
             raise JudgeTooLargeError(f"the answer is larger than max_answer_bytes={self.policy.max_answer_bytes}")
-        return reply
 
     # -- counts
 
@@ -620,5 +604,5 @@ class GatedJudge(Judge):
         return self.judge.stats()
 
 
-def _tokens(messages: Iterable[Message]) -> float:
-    return sum(estimated_tokens(message.content) for message in messages)
+def _text_of(messages: Iterable[Message]) -> str:
+    return "\n".join(message.content for message in messages)

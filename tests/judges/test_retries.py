@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks.errors import JudgeRateLimitedError, JudgeUnavailableError
+from rageval_hooks.errors import JudgeAnswerError, JudgeRateLimitedError, JudgeUnavailableError
 from tests.judges.helpers import GOOD, PROMPT, Grade, StillClock, ask, failure, judge_of, until
 from tests.judges.server import Gate, JudgeServer, answer, error, held
 
@@ -96,14 +96,17 @@ def test_the_total_time_is_limited(server: JudgeServer, clock: StillClock) -> No
 
 
 def test_no_repair_begins_after_the_total_time(server: JudgeServer, clock: StillClock) -> None:
-    """A wrong answer that came at the last moment is not asked for again."""
+    """A wrong answer that came at the last moment is not asked for again. The failure says what was wrong with it."""
 
     def late(request: Any) -> Any:
         clock.now += 301
         return answer("no JSON")
 
     server.otherwise(late)
-    assert "within total_timeout" in failure(judge_of(server, clock=clock), JudgeUnavailableError).message
+    message = failure(judge_of(server, clock=clock), JudgeAnswerError).message
+    assert message == (
+        "the answer is not usable, and no second request was possible: it contains no complete JSON object"
+    )
     assert len(server.requests) == 1
 
 

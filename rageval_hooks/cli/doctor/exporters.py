@@ -16,13 +16,12 @@ from rageval_hooks.exporters.delivery import DestinationAbsentError, PostError
 from rageval_hooks.exporters.mlflow import mlflow_fault
 from rageval_hooks.exporters.otlp_places import otlp_fault, otlp_places
 from rageval_hooks.exporters.score_api import ScoreApiExporter
-from rageval_hooks.judges.failures import MessageCleaner
+from rageval_hooks.judges.failures import clean_message
 from rageval_hooks.runtime.time_limit import remaining, within
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation
 
 _PAUSE: Final = 0.25
-_clean = MessageCleaner(())
 """HTTP clients quote URLs, and a URL may have a key in its query."""
 
 _FAILED: Final = ("rejected", "lost", "dropped", "queued")
@@ -100,7 +99,7 @@ def _examine(exporter: Exporter, evaluation: Evaluation, setup: Setup) -> Doctor
     undelivered = ", ".join(f"{amount} {kind}" for kind, amount in counts.items() if amount and kind.endswith(_FAILED))
     if failure or undelivered or not finished:
         # The log has the server's words; the counters have only numbers. Its first line is nearest to the cause.
-        said = [_clean(record.getMessage().removeprefix("rageval-hooks: ")) for record in logged]
+        said = [clean_message(record.getMessage().removeprefix("rageval-hooks: ")) for record in logged]
         reason = next(filter(None, (*said, failure, undelivered, "no answer in time")))
         return problem(f"{name}: the marked trace was not delivered{where}: {reason}", _advice(name))
     if found is False:
