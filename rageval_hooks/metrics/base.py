@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Never, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from rageval_hooks.errors import JudgeError
-from rageval_hooks.metrics.support.sentence_scores import explain_sentences, sentences_in
+from rageval_hooks.metrics.support.sentence_scores import SentenceScore, as_metadata, explain_sentences, sentences_in
 from rageval_hooks.plugins import Registry
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.runtime.lazy import cached_property
@@ -109,22 +109,18 @@ class ScoreDefinition(Data):
         return found if isinstance(found, float) else None
 
     def label(self, score: Score, threshold: float) -> Score:
-        """Return the score with its label, and with an explanation that uses the same threshold."""
-        labelled = label(score, threshold, self.direction)
+        """Return the score with the label ``pass`` or ``fail``; a value equal to the threshold passes.
+
+        The explanation uses the same threshold.
+        """
+        above = score.value - threshold
+        passed = above >= -_ROUNDING if self.direction == "higher" else above <= _ROUNDING
+        changes = {"label": "pass" if passed else "fail"}
         # The metric has explained its score with its default threshold.
-        if not self.by_sentence or threshold == self.default_threshold(score):
-            return labelled
-        sentences = sentences_in(score.metadata)
-        if not sentences:
-            return labelled
-        return labelled.model_copy(update={"explanation": explain_sentences(sentences, threshold)})
-
-
-def label(score: Score, threshold: float, direction: Direction) -> Score:
-    """Return the score with the label ``pass`` or ``fail``; a value equal to the threshold passes."""
-    above = score.value - threshold
-    passed = above >= -_ROUNDING if direction == "higher" else above <= _ROUNDING
-    return score.model_copy(update={"label": "pass" if passed else "fail"})
+        is_explained = not self.by_sentence or threshold == self.default_threshold(score)
+        if not is_explained and (sentences := sentences_in(score.metadata)):
+            changes["explanation"] = explain_sentences(sentences, threshold)
+        return score.model_copy(update=changes)
 
 
 # --------------------------------------------------------------------------- metrics
@@ -322,6 +318,13 @@ class LocalMetric(Metric):
         """
 
 
+GROUNDING_SETS: Final = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
+"""The labelled sets with which the default thresholds of grounding metrics were measured."""
+
+NO_WORDS: Final = "the response or the passages have no words that could be compared"
+"""Why a grounding metric is skipped."""
+
+
 class GroundingMetric(LocalMetric):
     """A local metric that says how far the passages of the prompt support what the response claims."""
 
@@ -331,6 +334,40 @@ class GroundingMetric(LocalMetric):
     source = "ours; all-MiniLM-L6-v2"
     default = True
     about_claims = True
+
+    def score_by_sentence(
+        self,
+        value: float,
+        sentences: Sequence[SentenceScore],
+        model: str,
+        weak: float,
+        details: Mapping[str, Any] | None = None,
+    ) -> Score:
+        """Make a score that lists its sentences, and names those below the threshold of its label.
+
+        Where the user's own threshold sets the label, the explanation is written again with that threshold.
+
+        Args:
+            value: the value.
+            sentences: the sentences of the response.
+            model: the model that computed it.
+            weak: where the score has no label, the explanation names the sentences below this.
+            details: of the model.
+        """
+        metadata = {"sentences": as_metadata(sentences), **({MODEL_DETAILS: details} if details else {})}
+        score = self.score(value, model=model, metadata=metadata)
+        threshold = self.scores[0].default_threshold(score)
+        explanation = explain_sentences(sentences, weak if threshold is None else threshold)
+        return score.model_copy(update={"explanation": explanation})
+
+
+VerdictLabel = Literal["good", "doubtful", "bad"]
+
+VERDICT_VALUES: Final[Mapping[VerdictLabel, float]] = {"good": 1.0, "doubtful": 0.5, "bad": 0.0}
+"""The value of each label of ``verdict``, so that a mean over turns can be charted."""
+
+DECLINES: Final = "the response declines to answer"
+"""The reason of the verdict ``declined``."""
 
 
 class JudgeMetric(Metric):

@@ -20,7 +20,7 @@ from rageval_hooks import (
     metric,
 )
 from rageval_hooks.errors import InputTooLargeError, ModelNotReadyError, ModelUnavailableError, OverBudgetError
-from rageval_hooks.metrics.base import REGISTRY, label
+from rageval_hooks.metrics.base import REGISTRY
 from rageval_hooks.score import Result
 from tests.local import LOCAL, make_turn, run, why_not
 
@@ -265,7 +265,9 @@ def test_a_metric_that_has_to_wait_says_so(error: Exception) -> None:
 )
 def test_labels_come_from_thresholds(value: float, threshold: float, direction: Any, expected: str) -> None:
     """At least, or at most where lower is better."""
-    assert label(Score(name="a", value=value), threshold, direction).label == expected
+    definition = ScoreDefinition(name="a", description="", direction=direction)
+
+    assert definition.label(Score(name="a", value=value), threshold).label == expected
 
 
 # ------------------------------------------------------------------------------------------------ built in

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import rageval_hooks
 from rageval_hooks import ConfigurationError, Evaluation, Score, ScoreDefinition, Turn, UnknownNameError, evaluate
-from rageval_hooks.metrics.base import REGISTRY, Metric, Threshold, label
+from rageval_hooks.metrics.base import REGISTRY, Metric, Threshold
 from rageval_hooks.models import Models
 from rageval_hooks.models.sources import packaged_minilm
 from rageval_hooks.score import Target
@@ -347,6 +347,7 @@ def test_labels_stand_on_the_turns_span(
 )
 def test_a_share_that_is_the_threshold_passes(value: float, threshold: float, direction: Any, passes: bool) -> None:
     """However it was computed: 1 - 4/5 is a little less than 0.2."""
-    found = label(Score(name="x", value=value), threshold, direction)
+    definition = ScoreDefinition(name="x", description="", direction=direction)
+    found = definition.label(Score(name="x", value=value), threshold)
 
     assert found.label == ("pass" if passes else "fail")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, Final
 
 from pydantic import BaseModel, WithJsonSchema
@@ -22,7 +21,6 @@ from rageval_hooks.score import Result
 from rageval_hooks.text.citations import Citations, CitedKey, CitedPart, find_citations
 from rageval_hooks.text.formatting import shorten
 
-_KEY: Final = "citation.support"
 # A response with more pairs is generated garbage or a list of links. At 40 pairs per call this is 25 calls.
 _MAX_PAIRS: Final = 1000
 # The grades and weights of the support evaluation of the TREC 2024 RAG track.
@@ -146,7 +144,7 @@ class Citation(JudgeMetric):
         # All three scores are means over all pairs, so one missing pair leaves none of them.
         if answers.missing:
             message = "; ".join(f"no support of {_list(pairs)}: {error.message}" for error, pairs in answers.reasons())
-            failures = [answers.failure(partial(self.fail, name=definition.name)) for definition in self.scores]
+            failures = [answers.failure(self, score.name) for score in self.scores]
             return [failed.model_copy(update={"message": message}) for failed in failures]
         return self._scores(case, citations, answers)
 

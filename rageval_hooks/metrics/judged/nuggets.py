@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, WithJsonSchema
@@ -113,7 +112,6 @@ class Creation:
 
     Attributes:
         nuggets: the nuggets, at most 30.
-        rounds: the number of calls.
         unread: positions of the relevant passages that no round has read.
         dropped: ignored nuggets, counted by reason: ``repeated``, ``length`` (no words, or more than 12), ``marker``
             (has the delimiter of the prompt), ``too_many``.
@@ -122,7 +120,6 @@ class Creation:
     """
 
     nuggets: list[Nugget] = field(default_factory=list)
-    rounds: int = 0
     unread: tuple[int, ...] = ()
     dropped: Counter[str] = field(default_factory=Counter)
     judgements: list[Judgement[Any]] = field(default_factory=list)
@@ -248,8 +245,7 @@ class Nuggets(JudgeMetric):
         grading = paid_grading(case, grades, self.name)
         # With some grades the nuggets come from the passages that are graded; without any there is nothing to read.
         if grades.missing and not grades.values:
-            failures = [grades.failure(partial(self.fail, name=score.name)) for score in self.scores]
-            return [with_spending(failed, grading) for failed in failures]
+            return [with_spending(grades.failure(self, score.name), grading) for score in self.scores]
         # UMBRELA 1 is "related, but does not answer". Such passages still hold facts that belong into an answer.
         relevant = [position for position in case.prompt_positions if grades.values.get(position, 0) >= 1]
         if not relevant:
@@ -279,7 +275,7 @@ class Nuggets(JudgeMetric):
         metadata = {
             "found": len(nuggets),
             "kept": len(kept),
-            "rounds": creation.rounds,
+            "rounds": len(creation.judgements),
             "passages": relevant,
             "passages_unread": list(creation.unread),
             "passages_ungraded": sorted(grades.missing),
@@ -384,11 +380,10 @@ async def _create(case: JudgedTurn, passages: Sequence[int]) -> Creation:
             creation.failure = error
             return creation
         creation.judgements.append(judgement)
-        creation.rounds += 1
         for draft in judgement.value.nuggets:
             text, importance = (draft, "") if isinstance(draft, str) else (draft.nugget, draft.importance)
             creation.add(" ".join(text.split()), _importance(importance), case.delimiters.marker)
-    creation.unread = tuple(position for window in windows[creation.rounds :] for position in window)
+    creation.unread = tuple(position for window in windows[len(creation.judgements) :] for position in window)
     return creation
 
 

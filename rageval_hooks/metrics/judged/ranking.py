@@ -106,8 +106,7 @@ class Ranking(JudgeMetric):
         answers = await graded(case)
         calls = paid_grading(case, answers, self.name)
         if answers.missing and not answers.judgements:
-            failures = [answers.failure(partial(self.fail, name=score.name)) for score in self.scores]
-            return [with_spending(failed, calls) for failed in failures]
+            return [with_spending(answers.failure(self, score.name), calls) for score in self.scores]
         count = len(case.turn.retrieved)
         grades = [answers.values.get(position) for position in range(count)]
         # None for a passage that the judge gave no grade.

@@ -15,8 +15,6 @@ from rageval_hooks.metrics.judged.no_answer import declined
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.score import Result
 
-_KEY = "reference.comparison"
-
 
 class ReferenceComparison(BaseModel):
     """The judge's answer."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel
@@ -15,17 +15,15 @@ from pydantic import Field as Described
 
 from rageval_hooks.errors import ConfigurationError, JudgeAnswerError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.metrics.base import JudgeMetric, ScoreDefinition
+from rageval_hooks.metrics.base import DECLINES, VERDICT_VALUES, JudgeMetric, ScoreDefinition, VerdictLabel
 from rageval_hooks.metrics.judged.no_answer import NoAnswer, declined
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn, SentenceKey
-from rageval_hooks.metrics.verdict import DECLINES, VALUES, judged_verdict
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.score import VERDICT, Result, Score
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.text.keys import KeyedSentence
 
-_KEY: Final = "trace.labels"
 # The first four are the TRACe measures of RAGBench (arXiv 2407.11005); average, rmse and consistency are the seeds'.
 _MEANINGS: Final = {
     "context_relevance": "share of the context's sentences that are relevant to the query",
@@ -37,10 +35,11 @@ _MEANINGS: Final = {
     "rmse": "root mean square deviation of these four from their mean",
     "consistency": "1 - rmse",
 }
-_ABOUT_RESPONSE: Final = frozenset(
-    f"trace.{name}" for name in ("completeness", "adherence", "supported_share", "average", "rmse", "consistency")
-)
-"""The scores that mean nothing for a response that declines to answer."""
+_OF_CONTEXT: Final = ("trace.context_relevance", "trace.context_utilization")
+"""The scores that mean something for a response that declines to answer, too."""
+
+_OF_SUPPORT: Final = ("adherence", "supported_share", "average", "rmse", "consistency")
+"""The scores that need a verdict on every sentence of the response."""
 
 _CONTRADICTION: Final = (
     "the judge contradicts itself: it says that every sentence is supported, but the answer as a whole is not"
@@ -92,31 +91,18 @@ _FIXED_SENTENCES: Final = 20
 
 @dataclass(frozen=True)
 class TraceValues:
-    """The labels as numbers; the last five are None if the judge said nothing about a sentence of the response.
+    """The labels as numbers.
 
     Attributes:
+        scores: by name without ``trace.``. Those of the support are not in it if the judge said nothing about a
+            sentence of the response.
         unjudged: keys of response sentences that the judge said nothing about.
         dropped_keys: keys in the labels that do not exist.
-        context_relevance: how much of the context is relevant, 0..1.
-        context_utilization: how much of the context was used, 0..1.
-        completeness: share of what is relevant that was used, 0..1.
-        adherence: 1 if every sentence of the response is fully supported, else 0.
-        supported_share: share of the response's sentences that are fully supported, 0..1.
-        average: mean of relevance, utilization, completeness and adherence.
-        rmse: root mean square deviation of these four from their mean.
-        consistency: 1 - rmse.
     """
 
+    scores: Mapping[str, float]
     unjudged: tuple[str, ...]
     dropped_keys: tuple[str, ...]
-    context_relevance: float
-    context_utilization: float
-    completeness: float
-    adherence: float | None = None
-    supported_share: float | None = None
-    average: float | None = None
-    rmse: float | None = None
-    consistency: float | None = None
 
 
 def trace_values(
@@ -152,15 +138,15 @@ def trace_values(
     # A key may be of the wrong kind: a key of the response among those of the context.
     dropped = [key for key in named if key not in context_keys] + [key for key in supported if key not in response_keys]
     unjudged = tuple(key for key in response_keys if key not in supported)
-    values = TraceValues(unjudged, tuple(dict.fromkeys(dropped)), relevance, utilization, completeness)
-    if unjudged:
-        return values
-    # A response without sentences claims nothing that could lack support.
-    said = [supported[key] for key in response_keys] or [True]
-    four = (relevance, utilization, completeness, float(all(said)))
-    average, rmse = statistics.fmean(four), statistics.pstdev(four)
-    share = sum(said) / len(said)
-    return replace(values, adherence=four[3], supported_share=share, average=average, rmse=rmse, consistency=1 - rmse)
+    scores = {"context_relevance": relevance, "context_utilization": utilization, "completeness": completeness}
+    if not unjudged:
+        # A response without sentences claims nothing that could lack support.
+        said = [supported[key] for key in response_keys] or [True]
+        four = (relevance, utilization, completeness, float(all(said)))
+        rmse = statistics.pstdev(four)
+        values = (four[3], sum(said) / len(said), statistics.fmean(four), rmse, 1 - rmse)
+        scores.update(zip(_OF_SUPPORT, values, strict=True))
+    return TraceValues(scores, unjudged, tuple(dict.fromkeys(dropped)))
 
 
 def _definition(name: str, description: str) -> ScoreDefinition:
@@ -212,16 +198,14 @@ class Trace(JudgeMetric):
         # A passage without sentences has no keys, so the judge could not name anything in it.
         if not case.passage_sentences:
             return [self.skip("the passages have no sentences")]
-        judgement = await case.once(_KEY, lambda: case.ask(_TASK, TraceLabels, about_response=True))
+        judgement = await case.ask(_TASK, TraceLabels, about_response=True)
         turn = _LabelledTurn(self, case, judgement)
         # The labels are asked for before it is known whether the answer declines: the scores of the context hold for a
         # refusal too.
         results = [*turn.context_scores(), *turn.support_scores()]
         reason = await declined(case)
         if reason is not None:
-            results = [
-                self.skip(reason, result.name) if result.name in _ABOUT_RESPONSE else result for result in results
-            ]
+            results = [result if result.name in _OF_CONTEXT else self.skip(reason, result.name) for result in results]
         # Where the judge is asked whether the response declines, its word counts more than the rules.
         if reason is not None or (case.response.declines and not case.runs(NoAnswer.name)):
             results.append(self.skip(DECLINES, VERDICT).model_copy(update={"label": "declined"}))
@@ -263,17 +247,16 @@ class _LabelledTurn:
 
     def support_scores(self) -> list[Result]:
         """Return the scores about the response; failed if the judge has not judged all of it, or contradicts itself."""
-        names = ("adherence", "supported_share", "average", "rmse", "consistency")
         problem = None
         # A sentence without a verdict could be supported or not: any number would hide this.
         if self._values.unjudged:
             problem = f"the judge said nothing about the sentences {_list(self._values.unjudged)}"
         # The opposite is no contradiction: the scores follow the sentences, which are the stricter verdict.
-        elif self._case.sentences and self._values.adherence == 1 and not self._labels.overall_supported:
+        elif self._case.sentences and self._values.scores["adherence"] == 1 and not self._labels.overall_supported:
             problem = _CONTRADICTION
         if problem is not None:
             error = JudgeAnswerError(problem, **self._judgement.details())
-            return [self._metric.fail(error, f"trace.{name}") for name in names]
+            return [self._metric.fail(error, f"trace.{name}") for name in _OF_SUPPORT]
         evidence = self.evidence
         explanation = "\n".join(map(_line, evidence)) or "the response has no sentences"
         # The sentences are on one score only, since spans repeat the metadata of each. The last three scores mix in
@@ -281,19 +264,29 @@ class _LabelledTurn:
         return [
             self._scored("adherence", explanation, {"sentences": evidence}),
             self._scored("supported_share", explanation),
-            *(self._scored(name, None) for name in names[2:]),
+            *(self._scored(name, None) for name in _OF_SUPPORT[2:]),
         ]
 
     def verdict(self) -> Score:
         """Return the judge's verdict, which replaces the local one."""
-        supported = self._labels.overall_supported
-        label, reason = judged_verdict(self.evidence, self._case, supported=supported)
-        return self._metric.judged(VALUES[label], self._judgement, name=VERDICT, label=label, explanation=reason)
+        label: VerdictLabel = "good"
+        reason = "the judge finds every sentence supported by the passages"
+        bad = next((item for item in self.evidence if not item["fully_supported"]), None)
+        if bad is not None:
+            # A judge may call an answer supported as a whole that is not in one detail.
+            label = "doubtful" if self._labels.overall_supported else "bad"
+            names = dict.fromkeys(self._case.passage_name(support["passage"]) for support in bad["support"])
+            where = f"only partly supported by passage {', '.join(names)}" if names else "supported by no passage"
+            reason = f"“{shorten(bad['text'])}” is {where}"
+            if bad["explanation"]:
+                reason += f": {bad['explanation']}"
+        value = VERDICT_VALUES[label]
+        return self._metric.judged(value, self._judgement, name=VERDICT, label=label, explanation=reason)
 
     def _scored(self, name: str, explanation: str | None, more: Mapping[str, Any] | None = None) -> Score:
         dropped = list(self._values.dropped_keys)
         return self._metric.judged(
-            getattr(self._values, name),
+            self._values.scores[name],
             self._judgement,
             name=f"trace.{name}",
             explanation=explanation,

@@ -113,11 +113,9 @@ class Umbrela(JudgeMetric):
         """Return the mean, then one score per passage."""
         answers = await graded(case)
         results: list[Result] = [self._mean(case, answers)] if answers.judgements or answers.missing else []
-        # Batches are separate answers, so an entry is found by its answer and its passage.
-        entries = {(id(answer), entry.passage): entry for answer in answers.judgements for entry in answer.value.grades}
         for position, grade in sorted(answers.values.items()):
             answer = answers.answer_of[position]
-            entry = entries[id(answer), position]
+            [*_, entry] = (entry for entry in answer.value.grades if entry.passage == position)
             score = self.judged(
                 float(grade),
                 answer,
@@ -131,7 +129,7 @@ class Umbrela(JudgeMetric):
             results.append(self.skip(f"there is no text in {_named(case, empty)}"))
         if answers.missing:
             # One failed result for all passages without a grade: a span has room for one.
-            failed = answers.failure(self.fail)
+            failed = answers.failure(self)
             message = "; ".join(f"{error.message}: {_named(case, passages)}" for error, passages in answers.reasons())
             metadata = {**failed.metadata, "passages": sorted(answers.missing)}
             results.append(failed.model_copy(update={"message": message, "metadata": metadata}))
@@ -156,7 +154,7 @@ class Umbrela(JudgeMetric):
     def _mean(self, case: JudgedTurn, answers: BatchAnswers[int, int]) -> Result:
         values = answers.values
         if not values:
-            return answers.failure(lambda error: self.fail(error, "umbrela.mean"))
+            return answers.failure(self, "umbrela.mean")
         grades = list(values.values())
         counts = ", ".join(f"{grades.count(grade)} x {grade}" for grade in reversed(_GRADES))
         total = len(case.turn.retrieved)

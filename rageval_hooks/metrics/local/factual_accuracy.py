@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.base import GroundingMetric, ScoreDefinition
+from rageval_hooks.metrics.base import NO_WORDS, GroundingMetric, ScoreDefinition
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.score import Result
-
-_NO_WORDS = "the response or the passages have no words that could be compared"
-_SOURCE = "RAG Evaluation Pipeline (Lite); en_core_web_sm, all-MiniLM-L6-v2"
 
 
 class SemanticGrounding(GroundingMetric):
@@ -29,7 +26,7 @@ class SemanticGrounding(GroundingMetric):
         """Return the cosine; skipped if the response or the context has no words."""
         value = analysis.semantic_grounding
         if value is None:
-            return self.skip(_NO_WORDS)
+            return self.skip(NO_WORDS)
         return self.score(value, model=analysis.models.embedder().name)
 
 
@@ -75,7 +72,7 @@ class FactualAccuracy(GroundingMetric):
         ScoreDefinition(name="factual_accuracy", description="mean of semantic grounding and entity consistency"),
     )
     models = ("embedder", "nlp")
-    source = _SOURCE
+    source = "RAG Evaluation Pipeline (Lite); en_core_web_sm, all-MiniLM-L6-v2"
 
     def __init__(self, grounding_weight: float = 0.5) -> None:
         if not 0 <= grounding_weight <= 1:
@@ -86,7 +83,7 @@ class FactualAccuracy(GroundingMetric):
         """Return the score; skipped if the response or the passages have no words."""
         grounding = analysis.semantic_grounding
         if grounding is None:
-            return self.skip(_NO_WORDS)
+            return self.skip(NO_WORDS)
         found, missing = analysis.entity_support
         # In the lexical tier both are "lexical", which is named once.
         model = ", ".join(dict.fromkeys((analysis.models.nlp().name, analysis.models.embedder().name)))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from rageval_hooks.metrics.base import GroundingMetric, ScoreDefinition, Threshold
-from rageval_hooks.metrics.support.sentence_scores import SentenceScore, as_metadata, explain_sentences
+from rageval_hooks.metrics.base import GROUNDING_SETS, NO_WORDS, GroundingMetric, ScoreDefinition, Threshold
+from rageval_hooks.metrics.support.sentence_scores import SentenceScore
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.score import Result
 from rageval_hooks.settings import LEXICAL, MINILM
 
-_SETS: Final = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
 _WEAK: Final = 0.5
 """Where the score has no label, the explanation names the sentences below this."""
 
@@ -48,8 +47,8 @@ class Faithfulness(GroundingMetric):
             by_sentence=True,
             thresholds=(
                 # Chosen on half of RAGTruth QA test, so that few supported answers have any fail.
-                Threshold(value=0.56, models=MINILM, accuracy=(0.613, 0.783), sets=_SETS),
-                Threshold(value=0.56, models=(LEXICAL,), accuracy=(0.597, 0.789), sets=_SETS),
+                Threshold(value=0.56, models=MINILM, accuracy=(0.613, 0.783), sets=GROUNDING_SETS),
+                Threshold(value=0.56, models=(LEXICAL,), accuracy=(0.597, 0.789), sets=GROUNDING_SETS),
             ),
         ),
     )
@@ -58,7 +57,7 @@ class Faithfulness(GroundingMetric):
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the score; skipped if the response or the passages have no words."""
         if analysis.grounding.value is None:
-            return self.skip("the response or the passages have no words that could be compared")
+            return self.skip(NO_WORDS)
         # Per sentence its groundedness, lowered for its wrong facts and its negation, and its weight.
         scores: list[tuple[float, float]] = []
         shown: list[SentenceScore] = []
@@ -87,10 +86,7 @@ class Faithfulness(GroundingMetric):
             shown.append(one)
         value = _lowered(_mean_with_weakest(scores), any_wrong_fact, any_reversal)
         model = analysis.models.embedder(wait=analysis.wait).name
-        result = self.score(value, model=model, metadata={"sentences": as_metadata(shown)})
-        threshold = self.scores[0].default_threshold(result)
-        explanation = explain_sentences(shown, _WEAK if threshold is None else threshold)
-        return result.model_copy(update={"explanation": explanation})
+        return self.score_by_sentence(value, shown, model, _WEAK)
 
 
 def _mean_with_weakest(scores: Sequence[tuple[float, float]]) -> float:

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from typing import Final
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.base import MODEL_DETAILS, GroundingMetric, ScoreDefinition, Threshold
+from rageval_hooks.metrics.base import GROUNDING_SETS, NO_WORDS, GroundingMetric, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.grounding import SentenceGrounding, groundedness
-from rageval_hooks.metrics.support.sentence_scores import (
-    SentenceScore,
-    UnsupportedPart,
-    as_metadata,
-    explain_sentences,
-)
+from rageval_hooks.metrics.support.sentence_scores import SentenceScore, UnsupportedPart
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models.grounding import GroundedSentence, GroundingInput, GroundingModel
-from rageval_hooks.score import Result, Score
+from rageval_hooks.score import Result
 from rageval_hooks.settings import LEXICAL, MINILM
-
-_NO_WORDS: Final = "the response or the passages have no words that could be compared"
-_SETS: Final = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
 
 
 class Groundedness(GroundingMetric):
@@ -52,8 +42,8 @@ class Groundedness(GroundingMetric):
             by_sentence=True,
             thresholds=(
                 # Chosen so that few supported answers of RAG systems fail; docs/metrics.md has the figures.
-                Threshold(value=0.5, models=MINILM, accuracy=(0.564, 0.778), sets=_SETS),
-                Threshold(value=0.5, models=(LEXICAL,), accuracy=(0.564, 0.759), sets=_SETS),
+                Threshold(value=0.5, models=MINILM, accuracy=(0.564, 0.778), sets=GROUNDING_SETS),
+                Threshold(value=0.5, models=(LEXICAL,), accuracy=(0.564, 0.759), sets=GROUNDING_SETS),
             ),
         ),
     )
@@ -74,23 +64,16 @@ class Groundedness(GroundingMetric):
             return self._by_model(analysis, model)
         found = analysis.grounding
         if found.value is None:
-            return self.skip(_NO_WORDS)
+            return self.skip(NO_WORDS)
         sentences = [_sentence_score(sentence, analysis) for sentence in found.sentences]
-        score = self.score(found.value, model=model.name, metadata={"sentences": as_metadata(sentences)})
-        return self._explained(score, sentences)
-
-    def _explained(self, score: Score, sentences: Sequence[SentenceScore]) -> Score:
-        # Where the user's own threshold sets the label, the explanation is written again with that threshold.
-        threshold = self.scores[0].default_threshold(score)
-        explanation = explain_sentences(sentences, self.weak if threshold is None else threshold)
-        return score.model_copy(update={"explanation": explanation})
+        return self.score_by_sentence(found.value, sentences, model.name, self.weak)
 
     def _by_model(self, analysis: TurnAnalysis, model: GroundingModel) -> Result:
         """Return the score by a grounding model: the mean of the sentences' support, weighted as in the formula."""
         # By words only. It gives the sentences with content words, their weights, missing words and best passages.
         by_words = groundedness(analysis.response.blanked, analysis.prompt_indexes, lines=analysis.response.lines)
         if by_words.value is None:
-            return self.skip(_NO_WORDS)
+            return self.skip(NO_WORDS)
         # The places of the sentences in the response without its citation markers.
         said = analysis.response.said_positions
         spans = [(bisect_left(said, a), bisect_left(said, b)) for a, b in (found.span for found in by_words.sentences)]
@@ -111,16 +94,14 @@ class Groundedness(GroundingMetric):
             if span in supports
         ]
         if not sentences:
-            return self.skip(_NO_WORDS)
+            return self.skip(NO_WORDS)
         weight = sum(sentence.weight for sentence in sentences)
         value = sum(sentence.score * sentence.weight for sentence in sentences) / weight
         details = {**model.details, "threshold": model.threshold, "windows": reading.windows}
         details |= {"passes": reading.passes, "tokens": reading.tokens}
-        score = self.score(
-            value, model=model.name, metadata={"sentences": as_metadata(sentences), MODEL_DETAILS: details}
-        )
+        score = self.score_by_sentence(value, sentences, model.name, self.weak, details)
         # The same formula of the score, asked of another model: its version says how that model was asked.
-        return self._explained(score.model_copy(update={"version": model.version}), sentences)
+        return score.model_copy(update={"version": model.version})
 
 
 def _supported_sentence(

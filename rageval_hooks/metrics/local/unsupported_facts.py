@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rageval_hooks.metrics.base import GroundingMetric, ScoreDefinition, Threshold
+from rageval_hooks.metrics.base import GROUNDING_SETS, GroundingMetric, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.score import Result
 from rageval_hooks.text.fact_index import unsupported_facts
 from rageval_hooks.text.facts import Fact
 from rageval_hooks.text.wording import listed
 
-_SETS: Final = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
 _MAX_LISTED: Final = 50
 _MAX_STATED: Final = 10
 
@@ -37,7 +36,7 @@ class UnsupportedFacts(GroundingMetric):
             direction="lower",
             high=None,
             unit="facts",
-            thresholds=(Threshold(value=0, models=(None,), accuracy=(0.538, 0.773), sets=_SETS),),
+            thresholds=(Threshold(value=0, models=(None,), accuracy=(0.538, 0.773), sets=GROUNDING_SETS),),
         ),
     )
     source = "ours"

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
-from rageval_hooks.metrics.base import GroundingMetric, Metric, ScoreDefinition
+from collections.abc import Sequence
+from typing import Final
+
+from rageval_hooks.metrics.base import (
+    DECLINES,
+    MODEL_DETAILS,
+    VERDICT_VALUES,
+    GroundingMetric,
+    Metric,
+    ScoreDefinition,
+    VerdictLabel,
+)
 from rageval_hooks.metrics.local.faithfulness import Faithfulness
 from rageval_hooks.metrics.local.groundedness import Groundedness
 from rageval_hooks.metrics.local.unsupported_facts import UnsupportedFacts
 from rageval_hooks.metrics.support.running import compute
+from rageval_hooks.metrics.support.sentence_scores import SentenceScore, sentences_in
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.metrics.verdict import DECLINES, VALUES, VerdictLabel, grounded_verdict, local_verdict
 from rageval_hooks.models.grounding import GroundingModel
 from rageval_hooks.score import VERDICT, Result, Score, Skipped
+from rageval_hooks.settings import LEXICAL
+from rageval_hooks.text.formatting import shorten
+
+_WITH_WRONG_FACT: Final = 0.6
+_ONE: Final = (0.25, 0.45)
+_SEVERAL: Final = (0.54, 0.62)
+_SEVERAL_LEXICAL: Final = (0.5, 0.6)
+"""The values of faithfulness below which an answer is bad, and below which it is doubtful. They were chosen on half of
+RAGTruth QA test and on ExpertQA dev; docs/metrics.md has the figures."""
+
+_MAX_NAMED: Final = 5
+"""Missing words that a reason names."""
 
 
 class Verdict(GroundingMetric):
@@ -28,7 +51,7 @@ class Verdict(GroundingMetric):
             name=VERDICT,
             headline=7,
             description="do the passages support the response? 1 good, 0.5 doubtful, 0 bad",
-            labels=tuple(VALUES),
+            labels=tuple(VERDICT_VALUES),
         ),
     )
     about_claims = False
@@ -42,17 +65,17 @@ class Verdict(GroundingMetric):
             grounded = _result_of(Groundedness(), analysis)
             # A grounding model cannot read every turn. The formula can.
             if isinstance(grounded, Score):
-                return self._verdict(grounded, *grounded_verdict(grounded))
+                return self._verdict(grounded, *_grounded_verdict(grounded))
         found = _result_of(Faithfulness(), analysis)
         if isinstance(found, Score):
-            return self._verdict(found, *local_verdict(found, _result_of(UnsupportedFacts(), analysis)))
+            return self._verdict(found, *_local_verdict(found, _result_of(UnsupportedFacts(), analysis)))
         if isinstance(found, Skipped):
             return found.model_copy(update={"name": VERDICT, "metric": VERDICT, "label": "not_evaluable"})
         # Its message may quote the turn, and a reason must not.
         return self.skip(f"{found.name} failed: {found.error_type}")
 
     def _verdict(self, source: Score, label: VerdictLabel, reason: str) -> Score:
-        return self.score(VALUES[label], label=label, explanation=reason, model=source.model)
+        return self.score(VERDICT_VALUES[label], label=label, explanation=reason, model=source.model)
 
     def skip(self, reason: str, name: str | None = None) -> Skipped:
         """Return the verdict of a turn that cannot be evaluated."""
@@ -62,3 +85,67 @@ class Verdict(GroundingMetric):
 def _result_of(metric: Metric, analysis: TurnAnalysis) -> Result:
     """Return the turn's result of a metric: the one that is known, else a new one."""
     return (analysis.results.get(metric.name) or compute(metric, analysis))[0]
+
+
+def _local_verdict(faithfulness: Score, facts: Result) -> tuple[VerdictLabel, str]:
+    """Return the verdict of the formula, and the reason in one sentence.
+
+    - An answer with a number, date or code that no passage has, or with a reversed negation, is bad below .6 of
+      ``faithfulness``. Names are not among these facts: people who read the answers accept too many of them.
+    - An answer of several sentences is bad below .54, and doubtful below .62; in the lexical tier .5 and .6.
+    - An answer of one sentence is bad below .25, and doubtful below .45: the words of one sentence prove little.
+
+    Args:
+        faithfulness: the score, with its sentences.
+        facts: the turn's result of ``unsupported_facts``.
+    """
+    sentences = sentences_in(faithfulness.metadata)
+    missing = facts.metadata["missing"] if isinstance(facts, Score) else []
+    wrong = [fact["text"] for fact in missing if fact["kind"] != "name"]
+    several = _SEVERAL_LEXICAL if faithfulness.model == LEXICAL else _SEVERAL
+    bad, doubtful = several if len(sentences) > 1 else _ONE
+    # Of all sentences the one that costs most: a long one that is a little weak can cost more than a short one.
+    weakest = min(sentences, key=lambda sentence: (sentence.score - 1) * sentence.weight)
+    if wrong and faithfulness.value < _WITH_WRONG_FACT:
+        stating = [sentence for sentence in sentences if any(fact in sentence.text for fact in wrong)]
+        return "bad", _reason(min(stating, key=lambda sentence: sentence.score, default=weakest), wrong)
+    if faithfulness.value < doubtful:
+        return ("bad" if faithfulness.value < bad else "doubtful"), _reason(weakest, [])
+    return "good", _why_good(weakest, sentences)
+
+
+def _grounded_verdict(groundedness: Score) -> tuple[VerdictLabel, str]:
+    """Return the verdict of a grounding model, and the reason in one sentence.
+
+    An answer below the model's own threshold is bad, one with a sentence below it is doubtful.
+    """
+    threshold = groundedness.metadata[MODEL_DETAILS]["threshold"]
+    sentences = sentences_in(groundedness.metadata)
+    weakest = min(sentences, key=lambda sentence: sentence.score)
+    if weakest.score >= threshold:
+        return "good", _why_good(weakest, sentences)
+    return "bad" if groundedness.value < threshold else "doubtful", _reason(weakest, [])
+
+
+def _quoted(sentence: SentenceScore) -> str:
+    return f"“{shorten(sentence.text)}”"
+
+
+def _why_good(weakest: SentenceScore, sentences: Sequence[SentenceScore]) -> str:
+    # Not "supported": the formula compares words, and has only found nothing that is clearly unsupported.
+    of = f"the weakest of {len(sentences)} sentences is" if len(sentences) > 1 else "the sentence is"
+    return f"nothing is clearly unsupported; {of} {_quoted(weakest)}; the nearest is passage {weakest.passage_name}"
+
+
+def _reason(sentence: SentenceScore, wrong: Sequence[str]) -> str:
+    """Return what is wrong with a sentence, with the passage that is nearest to it."""
+    quoted, passage = _quoted(sentence), f"passage {sentence.passage_name}"
+    if sentence.notes:
+        return f"{quoted} reverses {passage}; {sentence.notes[0]}"
+    if sentence.unsupported:
+        parts = ", ".join(f"“{shorten(part.text)}”" for part in sentence.unsupported[:_MAX_NAMED])
+        return f"{passage} does not support {parts} in {quoted}"
+    missing = [fact for fact in wrong if fact in sentence.text] or sentence.missing
+    if missing:
+        return f"{quoted}: no passage has {', '.join(missing[:_MAX_NAMED])}; the nearest is {passage}"
+    return f"{quoted}: no passage has all of it in one place; the nearest is {passage}"

@@ -74,7 +74,6 @@ class JudgedTurn(TurnTexts):
         turn, self.cut_notice = _cut(turn, int(judge.max_prompt_tokens * _SHARE_OF_TEXTS))
         super().__init__(turn)
         self.judge = judge
-        self.judgements: list[Judgement[Any]] = []
         self._metrics = tuple(metrics)
         # Futures, not values: a second metric may ask while the first still waits for the judge.
         self._once: dict[Hashable, asyncio.Future[Any]] = {}
@@ -121,27 +120,23 @@ class JudgedTurn(TurnTexts):
     @cached_property
     def material(self) -> str:
         """The beginning of every user message: the question, and the passages that the answering model saw."""
-        return "\n\n".join([self.delimiters.quote("question", self.turn.query), *self._framed(self.prompt_positions)])
+        passages = [self._framed(f"passage {n}", self._sentences[n]) for n in self.prompt_positions]
+        return "\n\n".join([self.delimiters.quote("question", self.turn.query), *passages])
 
-    def _framed(self, positions: Sequence[int]) -> list[str]:
-        """Return passages with the keys of their sentences, each between delimiters."""
-        frames = []
-        for position in positions:
-            lines = [f"{sentence.key}: {sentence.text}" for sentence in self._sentences[position]]
-            frames.append(self.delimiters.frame(f"passage {position}", "\n".join(lines)))
-        return frames
+    def _framed(self, name: str, sentences: Iterable[KeyedSentence]) -> str:
+        """Return sentences with their keys between delimiters."""
+        return self.delimiters.frame(name, "\n".join(f"{sentence.key}: {sentence.text}" for sentence in sentences))
 
     @cached_property
     def further_passages(self) -> str:
         """The passages that were not in the prompt, for questions about retrieval; empty if all were."""
-        frames = self._framed(self.unseen_positions)
-        return "\n\n".join([_FURTHER, *frames]) if frames else ""
+        passages = [self._framed(f"passage {n}", self._sentences[n]) for n in self.unseen_positions]
+        return "\n\n".join([_FURTHER, *passages]) if passages else ""
 
     @cached_property
     def framed_response(self) -> str:
         """The response with the keys of its sentences, between delimiters."""
-        lines = [f"{sentence.key}: {sentence.text}" for sentence in self.sentences]
-        return self.delimiters.frame("answer", "\n".join(lines))
+        return self._framed("answer", self.sentences)
 
     def with_notice(self, result: Result) -> Result:
         """Return a result that says that the judge has not seen all of the texts."""
@@ -180,9 +175,7 @@ class JudgedTurn(TurnTexts):
         if about_response:
             parts.append(self.framed_response)
         messages = [self.rules, Message(role="user", content="\n\n".join([*parts, task]))]
-        judgement = await self.judge.complete(messages, schema, parameters=parameters)
-        self.judgements.append(judgement)
-        return judgement
+        return await self.judge.complete(messages, schema, parameters=parameters)
 
     async def once(self, key: Hashable, find: Callable[[], Awaitable[T]]) -> T:
         """Return what several metrics need. The first to ask finds it out, the others wait for the same result.
@@ -320,16 +313,17 @@ class BatchAnswers(Generic[K, V]):
             found.setdefault((error.kind, error.message), (error, []))[1].append(key)
         return list(found.values())
 
-    def failure(self, fail: Callable[[JudgeError], Failed]) -> Failed:
+    def failure(self, metric: Metric, name: str | None = None) -> Failed:
         """Return one failed result with all reasons; at least one item must be missing.
 
         Args:
-            fail: makes a failed result of an error.
+            metric: the metric.
+            name: the score's name; None for the metric's own.
         """
         # A call that was not admitted, for want of budget, says less than one that went wrong.
         errors = sorted((error for error, _ in self.reasons()), key=lambda error: isinstance(error, GateClosedError))
         message = "; ".join(dict.fromkeys(error.message for error in errors))
-        return with_spending(fail(errors[0]).model_copy(update={"message": message}), self.calls)
+        return with_spending(metric.fail(errors[0], name).model_copy(update={"message": message}), self.calls)
 
     def add(self, batch: Sequence[K], answer: AnyJudgement, entries: Iterable[tuple[K, V | None]]) -> None:
         """Take the values of one answer; items of the batch that it does not mention are missing.
