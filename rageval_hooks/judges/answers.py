@@ -110,8 +110,6 @@ def strict_schema(model: type[BaseModel]) -> Schema | None:
         ConfigurationError: the model does not describe an object.
     """
     root = full_schema(model)
-    if "properties" not in _plain_schema(model):  # an open mapping has no properties but the nonce
-        return None
     try:
         return _strict(root, root.get("$defs", {}), ())
     except ValueError:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, Union
 
@@ -268,21 +269,24 @@ def resolve_judge(given: Any, **options: Any) -> Judge:
         if options:
             raise ConfigurationError(f"judge is an instance: pass {', '.join(sorted(options))} to its constructor")
         return given
+    make: Callable[..., Judge]
     if isinstance(given, type) and issubclass(given, Judge):
-        return _made(lambda: given(**options))
+        make = given
     # An instance of a framework's class exists only if its module is loaded, so nothing needs to be imported to check.
-    if _is(given, "langchain_core.runnables", "Runnable"):
+    elif _is(given, "langchain_core.runnables", "Runnable"):
         from rageval_hooks.judges.langchain import LangChainJudge
 
-        return _made(lambda: LangChainJudge(given, **options))
-    if _is(given, "llama_index.core.llms", "LLM"):
+        make = partial(LangChainJudge, given)
+    elif _is(given, "llama_index.core.llms", "LLM"):
         from rageval_hooks.judges.llama_index import LlamaIndexJudge
 
-        return _made(lambda: LlamaIndexJudge(given, **options))
-    raise ConfigurationError(
-        f"{type(given).__qualname__} is not a judge: pass a Judge, a name such as 'openai:gpt-5-mini', a LangChain "
-        "chat model or a LlamaIndex LLM"
-    )
+        make = partial(LlamaIndexJudge, given)
+    else:
+        raise ConfigurationError(
+            f"{type(given).__qualname__} is not a judge: pass a Judge, a name such as 'openai:gpt-5-mini', a LangChain "
+            "chat model or a LlamaIndex LLM"
+        )
+    return _made(make, options)
 
 
 def _by_name(name: str, options: dict[str, Any]) -> Judge:
@@ -295,12 +299,12 @@ def _by_name(name: str, options: dict[str, Any]) -> Judge:
         raise ConfigurationError(f"judge must be 'provider:model', such as 'openai:gpt-5-mini', not {name!r}")
     if provider not in (names := REGISTRY.names()):
         raise UnknownNameError("judge provider", provider, names, _MODELS)
-    return REGISTRY.create(provider, make=lambda kind: _made(lambda: kind.from_model(model, **options)))
+    return REGISTRY.create(provider, make=lambda kind: _made(partial(kind.from_model, model), options))
 
 
-def _made(make: Callable[[], Judge]) -> Judge:
+def _made(make: Callable[..., Judge], options: Mapping[str, Any]) -> Judge:
     try:
-        return make()
+        return make(**options)
     except TypeError as error:
         # Usually an option that the constructor does not have.
         raise ConfigurationError(f"the judge cannot be created: {error}") from error

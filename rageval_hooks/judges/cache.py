@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +23,7 @@ from rageval_hooks.judges.answers import schema_json
 from rageval_hooks.judges.base import Mode
 from rageval_hooks.judges.prompts import INSTRUCTIONS_VERSION
 from rageval_hooks.runtime.fork import ForkSafeLock
-from rageval_hooks.runtime.jsonable import plain_mapping
+from rageval_hooks.runtime.jsonable import Data, plain_mapping
 from rageval_hooks.runtime.sqlite_file import use_file
 from rageval_hooks.turn import Message
 
@@ -47,8 +46,7 @@ _PRUNE = (
 )
 
 
-@dataclass(frozen=True)
-class CachedAnswer:
+class CachedAnswer(Data):
     """The stored part of a judgement.
 
     Attributes:
@@ -121,7 +119,7 @@ class JudgeCache:
             # For pruning. An answer that was found counts, also on a full disk.
             with suppress(sqlite3.OperationalError):
                 database.execute("UPDATE answers SET used = ? WHERE key = ?", (time.time(), key))
-            return CachedAnswer(**json.loads(row[0]))
+            return CachedAnswer.model_validate_json(row[0])
 
         found = await self._in_thread(read)
         self._counts["misses" if found is None else "hits"] += 1
@@ -131,7 +129,7 @@ class JudgeCache:
         """Store an answer."""
 
         def write(database: sqlite3.Connection) -> None:
-            text = json.dumps(asdict(answer))
+            text = answer.model_dump_json()
             database.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", (key, text, len(text), time.time()))
             self._counts["writes"] += 1
             if self._counts["writes"] % _PRUNE_EVERY == 0:

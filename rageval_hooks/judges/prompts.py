@@ -8,7 +8,6 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 from rageval_hooks.turn import Message
@@ -72,10 +71,11 @@ def neutralize(text: str) -> str:
 
 
 class Delimiters:
-    r"""Puts texts between lines with a marker that occurs in none of them, so that no text can close its frame.
+    r"""Puts texts between lines with a marker that no text has, so that none can close its frame.
 
-    The marker is a hash of all texts. Equal texts give the same marker, so that all prompts of a turn share their
-    prefix and cached answers are found again. The author of a single text cannot predict it.
+    The marker is a hash of all texts, which none of them can contain. Equal texts give the same marker, so that all
+    prompts of a turn share their prefix and cached answers are found again. The author of a single text cannot predict
+    it.
 
     Args:
         texts: every text that will be framed.
@@ -89,17 +89,12 @@ class Delimiters:
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
-        texts = tuple(texts)
-        folded = [text.casefold() for text in texts]
-        for number in count():
-            digest = hashlib.blake2b(digest_size=10)
-            for text in ("", str(number), *texts):  # "" was an option; without it no cached answer would be found
-                data = text.encode("utf-8", "surrogatepass")
-                digest.update(len(data).to_bytes(8, "big"))
-                digest.update(data)
-            self.marker = digest.hexdigest()
-            if not any(self.marker in text for text in folded):
-                break
+        digest = hashlib.blake2b(digest_size=10)
+        for text in ("", "0", *texts):  # the first two were options; without them no cached answer would be found
+            data = text.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8, "big"))
+            digest.update(data)
+        self.marker = digest.hexdigest()
 
     def quote(self, name: str, text: str) -> str:
         """Return a text between its delimiters, each line marked as quoted: it cannot pose as a sentence with its key.

@@ -48,7 +48,7 @@ from rageval_hooks.judges.failures import CallFailure, Capabilities, classify_fa
 from rageval_hooks.judges.limits import CircuitBreaker, Clock, RateLimiter
 from rageval_hooks.judges.prompts import Nonce, estimated_tokens, with_repair, with_schema
 from rageval_hooks.runtime.fork import ForkSafeLock
-from rageval_hooks.runtime.jsonable import Data, clean_text
+from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.suppression import quietly
 from rageval_hooks.turn import Message, Usage
@@ -127,9 +127,8 @@ class JudgeRequest:
     timeout: float
 
 
-@dataclass(frozen=True)
-class JudgeReply:
-    """A model's reply.
+class JudgeReply(Data):
+    """A model's reply. Lone surrogates in its texts are replaced: no cache and no span can encode them.
 
     Attributes:
         text: the answer; with structured output by tool call, the call's arguments.
@@ -140,12 +139,12 @@ class JudgeReply:
         refusal: the model's text if it refused.
     """
 
-    text: str
+    text: Text
     usage: Usage | None = None
-    model: str | None = None
-    response_id: str | None = None
-    finish_reason: str | None = None
-    refusal: str | None = None
+    model: Text | None = None
+    response_id: Text | None = None
+    finish_reason: Text | None = None
+    refusal: Text | None = None
 
 
 @dataclass
@@ -323,7 +322,9 @@ class RemoteJudge(Judge):
                     value, answer.model, nothing, answer.response_id, 0.0, attempts=0, mode=answer.mode, cached=True
                 )
         found = await self._ask(call)
-        answer = CachedAnswer(found.value.model_dump_json(), found.model, found.response_id, found.mode)
+        answer = CachedAnswer(
+            value=found.value.model_dump_json(), model=found.model, response_id=found.response_id, mode=found.mode
+        )
         await self._cache.put(key, answer)
         return found
 
@@ -497,10 +498,7 @@ class RemoteJudge(Judge):
     async def _attempt(self, call: _Call[T], request: JudgeRequest) -> JudgeReply | CallFailure:
         timeout = max(0.001, min(request.timeout, call.deadline - self._clock.monotonic()))
         try:
-            reply = await quietly(self.send(replace(request, timeout=timeout)), timeout)
-            # Lone surrogates can be encoded neither for the cache nor for a span.
-            texts = {name: clean_text(value) for name, value in vars(reply).items() if isinstance(value, str)}
-            return replace(reply, **texts)  # type: ignore[arg-type]  # only fields with texts
+            return await quietly(self.send(replace(request, timeout=timeout)), timeout)
         except Exception as error:
             prompt = _text_of(request.messages)
             failure = classify_failure(error, where=self.where, timeout=timeout, secrets=self.secrets, prompt=prompt)

@@ -566,7 +566,7 @@ class Preparer:
             self._first.append(lambda analysis: analysis.embed(analysis.turn.query))
             self._last += [lambda analysis: analysis.passage_embeddings, lambda analysis: analysis.context_embedding]
         if has_concepts and has_embeddings:
-            self._first.append(lambda analysis: analysis.embed_all(analysis.concepts))
+            self._first.append(lambda analysis: [*map(analysis.embed, analysis.concepts)])
 
     def start(self, query: str, texts: Iterable[str]) -> Preparation | None:
         """Analyse passages in the background. Returns None if there is nothing to prepare, or too much is waiting.

@@ -230,7 +230,7 @@ from rageval_hooks.judges.cache import CachedAnswer, JudgeCache
 async def main():
     cache = JudgeCache(sys.argv[1])
     for number in range(50):
-        await cache.put(f"{sys.argv[2]}-{number}", CachedAnswer("{}", "m", None, "text"))
+        await cache.put(f"{sys.argv[2]}-{number}", CachedAnswer(value="{}", model="m", response_id=None, mode="text"))
     print(cache.stats()["writes"], cache.stats()["errors"])
 
 asyncio.run(main())

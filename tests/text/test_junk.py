@@ -22,7 +22,7 @@ def read(text: str) -> None:
     spans = sentence_spans(text)
     index = index_passage(text)
     unsupported_facts(find_facts(text, spans), index.facts)
-    groundedness(text, [index], lines=weighted_lines(blank_marks(text), spans))
+    groundedness(text, weighted_lines(blank_marks(text), spans), [index])
 
 
 @given(anything())

@@ -179,8 +179,7 @@ async def graded(case: JudgedTurn) -> BatchAnswers[int, int]:
     If :class:`Umbrela` runs for the turn, the grades are asked for as that metric was set up.
     """
     # Another metric may need the grades of a turn for which no grades are reported.
-    running = case.metrics(Umbrela)
-    umbrela = running[0] if running else Umbrela()
+    umbrela = next(iter(case.metrics(Umbrela)), Umbrela())
     return await case.once(_KEY, lambda: umbrela.grade(case))
 
 

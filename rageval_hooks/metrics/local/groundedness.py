@@ -71,7 +71,7 @@ class Groundedness(GroundingMetric):
     def _by_model(self, analysis: TurnAnalysis, model: GroundingModel) -> Result:
         """Return the score by a grounding model: the mean of the sentences' support, weighted as in the formula."""
         # By words only. It gives the sentences with content words, their weights, missing words and best passages.
-        by_words = groundedness(analysis.response.blanked, analysis.prompt_indexes, lines=analysis.response.lines)
+        by_words = groundedness(analysis.response.blanked, analysis.response.lines, analysis.prompt_indexes)
         if by_words.value is None:
             return self.skip(NO_WORDS)
         # The places of the sentences in the response without its citation markers.

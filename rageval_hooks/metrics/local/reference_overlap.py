@@ -25,9 +25,6 @@ LACKS_REFERENCE: Final = 0.5
 # As in the evaluation of SQuAD (Rajpurkar et al. 2016).
 _ARTICLES: Final = frozenset({"a", "an", "the"})
 
-_NAME: Final = "reference_overlap"
-_VERSION: Final = "1"
-
 _MOST_LISTED: Final = 10
 
 # The longest common subsequence takes time and memory in the product of the two lengths: about a second here.
@@ -41,8 +38,7 @@ class ReferenceOverlap(LocalMetric):
     measure of the longest common subsequence, computed by rouge-score (``pip install "rageval-hooks[offline]"``).
     """
 
-    name = _NAME
-    version = _VERSION
+    name = "reference_overlap"
     scores = (
         ScoreDefinition(
             name="reference_overlap.f1", description="harmonic mean of precision and recall of the reference's words"
@@ -110,14 +106,11 @@ def overlap_scores(turn: Turn) -> tuple[Score, ...]:
         turn.reference[word.start : word.end] for word in words(turn.reference) if word.key in missing
     )
     explanation = f"the response lacks: {listed(list(texts), _MOST_LISTED)}" if texts else None
+    metric = ReferenceOverlap()
     return (
-        _score("reference_overlap.f1", 2 * shared / (len(response) + len(reference))),
-        _score(RECALL, recall).model_copy(update={"label": "fail" if lacks else "pass", "explanation": explanation}),
+        metric.score(2 * shared / (len(response) + len(reference)), "reference_overlap.f1"),
+        metric.score(recall, RECALL, label="fail" if lacks else "pass", explanation=explanation),
     )
-
-
-def _score(name: str, value: float) -> Score:
-    return Score(name=name, value=value, metric=_NAME, version=_VERSION, model=None)
 
 
 def _words(text: str) -> list[str]:

@@ -118,12 +118,19 @@ class ConceptCompleteness(LocalMetric):
         if not distant:
             return []
         nlp, response = analysis.models.nlp(wait=analysis.wait), analysis.response.stated
-        said = _Words(response, nlp.lemmas(response, analysis.pause))
-        return [concept for concept in distant if not said.have(_Words(concept, nlp.lemmas(concept)))]
+        said = _forms(response, nlp.lemmas(response, analysis.pause))
+        missed = []
+        for concept in distant:
+            forms = _forms(concept, nlp.lemmas(concept))
+            is_said = any(form and form <= own for form, own in zip(forms, said, strict=True))
+            # A concept without content words, which has no keys, is in no text.
+            if not (forms[0] and is_said):
+                missed.append(concept)
+        return missed
 
 
-class _Words:
-    """The content words of a text in the forms in which they are compared.
+def _forms(text: str, lemmas: frozenset[str]) -> tuple[frozenset[str], ...]:
+    """Return the content words of a text in the forms in which they are compared: as keys, as stems and as lemmas.
 
     MiniLM puts a single word such as "opened" far from a whole sentence that has it, so the cosine alone misses it.
 
@@ -131,22 +138,12 @@ class _Words:
         text: the text.
         lemmas: the lemmas of its words; empty if they are not known.
     """
-
-    def __init__(self, text: str, lemmas: frozenset[str]) -> None:
-        stemmer = snowballstemmer.stemmer("english")
-        content = [word for word in weighted_words(text) if word.is_content]
-        self._keys = frozenset(word.key for word in content)
-        # "regulated" and "regulation" have one stem, "wake" and "woken" one lemma.
-        self._stems = frozenset(stemmer.stemWord(fold(text[word.start : word.end])) for word in content)
-        self._lemmas = lemmas
-
-    def have(self, concept: _Words) -> bool:
-        """Return True if these words have all words of a concept, in any form."""
-        if not concept._keys:
-            return False
-        if self._keys >= concept._keys or self._stems >= concept._stems:
-            return True
-        return bool(concept._lemmas) and self._lemmas >= concept._lemmas
+    stemmer = snowballstemmer.stemmer("english")
+    content = [word for word in weighted_words(text) if word.is_content]
+    keys = frozenset(word.key for word in content)
+    # "regulated" and "regulation" have one stem, "wake" and "woken" one lemma.
+    stems = frozenset(stemmer.stemWord(fold(text[word.start : word.end])) for word in content)
+    return keys, stems, lemmas
 
 
 class ContextRelevance(LocalMetric):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.prices import load_prices
@@ -53,12 +53,8 @@ class Latency(LocalMetric):
         if timing is None:
             return
         yield self.score(timing.total)
-        parts = {
-            "retrieval": timing.retrieval,
-            "generation": timing.generation,
-            "time_to_first_token": timing.time_to_first_token,
-        }
-        for part, seconds in parts.items():
+        for part in ("retrieval", "generation", "time_to_first_token"):
+            seconds = getattr(timing, part)
             if seconds is not None:
                 # A clock that is set back gives negative times.
                 yield self.score(max(0.0, seconds), f"latency.{part}")
@@ -86,13 +82,9 @@ class Tokens(LocalMetric):
     def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:
         """Return the sum and its two parts."""
         usage = analysis.usage
-        counts = {
-            "tokens": usage.total_tokens,
-            "tokens.input": usage.input_tokens,
-            "tokens.output": usage.output_tokens,
-        }
-        for name, count in counts.items():
-            yield self.score(count, name, explanation=COUNTED_BY[usage.source], metadata={"source": usage.source})
+        counts = (usage.total_tokens, usage.input_tokens, usage.output_tokens)
+        for score, count in zip(self.scores, counts, strict=True):
+            yield self.score(count, score.name, explanation=COUNTED_BY[usage.source], metadata={"source": usage.source})
 
 
 class Cost(LocalMetric):
@@ -163,22 +155,17 @@ class Cost(LocalMetric):
         )
 
 
-class _PricedCall(NamedTuple):
-    """One model call, or several of the same model: what is priced together. Unknown names are empty."""
+def _priced_calls(analysis: TurnAnalysis) -> list[tuple[Usage, str, str]]:
+    """Return tokens, model and provider of each model call with its own count, else all tokens as the answer's.
 
-    usage: Usage
-    model: str
-    provider: str
-
-
-def _priced_calls(analysis: TurnAnalysis) -> list[_PricedCall]:
-    """Return the tokens of a turn by model: each model call with its own count, else all tokens as the answer's."""
+    Unknown names are empty.
+    """
     turn, usage = analysis.turn, analysis.usage
     llm_steps = [step for step in turn.steps if step.kind == "llm"]
-    calls = [_PricedCall(step.usage, step.model or "", step.provider or "") for step in llm_steps if step.usage]
+    calls = [(step.usage, step.model or "", step.provider or "") for step in llm_steps if step.usage]
     # An estimate of the turn as a whole, or a count of more than its steps show: they do not add up to it.
-    if calls and sum(call.usage.total_tokens for call in calls) == usage.total_tokens:
+    if calls and sum(used.total_tokens for used, _, _ in calls) == usage.total_tokens:
         return calls
     # The answer is written last: an earlier call may have used the same model of another provider.
     providers = [step.provider for step in llm_steps if step.model == turn.model and step.provider]
-    return [_PricedCall(usage, turn.model or "", providers[-1] if providers else "")]
+    return [(usage, turn.model or "", providers[-1] if providers else "")]

@@ -5,7 +5,7 @@ The reasons for this formula: benchmarks/RESULTS.md, "Agreement with people".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rageval_hooks.models.embedder import TokenVectors, best_cosines
 from rageval_hooks.text.fact_index import PassageIndex
 from rageval_hooks.text.limits import Span
-from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import Line, WeightedWord, blank_marks, weighted_lines
+from rageval_hooks.text.words import Line, WeightedWord
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,10 +68,10 @@ class Grounding:
 
 def groundedness(
     response: str,
+    lines: Sequence[Line],
     passages: Sequence[PassageIndex],
     response_vectors: TokenVectors | None = None,
     passage_vectors: Sequence[TokenVectors] | None = None,
-    lines: Sequence[Line] | None = None,
     pause: Callable[[], None] = lambda: None,
 ) -> Grounding:
     """Return how far the passages support the response, 0..1.
@@ -92,17 +91,15 @@ def groundedness(
 
     Args:
         response: the answer.
+        lines: its sentences with their words.
         passages: one index per passage.
         response_vectors: token vectors of the whole response (neural tier).
         passage_vectors: token vectors, one per passage (neural tier).
-        lines: the response's sentences with their words, if they are known.
         pause: called before each sentence; what it raises stops the work.
     """
-    if lines is None:
-        lines = weighted_lines(blank_marks(response), sentence_spans(response))
     # Sentences without a content word, such as "Yes, it is.", have no score.
     lines = [line for line in lines if any(word.is_content for word in line.words)]
-    windows = Windows.of(passages, {word.key for _, words in lines for word in words})
+    windows = Windows.of(passages, frozenset(word.key for _, words in lines for word in words))
     if not lines or not windows.owners:
         return Grounding(None)
     # Without vectors, only words are compared: the lexical tier.
@@ -159,19 +156,18 @@ class Windows:
     postings: dict[str, list[int]]
 
     @classmethod
-    def of(cls, passages: Sequence[PassageIndex], keys: Collection[str]) -> Windows:
+    def of(cls, passages: Sequence[PassageIndex], keys: frozenset[str]) -> Windows:
         """Find the windows that some words occur in.
 
         Args:
             passages: the passages.
             keys: keys of the words that will be asked for.
         """
-        wanted = frozenset(keys)
         owners: list[int] = []
         postings: dict[str, list[int]] = {}
         for position, passage in enumerate(passages):
             # Other words are never asked for, and their postings would take most of the memory.
-            chunks = [chunk & wanted for chunk in passage.chunks]
+            chunks = [chunk & keys for chunk in passage.chunks]
             for first, end in _chunk_ranges(len(chunks)):
                 window = len(owners)
                 owners.append(position)

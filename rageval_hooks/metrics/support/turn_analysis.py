@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -235,17 +235,8 @@ class TurnAnalysis(TurnTexts):
             OverBudgetError: the time is used up.
         """
         if text not in self._embeddings:
-            # A metric that embeds one concept embeds all: a GPU reads them together.
-            concepts = self.__dict__.get("concepts", ())
-            self.embed_all(concepts if text in concepts else [text])
+            self._embeddings[text] = self.models.embedder(wait=self.wait).embed(text, self.pause)
         return self._embeddings[text]
-
-    def embed_all(self, texts: Sequence[str]) -> None:
-        """Embed several texts of this turn."""
-        embedder = self.models.embedder(wait=self.wait)
-        for text in texts:
-            if text not in self._embeddings:
-                self._embeddings[text] = embedder.embed(text, self.pause)
 
     @cached_property
     def response_embedding(self) -> AnyEmbedding:
@@ -327,9 +318,7 @@ class TurnAnalysis(TurnTexts):
             OverBudgetError: the time is used up.
         """
         check_size(len(self.turn.response), MAX_EMBEDDED_CHARACTERS)
-        texts = self.response.sentence_texts
-        self.embed_all(texts)
-        return [self._embeddings[text] for text in texts]
+        return [self.embed(text) for text in self.response.sentence_texts]
 
     # -- what two metrics need
 
@@ -342,15 +331,15 @@ class TurnAnalysis(TurnTexts):
             ModelUnavailableError: the embedder cannot be loaded, or is not loaded yet.
             OverBudgetError: the time is used up.
         """
-        response, indexes = self.response.blanked, self.prompt_indexes
+        response, lines, indexes = self.response.blanked, self.response.lines, self.prompt_indexes
         # The stand-in has no vectors per token: the formula then uses words alone.
         if self.models.embedder(wait=self.wait).name == LEXICAL:
-            return groundedness(response, indexes, lines=self.response.lines, pause=self.pause)
+            return groundedness(response, lines, indexes, pause=self.pause)
         whole = self.response_embedding
         # A passage may have a lexical embedding where the model could not read it. It has no token vectors.
         passages = [found.tokens for found in self.prompt_embeddings if isinstance(found, Embedding)]
         tokens = whole.tokens if isinstance(whole, Embedding) else None
-        return groundedness(response, indexes, tokens, passages, self.response.lines, self.pause)
+        return groundedness(response, lines, indexes, tokens, passages, self.pause)
 
     @cached_property
     def prompt_statements(self) -> list[Statements]:

@@ -102,7 +102,7 @@ class TurnTexts:
             return {}
         indexes = [cached_index(passage.text) for passage in self.unseen_passages]
         # By words only: embedding passages that do not count would make every such turn slower.
-        found = groundedness(self.response.blanked, indexes, lines=self.response.lines)
+        found = groundedness(self.response.blanked, self.response.lines, indexes)
         return {
             sentence.span: (self.passage_name(self.unseen_positions[sentence.passage]),)
             for sentence in found.sentences
@@ -137,13 +137,11 @@ class ResponseText:
     @cached_property
     def blanked(self) -> str:
         """The response with spaces for all that only cites; offsets are those of the original."""
-        return blank(self.original, self.marks) if self.marks else self.original
+        return blank(self.original, self.marks)
 
     @cached_property
     def said(self) -> str:
         """The response without all that only cites, for models that read it whole."""
-        if not self.marks:
-            return self.original.strip()
         return _cut(self.original, self.marks)
 
     @cached_property

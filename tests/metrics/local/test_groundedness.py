@@ -20,14 +20,18 @@ from rageval_hooks.models import Models
 from rageval_hooks.models.embedder import Embedder, TokenVectors, keep_words
 from rageval_hooks.text.fact_index import index_passage
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import blank_marks, weighted_lines, words
+from rageval_hooks.text.words import Line, blank_marks, weighted_lines, words
 from tests.local import LEXICAL_MODELS, make_turn, run, why_not
 from tests.metrics.texts import MUSEUM, PIER, QUERY, RESPONSES
 from tests.text.junk import anything
 
 
+def lines_of(response: str) -> list[Line]:
+    return weighted_lines(blank_marks(response), sentence_spans(response))
+
+
 def lexical(response: str, *passages: str) -> Grounding:
-    return groundedness(response, [index_passage(passage) for passage in passages])
+    return groundedness(response, lines_of(response), [index_passage(passage) for passage in passages])
 
 
 def score_of(response: str, passages: Sequence[str], models: Models = LEXICAL_MODELS, weak: float = 0.6) -> Score:
@@ -115,7 +119,7 @@ def test_neural_values_by_hand(passage: str, angles: tuple[float, ...], expected
     response = "The pier of Anna"
     own, there = _tokens(response, 0, 90, 0, 0), _tokens(passage, *angles)
 
-    found = groundedness(response, [index_passage(passage)], own, [there])
+    found = groundedness(response, lines_of(response), [index_passage(passage)], own, [there])
 
     assert found.value == pytest.approx(expected, abs=1e-4)
 
