@@ -22,7 +22,6 @@ from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation
 
 _PAUSE: Final = 0.25
-"""HTTP clients quote URLs, and a URL may have a key in its query."""
 
 _FAILED: Final = ("rejected", "lost", "dropped", "queued")
 """Ends of the counters of exporters that are above 0 when something was not delivered."""
@@ -99,6 +98,7 @@ def _examine(exporter: Exporter, evaluation: Evaluation, setup: Setup) -> Doctor
     undelivered = ", ".join(f"{amount} {kind}" for kind, amount in counts.items() if amount and kind.endswith(_FAILED))
     if failure or undelivered or not finished:
         # The log has the server's words; the counters have only numbers. Its first line is nearest to the cause.
+        # HTTP clients quote URLs, and a URL may have a key in its query.
         said = [clean_message(record.getMessage().removeprefix("rageval-hooks: ")) for record in logged]
         reason = next(filter(None, (*said, failure, undelivered, "no answer in time")))
         return problem(f"{name}: the marked trace was not delivered{where}: {reason}", _advice(name))
