@@ -20,6 +20,7 @@ from rageval_hooks.errors import (
     JudgeTruncatedError,
     JudgeUnavailableError,
 )
+from rageval_hooks.judges.failures import StatusError, classify_failure
 from tests.judges.helpers import GOOD, StillClock, ask, failure, judge_of
 from tests.judges.server import (
     AnyReply,
@@ -207,6 +208,16 @@ def test_redirects_are_not_followed_by_a_client_that_follows_them(server: JudgeS
         judge = judge_of(server, clock=clock, http_client=DefaultAsyncHttpxClient)
         failure(judge, JudgeRejectedError)
         assert (len(server.requests), other.requests) == (1, [])
+
+
+def test_a_status_that_the_client_wraps_is_still_seen() -> None:
+    """openai 2 raises a connection error from what a hook of its HTTP client raises."""
+    error = ConnectionError("Connection error.")
+    error.__cause__ = StatusError(401, "no such key")
+
+    found = classify_failure(error, where="the server", timeout=1, secrets=(), prompt="")
+
+    assert found.error.message == "HTTP 401: the API key was not accepted: no such key"
 
 
 GZIP = {"Content-Encoding": "gzip"}

@@ -98,6 +98,11 @@ def test_only_objects_can_be_asked_for(model: type[BaseModel]) -> None:
         strict_schema(model)
 
 
+def test_an_open_mapping_as_a_whole_cannot_be_enforced() -> None:
+    """Its keys are not known."""
+    assert strict_schema(RootModel[dict[str, int]]) is None
+
+
 def test_a_property_may_be_called_title() -> None:
     """The name of a property is not taken for the keyword."""
 

@@ -145,13 +145,14 @@ def test_a_wrong_url_is_not_repeated_in_the_message() -> None:
         ("key glpat-abcdefgh12345678 refused", "key *** refused"),
         ("AKIAABCDEFGHIJKLMNOP is not allowed", "*** is not allowed"),
         ("my own pass phrase", "my *** phrase"),
+        ("my own passport", "my ***"),
         ("a\n b\t c", "a b c"),
         ("skeleton risk-assessment max_tokens: 5", "skeleton risk-assessment max_tokens: 5"),
     ],
 )
 def test_messages_of_servers_are_cleaned(text: str, shown: str) -> None:
     """Keys are masked wherever they look like one, and known secrets wherever they stand."""
-    assert clean_message(text, ["own pass"]) == shown
+    assert clean_message(text, ["own pass", "own passport"]) == shown
 
 
 def test_long_messages_are_cut() -> None:
