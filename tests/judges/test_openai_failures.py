@@ -23,6 +23,7 @@ from rageval_hooks.errors import (
 from rageval_hooks.judges.failures import StatusError, classify_failure
 from tests.judges.helpers import GOOD, StillClock, ask, failure, judge_of
 from tests.judges.server import (
+    MODEL,
     AnyReply,
     JudgeServer,
     answer,
@@ -258,6 +259,12 @@ def test_a_deeply_nested_answer_is_a_typed_failure(server: JudgeServer, content:
     """Not a RecursionError."""
     server.otherwise(answer(content))
     failure(judge_of(server), JudgeAnswerError)
+
+
+def test_a_lone_surrogate_in_the_name_of_a_model_is_replaced(server: JudgeServer) -> None:
+    """The name is an attribute of spans, which must be encoded."""
+    server.then(lambda request: raw(with_nonce(answer(GOOD), request).content.replace(MODEL.encode(), b"m \\ud83d")))
+    assert ask(judge_of(server)).model == "m \ufffd"
 
 
 @pytest.mark.parametrize("cached", [True, False])

@@ -77,6 +77,15 @@ def test_the_number_of_retries_is_limited(server: JudgeServer, clock: StillClock
     assert len(server.requests) == 4
 
 
+def test_a_correction_is_not_a_retry(server: JudgeServer, clock: StillClock) -> None:
+    """The counters tell failures of the server from wrong answers."""
+    server.then(error(503), answer("no JSON"), answer(GOOD))
+    judge = judge_of(server, clock=clock)
+    ask(judge)
+    stats = judge.stats()
+    assert (stats["requests"], stats["retries"], stats["repairs"]) == (3, 1, 1)
+
+
 def test_a_retry_that_the_circuit_stops_is_not_counted(server: JudgeServer, clock: StillClock) -> None:
     """The error is that of the last request, and the counters have only requests that were sent."""
     server.otherwise(error(503, "overloaded"))
