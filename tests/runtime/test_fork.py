@@ -227,9 +227,10 @@ from rageval_hooks.runtime.jsonable import Data
 
 find = builtins.__import__
 
-def slow_import(*arguments, **more):
-    time.sleep(0.5)
-    return find(*arguments, **more)
+def slow_import(name, *arguments, **more):
+    if threading.current_thread() is not threading.main_thread():
+        time.sleep(0.5)
+    return find(name, *arguments, **more)
 
 builtins.__import__ = slow_import
 parent = threading.Thread(target=Data().model_dump_json)
