@@ -467,6 +467,8 @@ class ScoreApiExporter(Exporter):
 
     def export(self, evaluation: Evaluation) -> None:
         """Queue the results of a stage."""
+        if not evaluation.results:  # spares most turns without retrieval the search for the place of the spans
+            return
         span = evaluation.turn.span
         if span is not None and span.live_span is not None:
             used = self._tracer_provider or trace.get_tracer_provider()

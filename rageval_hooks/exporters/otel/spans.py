@@ -119,9 +119,10 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
 
         An application may have two providers. An evaluation must arrive where its turn's span does.
         """
-        if span is None or span.live_span is None:
+        live_span = None if span is None else span.live_span
+        if live_span is None:
             return None
-        provider = provider_of_span(span.live_span, self._find_provider())
+        provider = provider_of_span(live_span, self._find_provider())
         if provider is None:
             return None
         if provider not in self._others:
@@ -283,8 +284,8 @@ def _surrounding_context(span: SpanReference | None) -> Context:
     """
     if span is None:
         return Context()
-    if span.context is not None:
-        return span.context
+    if (context := span.context) is not None:
+        return context
     context = Context()
     for name, value in span.baggage.items():
         context = baggage.set_baggage(name, value, context)

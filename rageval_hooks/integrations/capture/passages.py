@@ -75,26 +75,32 @@ def passage_of(value: object) -> Passage | None:
 
 def passage_of_object(value: Any) -> Passage | None:
     """Return a document of LangChain, a node of LlamaIndex, or ``NodeWithScore(node=…, score=0.83)`` as a passage."""
-    node = getattr(value, "node", value)
-    text = attribute_text(node, "page_content")
+    node, text = value, attribute_text(value, "page_content")
+    if text is None:
+        node = getattr(value, "node", value)
+        text = attribute_text(node, "page_content")
     if text is None and callable(getattr(node, "get_content", None)):
         text = node.get_content()
     if not isinstance(text, str):
         return None
     known = mapping_or_empty(getattr(node, "metadata", None))
-    ids = {"id": getattr(node, "id", None), "node_id": getattr(node, "node_id", None)}
+    # Each only if the one before is missing: pydantic takes long to find that an object has no such attribute.
+    identity = first_string({"id": getattr(node, "id", None)}, ("id",))
+    identity = identity or first_string({"id": getattr(node, "node_id", None)}, ("id",))
     score = finite(getattr(value, "score", None))
     return Passage(
         text=text,
-        id=first_string(ids, ids) or first_string(known, _ID_KEYS),
+        id=identity or first_string(known, _ID_KEYS),
         score=_score_in(known) if score is None else score,
-        metadata=dict(known),
+        metadata=known,
     )
 
 
 def _score_in(mapping: Mapping[Any, Any]) -> float | None:
-    numbers = (finite(mapping.get(key)) for key in SCORE_KEYS)
-    return next((number for number in numbers if number is not None), None)
+    for key in SCORE_KEYS:
+        if key in mapping and (number := finite(mapping[key])) is not None:
+            return number
+    return None
 
 
 # --------------------------------------------------------------------------- which passages the model saw
@@ -183,7 +189,7 @@ def mark_seen(passages: Sequence[Passage], prompt: str | None) -> tuple[Passage,
         passages: the passages.
         prompt: all text of the prompt; None if there was no prompt: then the passages stay unmarked.
     """
-    if prompt is None or len(prompt) * len(passages) > _MOST_WORK:
+    if prompt is None or not passages or len(prompt) * len(passages) > _MOST_WORK:
         return tuple(passages)
     text = PromptText(prompt)
     marked = []

@@ -245,7 +245,7 @@ def writer_of(response: str, calls: Sequence[Call], text_of: Callable[[Call], st
     latest_first = calls[::-1]
     texts = [text_of(call).strip() for call in latest_first]
     for call, text in zip(latest_first, texts, strict=True):
-        if _bare(text) == wanted:
+        if text == response or _bare(text) == wanted:
             return call
     # The application may have added a greeting or a list of sources to the model's text.
     # Then half of the response's words are the model's, or most of the model's words are in the response.
@@ -349,9 +349,9 @@ def turn_of(recording: Recording) -> Turn:
             top = next((run for run in (family[0], *family[0].ancestors()) if run.parent is root), family[0])
             below.setdefault(id(top), []).append(family)
         turn = root.framework.join(build_root(()), [build(first, others) for first, *others in below.values()])
-    # Passages of earlier turns come last, as metrics of retrieval expect them.
-    passages = sorted(turn.passages, key=lambda passage: passage.from_turn is not None)
-    return turn.model_copy(update={"passages": tuple(passages)})
+    earlier = [passage for passage in turn.passages if passage.from_turn is not None]
+    # These come last, as metrics of retrieval expect them.
+    return turn.model_copy(update={"passages": (*turn.retrieved, *earlier)}) if earlier else turn
 
 
 def _families(runs: Sequence[Run]) -> list[list[Run]]:

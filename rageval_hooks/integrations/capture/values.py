@@ -73,9 +73,13 @@ def last_of(items: Sequence[T]) -> T | None:
 @or_else(None)
 def first_string(mapping: Mapping[Any, Any] | None, keys: Iterable[str]) -> str | None:
     """Return the first non-empty value under some keys, as a string; None without such a value or a mapping."""
-    # Frameworks leave optional mappings (metadata, parameters of a call) unset or empty.
-    values = ((mapping or {}).get(key) for key in keys)
-    return next((text for value in values if value is not None and (text := str(value))), None)
+    if not mapping:  # frameworks leave optional mappings (metadata, parameters of a call) unset or empty
+        return None
+    for key in keys:
+        value = mapping.get(key)
+        if value is not None and (text := str(value)):
+            return text
+    return None
 
 
 _USUAL = ("answer", "output", "result", "response", "output_text", "text", "generation", "content")

@@ -28,7 +28,7 @@ from rageval_hooks.integrations.capture.turns import turn_of
 from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.integrations.langchain.other_tracers import find_span
 from rageval_hooks.integrations.langchain.passages import IDENTITY_KEYS
-from rageval_hooks.integrations.langchain.payloads import content_text, copied, copy_values
+from rageval_hooks.integrations.langchain.payloads import content_text, copy_found, copy_values
 from rageval_hooks.integrations.langchain.resuming import hold_if_waiting, join_halves, resumes
 from rageval_hooks.integrations.langchain.turn_building import turn_of_conversation
 from rageval_hooks.online.pending import DONE, PendingTurn
@@ -299,8 +299,8 @@ class TurnHandler(BaseCallbackHandler):
     @_callback
     def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> PendingTurn | None:
         """Record what a retriever returned."""
-        # A copy: an application may cut documents in place before the prompt.
-        return _end(run_id, copied(documents), None)
+        run = _recorder.get(run_id)
+        return _end(run_id, None if run is None else copy_found(run, documents), None)
 
     @_callback
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **event: Any) -> PendingTurn | None:

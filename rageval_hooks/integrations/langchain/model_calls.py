@@ -109,14 +109,15 @@ def _tool_call(call: Mapping[str, Any]) -> ToolCall:
 # --------------------------------------------------------------------------- the step of a call
 
 
-def call_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
+def call_fields(call: Run, runs: Sequence[Run], prompt: tuple[Message, ...]) -> dict[str, Any]:
     """Return the fields of a model call's step.
 
     Args:
         call: the run of the model.
         runs: the runs of the turn. A prompt template is one of them.
+        prompt: the prompt of the call: see :func:`prompt_of`.
     """
-    tool_calls = tool_calls_of(call.output)
+    message, tool_calls = _message(call.output), tool_calls_of(call.output)
     output = as_text(call.output) if classifies(call) else generated_text(call.output)
     if not output:
         # The beginning of an answer that broke off, or [{"name": "search", "args": {"query": "pier"}, "id": "call_1"}].
@@ -124,7 +125,7 @@ def call_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
     requested: Mapping[str, Any] = call.details.get("invocation_params") or {}
     # What the provider of a chat model reported, for example {"model_name": "gpt-4.1", "finish_reason": "stop"}, and
     # that of a text model: {"token_usage": {…}, "model_name": "…"}.
-    reported = getattr(_message(call.output), "response_metadata", None)
+    reported = getattr(message, "response_metadata", None)
     of_text_model = getattr(call.output, "llm_output", None)
     # LangChain's metadata for tracers, {"ls_provider": "openai", "ls_model_name": "gpt-4.1"}, has one name for all
     # providers. A model class that does not set it has the provider's own name in the parameters of the call.
@@ -132,10 +133,10 @@ def call_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
     response_id = first_string(reported, ("id", "response_id")) or first_string(of_text_model, ("id",))
     if response_id is None:
         # The id of the message, unless LangChain made it, for example "run--3f1c…" or "lc_run--3f1c…".
-        message_id = attribute_text(_message(call.output), "id") or "run-"
+        message_id = attribute_text(message, "id") or "run-"
         response_id = None if message_id.startswith(("run-", "lc_")) else message_id
     return {
-        "messages": prompt_of(call),
+        "messages": prompt,
         "template": _template_of(call, runs),
         # Each as JSON: {"type": "function", "function": {"name": "search"}}.
         "tools": tuple(as_json(tool) for name in _TOOL_PARAMETERS for tool in items_or_empty(requested.get(name))),

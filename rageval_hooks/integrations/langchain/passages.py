@@ -52,10 +52,6 @@ def _end_or_start(run: Run) -> int:
     return turns.end_of(run, run.started_at)
 
 
-def _prompt_text(call: Run) -> str:
-    return turns.prompt_text(prompt_of(call))
-
-
 class TurnPassages:
     """The documents that a turn retrieved, and those that the model saw.
 
@@ -67,6 +63,7 @@ class TurnPassages:
         earlier: what tools and retrievers found in earlier turns: see :func:`remember`.
 
     Attributes:
+        prompts: the prompt of each model call, by the identity of its run.
         found: the passages that each search returned, by the identity of its run.
         passages: the documents of the final prompt and all that were retrieved, marked with ``in_prompt``.
         searches: the outermost runs that retrieved something: retrievers, tools, and functions that search by
@@ -77,6 +74,7 @@ class TurnPassages:
     def __init__(
         self, runs: Sequence[Run], models: Sequence[Run], answering: Run | None, response: str, earlier: EarlierPassages
     ) -> None:
+        self.prompts = {id(run): prompt_of(run) for run in turns.of_kind(runs, "llm")}
         self.found: dict[int, list[Passage]] = {}
         self._runs = runs
         self._models = models
@@ -86,7 +84,7 @@ class TurnPassages:
         self._thread = thread_of(runs) or ""
         self._reader = payloads.DocumentReader()
         self._calls = self._prompting_calls()
-        self._prompt = "\n".join(map(_prompt_text, self._calls)) if self._calls else None
+        self._prompt = "\n".join(map(self._prompt_text, self._calls)) if self._calls else None
         self._carried_over = self._find_carried_over()
         self.passages = tuple(self._collect())
         # A chain that is the root has its whole turn around the search, so its duration says nothing about searching.
@@ -112,6 +110,9 @@ class TurnPassages:
             passages += self._in_texts(self._prompt, {passage.text for passage in passages})
         return passages
 
+    def _prompt_text(self, call: Run) -> str:
+        return turns.prompt_text(self.prompts[id(call)])
+
     def _prompting_calls(self) -> Sequence[Run]:
         """Return the answering call and the calls whose text reached its prompt; none if no model wrote the answer."""
         if self._answering is None:
@@ -123,8 +124,10 @@ class TurnPassages:
             if response not in written:
                 return ()
         if len(self._models) == 1:
-            return self._models  # saves formatting its prompt
-        return turns.contributors(self._answering, self._models, _prompt_text, lambda run: generated_text(run.output))
+            return self._models  # saves looking for texts in its prompt
+        return turns.contributors(
+            self._answering, self._models, self._prompt_text, lambda run: generated_text(run.output)
+        )
 
     # ----------------------------------------------------------------------- retrievers, tools, functions
 
@@ -365,10 +368,9 @@ def remember(earlier: EarlierPassages, runs: Sequence[Run], turn: Turn) -> None:
     earlier.add(thread, turn.retrieved, turn.id)
     found = {step.id: step.passages for step in turn.steps if step.passages}
     for run in runs:
-        if run.text_id in found:
-            # A retriever may be inside a tool, and that tool an agent inside another tool.
-            for tool in turns.of_kind((run, *run.ancestors()), "tool"):
-                earlier.add(_call_key(thread, tool.output), found[run.text_id], turn.id)
+        # A retriever may be inside a tool, and that tool an agent inside another tool.
+        for tool in turns.of_kind((run, *run.ancestors()), "tool"):
+            earlier.add(_call_key(thread, tool.output), found.get(run.text_id, ()), turn.id)
 
 
 def thread_of(runs: Sequence[Run]) -> str | None:
@@ -381,7 +383,7 @@ def identity_of(runs: Sequence[Run]) -> dict[str, Any]:
     identity: dict[str, Any] = {}
     for run in runs:
         # chain.invoke(…, {"metadata": {"session_id": "42"}}) or {"configurable": {"thread_id": "42"}}
-        for source in (run.metadata, run.details.get("configurable") or {}):
+        for source in filter(None, (run.metadata, run.details.get("configurable"))):
             known = {key: source[key] for key in IDENTITY_KEYS if source.get(key) is not None}
             identity = {**known, **identity}
     return identity

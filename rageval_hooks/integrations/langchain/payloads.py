@@ -132,11 +132,8 @@ def _jsonable(value: Any) -> Any:
 
 # --------------------------------------------------------------------------- documents
 
-_NOTHING_INSIDE = (str, bytes, int, float, type(None))
-"""Classes of values that hold no documents."""
-
 _ATOMS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
-"""The same without subclasses, for speed: most values of a state are of these. Some classes cannot be looked up."""
+"""Classes of values that hold no documents. Most values of a state are of these. Some classes cannot be looked up."""
 
 _DEPTH = 4
 """Containers within containers: a state, its field, a list of lists."""
@@ -162,8 +159,6 @@ class DocumentReader:
         A retriever's output is one list. A state or a mapping has one list per field with documents; a single document
         counts as a list, and lists of lists are joined. Documents may have a score next to them: ``(document, score)``.
         """
-        if is_a(value, _NOTHING_INSIDE):
-            return []
         known = self._lists.get(id(value))
         if known is None:
             known = value, [found for found in self._search(value, _DEPTH) if found]
@@ -187,7 +182,7 @@ class DocumentReader:
 
     @or_else(())
     def _search(self, value: Any, depth: int, *, in_list: bool = False) -> Sequence[list[Passage]]:
-        if type(value) in _ATOMS:  # most values of a state
+        if type(value) in _ATOMS:
             return ()
         passage = self._read(value)
         if passage is not None:
@@ -207,13 +202,14 @@ class DocumentReader:
 
     def _read(self, item: Any) -> Passage | None:
         """Return a document, or a pair of a document and its score, as a passage; None for anything else."""
-        pair = item if isinstance(item, tuple) and len(item) == 2 else (item, None)
-        # Vector stores return (document, score), some rerankers (score, document). Two documents are a list of two.
-        document, score = pair if isinstance(pair[0], Document) else pair[::-1]
+        document, score = item, None
+        if isinstance(item, tuple) and len(item) == 2:
+            # Vector stores return (document, score), some rerankers (score, document). Two documents are a list of two.
+            document, score = item if isinstance(item[0], Document) else item[::-1]
         if not isinstance(document, Document) or isinstance(score, Document):
             return None
         # This score comes before those in the fields and the metadata of the document.
-        number = finite(score)
+        number = None if score is None else finite(score)
         known = self._passages.get((id(document), number))
         if known is None:
             passage = passage_of_object(document)
@@ -243,9 +239,27 @@ def copy_values(runs: Sequence[Run]) -> None:
     runs[0].details["copied"] = True
     seen: dict[int, tuple[Any, Any]] = {}
     for run in runs:
+        # Most steps pass on the documents of a retriever unchanged: they are copied, and later read, once.
+        for document, copy in zip(*run.details.pop("found", ((), ())), strict=False):
+            if _is_unchanged(document, copy):
+                seen[id(document)] = document, copy
+    for run in runs:
         run.input = copied(run.input, seen)
         if run.kind != "retriever":  # copied at its end
             run.output = copied(run.output, seen)
+
+
+def copy_found(run: Run, documents: Any) -> Any:
+    """Return a copy of what a retriever returned: an application may cut documents in place before the prompt."""
+    copies = copied(documents)
+    if isinstance(documents, list):
+        run.details["found"] = documents, copies
+    return copies
+
+
+@or_else(False)
+def _is_unchanged(document: Any, copy: Any) -> bool:
+    return isinstance(document, Document) and vars(document) == vars(copy)
 
 
 def copied(value: Any, seen: dict[int, tuple[Any, Any]] | None = None, depth: int = _COPY_DEPTH) -> Any:
@@ -266,16 +280,18 @@ def copied(value: Any, seen: dict[int, tuple[Any, Any]] | None = None, depth: in
         if id(value) in seen:
             return seen[id(value)][1]
         copy: Any = value
-        if isinstance(value, Mapping):
-            copy = {key: copied(item, seen, depth - 1) for key, item in value.items()}
-        elif isinstance(value, (list, tuple)):
-            items = [copied(item, seen, depth - 1) for item in value]
+        # Most values inside are texts. Calling a function for each would take longer than the rest.
+        if isinstance(value, (list, tuple)):
+            items = [item if type(item) is str else copied(item, seen, depth - 1) for item in value]
             copy = tuple(items) if isinstance(value, tuple) else items
         elif _is_data(kind):
             copy = value.model_copy()
             fields = vars(copy)
             for name, item in fields.items():
-                fields[name] = copied(item, seen, depth - 1)
+                if type(item) is not str:
+                    fields[name] = copied(item, seen, depth - 1)
+        elif isinstance(value, Mapping):
+            copy = {key: item if type(item) is str else copied(item, seen, depth - 1) for key, item in value.items()}
         elif is_command(value):
             copy = replace(value, update=copied(value.update, seen, depth - 1))
         seen[id(value)] = value, copy

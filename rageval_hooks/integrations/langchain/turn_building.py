@@ -288,7 +288,7 @@ def _steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Tur
         kind = "retriever" if run.kind == "chain" and id(run) in searches else run.kind
         fields: dict[str, Any]
         if kind == "llm":
-            fields = model_calls.call_fields(run, runs)
+            fields = model_calls.call_fields(run, runs, context.prompts[id(run)])
         elif kind == "tool":
             fields = {
                 # LangChain passes a string, for example "{'city': 'Rome'}", or a mapping.
@@ -297,11 +297,12 @@ def _steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Tur
                 "description": run.details.get("description"),
                 "call_id": run.details.get("tool_call_id"),
             }
+        elif kind == "retriever":
+            fields = {}  # its output is the passages
         else:
             fields = {"input": as_text(run.input), "output": as_text(run.output)}
         found = context.found.get(id(run))
         if kind == "retriever":
-            del fields["output"]  # it is the passages
             found = DocumentReader().passages_in(run.output) if found is None else found
         if found is not None:
             fields |= {
