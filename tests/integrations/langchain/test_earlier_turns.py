@@ -10,9 +10,11 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
+from llama_index.core.schema import NodeWithScore, TextNode
 
 import rageval_hooks
 from rageval_hooks.score import Evaluation, Score, Skipped
@@ -20,6 +22,7 @@ from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Turn
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.langchain.fakes import PROMPT, join, model, retriever
+from tests.integrations.llama_index import fakes as llama_index
 
 QUESTION = "When was the pier opened?"
 
@@ -27,6 +30,15 @@ BOOK = {
     "pier": [Document(id="pier", page_content="The pier was opened in 2019.")],
     "ferry": [Document(id="ferry", page_content="The ferry to Quern takes 18 minutes.")],
 }
+FOUND_EARLIER = "Handbook: the pier was opened in 2019, says page 7."
+HISTORY: list[Any] = [
+    ("human", QUESTION),
+    AIMessage("", tool_calls=[{"name": "search", "args": {"query": "pier"}, "id": "call_of_another_process"}]),
+    ToolMessage(FOUND_EARLIER, tool_call_id="call_of_another_process"),
+    ("ai", "In 2019."),
+]
+"""A conversation that began in another process, as the client sends it."""
+
 ANSWERS = {"pier": "It was opened in 2019.", "ferry": "It takes 18 minutes."}
 
 
@@ -163,19 +175,27 @@ def test_scores_of_a_follow_up_without_a_search(thread: Any) -> None:
 
 def test_a_history_that_the_client_sends(captured: Captured) -> None:
     """Without a checkpointer, the turn that searched is not known; its results are not of this turn either."""
-    found = "Handbook: the pier was opened in 2019, says page 7."
-    call = AIMessage("", tool_calls=[{"name": "search", "args": {"query": "pier"}, "id": "call_of_another_process"}])
-    history = [
-        ("human", QUESTION),
-        call,
-        ToolMessage(found, tool_call_id="call_of_another_process"),
-        ("ai", "In 2019."),
-    ]
-    create_agent(model("You are welcome!"), []).invoke({"messages": [*history, ("human", "Thank you")]})
+    create_agent(model("You are welcome!"), []).invoke({"messages": [*HISTORY, ("human", "Thank you")]})
 
     turn = captured.turn
     assert (turn.query, turn.is_rag) == ("Thank you", False)
-    assert [(passage.text, passage.from_turn) for passage in turn.passages] == [(found, "earlier")]
+    assert [(passage.text, passage.from_turn) for passage in turn.passages] == [(FOUND_EARLIER, "earlier")]
+
+
+def test_they_come_after_those_that_another_framework_finds(captured: Captured) -> None:
+    """A function of the chain asks a retriever of LlamaIndex."""
+    ferry = "The ferry to Quern takes 18 minutes."
+
+    def answer(question: str) -> Any:
+        nodes = llama_index.ScriptedRetriever(lambda _: [NodeWithScore(node=TextNode(text=ferry))]).retrieve(question)
+        return model("It takes 18 minutes.").invoke([*HISTORY, ("human", f"{nodes[0].text}\n\n{question}")])
+
+    RunnableLambda(answer).invoke("How long does the ferry take?")
+
+    assert [(passage.text, passage.from_turn) for passage in captured.turn.passages] == [
+        (ferry, None),
+        (FOUND_EARLIER, "earlier"),
+    ]
 
 
 class State(TypedDict, total=False):

@@ -210,6 +210,21 @@ def test_the_order_and_scores_of_a_reranking_function(captured: Captured, score_
     assert [(passage.id, passage.score) for passage in captured.turn.passages] == [("d2", 0.99), ("d1", 0.12)]
 
 
+def test_scores_that_a_function_writes_into_the_documents(captured: Captured) -> None:
+    """The documents are those that the retriever returned, without scores."""
+
+    def rerank(documents: list[Document]) -> list[Document]:
+        documents[0].metadata["score"] = 0.12
+        documents[1].metadata["score"] = 0.99
+        return documents[::-1]
+
+    found = [Document(id=fact.id, page_content=fact.page_content) for fact in FACTS]
+    chain = {"context": retriever(found) | rerank | join, "question": RunnablePassthrough()} | PROMPT | model()
+    chain.invoke(QUESTION)
+
+    assert [(passage.id, passage.score) for passage in captured.turn.passages] == [("d2", 0.99), ("d1", 0.12)]
+
+
 @tool
 def search(query: str) -> str:
     """Search the handbook."""
