@@ -92,7 +92,7 @@ def passage_of_object(value: Any) -> Passage | None:
         text=text,
         id=identity or first_string(known, _ID_KEYS),
         score=_score_in(known) if score is None else score,
-        metadata=known,
+        metadata=dict(known),
     )
 
 
