@@ -40,20 +40,22 @@ def run_on_thread(coroutine: Coroutine[Any, Any, T]) -> T:
     runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
     loop = runner.get_loop()
     work = loop.create_task(coroutine)
+    # Not join(): after an interruption, Python 3.11 takes a running thread for one that has ended.
+    ended = threading.Event()
 
     def main() -> None:
         # An error is raised on the caller's thread, by result().
         with suppress(BaseException), runner:
             loop.run_until_complete(work)
+        ended.set()
 
-    thread = threading.Thread(target=main, name="rageval-offline", daemon=True)
     try:
-        thread.start()
-        thread.join()
+        threading.Thread(target=main, name="rageval-offline", daemon=True).start()
+        ended.wait()
     except BaseException:
         # The user interrupts the cell of a notebook: without this a judge would go on being asked.
         loop.call_soon_threadsafe(work.cancel)
-        thread.join()
+        ended.wait()
         raise
     return work.result()
 
