@@ -73,25 +73,6 @@ class PromptTemplate(Data):
     variables: dict[Text, Text] = Field(default_factory=dict)
 
 
-class _LiveContext:
-    """The OpenTelemetry context of a turn, and another tracer's span for it, in the process that captured the turn.
-
-    Equal to any other: it is not data.
-    """
-
-    __slots__ = ("context", "span")
-
-    def __init__(self) -> None:
-        self.context: Context | None = None
-        self.span: Span | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _LiveContext)
-
-    def __hash__(self) -> int:
-        return 0
-
-
 class SpanReference(Data):
     """The span of a turn and its place in a trace.
 
@@ -114,7 +95,13 @@ class SpanReference(Data):
     trace_state: Text | None = None
     baggage: dict[Text, Text] = Field(default_factory=dict)
     external: bool = False
-    _live: _LiveContext = PrivateAttr(default_factory=_LiveContext)
+    # Of the process that captured the turn: not data, so without a part in comparisons.
+    _context: Context | None = PrivateAttr(default=None)
+    _live_span: Span | None = PrivateAttr(default=None)
+
+    def __eq__(self, other: object) -> bool:
+        """Return True if the fields are equal."""
+        return isinstance(other, SpanReference) and self.__dict__ == other.__dict__
 
     @property
     def sampled(self) -> bool:
@@ -128,17 +115,16 @@ class SpanReference(Data):
         Span processors read more from it than the fields above hold, such as the values that
         ``langfuse.propagate_attributes`` sets.
         """
-        return self._live.context
+        return self._context
 
     @property
     def live_span(self) -> Span | None:
         """The turn's span that another tracer made in this process; it may have ended."""
-        return self._live.span
+        return self._live_span
 
     def within(self, context: Context, span: Span | None = None) -> SpanReference:
         """Keep the context of the turn and another tracer's span, and return the reference itself."""
-        self._live.context = context
-        self._live.span = span
+        self._context, self._live_span = context, span
         return self
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 
@@ -93,7 +92,6 @@ class PrivacyPolicy:
         self._salt = id_salt
         self._warned = False
         self._redacted = lru_cache(_REMEMBERED_TEXTS)(self._redact_text)
-        self._made: WeakValueDictionary[int, Turn] = WeakValueDictionary()
         if self._redact is not None:
             REDACTORS.add(self)
 
@@ -138,8 +136,8 @@ class PrivacyPolicy:
         return REDACTED
 
     def turn(self, turn: Turn) -> Turn:
-        """Return a turn as it may leave; one that this policy has returned before is returned unchanged."""
-        if not self.active or self._made.get(id(turn)) is turn:
+        """Return a turn as it may leave."""
+        if not self.active:
             return turn
         ids = {}
         if self._salt is not None:
@@ -147,13 +145,11 @@ class PrivacyPolicy:
             plain = [name for name in (turn.user_id, turn.session_id) if name and not name.startswith(_HASHED)]
             digests = (hmac.new(self._salt.encode(), name.encode(), hashlib.sha256).hexdigest() for name in plain)
             ids = {name: _HASHED + digest[:_HASH_DIGITS] for name, digest in zip(plain, digests, strict=True)}
-        found = _Copier(self.text, ids, self.keeps, self.denies).model(turn)
-        self._made[id(found)] = found
-        return found
+        return _Copier(self.text, ids, self._allowed, self._denied).model(turn)
 
     def with_redacted_texts(self, turn: Turn) -> Turn:
         """Return a turn with redacted texts, and with all its metadata and ids; the same one if nothing is redacted."""
-        return turn if self._redact is None or self._made.get(id(turn)) is turn else _Copier(self.text).model(turn)
+        return turn if self._redact is None else _Copier(self.text).model(turn)
 
     def result(self, result: M) -> M:
         """Return a result as it may leave. The value of a score stays."""
@@ -176,14 +172,6 @@ class PrivacyPolicy:
         """Return plain data, such as a row of a file, as it may leave."""
         return value if self._redact is None else _Copier(self.text).entry(value)
 
-    def keeps(self, name: str) -> bool:
-        """Return True if metadata of this name may leave."""
-        return self._allowed is None or _matches(name, self._allowed)
-
-    def denies(self, name: str) -> bool:
-        """Return True if metadata of this name must not leave, at any depth."""
-        return _matches(name, self._denied)
-
 
 @dataclass
 class _Copier:
@@ -192,14 +180,14 @@ class _Copier:
     Attributes:
         redact: redacts a text.
         ids: id → its hash. Metadata and baggage repeat the ids of users and sessions.
-        keeps: returns True if metadata of the turn or a passage is kept, by name.
-        denies: returns True if metadata is removed, at any depth.
+        allowed: patterns of names of the metadata of turns and passages that is kept; None for all.
+        denied: patterns of names of the metadata that is removed, at any depth.
     """
 
     redact: Redact
     ids: Mapping[str, str] = field(default_factory=dict)
-    keeps: Callable[[str], bool] = lambda _: True
-    denies: Callable[[str], bool] = lambda _: False
+    allowed: Sequence[str] | None = None
+    denied: Sequence[str] = ()
 
     def model(self, model: M) -> M:
         changes: dict[str, Any] = {}
@@ -207,7 +195,8 @@ class _Copier:
             value = getattr(model, name)
             # Only the metadata of a turn and its passages are the application's.
             if name == "metadata" and isinstance(model, Turn | Passage):
-                new = self.value(self._without_denied({key: item for key, item in value.items() if self.keeps(key)}))
+                kept = {key: item for key, item in value.items() if _matches(key, self.allowed)}
+                new = self.value(self._without_denied(kept))
             else:
                 new = self.value(value)
             if new is not value and new != value:
@@ -235,7 +224,7 @@ class _Copier:
 
     def _without_denied(self, value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {name: self._without_denied(item) for name, item in value.items() if not self.denies(name)}
+            return {name: self._without_denied(item) for name, item in value.items() if not _matches(name, self.denied)}
         if isinstance(value, list):
             return [self._without_denied(item) for item in value]
         return value
@@ -264,9 +253,10 @@ def _with_texts_of(result: Result, other: Result | None) -> Result:
     return result.model_copy(update=changes)
 
 
-def _matches(name: str, patterns: Iterable[str]) -> bool:
+def _matches(name: str, patterns: Iterable[str] | None) -> bool:
+    """Return True if a name matches one of some patterns; None stands for all names."""
     folded = name.casefold()
-    return any(fnmatchcase(folded, pattern) for pattern in patterns)
+    return patterns is None or any(fnmatchcase(folded, pattern) for pattern in patterns)
 
 
 NO_PRIVACY = PrivacyPolicy()
