@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rageval_hooks.errors import ExportError, requires
+from rageval_hooks.errors import ExportError
 
 
 def jobs(
@@ -16,13 +16,12 @@ def jobs(
 
     Exit status 1 if some failed.
     """
-    with requires("celery", "celery", "rageval-hooks jobs"):
-        from kombu.exceptions import OperationalError
-
     from rageval_hooks.online.celery import QUEUE, celery_app, failed_reasons, message_count, resend_failed
     from rageval_hooks.settings import Settings
 
     app = celery_app(Settings.build())
+    from kombu.exceptions import OperationalError  # comes with Celery, which is an extra
+
     try:
         if resend:
             typer.echo(f"{resend_failed(app)} failed jobs were given back to the workers")

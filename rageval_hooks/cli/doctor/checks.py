@@ -43,14 +43,6 @@ from rageval_hooks.settings import Settings, unknown_variables
 from rageval_hooks.turn import Passage, SpanReference, Timing, Turn
 from rageval_hooks.version import __version__
 
-_LIBRARIES: Final[Mapping[Role, str]] = {
-    "embedder": "sentence_transformers",
-    "cross_encoder": "sentence_transformers",
-    "nlp": "spacy",
-    "hhem": "transformers",
-    "grounding": "transformers",
-}
-
 
 @dataclass(frozen=True)
 class DoctorFinding:
@@ -117,10 +109,12 @@ class Setup:
             name = getattr(self.settings.models, role)
             if self.models.state(role) == "ready":  # a lexical stand-in needs no files
                 continue
+            libraries = {"nlp": "spacy", "hhem": "transformers", "grounding": "transformers"}
+            library = libraries.get(role, "sentence_transformers")
             # ONNX Runtime computes the others, and PyTorch only where it is not installed.
             needs_library = role in ("nlp", "hhem") or not onnx_is_wanted(self.settings.models)
-            if needs_library and find_spec(_LIBRARIES[role]) is None:
-                missing[role] = f"the package {_LIBRARIES[role]} is not installed"
+            if needs_library and find_spec(library) is None:
+                missing[role] = f"the package {library} is not installed"
             elif not on_this_machine(role, name):
                 missing[role] = f"{name} is not on this machine"
             elif files := missing_files(role, name):
@@ -241,17 +235,16 @@ def models(setup: Setup) -> Iterator[DoctorFinding]:
         yield ok(f"can run: {', '.join(ready)}")
     may_download = given.download and not hub_is_offline()
     for role, reason in setup.missing_models.items():
-        name = getattr(given, role)
+        effect, name = "without it these are skipped", getattr(given, role)
         if "not installed" in reason:
-            effect, advice = "skipped without it", 'pip install "rageval-hooks[local]", or set models=lexical'
+            advice = 'pip install "rageval-hooks[local]"'
         elif role == "nlp":
-            effect, advice = "skipped without it", f"python -m spacy download {name}, or set models.nlp to lexical"
+            advice = f"python -m spacy download {name}"
         else:
-            effect = "the first turn downloads it in the background, and until then these are skipped"
-            if not may_download:
-                effect = "it may not be downloaded, so these are skipped"
             advice = f"hf download {name} where there is a network, and set models.{role} to the folder"
-            advice += "; or set models=lexical"
+            if may_download:
+                effect = "the first turn downloads it in the background, and until then these are skipped"
+        advice += "; or set models=lexical"
         message = f"{role}: {reason}; {effect}: {setup.metrics_with(role)}"
         # Metrics that the user has named must run. The defaults are those that can run.
         yield warning(message, advice) if setup.settings.metrics is None else problem(message, advice)
@@ -341,15 +334,14 @@ def clock(setup: Setup) -> Iterator[DoctorFinding]:
     """Compare the clock with the Date header of each server that the settings name. The request carries no key."""
     given = setup.settings
     endpoint = None if given.phoenix_endpoint is None else given.phoenix_endpoint.get_secret_value()
-    urls = [os.environ.get(name, "").strip() for name in _ADDRESSES]
-    if (given.judge or "").startswith("openai:"):
-        urls.append(
-            str(given.judge_options.get("base_url") or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com")
-        )
+    judge_url = given.judge_options.get("base_url") or os.environ.get("OPENAI_BASE_URL", "")
+    if not judge_url and (given.judge or "").startswith("openai:"):
+        judge_url = "https://api.openai.com"
+    urls = [str(judge_url), *(os.environ.get(name, "").strip() for name in _ADDRESSES)]
     urls += [*(place.url for place in otlp_places()), *phoenix_places(endpoint)]
-    # Without the path, and without user name and password, which come before the "@".
     parts = [urlsplit(url) for url in urls if url.startswith(("http://", "https://"))]
     answered = False
+    # User name and password come before the "@".
     for server in dict.fromkeys(f"{url.scheme}://{url.netloc.rpartition('@')[2]}" for url in parts):
         ahead = _seconds_ahead(server)
         if ahead is None:
@@ -400,17 +392,17 @@ def dispatch(setup: Setup) -> Iterator[DoctorFinding]:
         yield warning(f"{failed} jobs failed", "rageval-hooks jobs shows why, and sends them again with --resend")
     if not setup.sends:
         return
-    spec = MetricSpec(name="latency", reference="latency")
+    job = Job(turn=marked_evaluation().turn, metrics=(MetricSpec(name="latency", reference="latency"),))
     began = time.monotonic()
     try:
-        reply = probe(app, Job(turn=marked_evaluation().turn, metrics=(spec,)), setup.seconds)
+        fault = probe(app, job, setup.seconds)["problem"]
     except TimeoutError as error:
         yield problem(str(error), "start one: celery -A rageval_hooks.workers worker")
         return
-    if reply["problem"]:
-        yield problem(f"a worker answered: {reply['problem']}", "check the exporters in the worker's environment")
-        return
-    yield ok(f"a worker computed and delivered a score after {time.monotonic() - began:.1f} seconds")
+    if fault:
+        yield problem(f"a worker answered: {fault}", "check the exporters in the worker's environment")
+    else:
+        yield ok(f"a worker computed and delivered a score after {time.monotonic() - began:.1f} seconds")
 
 
 # --------------------------------------------------------------------------- a turn
@@ -429,20 +421,16 @@ def turn(setup: Setup) -> Iterator[DoctorFinding]:
         share = f"{given.sample_rate:.4g} of turns are evaluated, chosen by {by}"
     yield note(f"{share}; {'also' if given.evaluate_unsampled else 'not'} in traces that are not recorded")
     rates = MetricSampler(setup.metrics, given).probabilities
-    local, judged = list[str](), list[str]()
-    for metric in filter(setup.can_run, setup.metrics):
-        rate = rates[metric.name]
-        shown = metric.name if rate == 1 else f"{metric.name} ({rate:.4g} of turns)"
-        (judged if metric.asks_judge else local).append(shown)
-    if local:
-        when = "late, because inline_budget_ms is 0"
-        if given.inline_budget_ms > 0:
-            when = f"inline, within {given.inline_budget_ms:g} ms, the rest later"
-        yield note(f"{when}: {', '.join(local)}")
-    if judged:
-        places = {"spool": f"from the file {given.spool_path}", "celery": "by workers"}
-        place = places.get(given.dispatch, "from this process's memory")
-        yield note(f"judged later, {place}: {', '.join(judged)}")
+    local = "late, because inline_budget_ms is 0"
+    if given.inline_budget_ms > 0:
+        local = f"inline, within {given.inline_budget_ms:g} ms, the rest later"
+    places = {"spool": f"from the file {given.spool_path}", "celery": "by workers"}
+    judged = "judged later, " + places.get(given.dispatch, "from this process's memory")
+    for when, asks_judge in ((local, False), (judged, True)):
+        names = [metric.name for metric in setup.metrics if metric.asks_judge == asks_judge and setup.can_run(metric)]
+        shown = [name if rates[name] == 1 else f"{name} ({rates[name]:.4g} of turns)" for name in names]
+        if shown:
+            yield note(f"{when}: {', '.join(shown)}")
     for role, reason in setup.missing_models.items():
         yield warning(f"skipped, because {reason}: {setup.metrics_with(role)}", "see models above")
     api = "the API of the backend that gets the spans"
