@@ -29,9 +29,7 @@ _logger = logging.getLogger(__name__)
 Unit = Literal["calls", "tokens", "usd"]
 
 _PERIODS: Final[dict[str, int]] = {"minute": 60, "day": 86_400}
-_KINDS: Final[dict[str, tuple[Unit, str]]] = {
-    f"{unit}_per_{period}": (unit, period) for unit in ("calls", "tokens", "usd") for period in _PERIODS
-}
+_UNITS: Final[tuple[Unit, ...]] = ("calls", "tokens", "usd")
 _PATIENCE_SECONDS = 2.0
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS usage "
@@ -67,21 +65,24 @@ class Limit(NamedTuple):
     """One limit of a budget.
 
     Attributes:
-        name: ``calls_per_minute``, ``usd_per_day`` …
         unit: what is counted.
-        seconds: the period. A period begins with a full minute, or at 00:00 UTC.
+        period: ``minute`` or ``day``. A period begins with a full minute, or at 00:00 UTC.
         amount: how much may be used in a period.
     """
 
-    name: str
     unit: Unit
-    seconds: int
+    period: str
     amount: float
+
+    @property
+    def name(self) -> str:
+        """The name in the setting: ``usd_per_day``."""
+        return f"{self.unit}_per_{self.period}"
 
     def __str__(self) -> str:
         """Return the limit in words: ``5 USD per day``."""
         unit = "USD" if self.unit == "usd" else self.unit
-        return f"{self.amount:g} {unit} per {self.name.rpartition('_')[2]}"
+        return f"{self.amount:g} {unit} per {self.period}"
 
 
 def parse_limits(given: Mapping[str, float]) -> tuple[Limit, ...]:
@@ -90,13 +91,10 @@ def parse_limits(given: Mapping[str, float]) -> tuple[Limit, ...]:
     Raises:
         UnknownNameError: a limit has another name; the message lists the valid ones.
     """
-    limits = []
-    for name, amount in given.items():
-        if name not in _KINDS:
-            raise UnknownNameError("limit in judge_budget", name, _KINDS)
-        unit, period = _KINDS[name]
-        limits.append(Limit(name, unit, _PERIODS[period], amount))
-    return tuple(limits)
+    every = {limit.name: limit for limit in (Limit(unit, period, 0.0) for unit in _UNITS for period in _PERIODS)}
+    for name in given.keys() - every.keys():
+        raise UnknownNameError("limit in judge_budget", name, every)
+    return tuple(every[name]._replace(amount=amount) for name, amount in given.items())
 
 
 class Refusal(NamedTuple):
@@ -144,7 +142,8 @@ def _count(
     """
     found: dict[str, tuple[int, float]] = {}
     for index, limit in enumerate(limits):
-        window = int(now // limit.seconds)
+        seconds = _PERIODS[limit.period]
+        window = int(now // seconds)
         period, used = stored.get(limit.name, (-1, 0.0))
         # The next period means that the clock went back across its beginning: it goes on with its counts. A later one
         # means that the clock was wrong: what was counted then counts for this period.
@@ -155,7 +154,7 @@ def _count(
         change = changes[limit.unit]
         if counted_in is None:
             if used >= limit.amount or used + change > limit.amount:
-                return Refusal(limit, limit.seconds - now % limit.seconds), {limit.name: (period, used)}
+                return Refusal(limit, seconds - now % seconds), {limit.name: (period, used)}
         elif counted_in[index] != period:
             change = max(0.0, change)
         found[limit.name] = period, max(0.0, used + change)
@@ -351,7 +350,8 @@ class SharedBudget(RequestGate):
             if isinstance(counted, Refusal):
                 limit, seconds = counted
                 reason = f"the judge's budget of {limit} is used up"
-                self._log(limit.name, f"{reason}: judging stops for {_duration(seconds)}; local scores go on", seconds)
+                consequence = f"judging stops for the rest of the {limit.period}; local scores go on"
+                self._log(limit.name, f"{reason}: {consequence}", seconds)
                 raise self._close(BudgetUsedUpError(reason), min(_REST_SECONDS, seconds))
             admission = Admission()
             running.count += 1
@@ -362,8 +362,10 @@ class SharedBudget(RequestGate):
                 used = self._amounts(admission, estimate)
                 changes: dict[Unit, float] = {unit: used[unit] - estimate[unit] for unit in estimate}
                 try:
-                    # Shielded: a call that is cancelled has cost something, too.
-                    await asyncio.shield(self._correct(changes, counted.periods))
+                    # If the store fails now, what was counted in advance stays counted.
+                    with suppress(BudgetUnavailableError):
+                        # Shielded: a call that is cancelled has cost something, too.
+                        await asyncio.shield(self._add(changes, counted.periods))
                 finally:
                     running.count -= 1
                     if not running.count:
@@ -395,11 +397,6 @@ class SharedBudget(RequestGate):
                 self._closed, self._closed_until = BudgetUsedUpError(reason), float("inf")
             cost = estimate["usd"]
         return {"calls": float(admission.sent), "tokens": tokens, "usd": cost}
-
-    async def _correct(self, changes: Mapping[Unit, float], counted_in: tuple[int, ...]) -> None:
-        # If the store fails now, what was counted in advance stays counted.
-        with suppress(BudgetUnavailableError):
-            await self._add(changes, counted_in)
 
     async def _add(self, changes: Mapping[Unit, float], counted_in: tuple[int, ...] | None = None) -> Counted | Refusal:
         """Count in the store, or correct what was counted; on a thread: neither its lock nor the network may block."""
@@ -458,11 +455,3 @@ def with_budget(judge: Judge, limits: Mapping[str, float], store: str) -> GatedJ
     is_redis = store.startswith(("redis://", "rediss://", "unix://"))
     counts: BudgetStore = RedisBudget(store) if is_redis else SQLiteBudget(Path(store).expanduser())
     return GatedJudge(judge, SharedBudget(parsed, counts, str(judge)))
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
