@@ -203,16 +203,20 @@ def evaluate_conversation(
 @contextmanager
 def _pipeline(judge: AnyJudge | None, **given: Any) -> Iterator[Pipeline]:
     """Yield a pipeline without exporters; a judge that was created for it is closed at the end."""
-    from rageval_hooks.online.pipeline import Pipeline  # here, so that importing rageval_hooks stays light
-
-    settings: dict[str, Any] = {
-        name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()
-    }
-    # The environment's rates are for an application's turns; these were not sampled.
-    pipeline = Pipeline.build(judge=judge, exporters=[], sample_rate=1.0, judge_sample_rate={}, **settings)
+    settings = {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}
+    pipeline = build_pipeline(judge=judge, **settings)
     try:
-        pipeline.load_models()
         yield pipeline
     finally:
         if judge is None or isinstance(judge, str):
             pipeline.close_judge()  # created here; a judge that was passed in may be used again
+
+
+def build_pipeline(**settings: Any) -> Pipeline:
+    """Return a pipeline without exporters, for turns that were not sampled, and start loading its models."""
+    from rageval_hooks.online.pipeline import Pipeline  # here, so that importing rageval_hooks stays light
+
+    # The environment's rates are for an application's turns.
+    pipeline = Pipeline.build(exporters=[], sample_rate=1.0, judge_sample_rate={}, **settings)
+    pipeline.load_models()
+    return pipeline

@@ -117,23 +117,13 @@ class Evaluator:
         return subject
 
     def _pipeline(self, metrics: Iterable[Any] | str | None) -> Pipeline:
-        from rageval_hooks.online.pipeline import Pipeline
+        from rageval_hooks.evaluation import build_pipeline
 
         chosen = self._options.get("metrics") if metrics is None else metrics
         # Metrics of any iterable become a tuple, which can be a key; an iterator could be read only once.
         key = chosen if chosen is None or isinstance(chosen, str) else tuple(chosen)
         if key not in self._pipelines:
-            pipeline = Pipeline.build(
-                metrics=key,
-                exporters=[],
-                # RAGEVAL_SAMPLE_RATE is meant for an application; a test evaluates every turn.
-                sample_rate=1.0,
-                judge_sample_rate={},
-                models=self._options.get("models"),
-                judge=self._options.get("judge"),
-            )
-            pipeline.load_models()
-            self._pipelines[key] = pipeline
+            self._pipelines[key] = build_pipeline(**{**self._options, "metrics": key})
         return self._pipelines[key]
 
 
