@@ -17,8 +17,6 @@ from rageval_hooks.metrics.base import REGISTRY, Metric, ScoreDefinition
 
 # The order of the list: what needs no judge comes first.
 _FAMILIES = ("local", "judge", "retrieval", "generation", "reference", "consistency", "usage")
-_COLUMNS = ("score", "metric", "family", "better", "range", "passes", "needs", "models", "calls", "source", "meaning")
-
 _FIELDS = ("name", "family", "asks_judge", "default", "requires", "models", "calls", "source", "version")
 
 
@@ -42,7 +40,8 @@ def metrics(
         _print_table(found)
     else:
         # A pipe gets one line per score, which grep and cut can read.
-        print_columns([_COLUMNS, *(tuple(cells.values()) for metric in found for cells in cells_of(metric))])
+        rows = [cells for metric in found for cells in cells_of(metric)]
+        print_columns([list(rows[0]), *(list(cells.values()) for cells in rows)])
 
 
 def find_metrics(names: Sequence[str] = ()) -> list[Metric]:
@@ -101,23 +100,20 @@ def cells_of(metric: Metric) -> Iterator[dict[str, str]]:
             for name, bound, _, model, accuracy, _ in thresholds_of(metric)
             if name == score.name
         ]
-        models: list[str] = list(metric.models)
-        if metric.asks_judge and not models:
-            models = ["judge"]
-        cells = (
-            score.name,
-            metric.name,
-            metric.family,
-            score.direction,
-            f"{limits} ({score.unit})" if score.unit else limits,
-            ", ".join(passes),
-            ", ".join(metric.requires),
-            ", ".join(models),
-            metric.calls,
-            metric.source,
-            score.description,
-        )
-        yield {name: cell or "-" for name, cell in zip(_COLUMNS, cells, strict=True)}
+        cells = {
+            "score": score.name,
+            "metric": metric.name,
+            "family": metric.family,
+            "better": score.direction,
+            "range": f"{limits} ({score.unit})" if score.unit else limits,
+            "passes": ", ".join(passes),
+            "needs": ", ".join(metric.requires),
+            "models": ", ".join(metric.models) or ("judge" if metric.asks_judge else ""),
+            "calls": metric.calls,
+            "source": metric.source,
+            "meaning": score.description,
+        }
+        yield {name: cell or "-" for name, cell in cells.items()}
 
 
 def thresholds_of(metric: Metric) -> Iterator[tuple[str, ...]]:
