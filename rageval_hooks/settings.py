@@ -128,8 +128,9 @@ _NAMES = "a list of names, or names with commas between them"
 _YES_OR_NO = "true or false"
 Flag = Annotated[bool, Field(description=_YES_OR_NO)]
 Number = Annotated[float, BeforeValidator(_not_a_boolean)]
+Amount = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[Number, Field(ge=0, le=1, description="a share of turns, 0..1")]
-Seconds = Annotated[Number, Field(ge=0, allow_inf_nan=False, description="seconds, 0 or more")]
+Seconds = Annotated[Amount, Field(description="seconds, 0 or more")]
 Mebibytes = Annotated[Number, Field(ge=1, allow_inf_nan=False, description="MiB, 1 or more")]
 NameList = Annotated[tuple[str, ...], BeforeValidator(_names), Field(description=_NAMES)]
 Salt = Annotated[SecretStr | None, Field(min_length=8, description="a secret of 8 characters or more")]
@@ -185,7 +186,7 @@ class ModelSettings(Data):
     precision: Literal["auto", "int8", "fp32"] = "auto"
     onnx_file: str = Field(default=ONNX_FILE, min_length=1, description="a file, such as 'onnx/model.onnx'")
     device: str = Field(default="cpu", description="a torch device, such as 'cpu' or 'cuda:0'")
-    cache_mb: Number = Field(default=64.0, ge=0, allow_inf_nan=False, description="MiB, 0 or more")
+    cache_mb: Amount = Field(default=64.0, description="MiB, 0 or more")
 
     @field_validator("embedder", "cross_encoder", "nlp", "hhem", "grounding")
     @classmethod
@@ -347,10 +348,8 @@ class Settings(BaseSettings):
     judge_sample_rate: Annotated[Rates | None, BeforeValidator(_rates)] = Field(
         default=None, description="a share of turns, 0..1, or such a share by the name of a metric"
     )
-    judge_budget: Annotated[dict[str, Annotated[Number, Field(ge=0, allow_inf_nan=False)]], BeforeValidator(_pairs)] = (
-        Field(
-            default_factory=dict, description="a mapping of limits to numbers, or 'calls_per_day=1000, usd_per_day=5'"
-        )
+    judge_budget: Annotated[dict[str, Amount], BeforeValidator(_pairs)] = Field(
+        default_factory=dict, description="a mapping of limits to numbers, or 'calls_per_day=1000, usd_per_day=5'"
     )
     judge_budget_store: SecretStr | None = Field(
         default=None, description="a path, or a Redis URL such as redis://host:6379/0"
@@ -359,9 +358,7 @@ class Settings(BaseSettings):
         default_factory=dict,
         description="a mapping of score names to numbers, or 'name=number, name=number'; None, or 'none', for no label",
     )
-    cost_rate: Number | None = Field(
-        default=None, ge=0, allow_inf_nan=False, description="USD for 1,000 tokens, 0 or more"
-    )
+    cost_rate: Amount | None = Field(default=None, description="USD for 1,000 tokens, 0 or more")
     k_values: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_names)] = Field(
         default=(1, 3, 5), min_length=1, description="ranks from 1, separated by commas: '1,3,5'"
     )
