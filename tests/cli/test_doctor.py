@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from rageval_hooks import Evaluation, Exporter
 from rageval_hooks.cli import app
 from tests.cli.test_cli import run as run_command
 from tests.exporters.collector import http_collector
@@ -249,6 +250,24 @@ def test_a_score_api_is_asked(monkeypatch: pytest.MonkeyPatch, post: int, get: i
         [finding] = doctor("--timeout", "1", status=status, exporters="langfuse")["exporters"]
 
     assert message in finding["message"]
+
+
+class Broken(Exporter):
+    """Raises."""
+
+    name = "broken"
+
+    def export(self, evaluation: Evaluation) -> None:
+        raise ValueError("the disk is gone")
+
+
+def test_an_exporter_that_raises_is_a_problem() -> None:
+    """The others are examined all the same."""
+    *others, broken = doctor(status=1, exporters="console,tests.cli.test_doctor:Broken")["exporters"]
+
+    assert messages(others) == "ok: console: prints to standard error"
+    assert broken["message"] == "broken: the marked trace was not delivered: ValueError: the disk is gone"
+    assert "the exporter broken" in broken["advice"]
 
 
 def test_an_exporter_without_its_key_is_a_problem() -> None:
