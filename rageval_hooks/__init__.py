@@ -26,16 +26,7 @@ from rageval_hooks.integrations.manual import start_turn
 from rageval_hooks.judges.base import Judge, Judgement
 from rageval_hooks.metrics import JudgeMetric, LocalMetric, Metric, ScoreDefinition, metric
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, Target
-from rageval_hooks.turn import (
-    ErrorInfo,
-    Message,
-    Passage,
-    SpanReference,
-    Step,
-    Timing,
-    Turn,
-    Usage,
-)
+from rageval_hooks.turn import ErrorInfo, Message, Passage, SpanReference, Step, Timing, Turn, Usage
 from rageval_hooks.version import __version__
 
 if TYPE_CHECKING:

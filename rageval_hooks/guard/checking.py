@@ -243,13 +243,7 @@ class Decider:
         return {name: counts.get(name, 0) for name in names}
 
     def decide(
-        self,
-        answer: str,
-        evidence: GuardEvidence,
-        *,
-        attempt: int = 1,
-        may_regenerate: bool = True,
-        final: bool = True,
+        self, answer: str, evidence: GuardEvidence, *, attempt: int = 1, may_regenerate: bool = True, final: bool = True
     ) -> GuardSteps[GuardDecision]:
         """Check an answer and decide.
 

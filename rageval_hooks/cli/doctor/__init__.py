@@ -27,8 +27,7 @@ _COLOURS: Final = {"ok": "green", "note": "blue", "warning": "yellow", "problem"
 
 def doctor(
     given: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting, as in instrument(). Repeatable."),
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting, as in instrument(). Repeatable.")
     ] = None,
     no_judge: Annotated[bool, typer.Option("--no-judge", help="Do not send the judge a request.")] = False,
     no_send: Annotated[bool, typer.Option("--no-send", help="Do not send a marked trace and score.")] = False,
