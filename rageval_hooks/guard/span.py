@@ -25,8 +25,7 @@ from rageval_hooks.turn import Turn
 
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 
-_NAME: Final = "apply_guardrail GroundingGuard"
-# Drafts of the GenAI conventions: the operation has been renamed once already, so only this name is taken from them.
+# Of a draft of the GenAI conventions. It has been renamed once already, so only this name is taken from them.
 _OPERATION: Final = "apply_guardrail"
 
 
@@ -57,7 +56,7 @@ class GuardSpans:
         self._thresholds = thresholds
         self._provider = provider
         self._capture_content = capture_content
-        self._content_outside = settings.capture_content
+        self._settings = settings
         self._privacy = None if redact is None else PrivacyPolicy.of(settings, redact)
         self._privacy_outside = PrivacyPolicy.of(settings)
         self._spans: dict[TracerProvider | None, Spans] = {}
@@ -92,7 +91,8 @@ class GuardSpans:
                 return
             attributes = written(self._attributes(decision, turn, recording))
             parent = _parent(context, recording)
-            span = tracer.start_span(_NAME, context=parent, start_time=started_at, attributes=attributes)
+            name = f"{_OPERATION} GroundingGuard"
+            span = tracer.start_span(name, context=parent, start_time=started_at, attributes=attributes)
             # A check without a result is a fault of the guard; a blocked answer is not.
             if decision.verdict == "unchecked":
                 span.set_status(StatusCode.ERROR, decision.reason)
@@ -103,7 +103,7 @@ class GuardSpans:
     def _attributes(self, decision: GuardDecision, turn: Turn, recording: Recording | None) -> Attributes:
         content = self._capture_content
         if content is None:
-            content = self._content_outside if recording is None else recording.owner.settings.capture_content
+            content = (self._settings if recording is None else recording.owner.settings).capture_content
         policy = ContentPolicy.build(content)
         privacy = self.privacy_of(recording)
         results: Iterable[Result] = decision.results

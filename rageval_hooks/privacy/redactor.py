@@ -7,7 +7,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from rageval_hooks.privacy.secrets import mask_secrets
@@ -71,16 +71,17 @@ class PatternRedactor:
         text = _IBAN.sub(_without_iban, text)
         text = _DIGIT_GROUPS.sub(_without_cards, text)
         if ":" in text:
-            text = _IPV6.sub(partial(_if, _is_ipv6, "<IP_ADDRESS>"), text)
-        text = _IPV4.sub(partial(_if, _is_ip_address, "<IP_ADDRESS>"), text)
+            text = _replaced(_IPV6, _is_ipv6, "<IP_ADDRESS>", text)
+        text = _replaced(_IPV4, _is_ip_address, "<IP_ADDRESS>", text)
         for pattern in _PHONES:
-            text = pattern.sub(partial(_if, _is_phone, "<PHONE_NUMBER>"), text)
+            text = _replaced(pattern, _is_phone, "<PHONE_NUMBER>", text)
         # Loaded with the first text, which is redacted in the background: importing Presidio takes seconds.
         return redact_by_recognizers(text, presidio_recognizers()) if self._uses_presidio else text
 
 
-def _if(is_found: Callable[[str], bool], replacement: str, match: re.Match[str]) -> str:
-    return replacement if is_found(match[0]) else match[0]
+def _replaced(pattern: re.Pattern[str], is_right: Callable[[str], bool], replacement: str, text: str) -> str:
+    """Replace what a pattern finds, if a check confirms it."""
+    return pattern.sub(lambda match: replacement if is_right(match[0]) else match[0], text)
 
 
 def _without_iban(match: re.Match[str]) -> str:
