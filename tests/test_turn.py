@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from opentelemetry.context import get_current
 from pydantic import ValidationError
 
 from rageval_hooks import Message, Passage, SpanReference, Step, Timing, Turn, Usage
@@ -166,6 +167,16 @@ def step(kind: str) -> Step:
 def test_a_rag_turn_has_retrieval_and_generation(turn: Turn, retrieval: bool, rag: bool) -> None:
     """A retriever that runs alone has retrieval, but generates no answer, so it is not RAG."""
     assert (turn.has_retrieval, turn.is_rag) == (retrieval, rag)
+
+
+def test_the_context_of_the_process_is_no_data() -> None:
+    """A reference that went through JSON is equal to the one of the process that captured the turn."""
+    reference = SpanReference(trace_id="1" * 32, span_id="2" * 16)
+    live = reference.model_copy().within(get_current())
+
+    assert live == reference
+    assert (live.model_copy().context, reference.context) == (get_current(), None)
+    assert live != reference.model_copy(update={"span_id": "3" * 16})
 
 
 def test_the_texts_of_a_turn() -> None:
