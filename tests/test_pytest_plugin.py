@@ -175,6 +175,13 @@ def test_it(rageval):
     run(code, ini="rageval_models = lexical\nrageval_metrics = tokens").assert_outcomes(failed=1)
 
 
+def test_the_rates_of_an_application_do_not_matter(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test evaluates every turn, so its scores have the probability 1."""
+    monkeypatch.setenv("RAGEVAL_SAMPLE_RATE", "0.5")
+    code = "def test_it(rageval): assert {score.probability for score in rageval(GOOD).scores} == {1}"
+    run(code).assert_outcomes(passed=1)
+
+
 def test_an_option_that_is_wrong_is_said(run, monkeypatch: pytest.MonkeyPatch) -> None:
     """When a test needs it, and not before."""
     monkeypatch.delenv("RAGEVAL_MODELS")

@@ -62,6 +62,17 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
 
 
+def test_the_application_does_not_evaluate_itself(folder: Path) -> None:
+    """Test answers are not among those of its users, although it calls instrument() itself."""
+    lines = 'import rageval_hooks\n\nrageval_hooks.instrument(models="lexical", exporters=["jsonl"])\n'
+    (folder / "app.py").write_text(lines + APP)
+
+    run(folder, "run", "set.csv", "--app", "app:chain", "-o", "out.jsonl")
+
+    assert len(records(folder)) == 4
+    assert not (folder / "rageval.jsonl").exists()
+
+
 def test_a_chain_in_the_current_directory(folder: Path) -> None:
     """One record per question, with the rank of its chunk; plain output, exit status 0."""
     done = run(folder, "run", "set.csv", "--app", "app:chain", "-o", "out.jsonl")

@@ -52,6 +52,8 @@ def test_a_threshold_replaces_the_verdict() -> None:
     lenient = make_guard(threshold=0.0)
     assert lenient.check("The new pier was opened.", [PASSAGE]).verdict == "supported"
     assert lenient.check(UNSUPPORTED, [PASSAGE]).reason == "unsupported_facts 1.00 is above 0"
+    both = make_guard(threshold=0.5).check(UNSUPPORTED, [PASSAGE])
+    assert both.reason == "faithfulness 0.00 is below 0.5; unsupported_facts 1.00 is above 0"
     by_name = make_guard(threshold={"faithfulness": 0, "unsupported_facts": 1}).check(UNSUPPORTED, [PASSAGE])
     assert (by_name.verdict, by_name.summary()["scores"]["unsupported_facts"]) == ("supported", 1)
     strict = make_guard(threshold=1.0).check("A bridge was opened in September.", [PASSAGE])
