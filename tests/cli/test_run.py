@@ -62,15 +62,16 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
 
 
-def test_the_application_does_not_evaluate_itself(folder: Path) -> None:
-    """Test answers are not among those of its users, although it calls instrument() itself."""
-    lines = 'import rageval_hooks\n\nrageval_hooks.instrument(models="lexical", exporters=["jsonl"])\n'
-    (folder / "app.py").write_text(lines + APP)
+def test_the_own_instrument_of_the_application_is_switched_off(folder: Path) -> None:
+    """It loads no models, and evaluates nothing."""
+    (folder / "app.py").write_text(
+        "import rageval_hooks\n\n"
+        'handle = rageval_hooks.instrument(models="lexical", exporters=[])\n\n\n'
+        'def ask(question):\n    return f"enabled: {handle.pipeline.enabled}"\n'
+    )
+    run(folder, "run", "set.csv", "--app", "app:ask", "-o", "out.jsonl")
 
-    run(folder, "run", "set.csv", "--app", "app:chain", "-o", "out.jsonl")
-
-    assert len(records(folder)) == 4
-    assert not (folder / "rageval.jsonl").exists()
+    assert {record["turn"]["response"] for record in records(folder)} == {"enabled: False"}
 
 
 def test_a_chain_in_the_current_directory(folder: Path) -> None:
