@@ -178,10 +178,13 @@ def judge_details(result: Result) -> Mapping[str, Any]:
     return mapping_or_empty(result.metadata.get("judge"))
 
 
-def why_missing(name: str, result: Skipped | Failed) -> str:
-    """Return a line that says why there is no score with a name, such as ``trace was skipped: no judge``."""
-    verb = "was skipped" if isinstance(result, Skipped) else "failed"
-    return f"{name} {verb}: {result.reason}"
+def missing_score(name: str, results: Iterable[Result]) -> Skipped | Failed | None:
+    """Return the result that stands for a score; None if there is none.
+
+    A metric as a whole may have been skipped: ``citation`` stands for ``citation.recall``.
+    """
+    absent = (result for result in results if not isinstance(result, Score))
+    return next((result for result in absent if f"{name}.".startswith(f"{result.name}.")), None)
 
 
 class Evaluation(Data):
@@ -237,11 +240,9 @@ class Evaluation(Data):
 
     def why_not(self, name: str) -> str:
         """Return why there is no score of the whole turn with this name."""
-        for result in self.results:
-            # A metric as a whole may have been skipped: "citation" for "citation.recall".
-            is_about = f"{name}.".startswith(f"{result.name}.")
-            if is_about and not isinstance(result, Score):
-                return why_missing(name, result)
+        missing = missing_score(name, self.results)
+        if missing is not None:
+            return f"{name} {'was skipped' if isinstance(missing, Skipped) else 'failed'}: {missing.reason}"
         names = sorted({score.name for score in self.scores})
         return f"no score named {name!r}; there are: {', '.join(names) or '(none)'}"
 
@@ -263,7 +264,5 @@ class Evaluation(Data):
 
 def _html_row(result: Result) -> tuple[str, str, str, str]:
     value = "" if result.value is None else f"{result.value:.4g}"
-    label = label_of(result) or ""
-    # The verdict of a turn that is not evaluable says so in words.
-    shown = label if isinstance(result, Score) else label.replace("_", " ")
-    return result.name, value, shown, result.explanation or ""
+    label = (label_of(result) or "").replace("_", " ")  # "not_evaluable"
+    return result.name, value, label, result.explanation or ""

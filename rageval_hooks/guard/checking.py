@@ -34,7 +34,7 @@ from rageval_hooks.runtime.fork import ForkSafeLock, run_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import DaemonPool, local_pool
 from rageval_hooks.runtime.worker import shared_worker
-from rageval_hooks.score import VERDICT, Failed, Result, Score, Skipped, is_about_turn, verdict_first
+from rageval_hooks.score import VERDICT, Result, Score, Skipped, is_about_turn, missing_score, verdict_first
 from rageval_hooks.text.refusals import says_nothing
 from rageval_hooks.text.words import weighted_words
 from rageval_hooks.turn import Passage, Turn
@@ -416,13 +416,9 @@ class Decider:
 
 
 def _why_missing(name: str, results: Sequence[Result]) -> str:
-    for result in results:
-        if isinstance(result, Score) and result.name == name:
-            return f"no threshold is known for {result.model}: give threshold={{{name!r}: …}}"
-        # A result with the name of a metric is about all its scores: "citation" about "citation.recall".
-        is_about = f"{name}.".startswith(f"{result.name}.")
-        if is_about and isinstance(result, Skipped):
-            return result.reason
-        if is_about and isinstance(result, Failed):
-            return f"failed with {result.error_type}"
-    return "no result"
+    missing = missing_score(name, results)
+    if missing is not None:
+        # The message of an error may quote a text.
+        return missing.reason if isinstance(missing, Skipped) else f"failed with {missing.error_type}"
+    models = [result.model for result in results if isinstance(result, Score) and result.name == name]
+    return f"no threshold is known for {models[0]}: give threshold={{{name!r}: …}}" if models else "no result"
