@@ -269,6 +269,7 @@ def models(setup: Setup) -> Iterator[DoctorFinding]:
 _QUESTION: Final = "Which whole number comes after 6? Give it in the field `number`."
 
 _ADVICE: Final = {
+    "budget_spent": "wait until the period ends, or raise judge_budget",
     "key was not accepted": "set the key of the provider, such as OPENAI_API_KEY, to a valid one",
     "no such model": "correct the model's name in judge, and base_url",
     "rate_limited": "wait, or raise the limit at the provider; requests_per_minute in judge_options keeps below it",
@@ -277,7 +278,6 @@ _ADVICE: Final = {
     "TLS": "the server does not speak TLS, or is old: begin base_url with http:// if that is meant",
     "invalid_answer": "use a model that follows a JSON schema, or set structured=json_object in judge_options",
     "unavailable": "check that the server runs, that base_url is its address, and the proxy in HTTPS_PROXY",
-    "budget_spent": "wait until the period ends, or raise judge_budget",
 }
 """What to do, by words of an error's kind or message; the first that fits."""
 
