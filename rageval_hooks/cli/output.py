@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import typer
 
-from rageval_hooks.errors import ExportError
+from rageval_hooks.errors import ConfigurationError, ExportError
 
 if TYPE_CHECKING:
     from rageval_hooks.offline.records.record import Record
@@ -95,12 +95,18 @@ def check_output(output: Path | None, files: Sequence[Path]) -> None:
     Raises:
         ConfigurationError: it is one of the input files or a folder, or its folder does not exist.
     """
-    from rageval_hooks.offline.jobs.journal import check_apart
+    if output is None:
+        return
     from rageval_hooks.offline.records.writing import check_place
 
-    if output is not None:
-        check_apart(files, [output])
-        check_place("--output", output)
+    if any(is_same_file(output, file) for file in files):
+        raise ConfigurationError(f"--output {output} is one of the files to read, and would replace it")
+    check_place("--output", output)
+
+
+def is_same_file(one: Path, other: Path) -> bool:
+    """Return True if two paths lead to the same file, also through links."""
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def write_file(output: Path, content: bytes) -> None:

@@ -12,6 +12,7 @@ from rageval_hooks.cli import options
 from rageval_hooks.cli.output import (
     check_output,
     for_stream,
+    is_same_file,
     load_encoder,
     say,
     survive_closed_pipe,
@@ -85,7 +86,7 @@ def report(
     gate = gate_of(fail_under, fail_on_regression is not None, max_errors, alpha, tolerance, names)
     if fail_on_regression is not None:
         # A pattern such as "scores/*.jsonl" often includes the baseline.
-        others = [file for file in files if file.resolve() != fail_on_regression.resolve()]
+        others = [file for file in files if not is_same_file(file, fail_on_regression)]
         if not others:
             raise ConfigurationError(f"{fail_on_regression} would be compared with itself: also name the file to check")
         files = [fail_on_regression, *others]
