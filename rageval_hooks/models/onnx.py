@@ -40,7 +40,7 @@ _logger = logging.getLogger(__name__)
 GraphKind = Literal["encoder", "pair", "tokens"]
 """What a graph computes: vectors of tokens, logits of a text or pair, or logits of tokens."""
 
-_EXPORT_VERSION: Final = "1"
+_EXPORT_VERSION: Final = "2"
 """Changes when the export or the quantization gives other numbers."""
 
 _LONGEST_EXPORT: Final = 600.0
