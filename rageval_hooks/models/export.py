@@ -95,7 +95,7 @@ def _channel_sizes(model: Any, folder: Path) -> dict[str, Any]:
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     del model.graph.output[len(outputs) :]
 
-    tokenizer = load_tokenizer("embedder", folder, str(folder))
+    tokenizer = load_tokenizer(folder)
     draw = np.random.default_rng(0)
     sizes: dict[str, Any] = dict.fromkeys(read, 0.0)
     for length in (20, 60, 120, 200) * 4:
