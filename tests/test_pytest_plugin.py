@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.metadata import entry_points
 
 import pytest
+
+# pytester forgets the modules that a run imports, and numpy cannot be imported twice in one process.
+with suppress(ImportError):
+    import numpy  # noqa: F401
 
 pytest_plugins = ["pytester"]
 
