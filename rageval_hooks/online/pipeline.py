@@ -425,8 +425,9 @@ class Pipeline:
             self._notify(evaluation)
         if self.privacy.active:
             # Here and not at capture: local scores are computed on the original texts.
-            evaluation = evaluation.model_copy(update={"turn": self.privacy.turn(turn)})
-            rest = rest and rest.model_copy(update={"turn": self.privacy.turn(turn)})
+            redacted = {"turn": self.privacy.turn(turn)}
+            evaluation = evaluation.model_copy(update=redacted)
+            rest = rest and rest.model_copy(update=redacted)
         if evaluates:
             self._delivery.annotate(evaluation)
         deliver = partial(self._deliver, self._counters.counted(evaluation), rest, analysis)
