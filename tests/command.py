@@ -25,8 +25,7 @@ def invoke(*arguments: object, **options: Any) -> Result:
                 line.append(flag)
             elif one is not None and one is not False:
                 line += [flag, str(one)]
-    # `run` sets this variable for its process.
-    done = CliRunner(env={"RAGEVAL_ENABLED": None}).invoke(app, line)
+    done = CliRunner().invoke(app, line)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,10 +76,7 @@ def run(
     from rageval_hooks.settings import Settings
     from rageval_hooks.text.wording import counted
 
-    # The application's own rageval-hooks is off: test answers are neither evaluated twice nor mixed with others. The
-    # application is imported later, and calls instrument() then: only the environment reaches it.
-    os.environ["RAGEVAL_ENABLED"] = "false"
-    with resumable(output), asyncio.Runner() as runner:
+    with resumable(output), _evaluation_off(), asyncio.Runner() as runner:
         allowed = MaxErrors.parse(max_errors)
         privacy = PrivacyPolicy.of(Settings.build())
         # Absolute paths: the application may change the current directory.
@@ -160,6 +159,22 @@ def run(
             typer.echo(f"{counted(summary.errors, 'question')} failed: --max-errors allows {allowed}", err=True)
         if too_many or bad:
             raise typer.Exit(1)
+
+
+@contextmanager
+def _evaluation_off() -> Iterator[None]:
+    """Switch the application's own rageval-hooks off: test answers are neither evaluated twice nor mixed with others.
+
+    The application is imported later, and calls instrument() then: only the environment reaches it.
+    """
+    before = os.environ.get("RAGEVAL_ENABLED")
+    os.environ["RAGEVAL_ENABLED"] = "false"
+    try:
+        yield
+    finally:
+        del os.environ["RAGEVAL_ENABLED"]
+        if before is not None:
+            os.environ["RAGEVAL_ENABLED"] = before
 
 
 def run_app(
