@@ -96,8 +96,12 @@ def test_int8_is_the_default_and_keeps_the_meaning() -> None:
     exact, small = load_embedder(ModelSettings(precision="fp32")), load_embedder(ModelSettings())
     texts = [text for text in TEXTS if len(text) > 1]
 
+    cosines = [exact.embed(text).cosine(small.embed(text)) for text in texts]
+    assert min(cosines) > 0.99
+    assert max(cosines) < 0.99999
+    # It would be .992 if channels of very large values were left as they are.
+    assert np.mean(cosines) > 0.9935
     for text in texts:
-        assert 0.99 < exact.embed(text).cosine(small.embed(text)) < 0.99999
         np.testing.assert_array_equal(small.embed(text).tokens.vectors, small.embed(text).tokens.vectors)
     assert small.name == exact.name == "sentence-transformers/all-MiniLM-L6-v2"
 
