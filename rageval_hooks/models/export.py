@@ -6,6 +6,7 @@ import logging
 import os
 import tempfile
 import warnings
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _TOLERANCE = 1e-3
+_NEED_NO_MASK = ("bert", "roberta", "xlm-roberta")
 _USUAL_CHANNELS = 95
 """Percentile. Channels with larger values than this one's are made as small."""
 
@@ -68,47 +70,12 @@ def _quantize(exact: str, target: str, folder: Path) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     model = onnx.load(exact)
-    _level_channels(model.graph, _channel_sizes(model, folder))
+    _level_channels(model.graph, exact, folder)
     # The reduced range has 7 bits.
     quantize_dynamic(model, target, weight_type=QuantType.QInt8, per_channel=True, reduce_range=True)
 
 
-def _channel_sizes(model: Any, folder: Path) -> dict[str, Any]:
-    """Return the largest absolute value of each channel of what the linear layers read.
-
-    The texts are tokens drawn from the vocabulary. Which channels have large values hardly depends on the text.
-
-    Returns:
-        The name of what is read to shape (channels,).
-    """
-    import numpy as np
-    import onnxruntime
-    from onnx import TensorProto, helper
-
-    weights = {weight.name for weight in model.graph.initializer if len(weight.dims) == 2}
-    linear = [node for node in model.graph.node if node.op_type == "MatMul" and node.input[1] in weights]
-    read = list(dict.fromkeys(node.input[0] for node in linear))
-    outputs = list(model.graph.output)
-    known = {output.name for output in outputs}
-    shown = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in read if name not in known]
-    model.graph.output.extend(shown)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    del model.graph.output[len(outputs) :]
-
-    tokenizer = load_tokenizer(folder)
-    draw = np.random.default_rng(0)
-    sizes: dict[str, Any] = dict.fromkeys(read, 0.0)
-    for length in (20, 60, 120, 200) * 4:
-        text = tokenizer.decode(draw.integers(0, tokenizer.get_vocab_size(), length).tolist())
-        ids = np.asarray([tokenizer.encode(text).ids[: most_tokens(folder)]], dtype=np.int64)
-        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        values = session.run(read, {node.name: inputs[node.name] for node in session.get_inputs()})
-        for name, value in zip(read, values, strict=True):
-            sizes[name] = np.maximum(sizes[name], np.abs(value).reshape(-1, value.shape[-1]).max(axis=0))
-    return sizes
-
-
-def _level_channels(graph: Any, sizes: dict[str, Any]) -> None:
+def _level_channels(graph: Any, exact: str, folder: Path) -> None:
     """Make the few channels of very large values as small as the others, and their weights as much larger.
 
     All activations of a pass share one scale. The first token of a BERT has single channels that are ten times as large
@@ -116,36 +83,83 @@ def _level_channels(graph: Any, sizes: dict[str, Any]) -> None:
 
     Args:
         graph: is changed; what it computes stays the same.
-        sizes: those of :func:`_channel_sizes`.
+        exact: its file.
+        folder: the model's folder, with its tokenizer.
     """
     import numpy as np
-    from onnx import helper, numpy_helper
+    from onnx import TensorProto, helper, numpy_helper
 
-    weights = {weight.name: weight for weight in graph.initializer}
+    uses = Counter(name for node in graph.node for name in node.input)
+    # Weights that layers share, as ALBERT's do, cannot be changed for one of them.
+    weights = {
+        weight.name: weight
+        for weight in graph.initializer
+        if len(weight.dims) == 2 and weight.data_type == TensorProto.FLOAT and uses[weight.name] == 1
+    }
+    constants = {constant.name for constant in graph.initializer}
+    by_input: dict[str, list[Any]] = {}
+    for node in graph.node:
+        if node.op_type == "MatMul" and node.input[1] in weights and node.input[0] not in constants:
+            by_input.setdefault(node.input[0], []).append(node)
+    if not by_input:
+        return
     nodes = list(graph.node)
-    del graph.node[:]
-    levelled = set()
-    for node in nodes:
-        size = sizes.get(node.input[0]) if node.op_type == "MatMul" and node.input[1] in weights else None
-        if size is not None and (usual := np.percentile(size, _USUAL_CHANNELS)) > 0:
-            factors = np.maximum(1, size / usual).astype(np.float32)
-            name = node.input[0]
-            if name not in levelled:
-                levelled.add(name)
-                graph.initializer.append(numpy_helper.from_array(1 / factors, f"{name}_factors"))
-                graph.node.append(helper.make_node("Mul", [name, f"{name}_factors"], [f"{name}_levelled"]))
+    for name, size in _channel_sizes(exact, list(by_input), folder).items():
+        usual = np.percentile(size, _USUAL_CHANNELS)
+        if usual == 0:
+            continue
+        factors = np.maximum(1, size / usual).astype(np.float32)
+        graph.initializer.append(numpy_helper.from_array(1 / factors, f"{name}_factors"))
+        levelled = helper.make_node("Mul", [name, f"{name}_factors"], [f"{name}_levelled"])
+        nodes.insert(nodes.index(by_input[name][0]), levelled)
+        for node in by_input[name]:
             weight = weights[node.input[1]]
             weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * factors[:, None], weight.name))
             node.input[0] = f"{name}_levelled"
-        graph.node.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _channel_sizes(exact: str, names: list[str], folder: Path) -> dict[str, Any]:
+    """Return the largest absolute value of each channel of some values of a graph.
+
+    The texts are tokens drawn from the vocabulary. Which channels have large values hardly depends on the text.
+
+    Returns:
+        For each of ``names``, shape (channels,).
+    """
+    import numpy as np
+    import onnx
+    import onnxruntime
+
+    # The weights of a graph of more than 2 GB are in files beside it.
+    model = onnx.load(exact, load_external_data=False)
+    known = {output.name for output in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.path.dirname(exact))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    tokenizer = load_tokenizer(folder)
+    draw = np.random.default_rng(0)
+    sizes: dict[str, Any] = dict.fromkeys(names, 0.0)
+    for length in (20, 60, 120, 200) * 4:
+        text = tokenizer.decode(draw.integers(0, tokenizer.get_vocab_size(), length).tolist())
+        ids = np.asarray([tokenizer.encode(text).ids[: most_tokens(folder)]], dtype=np.int64)
+        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        values = session.run(names, {node.name: inputs[node.name] for node in session.get_inputs()})
+        for name, value in zip(names, values, strict=True):
+            sizes[name] = np.maximum(sizes[name], np.abs(value).reshape(-1, value.shape[-1]).max(axis=0))
+    return sizes
 
 
 def _export(folder: Path, kind: GraphKind, path: str) -> str:
     import torch
 
     model, names = load_model(folder, kind, attn_implementation="eager")
-    # A pass has no padding, and adding a mask of zeros to all pairs of tokens would be a tenth of its time.
-    names.remove("attention_mask")
+    # A pass has no padding, and adding a mask of zeros to all pairs of tokens would be a tenth of its time. Others may
+    # need it for something else, such as ModernBERT for its windows.
+    if model.config.model_type in _NEED_NO_MASK:
+        names.remove("attention_mask")
 
     class Wrapper(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -177,11 +191,13 @@ def _export(folder: Path, kind: GraphKind, path: str) -> str:
 
 
 def _example(model: Any, names: list[str], texts: int, tokens: int) -> tuple[Any, ...]:
-    """Return inputs of some shape."""
+    """Return inputs of some shape: all texts but the first are padded."""
     import torch
 
     ids = torch.arange(texts * tokens).reshape(texts, tokens) % model.config.vocab_size
-    values = {"input_ids": ids, "token_type_ids": torch.zeros_like(ids)}
+    mask = torch.ones_like(ids)
+    mask[1:, tokens // 2 :] = 0
+    values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
     return tuple(values[name] for name in names)
 
 

@@ -106,6 +106,34 @@ def test_int8_is_the_default_and_keeps_the_meaning() -> None:
     assert small.name == exact.name == "sentence-transformers/all-MiniLM-L6-v2"
 
 
+@pytest.mark.parametrize("kind", ["Albert", "ModernBert"])
+def test_int8_keeps_the_meaning_of_other_architectures(kind: str, tmp_path: Path, cache: Path) -> None:
+    """The layers of ALBERT share their weights, and those of ModernBERT read windows of their tokens only."""
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    folder = tiny_models.build_encoder(tmp_path / "encoder")
+    ids = {"pad_token_id": 0, "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3, "sep_token_id": 3}
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=transformers.AutoTokenizer.from_pretrained(folder).vocab_size,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=64,
+        initializer_range=0.2,
+        **ids,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = getattr(transformers, f"{kind}Model")(config)
+    model.save_pretrained(folder)
+    text = "The pier was opened in 2019. " * 20
+
+    exact = load_embedder(settings(folder, backend="torch")).embed(text)
+    small = load_embedder(settings(folder, backend="onnx", precision="int8")).embed(text)
+
+    assert (small.tokens.vectors * exact.tokens.vectors).sum(axis=1).mean() > 0.999
+    [_graph] = cache.glob("*-int8.onnx")
+
+
 _LOAD = """
 import json, sys
 import rageval_hooks
