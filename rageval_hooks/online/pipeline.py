@@ -11,7 +11,7 @@ import logging
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -380,32 +380,38 @@ class Pipeline:
 
     # -- the first stage, on the pool
 
-    def _evaluate(self, turn: Turn | Callable[[], Turn], context: TurnContext | None, deadline: float) -> Steps[None]:
-        """Build a turn, evaluate it and count what became of it."""
+    def _evaluate(
+        self, turn: Turn | Callable[[], Turn], context: TurnContext | None, deadline: float
+    ) -> Steps[Coroutine[None, None, None] | None]:
+        """Build a turn, evaluate it, queue its export and count what became of it.
+
+        Returns:
+            On the background thread, the export: the turn is in the queue of exports already.
+        """
         what, cause = "a turn could not be built from what was recorded", "not_built"
         try:
             turn = turn if isinstance(turn, Turn) else turn()
             what, cause = "a turn could not be evaluated", "failed"
-            is_taken = yield from self._evaluate_locally(turn, context, deadline)
+            deliver = yield from self._evaluate_locally(turn, context, deadline)
         except Exception as error:
             self._counters.add("internal_errors")
             self._log.warn(what, "%s: %s [RAGEVAL-215]", what, type(error).__name__, error=error)
             self._counters.drop_turn(cause)
-            return
-        if not is_taken:
+            return None
+        is_queued = deadline == _ON_WORKER
+        if not (is_queued or self._delivery.submit(deliver, turn.size)):
             self._counters.drop_turn("queue_full")
         else:
             self._counters.end_turn("evaluated" if self._evaluates(turn) else "without_retrieval")
         # Such a process may end without notice once its function has returned.
         if is_multiprocessing_child():
             self._worker.flush(deadline - time.perf_counter())
+        return deliver() if is_queued else None
 
-    def _evaluate_locally(self, turn: Turn, context: TurnContext | None, deadline: float) -> Steps[bool]:
-        """Run the local metrics that fit before the deadline; hand over the results and the rest.
-
-        Returns:
-            False if too many turns wait for their export.
-        """
+    def _evaluate_locally(
+        self, turn: Turn, context: TurnContext | None, deadline: float
+    ) -> Steps[Callable[[], Coroutine[None, None, None]]]:
+        """Run the local metrics that fit before the deadline. Returns what hands over the results and the rest."""
         evaluates = self._evaluates(turn)
         # Here and not at capture: counting tokens is work, and the caller should not wait for it.
         turn = with_estimated_usage(turn)
@@ -430,9 +436,7 @@ class Pipeline:
             rest = rest and rest.model_copy(update=redacted)
         if evaluates:
             self._delivery.annotate(evaluation)
-        deliver = partial(self._deliver, self._counters.counted(evaluation), rest, analysis)
-        # A turn that is evaluated on the worker is in the queue of exports already, with its size.
-        return self._delivery.submit(deliver, 0 if deadline == _ON_WORKER else size)
+        return partial(self._deliver, self._counters.counted(evaluation), rest, analysis)
 
     # -- export and late scores, on the background thread
 

@@ -150,7 +150,7 @@ def test_a_queue_is_bounded_by_bytes() -> None:
     for _ in range(4):
         pipeline.submit(rag_turn(600_000))
         # The queue of exports has the same bound.
-        while pipeline.stats()["in_progress"]:
+        while pipeline.stats()["queues"]["export"]["pending"]:
             threading.Event().wait(0.01)
     gate.set()
     assert pipeline.flush(30)
@@ -162,3 +162,18 @@ def test_a_queue_is_bounded_by_bytes() -> None:
     results = list(exporter.results("graded"))
     assert [result.status for result in results].count("scored") == 1
     assert [result.status for result in results].count("skipped") == 3
+
+
+@pytest.mark.parametrize("computes_inline", [True, False])
+def test_one_turn_is_always_exported_whatever_its_size(computes_inline: bool) -> None:
+    """Also a turn that is evaluated on the background thread, such as one that only a judge evaluates."""
+    exporter = InMemoryExporter()
+    pipeline = Pipeline.build(metrics=["latency"], exporters=[exporter], queue_max_mb=1)
+    pipeline.submit(rag_turn(2_000_000), computes_inline=computes_inline)
+    assert pipeline.flush(30)
+    stats = pipeline.stats()
+    pipeline.shutdown(10)
+
+    assert (stats["evaluated"], stats["dropped"]) == (1, 0)
+    assert stats["queues"]["export"]["accepted"] == 1
+    assert [evaluation.stage for evaluation in exporter.evaluations].count("inline") == 1
