@@ -141,6 +141,10 @@ class ScoreServer:
             return error
         except PostError as error:
             return error
+        except Exception as error:
+            # An answer of an unknown form, such as the page of a login, is about one score: the others of the batch,
+            # which are stored, would count as lost, and the spool would deliver them again.
+            return RejectedError(f"gives an answer that cannot be read ({type(error).__name__})")
         tally["taken"] += 1
         return None
 

@@ -110,6 +110,9 @@ def strict_schema(model: type[BaseModel]) -> Schema | None:
         ConfigurationError: the model does not describe an object.
     """
     root = full_schema(model)
+    # An open mapping has no properties but the nonce. Pydantic before 2.11 does not say that it is open.
+    if "properties" not in _plain_schema(model):
+        return None
     try:
         return _strict(root, root.get("$defs", {}), ())
     except ValueError:

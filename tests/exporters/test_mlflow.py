@@ -203,6 +203,20 @@ def test_a_server_on_a_bad_day_gets_every_score_once(
     assert len(server.posted("/assessments")) > 30
 
 
+def test_an_answer_that_cannot_be_read_costs_one_score(
+    mlflow: FakeMlflow, server: RecordingServer, exporter: MlflowExporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A late score is looked for first, and the page of a login comes back. The others are delivered."""
+    server.respond = lambda request: Reply(body="<p>Log in</p>") if request.method == "GET" else mlflow(request)
+    exporter.export(evaluation(Score(name="first", value=1), Score(name="second", value=1)))
+    exporter.export(evaluation(Score(name="late", value=1)).model_copy(update={"stage": "background"}))
+    assert not exporter.flush(10)
+
+    stats = exporter.stats()
+    assert (stats["delivered"], stats["rejected"], stats["lost"]) == (2, 1, 0)
+    assert "MLflow does not accept the score late: it gives an answer that cannot be read" in caplog.text
+
+
 def test_a_late_score_that_is_delivered_again_is_stored_once(mlflow: FakeMlflow, server: RecordingServer) -> None:
     """By another process, from a spool that survived a crash."""
     late = evaluation().model_copy(update={"stage": "background"})
