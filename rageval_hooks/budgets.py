@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError, requires
-from rageval_hooks.judges.base import Admission, GateClosedError, Judge, RequestGate
+from rageval_hooks.judges.base import Admission, BudgetUsedUpError, GateClosedError, Judge, RequestGate
 from rageval_hooks.judges.concurrency import PerLoop
 from rageval_hooks.judges.remote import GatedJudge
 from rageval_hooks.runtime.fork import ForkSafeLock
@@ -47,12 +47,6 @@ _MARGIN = 4.0
 
 _UNKNOWN_TOKENS = 2000.0
 """Tokens of a call that does not report them, if no other call did."""
-
-
-class BudgetUsedUpError(GateClosedError):
-    """The budget is used up."""
-
-    kind: ClassVar[str] = "budget_spent"
 
 
 class BudgetUnavailableError(GateClosedError):

@@ -96,6 +96,7 @@ class Skipped(_WithoutNumber):
         label: of a skipped ``verdict``: ``declined`` or ``not_evaluable``; else None.
         missing_model: the role of the local model that is not available, such as ``nlp``; None for other reasons. Such
             a metric is skipped for every turn.
+        over_budget: True if the budget of the judge was used up, so that a larger one may give the score.
     """
 
     annotator: ClassVar[Annotator] = "CODE"
@@ -107,6 +108,7 @@ class Skipped(_WithoutNumber):
     metric: Text | None = None
     label: Text | None = None
     missing_model: Text | None = None
+    over_budget: bool = False
 
     @property
     def explanation(self) -> str:
@@ -166,6 +168,11 @@ def is_about_turn(result: Result) -> bool:
 def metric_of(result: Result) -> str:
     """Return the metric that made a result; a result without one, for example from a file, counts as its own."""
     return result.metric or result.name
+
+
+def is_over_budget(result: Result) -> bool:
+    """Return True if a result was skipped because the budget of the judge was used up."""
+    return isinstance(result, Skipped) and result.over_budget
 
 
 def label_of(result: Result) -> str | None:

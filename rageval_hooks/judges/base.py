@@ -213,6 +213,12 @@ class GateClosedError(JudgeError):
     kind: ClassVar[str] = "not_asked"
 
 
+class BudgetUsedUpError(GateClosedError):
+    """The budget for the judge is used up."""
+
+    kind: ClassVar[str] = "budget_spent"
+
+
 @dataclass
 class Admission:
     """One admitted request.

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.judges.base import REGISTRY, Admission, GateClosedError, Judge, RequestGate
+from rageval_hooks.judges.base import REGISTRY, Admission, BudgetUsedUpError, Judge, RequestGate
 from rageval_hooks.judges.prices import price_usd
 from rageval_hooks.judges.remote import GatedJudge, RemoteJudge
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.score import Failed, Result, Skipped
 from rageval_hooks.text.wording import counted
 from rageval_hooks.turn import Usage
 
@@ -44,20 +43,6 @@ def describe_requests(judge: str, calls: int, input_tokens: int, output_tokens: 
     price = price_usd(usage, model, provider=provider or None)
     cost = "" if price is None else f", about {price:.2f} USD"
     return f"{counted(calls, 'request')} to {judge}, about {input_tokens:,} input tokens{cost}"
-
-
-class BudgetSpentError(GateClosedError):
-    """The budget for the judge is used up."""
-
-    kind: ClassVar[str] = "budget"
-
-
-def without_budget(result: Result) -> Result:
-    """Return a result as skipped if the budget stopped it: nothing failed."""
-    # A score without an answer is missing for a known reason, so reports do not count it as a failure.
-    if isinstance(result, Failed) and result.error_type == BudgetSpentError.kind:
-        return Skipped(name=result.name, reason=result.message, metric=result.metric)
-    return result
 
 
 class Spent(Data):
@@ -125,7 +110,7 @@ class Budget(RequestGate):
         """Admit a request, and count it if it was sent.
 
         Raises:
-            BudgetSpentError: it does not fit into the budget.
+            BudgetUsedUpError: it does not fit into the budget.
         """
         async with AsyncExitStack() as alone:
             # With a limit in money, the first request is alone: only its answer tells what a request costs.
@@ -135,7 +120,7 @@ class Budget(RequestGate):
                 await alone.aclose()
             if self.reason is not None:
                 self.refused += 1
-                raise BudgetSpentError(self.reason)
+                raise BudgetUsedUpError(self.reason)
             self._under_way += 1
             admission = Admission()
             try:

@@ -16,7 +16,6 @@ from time import perf_counter
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from rageval_hooks.budgets import BudgetUsedUpError
 from rageval_hooks.errors import (
     ConfigurationError,
     InputTooLargeError,
@@ -24,7 +23,7 @@ from rageval_hooks.errors import (
     ModelUnavailableError,
     OverBudgetError,
 )
-from rageval_hooks.judges.base import Judge
+from rageval_hooks.judges.base import BudgetUsedUpError, Judge
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.running import compute, compute_judged
@@ -397,9 +396,11 @@ class Engine:
             found = [case.with_notice(result) for result in await compute_judged(metric, case)]
         results = [self._finish(result, spec, metric) for result in found]
         for place, result in enumerate(results):
-            # Nothing failed if a shared budget is used up.
+            # A score without an answer is missing for a known reason: nothing failed.
             if isinstance(result, Failed) and result.error_type == BudgetUsedUpError.kind:
-                results[place] = Skipped(name=result.name, reason=result.message, metric=result.metric)
+                results[place] = Skipped(
+                    name=result.name, reason=result.message, metric=result.metric, over_budget=True
+                )
         part = self._evaluation(turn, results, stage, started, {spec.name: perf_counter() - started})
         part = part.model_copy(update={"id": Job(turn=turn, metrics=(spec,)).key})
         if on_part is not None:

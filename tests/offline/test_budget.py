@@ -56,14 +56,14 @@ def test_retries_count(server: JudgeServer, at_once: bool) -> None:
     found = ask(budgeted(server, budget), at_once=at_once)
 
     assert len(server.requests) == budget.spent.calls == 3
-    assert set(found) == {"unavailable", "budget"}
+    assert set(found) == {"unavailable", "budget_spent"}
 
 
 def test_a_repair_counts(server: JudgeServer) -> None:
     """A request that does not fit into the budget is not sent."""
     server.otherwise(answer("nonsense"))
 
-    assert ask(budgeted(server, Budget(max_calls=3)), 3) == ["invalid_answer", "invalid_answer", "budget"]
+    assert ask(budgeted(server, Budget(max_calls=3)), 3) == ["invalid_answer", "invalid_answer", "budget_spent"]
     assert len(server.requests) == 3
 
 
@@ -71,7 +71,7 @@ def test_a_request_without_what_was_refused_counts(server: JudgeServer) -> None:
     """It is one more."""
     server.then(error(400, "unsupported", param="temperature"))
 
-    assert ask(budgeted(server, Budget(max_calls=2)), 2) == [3, "budget"]
+    assert ask(budgeted(server, Budget(max_calls=2)), 2) == [3, "budget_spent"]
 
 
 def test_what_the_budget_refuses_is_no_failure_of_the_judge(server: JudgeServer) -> None:
@@ -91,7 +91,7 @@ def test_the_cache_answers_without_a_budget(server: JudgeServer, tmp_path: Path)
     budget = Budget(max_calls=0, max_cost=0.0)
 
     assert ask(budgeted(server, budget, cache=cache, price_per_1k=1.0), 3) == [3] * 3
-    assert ask(budgeted(server, budget, cache=cache, price_per_1k=1.0), 4, at_once=True) == [3, 3, 3, "budget"]
+    assert ask(budgeted(server, budget, cache=cache, price_per_1k=1.0), 4, at_once=True) == [3, 3, 3, "budget_spent"]
     assert (len(server.requests), budget.spent.calls) == (3, 0)
 
 
@@ -111,7 +111,7 @@ def test_failing_answers_of_an_unknown_price_use_it_up(server: JudgeServer, repl
     found = ask(budgeted(server, budget, price_per_1k=0.001), at_once=at_once)
 
     assert len(server.requests) == 1
-    assert found[1:] == ["budget"] * 4
+    assert found[1:] == ["budget_spent"] * 4
     assert "the price of openai:m is not known" in (budget.reason or "")
 
 
@@ -143,7 +143,7 @@ def test_a_given_price_is_charged(server: JudgeServer) -> None:
     """120 tokens of an answer at 1 USD for 1,000: the third question does not fit into 0.3 USD."""
     budget = Budget(max_cost=0.3)
 
-    assert ask(budgeted(server, budget, price_per_1k=1.0), 3) == [3, 3, "budget"]
+    assert ask(budgeted(server, budget, price_per_1k=1.0), 3) == [3, 3, "budget_spent"]
     assert budget.spent.cost == pytest.approx(0.24)
 
 
@@ -155,7 +155,7 @@ class TestAnotherJudge:
         budget = Budget(max_cost=0.01)
         judge = BudgetedJudge(FakeJudge(lambda _: JudgeUnavailableError("down", attempts=2, replies=1)), budget)
 
-        assert ask(judge, 3) == ["unavailable", "budget", "budget"]
+        assert ask(judge, 3) == ["unavailable", "budget_spent", "budget_spent"]
         assert budget.spent.calls == 2
 
     def test_the_first_answer_tells_the_price(self) -> None:
@@ -166,7 +166,7 @@ class TestAnotherJudge:
         assert sorted(map(str, ask(BudgetedJudge(judge, Budget(max_cost=1.0)), at_once=True))) == [
             "3",
             "3",
-            "budget",
-            "budget",
-            "budget",
+            "budget_spent",
+            "budget_spent",
+            "budget_spent",
         ]

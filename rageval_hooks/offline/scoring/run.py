@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError
 from rageval_hooks.metrics.base import Metric
-from rageval_hooks.offline.budget import Budget, BudgetedJudge, without_budget
+from rageval_hooks.offline.budget import Budget, BudgetedJudge
 from rageval_hooks.offline.journal import Journal
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.running import Advance, run_on_thread, work_together
@@ -28,7 +28,7 @@ from rageval_hooks.offline.scoring.workers import (
 )
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
-from rageval_hooks.score import Evaluation, Failed, Result, Score
+from rageval_hooks.score import Evaluation, Failed, Result, Score, is_over_budget
 from rageval_hooks.settings import LEXICAL
 
 Batch = Sequence[tuple[int, Record]]
@@ -137,6 +137,13 @@ class ScoringRun:
         # Records that wait until the judge has answered, with the first failure of each.
         self._held: list[tuple[int, Record, Failed]] = []
         self._has_answered = not self.counts.names.isdisjoint(_names_of(judged))
+
+    @property
+    def complete(self) -> bool:
+        """True if the same run again would find nothing more: the judge worked, and its budget was sufficient."""
+        # A failure may be final only because the budget had no room for another try.
+        is_sufficient = not self._budget.refused and self._requested.isdisjoint(self.counts.over_budget)
+        return is_sufficient and self.broken is None
 
     async def run(self, records: Iterable[tuple[int, Record]], advance: Advance) -> None:
         """Score the records that the journal does not have. Needs an event loop that runs nothing else.
@@ -255,10 +262,10 @@ class ScoringRun:
         async def keep(part: Evaluation) -> None:
             for name in part.durations:
                 found = tuple(result for result in part.results if result.metric == name)
-                results[name] = tuple(map(without_budget, found))
-                # A result that changes here lacks calls that the budget prevented: the next run asks again.
-                is_paid = name in self._judge_metrics and results[name] == found
-                if is_paid and not any(map(_is_outage, found)):
+                results[name] = found
+                # The next run asks again for what the judge did not answer.
+                is_answered = not any(_is_outage(result) or is_over_budget(result) for result in found)
+                if name in self._judge_metrics and is_answered:
                     self._note(f"{index}/{name}", _RESULTS.dump_json(found))
 
         async def compute_remotely() -> None:

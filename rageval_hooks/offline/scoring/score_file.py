@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -34,13 +33,11 @@ from rageval_hooks.offline.scoring.run import ScoredRecords, ScoringRun
 from rageval_hooks.offline.scoring.workers import Counts, Details
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.privacy import PrivacyPolicy
-from rageval_hooks.score import Result, Score, Skipped
+from rageval_hooks.score import Failed, Result, is_over_budget
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.wording import counted
 from rageval_hooks.version import __version__
 
-# The reason of a judgement that a budget prevented: see `Budget.reason`.
-_BUDGET_SPENT = re.compile(r"the budget of .* is used up|the price of .* is not known, .*")
 _OF_SCORES = {"cost_rate", "k_values", "trace_formulas"}
 """Settings that decide on the values of scores."""
 
@@ -197,7 +194,7 @@ def score_file(
             raise TurnError(f"no row of {path} can be used{why}" if why else f"{path} has no rows")
         for output in outputs:
             write_output(output, done, columns, lines=done.lines())
-        mark_finished(outputs, {**work, "complete": not run.broken and not budget.refused})
+        mark_finished(outputs, {**work, "complete": run.complete})
         journal.remove()
     scored.counts, scored.broken = run.counts, run.broken
     return scored
@@ -236,8 +233,7 @@ def _turn_key(record: Record) -> str:
 
 def _is_final(result: Result) -> bool:
     # A larger budget may allow what an earlier one prevented.
-    is_skipped = isinstance(result, Skipped) and _BUDGET_SPENT.fullmatch(result.reason) is None
-    return isinstance(result, Score) or is_skipped
+    return not isinstance(result, Failed) and not is_over_budget(result)
 
 
 def settings_of(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]:

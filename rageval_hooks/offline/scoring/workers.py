@@ -28,7 +28,7 @@ from rageval_hooks.online.engine import Engine, Thresholds
 from rageval_hooks.online.job import MetricSpec, create_metric, describe_metric
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.score import VERDICT, Result, Score, Skipped, is_about_turn, verdict_first
+from rageval_hooks.score import VERDICT, Result, Score, Skipped, is_about_turn, is_over_budget, metric_of, verdict_first
 from rageval_hooks.settings import ModelSettings
 
 Details = Literal["none", "failed", "all"]
@@ -120,6 +120,7 @@ class Counts(Data):
         names: names of the scores of whole turns.
         verdicts: number of turns with each verdict: ``good``, ``doubtful``, ``bad``, ``declined``, ``not_evaluable``.
         why_not: name and reason of the first result that is not a score.
+        over_budget: names of the metrics that were skipped because the budget of the judge was used up.
     """
 
     turns: int = 0
@@ -127,11 +128,13 @@ class Counts(Data):
     names: frozenset[str] = frozenset()
     verdicts: Counter[str] = Field(default_factory=Counter)
     why_not: str | None = None
+    over_budget: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> Counts:
         """Count the results of records."""
         turns, results, names, verdicts, why_not = 0, Counter[str](), set[str](), Counter[str](), None
+        over_budget = set[str]()
         for record in records:
             turns += 1
             for result in record.results:
@@ -142,7 +145,16 @@ class Counts(Data):
                     why_not = why_not or f"{result.name}: {result.reason.removeprefix(f'{result.name}: ')}"
                 elif is_about_turn(result):
                     names.add(result.name)
-        return cls(turns=turns, results=results, names=frozenset(names), verdicts=verdicts, why_not=why_not)
+                if is_over_budget(result):
+                    over_budget.add(metric_of(result))
+        return cls(
+            turns=turns,
+            results=results,
+            names=frozenset(names),
+            verdicts=verdicts,
+            why_not=why_not,
+            over_budget=frozenset(over_budget),
+        )
 
     def verdict_line(self) -> str:
         """Return how many turns have which verdict: ``verdict: 31 good (78%), 9 bad (22%)``."""
@@ -159,6 +171,7 @@ class Counts(Data):
             names=self.names | other.names,
             verdicts=self.verdicts + other.verdicts,
             why_not=self.why_not or other.why_not,
+            over_budget=self.over_budget | other.over_budget,
         )
 
 

@@ -10,8 +10,8 @@ from itertools import cycle, islice
 from typing import Any, Literal
 
 from rageval_hooks.errors import ConfigurationError, JudgeError, JudgeRejectedError
-from rageval_hooks.judges.base import Judge
-from rageval_hooks.offline.budget import Budget, BudgetedJudge, BudgetSpentError
+from rageval_hooks.judges.base import BudgetUsedUpError, Judge
+from rageval_hooks.offline.budget import Budget, BudgetedJudge
 from rageval_hooks.offline.journal import Journal
 from rageval_hooks.offline.records.record import TargetText
 from rageval_hooks.offline.running import Advance, work_together
@@ -270,7 +270,7 @@ async def generate(
         for task in waiting:
             try:
                 await process(task)
-            except BudgetSpentError:
+            except BudgetUsedUpError:
                 result.undone += 1
             except JudgeError as error:
                 # After the first answer the judge works: an error is about one chunk. Before it, every request would

@@ -552,6 +552,42 @@ class TestFinishedFiles:
         assert all(isinstance(adherence(record), Score) for record in records)
         assert score(path, judge)[0].finished
 
+    def test_a_budget_that_processes_share_is_no_end_either(self, path: Path) -> None:
+        """The next day, the same command asks for what is missing; so it does after an interruption."""
+        judge = FakeJudge(lambda _: LABELS)
+
+        def score_within(calls: int, judge: FakeJudge = judge) -> Scored:
+            store = str(path.parent / "budget.db")
+            limited = pipeline(judge, judge_budget=f"calls_per_day={calls}", judge_budget_store=store)
+            return score_file(path, [path.parent / "out.jsonl"], limited, concurrency=1)
+
+        first = score_within(2)
+        assert (first.counts.results["skipped"], len(judge.calls)) == (4, 2)
+        second = score_within(2)
+        assert (second.finished, second.reused, len(judge.calls)) == (False, 2, 2)
+        third = score_within(20)
+        assert (third.finished, third.reused, len(judge.calls)) == (False, 2, 6)
+        assert all(isinstance(adherence(record), Score) for record in read_records(path.parent / "out.jsonl"))
+        assert score_within(20).finished
+
+    def test_what_a_budget_left_out_before_an_interruption_is_missing(self, path: Path) -> None:
+        """The same command scores the rest of the file first, and asks for it the next time."""
+        judge = FakeJudge(lambda _: LABELS)
+        done: list[int] = []
+
+        def stop(count: int) -> None:
+            done.append(count)
+            if len(done) == 4:
+                raise Interruption
+
+        with pytest.raises(Interruption):
+            score(path, judge, concurrency=1, max_calls=2, advance=stop)
+        resumed, _ = score(path, judge, max_calls=9)
+        assert (resumed.resumed, len(judge.calls)) == (4, 4)
+        again, records = score(path, judge, max_calls=9)
+        assert (again.finished, again.reused, len(judge.calls)) == (False, 4, 6)
+        assert all(isinstance(adherence(record), Score) for record in records)
+
     def test_another_input_does_not_replace_it(self, path: Path) -> None:
         """Scores of rows that it lacks would be lost."""
         score(path)
