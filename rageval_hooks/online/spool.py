@@ -404,7 +404,8 @@ class SpoolDispatcher:
         end = time.monotonic() + _LONGEST_SESSION
         try:
             if remaining(self._rests_until):
-                raise self._error
+                # Without the traceback of the last time: it would grow with each turn, and keep all of them in memory.
+                raise self._error.with_traceback(None)
             with self._file.session():
                 while remaining(end) and not is_fork_waiting():
                     requests = [self._requests.popleft() for _ in range(min(_BATCH, len(self._requests)))]

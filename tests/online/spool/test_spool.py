@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import io
 import json
 import logging
 import os
 import sqlite3
 import stat
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +26,7 @@ from pydantic import BaseModel
 
 from rageval_hooks import Evaluation, Turn
 from rageval_hooks.errors import JudgeUnavailableError
+from rageval_hooks.exporters.console import ConsoleExporter
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.metrics import JudgeMetric, ScoreDefinition
 from rageval_hooks.online.job import Job
@@ -127,6 +131,25 @@ def test_a_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert [evaluation.turn.query for evaluation in late(exporter)] == ["question 0"]
     assert stat.S_IMODE(target.stat().st_mode) == 0o644
     assert "it is a symbolic link" in caplog.text
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
+def test_turns_are_not_kept_in_memory_while_the_file_cannot_be_used(tmp_path: Path) -> None:
+    """They would be until the file works again: for ever in a child that was forked while the file was open."""
+    path = tmp_path / "spool.db"
+    path.symlink_to(tmp_path / "target")
+    pipeline = make_pipeline(path, lambda _: {"value": 1}, ConsoleExporter(io.StringIO()))
+    submitted: list[weakref.ref[Turn]] = []
+    for _ in range(20):
+        [turn] = turns(1)
+        submitted.append(weakref.ref(turn))
+        pipeline.submit(turn)
+        del turn
+        assert pipeline.flush(10)
+    gc.collect()
+
+    assert sum(reference() is not None for reference in submitted) < 5
+    pipeline.shutdown(10)
 
 
 def test_a_path_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
