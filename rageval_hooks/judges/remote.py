@@ -10,8 +10,8 @@ import logging
 import math
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -546,6 +546,24 @@ class RemoteJudge(Judge):
             self._cost += call.known_cost
 
 
+class _Gates(RequestGate):
+    """Admits the requests that each of several gates admits."""
+
+    def __init__(self, *gates: RequestGate) -> None:
+        self._gates = gates
+
+    @asynccontextmanager
+    async def request(self) -> AsyncIterator[Admission]:
+        admission = Admission()
+        async with AsyncExitStack() as stack:
+            counted = [await stack.enter_async_context(gate.request()) for gate in self._gates]
+            try:
+                yield admission
+            finally:
+                for own in counted:
+                    own.sent, own.cost, own.tokens = admission.sent, admission.cost, admission.tokens
+
+
 class GatedJudge(Judge):
     """Asks another judge as long as a gate admits requests.
 
@@ -558,10 +576,14 @@ class GatedJudge(Judge):
     """
 
     def __init__(self, judge: Judge, gate: RequestGate) -> None:
-        self.judge = judge
-        self.gate = gate
+        self.judge: Judge = judge
+        self.gate: RequestGate = gate
+        # A gate around another one would see answers only, not the single requests.
+        if isinstance(judge, GatedJudge):
+            self.judge, self.gate = judge.judge, _Gates(gate, judge.gate)
         self.name = getattr(judge, "name", type(judge).__name__)
         self.model = getattr(judge, "model", "?")
+        self.has_known_price = judge.has_known_price
         self.max_prompt_tokens = judge.max_prompt_tokens
 
     async def complete(

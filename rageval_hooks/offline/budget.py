@@ -145,12 +145,12 @@ class BudgetedJudge(GatedJudge):
     """
 
     def __init__(self, judge: Judge, budget: Budget) -> None:
+        super().__init__(judge, budget)
         # Another judge reports a price with its first answer, or none: Budget.reason stops it then.
-        if budget.max_cost is not None and isinstance(judge, RemoteJudge) and not judge.has_known_price:
+        if budget.max_cost is not None and isinstance(self.judge, RemoteJudge) and not self.has_known_price:
             raise ConfigurationError(
                 f"max-cost is {budget.max_cost:g} USD, but the price of {judge} is not known: give it with the judge "
                 'option price_per_1k (USD for 1,000 tokens), such as --judge-options "price_per_1k=0.002", install the '
                 'price list (pip install "rageval-hooks[prices]"), or use --max-calls'
             )
         budget.model = str(judge)
-        super().__init__(judge, budget)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rageval_hooks.budgets import with_budget
 from rageval_hooks.errors import ConfigurationError, JudgeError, JudgeUnavailableError
 from rageval_hooks.judges.openai import OpenAIJudge
 from rageval_hooks.offline.budget import Budget, BudgetedJudge
@@ -25,9 +26,12 @@ def server() -> Iterator[JudgeServer]:
         yield server
 
 
+def judge_of(server: JudgeServer, **options: Any) -> OpenAIJudge:
+    return OpenAIJudge("m", base_url=server.url, api_key="sk-test", clock=StillClock(), **options)
+
+
 def budgeted(server: JudgeServer, budget: Budget, **options: Any) -> BudgetedJudge:
-    judge = OpenAIJudge("m", base_url=server.url, api_key="sk-test", clock=StillClock(), **options)
-    return BudgetedJudge(judge, budget)
+    return BudgetedJudge(judge_of(server, **options), budget)
 
 
 def ask(judge: BudgetedJudge, count: int = 5, *, at_once: bool = False) -> list[Any]:
@@ -57,6 +61,32 @@ def test_retries_count(server: JudgeServer, at_once: bool) -> None:
 
     assert len(server.requests) == budget.spent.calls == 3
     assert set(found) == {"unavailable", "budget_spent"}
+
+
+class TestWithASharedBudget:
+    """A command may have ``--max-calls`` and the setting ``judge_budget``."""
+
+    def test_retries_count_for_both(self, server: JudgeServer, tmp_path: Path) -> None:
+        """Neither is exceeded by the retries of a question."""
+        server.otherwise(error(500))
+        judge = judge_of(server, circuit_failures=99)
+        shared = with_budget(judge, {"calls_per_day": 5}, str(tmp_path / "budget.db"))
+        first, second = Budget(max_calls=3), Budget(max_calls=3)
+
+        assert ask(BudgetedJudge(shared, first), 2) == ["unavailable", "budget_spent"]
+        assert (len(server.requests), first.spent.calls) == (3, 3)
+        assert ask(BudgetedJudge(shared, second), 2) == ["unavailable", "budget_spent"]
+        assert (len(server.requests), second.spent.calls) == (5, 2)
+
+    def test_a_limit_in_money_needs_a_known_price(self, server: JudgeServer, tmp_path: Path) -> None:
+        """Before anything is asked."""
+        shared = with_budget(judge_of(server), {"calls_per_day": 5}, str(tmp_path / "budget.db"))
+        with pytest.raises(ConfigurationError, match="the price of openai:m is not known"):
+            BudgetedJudge(shared, Budget(max_cost=0.01))
+        priced = with_budget(judge_of(server, price_per_1k=1.0), {"calls_per_day": 5}, str(tmp_path / "budget.db"))
+        budget = Budget(max_cost=0.3)
+        assert ask(BudgetedJudge(priced, budget), 3) == [3, 3, "budget_spent"]
+        assert budget.spent.cost == pytest.approx(0.24)
 
 
 def test_a_repair_counts(server: JudgeServer) -> None:
