@@ -1,25 +1,23 @@
-"""Delivery: evaluations go to the exporters on the background thread, and exporters get a deadline to finish."""
+"""Delivery: evaluations go to ``on_evaluation`` and to the exporters, which get a deadline to finish."""
 
 from __future__ import annotations
 
 import logging
 import time
-import weakref
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
-from opentelemetry.trace import TracerProvider
-
-from rageval_hooks.exporters.base import AUTOMATIC, REGISTRY, Exporter
+from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.online.build import shared_exporters
 from rageval_hooks.online.counters import Counters
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
-from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.runtime.logs import RateLimitedLogger
+from rageval_hooks.runtime.suppression import suppressed
 from rageval_hooks.runtime.time_limit import remaining, within
 from rageval_hooks.runtime.worker import BoundedQueue, Work, Worker
 from rageval_hooks.score import Evaluation
-from rageval_hooks.settings import Settings
 
 _logger = logging.getLogger(__name__)
 
@@ -34,6 +32,8 @@ _GRACE = 0.1
 _LOST = ("lost", "rejected", "dropped")
 """Ends of the names under which exporters count what they could not deliver."""
 
+OnEvaluation = Callable[[Evaluation], None]
+
 FlushReader = Literal["application", "spool"]
 """Who flushes the exporters: the application, or the spool, which keeps jobs until their results are delivered."""
 
@@ -44,15 +44,28 @@ class Delivery:
     Args:
         exporters: the exporters.
         worker: the background thread.
-        counters: count what goes wrong.
+        counters: count results, and what goes wrong.
+        privacy: what may leave the process.
+        on_evaluation: called with every evaluation.
         max_bytes: size of the turns that may wait for their export.
     """
 
-    def __init__(self, exporters: Sequence[Exporter], worker: Worker, counters: Counters, max_bytes: float) -> None:
+    def __init__(
+        self,
+        exporters: Sequence[Exporter],
+        worker: Worker,
+        counters: Counters,
+        privacy: PrivacyPolicy,
+        on_evaluation: OnEvaluation | None,
+        max_bytes: float,
+    ) -> None:
         # Exporters of spans come first: score APIs wait until the spans have arrived.
         self._exporters = sorted(exporters, key=lambda exporter: not exporter.traces)
+        shared_exporters.take(self, exporters)
         self._worker = worker
         self._counters = counters
+        self._privacy = privacy
+        self._on_evaluation = on_evaluation
         self._queue = BoundedQueue("export", _CAPACITY, max_bytes)
         self._log = RateLimitedLogger(_logger)
         self._failed_exports = 0
@@ -89,8 +102,36 @@ class Delivery:
                 kind = f"annotate {exporter.name}"
                 self._log.warn(kind, "the exporter %s failed [RAGEVAL-207]", exporter.name, error=error)
 
+    def call_back(self, evaluation: Evaluation) -> None:
+        """Call ``on_evaluation``."""
+        if self._on_evaluation is None:
+            return
+        try:
+            with suppressed():
+                self._on_evaluation(evaluation)
+        except Exception as error:
+            self._counters.add("callback_errors")
+            self._log.warn("on_evaluation", "on_evaluation raised [RAGEVAL-205]", error=error)
+
+    async def deliver(self, evaluation: Evaluation, is_repeated: bool = False) -> None:
+        """Deliver late results, in the event loop of the background thread.
+
+        Args:
+            evaluation: the results.
+            is_repeated: True after a delivery that failed: only the exporters get them again.
+        """
+        if not is_repeated:
+            self._counters.counted(evaluation)
+            if self._on_evaluation is not None:
+                # It may block, and must not stop the event loop of all other turns.
+                await self._worker.in_thread(lambda: self.call_back(evaluation))
+        self.export(evaluation)
+
     def export(self, evaluation: Evaluation) -> None:
         """Hand an evaluation to every exporter; on the background thread."""
+        # A job of another process may come from the spool as that process has stored it, with other settings.
+        if evaluation.stage == "background" and self._privacy.active:
+            evaluation = evaluation.model_copy(update={"turn": self._privacy.turn(evaluation.turn)})
         for exporter in self._exporters:
             # Only an exporter that was used has something to deliver at exit.
             EXIT_DRAIN.add(exporter.shutdown, "export")
@@ -143,17 +184,16 @@ class Delivery:
         self._counters.add("export_errors", max(0, new))
         return self._failed_exports + self._queue.failed + counted
 
-    def shutdown(self, timeout: float, owner: Any) -> bool:
+    def shutdown(self, timeout: float) -> bool:
         """Shut down the exporters that no other pipeline uses. Returns False if one of them could not finish in time.
 
         Args:
             timeout: seconds, for all together.
-            owner: the pipeline that uses the exporters.
         """
         end = time.monotonic() + timeout
         done = True
         for exporter in self._exporters:
-            if shared_exporters.give_back(exporter, owner):
+            if shared_exporters.give_back(exporter, self):
                 EXIT_DRAIN.remove(exporter.shutdown)
                 done = self._finish(exporter, "shutdown", end - time.monotonic()) and done
         self._losses()
@@ -184,48 +224,3 @@ class Delivery:
 def _losses_of(exporter: Exporter) -> dict[str, int]:
     """Return how much an exporter could not deliver, by its own names, such as ``log_events_lost``."""
     return {name: count for name, count in exporter.stats().items() if name.endswith(_LOST)}
-
-
-class _SharedExporters:
-    """Exporters by name or class. Pipelines with the same settings share them, so that creating handlers is cheap."""
-
-    def __init__(self) -> None:
-        # With the pipelines that use an exporter. Weak references: a handler that was dropped counts no more.
-        self._made: dict[tuple[Any, ...], tuple[Exporter, weakref.WeakSet[Any]]] = {}
-        self._lock = ForkSafeLock()
-
-    def get(self, given: Any, settings: Settings, tracer_provider: TracerProvider | None) -> Exporter:
-        """Return the exporter of a name or class and settings, always the same one; return an instance unchanged."""
-
-        def make(kind: type[Exporter]) -> Exporter:
-            return kind.from_settings(settings, tracer_provider)
-
-        # An instance belongs to the user: it is neither shared nor closed for others.
-        if not isinstance(given, (str, type)):
-            return REGISTRY.create(given, make)
-        key = given, settings.model_dump_json(), settings.phoenix_endpoint, tracer_provider and id(tracer_provider)
-        with self._lock:
-            if key not in self._made:
-                self._made[key] = REGISTRY.create(given, make, others=[AUTOMATIC]), weakref.WeakSet()
-            return self._made[key][0]
-
-    def take(self, pipeline: Any, exporters: Sequence[Exporter]) -> None:
-        """Note that a pipeline uses exporters, for as long as the pipeline exists."""
-        with self._lock:
-            for made, users in self._made.values():
-                if any(made is exporter for exporter in exporters):
-                    users.add(pipeline)
-
-    def give_back(self, exporter: Exporter, pipeline: Any) -> bool:
-        """Note that a pipeline no longer uses an exporter. Returns True if the exporter must be shut down now."""
-        with self._lock:
-            for key, (made, users) in list(self._made.items()):
-                if made is exporter:
-                    users.discard(pipeline)
-                    if users:
-                        return False
-                    del self._made[key]
-        return True
-
-
-shared_exporters = _SharedExporters()

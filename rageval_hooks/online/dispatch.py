@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.online.counters import Counters
+from rageval_hooks.online.delivery import Delivery
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.job import Job
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
@@ -23,10 +24,6 @@ from rageval_hooks.settings import Settings
 _logger = logging.getLogger(__name__)
 
 _UNDONE = "the end of the process or the shutdown did not wait for it any longer"
-
-Deliver = Callable[[Evaluation, bool], Awaitable[None]]
-"""Receives evaluations as they arrive, in the background thread's event loop; and True for one that this process has
-delivered before."""
 
 Drop = Callable[[Job, str], None]
 """Receives jobs that are not evaluated, with the reason; called on the background thread."""
@@ -66,18 +63,18 @@ class ThreadDispatcher:
     Args:
         engine: evaluates the jobs.
         worker: the background thread.
-        deliver: receives evaluations.
+        delivery: receives evaluations.
         drop: receives jobs that the end of the process or of the pipeline leaves undone.
         settings: how many jobs may wait or run, and the size of their turns.
         counters: count the jobs that a shutdown has cancelled.
     """
 
     def __init__(
-        self, engine: Engine, worker: Worker, deliver: Deliver, drop: Drop, settings: Settings, counters: Counters
+        self, engine: Engine, worker: Worker, delivery: Delivery, drop: Drop, settings: Settings, counters: Counters
     ) -> None:
         self._engine = engine
         self._worker = worker
-        self._deliver = deliver
+        self._delivery = delivery
         self._drop = drop
         self._queue = BoundedQueue("evaluate", settings.queue_size, settings.queue_max_mb * 2**20)
         self._closed = False
@@ -122,7 +119,7 @@ class ThreadDispatcher:
         missing = set(job.names)
 
         async def deliver(part: Evaluation) -> None:
-            await self._deliver(part, False)
+            await self._delivery.deliver(part)
             missing.difference_update(part.durations)
 
         try:

@@ -33,7 +33,7 @@ from rageval_hooks.models import Models
 from rageval_hooks.online.build import budgeted_judge, resolve_exporters, resolve_metrics, resolve_thresholds
 from rageval_hooks.online.celery import CeleryDispatcher
 from rageval_hooks.online.counters import Counters, MissingPassages
-from rageval_hooks.online.delivery import Delivery, shared_exporters
+from rageval_hooks.online.delivery import Delivery, OnEvaluation
 from rageval_hooks.online.dispatch import Dispatcher, ThreadDispatcher
 from rageval_hooks.online.engine import PASSING_FAILURES, Engine, Preparer, Thresholds
 from rageval_hooks.online.job import Job
@@ -45,7 +45,6 @@ from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_exiting, is_multiproces
 from rageval_hooks.runtime.fork import reset_in_child, run_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import Priority, Steps, local_pool, on_pool_thread, run_steps
-from rageval_hooks.runtime.suppression import suppressed
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import shared_worker
@@ -68,8 +67,6 @@ _MOST_AWAITED = 4
 
 _WEIGHT = 1 / 16
 """Weight of the newest turn in the running mean of sizes."""
-
-OnEvaluation = Callable[[Evaluation], None]
 
 _at_work: weakref.WeakSet[Pipeline] = weakref.WeakSet()
 """The pipelines of this process that have begun a turn. The threads end with the last of them."""
@@ -146,7 +143,6 @@ class Pipeline:
         self.holds_interrupted = True
         self.computes_inline = on_evaluation is not None or any(not metric.asks_judge for metric in self.metrics)
         self.typical_size = 0
-        self._on_evaluation = on_evaluation
         self._budget = settings.inline_budget_ms / 1e3
         self._max_bytes = settings.queue_max_mb * 2**20
         self._worker = shared_worker()
@@ -164,8 +160,11 @@ class Pipeline:
         )
         self._preparer = Preparer(self.metrics, models)
         self._missing_passages = MissingPassages(self._counters)
-        self._delivery = Delivery(self.exporters, self._worker, self._counters, self._max_bytes)
-        self._memory = ThreadDispatcher(self.engine, self._worker, self._arrive, self._drop, settings, self._counters)
+        self._calls_back = on_evaluation is not None
+        self._delivery = Delivery(
+            self.exporters, self._worker, self._counters, self.privacy, on_evaluation, self._max_bytes
+        )
+        self._memory = ThreadDispatcher(self.engine, self._worker, self._delivery, self._drop, settings, self._counters)
         self._dispatcher = self._make_dispatcher()
         self._failed_jobs_seen = 0
         self.reset_after_fork()
@@ -232,7 +231,7 @@ class Pipeline:
             with suppress(ImportError):
                 import_module("numpy")
             gettempdir()  # found under a lock, for which such a child would wait
-        pipeline = cls(
+        return cls(
             settings,
             running,
             made_exporters,
@@ -243,8 +242,6 @@ class Pipeline:
             tracer_provider=tracer_provider,
             privacy=PrivacyPolicy.of(settings, redact),
         )
-        shared_exporters.take(pipeline, made_exporters)
-        return pipeline
 
     def _make_dispatcher(self) -> Dispatcher:
         settings, worker = self.settings, self._worker
@@ -252,7 +249,7 @@ class Pipeline:
             return self._memory
         if settings.dispatch == "celery":
             return CeleryDispatcher(settings, self._memory, worker, self._drop)
-        spool = SpoolDispatcher(self.engine, worker, self._arrive, self._drop, self._memory, self._delivery, settings)
+        spool = SpoolDispatcher(self.engine, worker, self._delivery, self._drop, self._memory, settings)
         if settings.enabled:
             _at_work.add(self)
             spool.start()
@@ -325,7 +322,7 @@ class Pipeline:
         in_child = is_multiprocessing_child()
         is_inline = computes_inline and self.computes_inline and (not isinstance(turn, Turn) or self._evaluates(turn))
         if (in_child or is_inline) and self._has_room(size):
-            waits = in_child or self._on_evaluation is not None or (context is not None and context.caller_waits)
+            waits = in_child or self._calls_back or (context is not None and context.caller_waits)
             pending = self._start_on_pool(turn, context, size, caller_waits=waits)
         elif not self._delivery.submit(lambda: run_steps(self._evaluate(turn, context, _ON_WORKER)), size):
             self._counters.drop_turn("queue_full")
@@ -428,7 +425,7 @@ class Pipeline:
             analysis.adopt(preparation.analysis)
         evaluation, rest = yield from self.engine.local_steps(job, analysis)
         if evaluates:
-            self._notify(evaluation)
+            self._delivery.call_back(evaluation)
         if self.privacy.active:
             # Here and not at capture: local scores are computed on the original texts.
             redacted = {"turn": self.privacy.turn(turn)}
@@ -463,32 +460,7 @@ class Pipeline:
 
     def _drop(self, job: Job, reason: str) -> None:
         """Show on the trace why metrics are missing."""
-        self._export_late(self._counters.counted(self.engine.skip(job, reason)))
-
-    async def _arrive(self, evaluation: Evaluation, is_repeated: bool = False) -> None:
-        """Deliver late results. A repetition, after a delivery that failed, is for the exporters only."""
-        if not is_repeated:
-            self._counters.counted(evaluation)
-            if self._on_evaluation is not None:
-                # A callback of the user may block, and must not stop the event loop of all other turns.
-                await self._worker.in_thread(lambda: self._notify(evaluation))
-        self._export_late(evaluation)
-
-    def _export_late(self, evaluation: Evaluation) -> None:
-        """Export results of a job, whose turn was prepared for a judge."""
-        # A job of another process may come from the spool as that process has stored it, with other settings.
-        turn = self.privacy.turn(evaluation.turn)
-        self._delivery.export(evaluation if turn is evaluation.turn else evaluation.model_copy(update={"turn": turn}))
-
-    def _notify(self, evaluation: Evaluation) -> None:
-        if self._on_evaluation is None:
-            return
-        try:
-            with suppressed():
-                self._on_evaluation(evaluation)
-        except Exception as error:
-            self._counters.add("callback_errors")
-            self._log.warn("on_evaluation", "on_evaluation raised [RAGEVAL-205]", error=error)
+        self._delivery.export(self._counters.counted(self.engine.skip(job, reason)))
 
     def run_job(self, job: Job, undelivered: Sequence[Evaluation] = (), *, timeout: float, gives_up: bool) -> JobRun:
         """Evaluate a job of another process here, and wait until the exporters have delivered its results.
@@ -507,11 +479,11 @@ class Pipeline:
             if passing and not gives_up:
                 return
             parts.append(part)
-            await self._arrive(part)
+            await self._delivery.deliver(part)
 
         async def evaluate() -> None:
             for part in undelivered:
-                await self._arrive(part, is_repeated=True)
+                await self._delivery.deliver(part, is_repeated=True)
             await self.engine.evaluate(job, on_part=deliver, executor=local_pool(), stage="background")
 
         self._begin_work()
@@ -551,7 +523,7 @@ class Pipeline:
         done = self._finish(timeout * _FLUSH_SHARE, self._dispatcher.shutdown)
         # Half of what is left: a judge that hangs must not take the exporters' time.
         self.close_judge(remaining(end) / 2)
-        done = self._delivery.shutdown(remaining(end), self) and done
+        done = self._delivery.shutdown(remaining(end)) and done
         EXIT_DRAIN.release(self)
         _at_work.discard(self)
         if not _at_work:

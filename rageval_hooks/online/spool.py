@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.online.delivery import Delivery
-from rageval_hooks.online.dispatch import Deliver, Dispatcher, Drop
+from rageval_hooks.online.dispatch import Dispatcher, Drop
 from rageval_hooks.online.engine import PASSING_FAILURES, Engine
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.spool_file import SpoolFile, StoredJob
@@ -149,11 +149,10 @@ class SpoolDispatcher:
     Args:
         engine: evaluates the jobs.
         worker: the background thread, on which jobs are evaluated and evaluations exported.
-        deliver: receives evaluations as they arrive.
+        delivery: receives evaluations as they arrive, and flushes the exporters. They keep scores in memory for some
+            seconds; a job that was removed when its scores were handed over would be lost with them.
         drop: receives jobs that cannot be taken.
         memory: evaluates jobs while the file cannot be used.
-        delivery: flushes the exporters. They keep scores in memory for some seconds; a job that was removed when its
-            scores were handed over would be lost with them.
         settings: the file and its limits.
     """
 
@@ -161,18 +160,16 @@ class SpoolDispatcher:
         self,
         engine: Engine,
         worker: Worker,
-        deliver: Deliver,
+        delivery: Delivery,
         drop: Drop,
         memory: Dispatcher,
-        delivery: Delivery,
         settings: Settings,
     ) -> None:
         self._engine = engine
         self._worker = worker
-        self._deliver = deliver
+        self._delivery = delivery
         self._drop = drop
         self._memory = memory
-        self._delivery = delivery
         self._settings = settings
         self._max_bytes = int(settings.queue_max_mb * 2**20)
         self._log = RateLimitedLogger(_logger)
@@ -541,7 +538,7 @@ class SpoolDispatcher:
             if not is_delivered and not is_given_up:
                 self._counts["redelivered"] += 1
                 attempt.has_exported = True
-                await self._deliver(evaluation, stored.deliveries > 0)
+                await self._delivery.deliver(evaluation, stored.deliveries > 0)
         return names
 
     async def _keep(self, attempt: _Attempt, part: Evaluation) -> None:
@@ -564,7 +561,7 @@ class SpoolDispatcher:
             self._counts["lost_leases"] += 1
             return
         attempt.has_exported = True
-        await self._deliver(part, False)
+        await self._delivery.deliver(part)
 
     async def _confirm(self) -> None:
         """Find out what the exporters have delivered, for many jobs at once, and remove these jobs."""
