@@ -23,7 +23,8 @@ from pydantic import ValidationError
 
 from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.online.dispatch import Dispatcher, Drop
+from rageval_hooks.online.delivery import Delivery
+from rageval_hooks.online.dispatch import Dispatcher
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.spool_file import SpoolFile, StoredJob
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
@@ -122,14 +123,14 @@ class CeleryDispatcher:
         settings: the broker, the capacity and the fallback.
         memory: evaluates the jobs that only this process can evaluate.
         worker: the background thread.
-        drop: receives jobs that cannot be published.
+        delivery: receives jobs that cannot be published.
     """
 
-    def __init__(self, settings: Settings, memory: Dispatcher, worker: Worker, drop: Drop) -> None:
+    def __init__(self, settings: Settings, memory: Dispatcher, worker: Worker, delivery: Delivery) -> None:
         self._settings = settings
         self._memory = memory
         self._worker = worker
-        self._drop = drop
+        self._delivery = delivery
         self._queue = BoundedQueue("publish", settings.queue_size, settings.queue_max_mb * 2**20)
         self._log = RateLimitedLogger(_logger)
         self._closed = False
@@ -200,7 +201,7 @@ class CeleryDispatcher:
         size = len(content) / 2**20
         if size > _MOST_MIB:
             self._counts["too_large"] += 1
-            self._drop(job, f"the job has {size:.0f} MiB, and brokers take {_MOST_MIB}")
+            self._delivery.skip(job, f"the job has {size:.0f} MiB, and brokers take {_MOST_MIB}")
             return
         try:
             async with self._in_order:
@@ -219,7 +220,7 @@ class CeleryDispatcher:
             if self._has_stored and self._resender is None and not self._closed:
                 self._resender = asyncio.create_task(self._resend())
         self._counts["dropped"] += 1
-        self._drop(job, reason)
+        self._delivery.skip(job, reason)
 
     async def _resend(self) -> None:
         """Publish the jobs of the spool once the broker can be reached."""

@@ -11,6 +11,7 @@ from typing import Literal
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.online.build import shared_exporters
 from rageval_hooks.online.counters import Counters
+from rageval_hooks.online.job import Job
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.logs import RateLimitedLogger
@@ -126,6 +127,10 @@ class Delivery:
                 # It may block, and must not stop the event loop of all other turns.
                 await self._worker.in_thread(lambda: self.call_back(evaluation))
         self.export(evaluation)
+
+    def skip(self, job: Job, reason: str) -> None:
+        """Show on the trace why the metrics of a job are missing; on the background thread."""
+        self.export(self._counters.counted(job.skipped(reason)))
 
     def export(self, evaluation: Evaluation) -> None:
         """Hand an evaluation to every exporter; on the background thread."""

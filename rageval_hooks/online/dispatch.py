@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -24,9 +23,6 @@ from rageval_hooks.settings import Settings
 _logger = logging.getLogger(__name__)
 
 _UNDONE = "the end of the process or the shutdown did not wait for it any longer"
-
-Drop = Callable[[Job, str], None]
-"""Receives jobs that are not evaluated, with the reason; called on the background thread."""
 
 
 class Dispatcher(Protocol):
@@ -63,19 +59,17 @@ class ThreadDispatcher:
     Args:
         engine: evaluates the jobs.
         worker: the background thread.
-        delivery: receives evaluations.
-        drop: receives jobs that the end of the process or of the pipeline leaves undone.
+        delivery: receives evaluations, and jobs that the end of the process or of the pipeline leaves undone.
         settings: how many jobs may wait or run, and the size of their turns.
         counters: count the jobs that a shutdown has cancelled.
     """
 
     def __init__(
-        self, engine: Engine, worker: Worker, delivery: Delivery, drop: Drop, settings: Settings, counters: Counters
+        self, engine: Engine, worker: Worker, delivery: Delivery, settings: Settings, counters: Counters
     ) -> None:
         self._engine = engine
         self._worker = worker
         self._delivery = delivery
-        self._drop = drop
         self._queue = BoundedQueue("evaluate", settings.queue_size, settings.queue_max_mb * 2**20)
         self._closed = False
         self._counters = counters
@@ -131,4 +125,4 @@ class ThreadDispatcher:
         except asyncio.CancelledError:  # counted by the shutdown that cancelled it
             pass
         if missing:
-            self._drop(job.only(missing), _UNDONE)
+            self._delivery.skip(job.only(missing), _UNDONE)

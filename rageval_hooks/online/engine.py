@@ -58,6 +58,10 @@ OnPart = Callable[[Evaluation], Awaitable[None]]
 """Receives results as they arrive: once for the local metrics that wait for the same models, once per judge metric."""
 
 
+_Computed = dict[str, tuple[Sequence[Result], float]]
+"""By metric, its results and the seconds that it took."""
+
+
 class Thresholds:
     """Give scores their labels.
 
@@ -231,29 +235,29 @@ class Engine:
             For each turn its results, in the order of the metrics.
         """
         analyses = [self.analyze(turn).patient() for turn in turns]
-        found = [dict(results) for results in known]
+        computed = [dict(results) for results in known]
         with suppressed():
             for name, own in self._own.items():
-                for analysis, results in zip(analyses, found, strict=True):
+                for analysis, results in zip(analyses, computed, strict=True):
                     if name not in results:
                         results[name] = self._compute(own.spec, analysis) or ()
-        return [[*verdict_first(result for name in self._own for result in results[name])] for results in found]
+        return [[*verdict_first(result for name in self._own for result in results[name])] for results in computed]
 
     def local_steps(self, job: Job, analysis: TurnAnalysis) -> Steps[tuple[Evaluation, Job | None]]:
         """Do what :meth:`evaluate_local` does, in steps: rules first, which cost little, then models."""
-        started, found = perf_counter(), _Found()
+        started, computed = perf_counter(), _Computed()
         costs = sorted(((self._cost(spec), spec) for spec in job.metrics), key=itemgetter(0))
-        self._compute_all((spec for cost, spec in costs if cost <= _Cost.RULES), analysis, found)
+        self._compute_all((spec for cost, spec in costs if cost <= _Cost.RULES), analysis, computed)
         models = [spec for cost, spec in costs if cost > _Cost.RULES]
         if models:
             yield Priority.MODELS
-            self._compute_all(models, analysis, found)
-        remaining = [name for name in job.names if name not in found]
-        return self._part(job, "inline", started, found), job.only(remaining) if remaining else None
+            self._compute_all(models, analysis, computed)
+        remaining = [name for name in job.names if name not in computed]
+        return self._part(job, "inline", started, computed), job.only(remaining) if remaining else None
 
     def _late_steps(self, job: Job, analysis: TurnAnalysis, stage: Stage) -> Steps[Evaluation]:
         """Compute local metrics in short steps, since other turns' evaluations come between them."""
-        started, found = perf_counter(), _Found()
+        started, computed = perf_counter(), _Computed()
         if any("embedder" in self._models_of(spec) for spec in job.metrics):
             for passage in analysis.turn.passages:
                 # The metric that needs what cannot be computed will say why it is skipped.
@@ -262,10 +266,10 @@ class Engine:
                 yield Priority.LATE
         # At last what waits for anything else that is loading, such as prices: it must not hold up the others.
         for waits in (False, True):
-            for spec in [spec for spec in job.metrics if spec.name not in found]:
-                self._compute_all([spec], analysis.patient() if waits else analysis, found)
+            for spec in [spec for spec in job.metrics if spec.name not in computed]:
+                self._compute_all([spec], analysis.patient() if waits else analysis, computed)
                 yield Priority.LATE
-        return self._part(job, stage, started, found)
+        return self._part(job, stage, started, computed)
 
     def _by_models(self, job: Job) -> list[tuple[frozenset[Role], Job]]:
         """Return the job in parts: first the metrics whose models are here, then those that wait for the same ones."""
@@ -276,39 +280,34 @@ class Engine:
         return [(roles, job.only(names[roles])) for roles in sorted(names, key=len)]
 
     def _models_of(self, spec: MetricSpec) -> frozenset[Role]:
-        metric = self._found(spec)
+        metric = self._metric_or_none(spec)
         return frozenset() if metric is None else self.models.needed(metric.models)
 
-    def _compute_all(self, specs: Iterable[MetricSpec], analysis: TurnAnalysis, found: _Found) -> None:
+    def _compute_all(self, specs: Iterable[MetricSpec], analysis: TurnAnalysis, computed: _Computed) -> None:
         """Compute local metrics, and add what they found and how long each took."""
         # A metric of the user may call a chain; that is not a turn of the application.
         with suppressed():
             for spec in specs:
                 began = perf_counter()
-                computed = self._compute(spec, analysis)
-                if computed is not None:
-                    found[spec.name] = computed, perf_counter() - began
+                results = self._compute(spec, analysis)
+                if results is not None:
+                    computed[spec.name] = results, perf_counter() - began
 
-    def _part(self, job: Job, stage: Stage, started: float, found: _Found) -> Evaluation:
-        results = [result for name in job.names if name in found for result in found[name][0]]
-        durations = {name: seconds for name, (_, seconds) in found.items()}
+    def _part(self, job: Job, stage: Stage, started: float, computed: _Computed) -> Evaluation:
+        results = [result for name in job.names if name in computed for result in computed[name][0]]
+        durations = {name: seconds for name, (_, seconds) in computed.items()}
         return self._evaluation(job.turn, results, stage, started, durations)
-
-    def skip(self, job: Job, reason: str) -> Evaluation:
-        """Return an evaluation in which every metric of a job is skipped."""
-        results = [Skipped(name=spec.name, reason=reason, metric=spec.name) for spec in job.metrics]
-        return self._evaluation(job.turn, results, "background", perf_counter(), {})
 
     def split(self, job: Job) -> tuple[Job, Job]:
         """Return the job's local metrics and its judge metrics. Metrics that cannot be created count as local."""
-        judged = {spec.name for spec in job.metrics if (metric := self._found(spec)) and metric.asks_judge}
+        judged = {spec.name for spec in job.metrics if (metric := self._metric_or_none(spec)) and metric.asks_judge}
         return job.only(set(job.names) - judged), job.only(judged)
 
     # -- one metric
 
     def _cost(self, spec: MetricSpec) -> _Cost:
         """Return how expensive a metric is, to run it in that order."""
-        metric = self._found(spec)
+        metric = self._metric_or_none(spec)
         if metric is None:
             return _Cost.FREE
         # Asked for each turn. The engine keeps its metrics, so that an id is that of one metric.
@@ -339,10 +338,10 @@ class Engine:
         if not analysis.wait and any(self.models.state(role) in ("idle", "loading") for role in metric.models):
             return None
         try:
-            found = self._without_secrets(compute(metric, analysis), metric, analysis)
+            results = self._without_secrets(compute(metric, analysis), metric, analysis)
         except (ModelNotReadyError, OverBudgetError):
             return None
-        return [self._finish(result, spec, metric) for result in found]
+        return [self._finish(result, spec, metric) for result in results]
 
     def _without_secrets(self, found: Sequence[Result], metric: Metric, analysis: TurnAnalysis) -> Sequence[Result]:
         """Return results whose texts are those that the metric gives for the redacted turn, if anything is redacted.
@@ -407,7 +406,7 @@ class Engine:
             await on_part(part)
         return part
 
-    def _found(self, spec: MetricSpec) -> Metric | None:
+    def _metric_or_none(self, spec: MetricSpec) -> Metric | None:
         """Return the metric that a spec describes; None if this process cannot create it."""
         with suppress_errors(ConfigurationError):
             return self._metric(spec)
@@ -452,10 +451,6 @@ class Engine:
         )
 
 
-class _Found(dict[str, tuple[Sequence[Result], float]]):
-    """By metric, its results and the seconds that it took."""
-
-
 class _OwnMetric(NamedTuple):
     metric: Metric
     spec: MetricSpec
@@ -484,10 +479,10 @@ _MAX_OPEN = 32
 
 _Step = Callable[[TurnAnalysis], object]
 
-_open: set[Preparation] = set()
+_open_preparations: set[Preparation] = set()
 """The preparations of turns in progress."""
 
-run_in_child(_open.clear)
+run_in_child(_open_preparations.clear)
 
 
 class Preparation:
@@ -504,7 +499,7 @@ class Preparation:
         self.analysis = analysis
         self._first, self._last = first, last
         self._to_embed = deque(analysis.turn.passages if embeds else ())
-        _open.add(self)
+        _open_preparations.add(self)
         # The second thread helps with the passages: each takes a pass of its own.
         for steps in (self._all(), self._embed()) if embeds else (self._all(),):
             local_pool().run(steps, Priority.PREPARE, Context())
@@ -513,7 +508,7 @@ class Preparation:
         """Stop at the next step: the turn has ended, and its own evaluation takes over."""
         self.analysis.deadline = float("-inf")
         self._to_embed.clear()
-        _open.discard(self)
+        _open_preparations.discard(self)
 
     def _all(self) -> Steps[None]:
         try:
@@ -525,7 +520,7 @@ class Preparation:
                 self._do(step)
                 yield Priority.PREPARE
         finally:
-            _open.discard(self)
+            _open_preparations.discard(self)
 
     def _embed(self) -> Steps[None]:
         """Embed the passages that are left. Several threads may do this."""
@@ -577,7 +572,7 @@ class Preparer:
             texts: the passages' texts.
         """
         # Preparation saves time but is never needed, so it is the first thing to give up under load.
-        if not self._first or len(_open) >= _MAX_OPEN:
+        if not self._first or len(_open_preparations) >= _MAX_OPEN:
             return None
         passages = tuple(Passage(text=text) for text in texts)
         if not passages:

@@ -14,6 +14,7 @@ from pydantic import Field
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import REGISTRY, Metric
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text
+from rageval_hooks.score import Evaluation, Skipped, verdict_first
 from rageval_hooks.turn import SpanReference, Turn
 
 
@@ -86,6 +87,11 @@ class Job(Data):
         """Return the job with some of its metrics."""
         wanted = frozenset(names)
         return self.model_copy(update={"metrics": tuple(metric for metric in self.metrics if metric.name in wanted)})
+
+    def skipped(self, reason: str) -> Evaluation:
+        """Return an evaluation in which every metric is skipped."""
+        results = verdict_first(Skipped(name=name, reason=reason, metric=name) for name in self.names)
+        return Evaluation(turn=self.turn, results=results, stage="background")
 
 
 def _digest(*parts: str) -> str:

@@ -71,11 +71,11 @@ _WEIGHT = 1 / 16
 _at_work: weakref.WeakSet[Pipeline] = weakref.WeakSet()
 """The pipelines of this process that have begun a turn. The threads end with the last of them."""
 
-_open: dict[PendingTurn, int] = {}
+_turns_on_pool: dict[PendingTurn, int] = {}
 """The turns of this process that the pool has, and their sizes. Changed by single, atomic operations: a finalizer may
 end a turn."""
 
-run_in_child(_open.clear)
+run_in_child(_turns_on_pool.clear)
 
 
 class JobRun(NamedTuple):
@@ -164,13 +164,14 @@ class Pipeline:
         self._delivery = Delivery(
             self.exporters, self._worker, self._counters, self.privacy, on_evaluation, self._max_bytes
         )
-        self._memory = ThreadDispatcher(self.engine, self._worker, self._delivery, self._drop, settings, self._counters)
+        self._memory = ThreadDispatcher(self.engine, self._worker, self._delivery, settings, self._counters)
         self._dispatcher = self._make_dispatcher()
         self._failed_jobs_seen = 0
         self.reset_after_fork()
         reset_in_child(self)
         if self.exporters:  # otherwise the exit has nothing to wait for
-            EXIT_DRAIN.allow(self, settings.drain_timeout)
+            # Jobs keep the delivery, also after the pipeline was dropped with its handler.
+            EXIT_DRAIN.allow(self._delivery, settings.drain_timeout)
 
     def reset_after_fork(self) -> None:
         """Start the child's threads with its first turn."""
@@ -231,7 +232,7 @@ class Pipeline:
             with suppress(ImportError):
                 import_module("numpy")
             gettempdir()  # found under a lock, for which such a child would wait
-        return cls(
+        pipeline = cls(
             settings,
             running,
             made_exporters,
@@ -242,18 +243,18 @@ class Pipeline:
             tracer_provider=tracer_provider,
             privacy=PrivacyPolicy.of(settings, redact),
         )
+        if isinstance(pipeline._dispatcher, SpoolDispatcher) and settings.enabled:
+            _at_work.add(pipeline)
+            pipeline._dispatcher.start()
+        return pipeline
 
     def _make_dispatcher(self) -> Dispatcher:
         settings, worker = self.settings, self._worker
         if settings.dispatch == "thread":
             return self._memory
         if settings.dispatch == "celery":
-            return CeleryDispatcher(settings, self._memory, worker, self._drop)
-        spool = SpoolDispatcher(self.engine, worker, self._delivery, self._drop, self._memory, settings)
-        if settings.enabled:
-            _at_work.add(self)
-            spool.start()
-        return spool
+            return CeleryDispatcher(settings, self._memory, worker, self._delivery)
+        return SpoolDispatcher(self.engine, worker, self._delivery, self._memory, settings)
 
     def load_models(self) -> None:
         """Begin to load, in the background, the models that the metrics use."""
@@ -320,17 +321,17 @@ class Pipeline:
         pending = DONE
         # Such a process may be terminated once the caller has its answer: it waits for the export too.
         in_child = is_multiprocessing_child()
-        is_inline = computes_inline and self.computes_inline and (not isinstance(turn, Turn) or self._evaluates(turn))
+        is_inline = computes_inline and self.computes_inline and (not isinstance(turn, Turn) or self._has_scores(turn))
         if (in_child or is_inline) and self._has_room(size):
             waits = in_child or self._calls_back or (context is not None and context.caller_waits)
             pending = self._start_on_pool(turn, context, size, caller_waits=waits)
-        elif not self._delivery.submit(lambda: run_steps(self._evaluate(turn, context, _ON_WORKER)), size):
+        elif not self._delivery.submit(lambda: run_steps(self._process(turn, context, _ON_WORKER)), size):
             self._counters.drop_turn("queue_full")
         if is_exiting():  # the drain may be over, or may never come
             self.flush(EXIT_DRAIN.timeout)
         return pending
 
-    def drop(self, cause: str) -> None:
+    def count_dropped(self, cause: str) -> None:
         """Count a turn that is not submitted, by one of the causes in :data:`rageval_hooks.online.counters.DROPPED`.
 
         Safe in a finalizer: it takes no lock.
@@ -348,12 +349,12 @@ class Pipeline:
         self._counters.add("internal_errors")
         self._log.warn(what, "%s: %s [RAGEVAL-216]", what, type(error).__name__, error=error)
 
-    def _evaluates(self, turn: Turn) -> bool:
+    def _has_scores(self, turn: Turn) -> bool:
         return turn.is_rag or self.settings.evaluate_without_retrieval
 
     def _has_room(self, size: int) -> bool:
         """Return True if the pool takes another turn. A metric that ignores the deadline may hold its threads."""
-        sizes = list(_open.values())
+        sizes = list(_turns_on_pool.values())
         # One turn is always taken, whatever its size.
         return not sizes or (len(sizes) < self.settings.queue_size and sum(sizes) + size <= self._max_bytes)
 
@@ -361,15 +362,15 @@ class Pipeline:
         self, turn: Turn | Callable[[], Turn], context: TurnContext | None, size: int, *, caller_waits: bool
     ) -> PendingTurn:
         now = time.perf_counter()
-        waits = caller_waits and len(_open) < _MOST_AWAITED
+        waits = caller_waits and len(_turns_on_pool) < _MOST_AWAITED
         pending = PendingTurn(now + self._budget if waits else now)
-        _open[pending] = size
-        EXIT_DRAIN.add(_wait_for_open, "capture", lambda: bool(_open))
+        _turns_on_pool[pending] = size
+        EXIT_DRAIN.add(_wait_for_pool, "capture", lambda: bool(_turns_on_pool))
         EXIT_DRAIN.register()
-        evaluation = local_pool().run(self._evaluate(turn, context, now + self._budget), Priority.ENDED, copy_context())
+        evaluation = local_pool().run(self._process(turn, context, now + self._budget), Priority.ENDED, copy_context())
 
         def finish(_: object) -> None:
-            _open.pop(pending, None)
+            _turns_on_pool.pop(pending, None)
             pending.finish()
 
         evaluation.add_done_callback(finish)
@@ -377,7 +378,7 @@ class Pipeline:
 
     # -- the first stage, on the pool
 
-    def _evaluate(
+    def _process(
         self, turn: Turn | Callable[[], Turn], context: TurnContext | None, deadline: float
     ) -> Steps[Coroutine[None, None, None] | None]:
         """Build a turn, evaluate it, queue its export and count what became of it.
@@ -389,7 +390,7 @@ class Pipeline:
         try:
             turn = turn if isinstance(turn, Turn) else turn()
             what, cause = "a turn could not be evaluated", "failed"
-            deliver = yield from self._evaluate_locally(turn, context, deadline)
+            deliver = yield from self._evaluate_inline(turn, context, deadline)
         except Exception as error:
             self._counters.add("internal_errors")
             self._log.warn(what, "%s: %s [RAGEVAL-215]", what, type(error).__name__, error=error)
@@ -399,17 +400,17 @@ class Pipeline:
         if not (is_queued or self._delivery.submit(deliver, turn.size)):
             self._counters.drop_turn("queue_full")
         else:
-            self._counters.end_turn("evaluated" if self._evaluates(turn) else "without_retrieval")
+            self._counters.end_turn("evaluated" if self._has_scores(turn) else "without_retrieval")
         # Such a process may end without notice once its function has returned.
         if is_multiprocessing_child():
             self._worker.flush(deadline - time.perf_counter())
         return deliver() if is_queued else None
 
-    def _evaluate_locally(
+    def _evaluate_inline(
         self, turn: Turn, context: TurnContext | None, deadline: float
     ) -> Steps[Callable[[], Coroutine[None, None, None]]]:
         """Run the local metrics that fit before the deadline. Returns what hands over the results and the rest."""
-        evaluates = self._evaluates(turn)
+        has_scores = self._has_scores(turn)
         # Here and not at capture: counting tokens is work, and the caller should not wait for it.
         turn = with_estimated_usage(turn)
         size = turn.size
@@ -417,27 +418,27 @@ class Pipeline:
         if not self.settings.evaluate_without_retrieval:
             self._missing_passages.note(turn)
         trace_id = None if context is None else context.trace_id
-        job = self.engine.job(turn, self._metric_sampler.names(trace_id) if evaluates else ())
+        job = self.engine.job(turn, self._metric_sampler.names(trace_id) if has_scores else ())
         analysis = self.engine.analyze(turn, deadline)
         # What was computed while the model wrote is not computed twice.
         for preparation in () if context is None else context.preparations:
             preparation.cancel()
             analysis.adopt(preparation.analysis)
         evaluation, rest = yield from self.engine.local_steps(job, analysis)
-        if evaluates:
+        if has_scores:
             self._delivery.call_back(evaluation)
         if self.privacy.active:
             # Here and not at capture: local scores are computed on the original texts.
             redacted = {"turn": self.privacy.turn(turn)}
             evaluation = evaluation.model_copy(update=redacted)
             rest = rest and rest.model_copy(update=redacted)
-        if evaluates:
+        if has_scores:
             self._delivery.annotate(evaluation)
-        return partial(self._deliver, self._counters.counted(evaluation), rest, analysis)
+        return partial(self._dispatch_and_export, self._counters.counted(evaluation), rest, analysis)
 
     # -- export and late scores, on the background thread
 
-    async def _deliver(self, evaluation: Evaluation, rest: Job | None, analysis: TurnAnalysis) -> None:
+    async def _dispatch_and_export(self, evaluation: Evaluation, rest: Job | None, analysis: TurnAnalysis) -> None:
         """Dispatch the rest of a turn's metrics, and export the turn before any of their scores."""
         jobs: dict[Dispatcher, Job] = {}
         if rest is not None:
@@ -456,11 +457,7 @@ class Pipeline:
         for dispatcher, job in refused.items():
             waiting = dispatcher.stats()["pending"]
             self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped [RAGEVAL-201]", waiting)
-            self._drop(job, f"the queue is full: {waiting} turns wait for evaluation")
-
-    def _drop(self, job: Job, reason: str) -> None:
-        """Show on the trace why metrics are missing."""
-        self._delivery.export(self._counters.counted(self.engine.skip(job, reason)))
+            self._delivery.skip(job, f"the queue is full: {waiting} turns wait for evaluation")
 
     def run_job(self, job: Job, undelivered: Sequence[Evaluation] = (), *, timeout: float, gives_up: bool) -> JobRun:
         """Evaluate a job of another process here, and wait until the exporters have delivered its results.
@@ -503,7 +500,7 @@ class Pipeline:
     def _finish(self, timeout: float, finish_jobs: Callable[[float], bool]) -> bool:
         end = time.monotonic() + timeout
         # A callback that flushes must not wait for the turn it belongs to.
-        done = on_pool_thread() or _wait_for_open(timeout)
+        done = on_pool_thread() or _wait_for_pool(timeout)
         done = finish_jobs(remaining(end)) and done
         done = self._delivery.flush(remaining(end)) and done
         # A job that has failed with an error of ours since the last flush: its scores are missing.
@@ -524,7 +521,7 @@ class Pipeline:
         # Half of what is left: a judge that hangs must not take the exporters' time.
         self.close_judge(remaining(end) / 2)
         done = self._delivery.shutdown(remaining(end)) and done
-        EXIT_DRAIN.release(self)
+        EXIT_DRAIN.release(self._delivery)
         _at_work.discard(self)
         if not _at_work:
             local_pool().shutdown()
@@ -556,7 +553,7 @@ class Pipeline:
         }
 
 
-def _wait_for_open(timeout: float) -> bool:
+def _wait_for_pool(timeout: float) -> bool:
     """Wait for the turns that the pool has now. Returns False if ``timeout`` seconds pass first."""
-    waiting = list(_open)
+    waiting = list(_turns_on_pool)
     return wait_until(lambda: all(turn.done for turn in waiting), timeout)

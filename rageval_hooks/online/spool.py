@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.online.delivery import Delivery
-from rageval_hooks.online.dispatch import Dispatcher, Drop
+from rageval_hooks.online.dispatch import Dispatcher
 from rageval_hooks.online.engine import PASSING_FAILURES, Engine
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.spool_file import SpoolFile, StoredJob
@@ -151,7 +151,6 @@ class SpoolDispatcher:
         worker: the background thread, on which jobs are evaluated and evaluations exported.
         delivery: receives evaluations as they arrive, and flushes the exporters. They keep scores in memory for some
             seconds; a job that was removed when its scores were handed over would be lost with them.
-        drop: receives jobs that cannot be taken.
         memory: evaluates jobs while the file cannot be used.
         settings: the file and its limits.
     """
@@ -161,14 +160,12 @@ class SpoolDispatcher:
         engine: Engine,
         worker: Worker,
         delivery: Delivery,
-        drop: Drop,
         memory: Dispatcher,
         settings: Settings,
     ) -> None:
         self._engine = engine
         self._worker = worker
         self._delivery = delivery
-        self._drop = drop
         self._memory = memory
         self._settings = settings
         self._max_bytes = int(settings.queue_max_mb * 2**20)
@@ -321,7 +318,7 @@ class SpoolDispatcher:
     def _refuse(self, job: Job, cause: str, reason: str) -> None:
         self._counts.update(("dropped", f"dropped_{cause}"))
         PROCESS_TOTALS.add_dropped("spool")
-        asyncio.get_running_loop().call_soon(self._drop, job, reason)  # after the turn's export
+        asyncio.get_running_loop().call_soon(self._delivery.skip, job, reason)  # after the turn's export
 
     async def _finish_own(self, end: float) -> bool:
         """Wait for the jobs of this process; see :meth:`flush`."""
@@ -511,7 +508,7 @@ class SpoolDispatcher:
         if rest.metrics and stored.takeovers >= _MOST_TAKEOVERS:
             self._counts["given_up"] += 1
             reason = f"given up: {stored.takeovers} processes ended while they evaluated this turn"
-            await self._keep(attempt, self._engine.skip(rest, reason).model_copy(update={"id": rest.key}))
+            await self._keep(attempt, rest.skipped(reason).model_copy(update={"id": rest.key}))
             return
         local, judged = self._engine.split(rest)
         if judged.metrics and not self._can_judge:

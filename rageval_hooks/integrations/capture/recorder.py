@@ -488,7 +488,7 @@ class Recorder:
         if self._close(recording) is None:
             return
         self.given_up += 1
-        recording.owner.drop("not_ended")
+        recording.owner.count_dropped("not_ended")
         self._limited_log.warn(
             "given up", "the run %r never ended and is abandoned (%s) [RAGEVAL-211]", recording.root.name, why
         )

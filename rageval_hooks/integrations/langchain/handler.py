@@ -380,7 +380,8 @@ def _end(run_id: UUID, output: Any, error: BaseException | None, inputs: Any = N
     is_left_early = recording.streamed and any(run.ended_at is None for run in recording.runs)
     if deferred.closes_generator() or is_left_early:
         pipeline = recording.owner
-        deferred.hand_over(_finish, recording, size=pipeline.typical_size, on_full=partial(pipeline.drop, "queue_full"))
+        on_full = partial(pipeline.count_dropped, "queue_full")
+        deferred.hand_over(_finish, recording, size=pipeline.typical_size, on_full=on_full)
         return None
     submitted = _finish(recording)
     # The caller of a cancelled call does not wait for scores.
