@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from rageval_hooks.exporters.base import Exporter
     from rageval_hooks.judges.base import AnyJudge
     from rageval_hooks.metrics.base import Metric
-    from rageval_hooks.online.pipeline import OnEvaluation, Pipeline
+    from rageval_hooks.online.delivery import OnEvaluation
+    from rageval_hooks.online.pipeline import Pipeline
     from rageval_hooks.privacy import Redact
     from rageval_hooks.settings import ModelSettings, SpanSelection
 
