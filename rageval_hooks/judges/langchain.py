@@ -15,8 +15,8 @@ from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.judges.answers import full_schema, schema_name, strict_schema
 from rageval_hooks.judges.framework import FrameworkJudge
 from rageval_hooks.judges.remote import JudgeReply, JudgeRequest
+from rageval_hooks.judges.token_counts import usage_from
 from rageval_hooks.runtime.narrowing import first_text, text_or_none
-from rageval_hooks.turn import Usage
 
 if TYPE_CHECKING:
     from langchain_core.messages import AIMessage
@@ -103,15 +103,9 @@ def _reply(output: Any, is_structured: bool) -> JudgeReply:
         text = json.dumps(message.tool_calls[0]["args"])
     elif is_structured and message.invalid_tool_calls:
         text = message.invalid_tool_calls[0]["args"] or ""
-    usage = None
-    if found := message.usage_metadata:
-        cached = (found.get("input_token_details") or {}).get("cache_read")
-        usage = Usage(
-            input_tokens=found["input_tokens"], output_tokens=found["output_tokens"], cache_read_tokens=cached
-        )
     return JudgeReply(
         text=text,
-        usage=usage,
+        usage=usage_from(message.usage_metadata),
         model=first_text(map(facts.get, ("model_name", "model"))),
         response_id=text_or_none(facts.get("id")) or message.id,
         finish_reason=first_text(map(facts.get, _REASONS)),

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field, RootModel, create_model
 from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.judges.answers import NONCE_DESCRIPTION, nonce_name
 from rageval_hooks.judges.framework import FrameworkJudge
-from rageval_hooks.judges.openai import usage_from
 from rageval_hooks.judges.remote import JudgeReply, JudgeRequest
+from rageval_hooks.judges.token_counts import usage_of_response
 from rageval_hooks.runtime.narrowing import entry_or_attribute, first_text, items_or_empty, text_or_none
 
 if TYPE_CHECKING:
@@ -75,11 +75,9 @@ def _reply(response: ChatResponse, text: str) -> JudgeReply:
     raw = response.raw
     # Only raw responses in OpenAI's form have choices.
     choice = next(iter(items_or_empty(entry_or_attribute(raw, "choices"))), None)
-    # Google's clients name the counts "usage_metadata"; others copy them into the additional arguments.
-    usage = usage_from(entry_or_attribute(raw, "usage")) or usage_from(entry_or_attribute(raw, "usage_metadata"))
     return JudgeReply(
         text=text,
-        usage=usage or usage_from(response.additional_kwargs),
+        usage=usage_of_response(response),
         model=text_or_none(entry_or_attribute(raw, "model")),
         response_id=text_or_none(entry_or_attribute(raw, "id")),
         finish_reason=first_text([entry_or_attribute(choice, "finish_reason"), entry_or_attribute(raw, "stop_reason")]),

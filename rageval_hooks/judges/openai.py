@@ -32,8 +32,8 @@ from rageval_hooks.judges.failures import CallFailure, StatusError
 from rageval_hooks.judges.limits import Clock
 from rageval_hooks.judges.prices import price_usd
 from rageval_hooks.judges.remote import AnyCache, JudgeReply, JudgeRequest, RemoteJudge
+from rageval_hooks.judges.token_counts import usage_from
 from rageval_hooks.runtime.narrowing import (
-    is_integer,
     items_or_empty,
     mapping_or_empty,
     mappings_in,
@@ -329,31 +329,3 @@ def _reply(body: bytes, content_type: str, where: str) -> JudgeReply:
 
 def _broken(problem: str) -> CallFailure:
     return CallFailure(JudgeAnswerError(problem), retry=True, broken=True)
-
-
-def usage_from(usage: Any) -> Usage | None:
-    """Return the reported tokens, by the names of OpenAI, Anthropic, Google or DeepSeek; None without them.
-
-    Args:
-        usage: a mapping, or an object of a client library.
-    """
-
-    def as_mapping(value: object) -> Mapping[str, Any]:
-        return value if isinstance(value, Mapping) else mapping_or_empty(getattr(value, "__dict__", None))
-
-    counts = as_mapping(usage)
-    # OpenAI and compatible servers nest the count of cached tokens, the others do not.
-    details = as_mapping(counts.get("prompt_tokens_details") or counts.get("input_tokens_details"))
-
-    def first(*names: str) -> int | None:
-        # Some servers report -1 or null while they do not know the count.
-        found = [count for name in names for count in (details.get(name), counts.get(name))]
-        return next((count for count in found if is_integer(count) and count >= 0), None)
-
-    read = first("prompt_tokens", "input_tokens", "prompt_token_count")
-    written = first("completion_tokens", "output_tokens", "candidates_token_count")
-    # Half a count would look like a cheap answer.
-    if read is None or written is None:
-        return None
-    cached = first("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_content_token_count")
-    return Usage(input_tokens=read, output_tokens=written, cache_read_tokens=cached)

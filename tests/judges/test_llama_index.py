@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from llama_index.core.base.llms.types import ChatMessage, ToolCallBlock
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, ToolCallBlock
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 
 from rageval_hooks.errors import JudgeAnswerError, JudgeUnavailableError
 from rageval_hooks.judges.llama_index import LlamaIndexJudge
+from rageval_hooks.turn import Usage
+from tests.integrations.llama_index.test_usage import ANTHROPIC, GEMINI
 from tests.judges.helpers import GOOD, Grade, ask, failure
 from tests.judges.server import nonce_of
 
@@ -45,6 +48,21 @@ def test_a_tool_call_without_the_nonce_is_no_answer() -> None:
     """Its arguments may be a quotation."""
     found = failure(judge_of(repeats=False), JudgeAnswerError)
     assert "nonce: Field required" in found.message
+
+
+@pytest.mark.parametrize("raw", [{"usage": ANTHROPIC}, {"usage_metadata": GEMINI}], ids=["anthropic", "gemini"])
+def test_tokens_that_a_provider_counts_apart_are_paid_for(raw: dict[str, Any]) -> None:
+    """Those from the cache and those of thoughts are part of the usage, and so of the cost."""
+
+    class Reporting(MockFunctionCallingLLM):
+        def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+            nonce = nonce_of("\n".join(str(message.content) for message in messages))
+            text = json.dumps({"nonce": nonce, **GOOD})
+            return ChatResponse(message=ChatMessage(role="assistant", content=text), raw=raw)
+
+    judgement = ask(LlamaIndexJudge(Reporting(), structured="text", price_per_1k=1.0))
+    assert judgement.usage == Usage(input_tokens=40, output_tokens=7, cache_read_tokens=12)
+    assert judgement.cost == pytest.approx(0.047)
 
 
 class KeptKey(MockFunctionCallingLLM):

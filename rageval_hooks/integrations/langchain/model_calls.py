@@ -10,8 +10,9 @@ from langchain_core.outputs import LLMResult
 
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.turns import seconds_to_first_token
-from rageval_hooks.integrations.capture.values import attribute_text, first_of, first_string, or_else, public_parameters
+from rageval_hooks.integrations.capture.values import attribute_text, first_string, or_else, public_parameters
 from rageval_hooks.integrations.langchain.payloads import as_json, as_text, message_text, role_of
+from rageval_hooks.judges.token_counts import usage_from
 from rageval_hooks.runtime.narrowing import items_or_empty, mapping_or_empty, text_or_none
 from rageval_hooks.text.citations import annotations_from_blocks
 from rageval_hooks.turn import Message, PromptTemplate, ToolCall, Usage
@@ -163,21 +164,11 @@ def _usage_of(run: Run) -> Usage | None:
     holder = run.output if classifies(run) else _message(run.output)
     reported = getattr(holder, "usage" if classifies(run) else "usage_metadata", None)
     if reported:
-        if reported.get("total_cost") == 0:  # LangChain marks answers from its own cache like this
-            return Usage(input_tokens=0, output_tokens=0)
-        details = reported.get("input_token_details") or {}
-        counts = reported.get("input_tokens"), reported.get("output_tokens"), details.get("cache_read")
-    else:
-        # A text model: {"prompt_tokens": 12, "completion_tokens": 3} of OpenAI, or Anthropic's names.
-        of_provider = run.output.llm_output or {}
-        found = mapping_or_empty(of_provider.get("token_usage") or of_provider.get("usage"))
-        read, written = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
-        counts = first_of(found, read), first_of(found, written), None
-    known = [count if isinstance(count, int) and count >= 0 else None for count in counts]
-    # Some providers report zeros in place of nothing.
-    if known[0] is None or known[1] is None or known[0] + known[1] == 0:
-        return None
-    return Usage(input_tokens=known[0], output_tokens=known[1], cache_read_tokens=known[2])
+        is_cached = reported.get("total_cost") == 0  # LangChain marks answers from its own cache like this
+        return Usage(input_tokens=0, output_tokens=0) if is_cached else usage_from(reported)
+    # A text model: {"prompt_tokens": 12, "completion_tokens": 3} of OpenAI, or Anthropic's names.
+    of_provider = run.output.llm_output or {}
+    return usage_from(of_provider.get("token_usage") or of_provider.get("usage"))
 
 
 @or_else(None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import product, takewhile
 from typing import Any
 
@@ -10,11 +10,11 @@ from rageval_hooks.integrations.capture import turns
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import first_string, or_else, public_parameters
 from rageval_hooks.integrations.llama_index import values
+from rageval_hooks.judges.token_counts import usage_of_response
 from rageval_hooks.runtime.jsonable import string_of
 from rageval_hooks.runtime.narrowing import (
     entry_or_attribute,
     first_text,
-    is_integer,
     items_or_empty,
     mapping_or_empty,
     text_or_none,
@@ -205,48 +205,7 @@ def _finish_reason_of(response: Any) -> str | None:
 # --------------------------------------------------------------------------- token counts
 
 
-_PLACES = ("usage", "usage_metadata")
-_INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "inputTokens", "prompt_eval_count")
-_OUTPUT = ("completion_tokens", "output_tokens", "candidates_token_count", "outputTokens", "eval_count")
-_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
-_CACHED = ("cached_tokens", "cache_read", "cached_content_token_count")
-# Anthropic and Bedrock report input tokens without those that were read from or written to the cache.
-_CACHED_EXTRA = ("cache_read_input_tokens", "cacheReadInputTokens")
-_WRITTEN_EXTRA = ("cache_creation_input_tokens", "cacheWriteInputTokens")
-
-
-@or_else(None)
-def _usage_of(response: Any) -> Usage | None:
-    """Return the tokens that the provider counted for a model's response; None if it did not.
-
-    They are in ``raw`` (an object or a mapping), under ``usage`` or ``usage_metadata`` or at the top. Some model
-    classes put them into ``additional_kwargs``.
-    """
-    containers = (getattr(response, "raw", None), getattr(response, "additional_kwargs", None))
-    # {"usage": {"prompt_tokens": 12, "completion_tokens": 3}}, or without the level between.
-    places = [place for one in containers for place in (*(entry_or_attribute(one, name) for name in _PLACES), one)]
-    for place in places:
-        read, written = _first_count(place, _INPUT), _first_count(place, _OUTPUT)
-        # Some providers report zeros in place of nothing.
-        if read is None or written is None or read + written == 0:
-            continue
-        written += _first_count(place, ("thoughts_token_count",)) or 0  # Gemini counts these separately
-        cached = _first_count(place, _CACHED_EXTRA)
-        if cached is not None:
-            read += cached + (_first_count(place, _WRITTEN_EXTRA) or 0)
-        else:
-            # {"prompt_tokens": 12, "prompt_tokens_details": {"cached_tokens": 8}}
-            details = [entry_or_attribute(place, name) for name in _DETAILS]
-            counts = [_first_count(detail, _CACHED) for detail in (*details, place)]
-            cached = next((count for count in counts if count is not None), None)
-        return Usage(input_tokens=read, output_tokens=written, cache_read_tokens=cached)
-    return None
-
-
-def _first_count(place: Any, names: Iterable[str]) -> int | None:
-    """Return the first non-negative integer under some names of a mapping or an object."""
-    counts = (entry_or_attribute(place, name) for name in names)
-    return next((count for count in counts if is_integer(count) and count >= 0), None)
+_usage_of = or_else(None)(usage_of_response)
 
 
 def _tokens_used(call: Run, runs: Sequence[Run]) -> Usage | None:

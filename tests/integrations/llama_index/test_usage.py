@@ -22,6 +22,13 @@ ANTHROPIC = {
     "cache_read_input_tokens": 12,
     "cache_creation_input_tokens": 18,
 }
+# LiteLLM adds Anthropic's counts to OpenAI's, which have them already.
+LITELLM = {
+    "prompt_tokens": 40,
+    "completion_tokens": 7,
+    "cache_read_input_tokens": 12,
+    "cache_creation_input_tokens": 18,
+}
 BEDROCK = {"inputTokens": 28, "outputTokens": 7, "cacheReadInputTokens": 12}
 GEMINI = {
     "prompt_token_count": 40,
@@ -43,9 +50,10 @@ def as_objects(value: Any) -> Any:
         {"usage": RESPONSES},
         {"usage": ANTHROPIC},
         {"usage": BEDROCK},
+        {"usage": LITELLM},
         {"usage_metadata": GEMINI},
     ],
-    ids=["openai", "responses", "anthropic", "bedrock", "gemini"],
+    ids=["openai", "responses", "anthropic", "bedrock", "litellm", "gemini"],
 )
 def test_cached_and_thought_tokens_are_counted(raw: Any, shape: Any) -> None:
     """Counts that a provider reports separately are added to input or output."""
