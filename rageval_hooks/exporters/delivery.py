@@ -29,6 +29,7 @@ from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.suppression import quiet_context
+from rageval_hooks.runtime.threads import Signal, start_daemon_thread
 from rageval_hooks.runtime.time_limit import within
 from rageval_hooks.runtime.worker import BoundedQueue
 
@@ -194,7 +195,7 @@ class DeliveryQueue:
         self._waiting: list[Item] = []
         self._bounds = BoundedQueue(self.name, self.capacity, self.max_bytes)
         self._counts: Counter[str] = Counter()
-        self._thread: threading.Thread | None = None
+        self._ended: Signal | None = None  # set at the end of the queue's thread; None before its start
         self._destination: Destination | None = None
         self._absent_until = self._paused_until = -math.inf
         self._refused_until = -math.inf  # the pause that the server asked for
@@ -235,14 +236,13 @@ class DeliveryQueue:
             self._waiting += taken
             # From the first item on: metrics do not list the queues of backends that are not in use.
             PROCESS_TOTALS.watch(bounds)
-            if self._thread is None or not self._thread.is_alive():
+            if self._ended is None or self._ended.is_set():
                 # The thread lives for long: it must not keep the spans and variables of the turn that started it.
-                run, name = quiet_context().run, f"rageval-{self.name.lower()}"
-                self._thread = threading.Thread(target=lambda: run(self._run), name=name, daemon=True)
-                try:
-                    self._thread.start()
-                except RuntimeError:  # the interpreter is exiting: `close` delivers the items
-                    self._thread = None
+                run, ended = quiet_context().run, Signal()
+                # With gevent no greenlet: it would end with the thread that made it, such as that of a flush.
+                with suppress(RuntimeError):  # the interpreter is exiting: `close` delivers the items
+                    start_daemon_thread(lambda: run(self._run, ended), f"rageval-{self.name.lower()}")
+                    self._ended = ended
             self._changed.notify_all()
 
     def count(self, name: str, amount: int) -> None:
@@ -291,12 +291,12 @@ class DeliveryQueue:
                 return True
             self._closed_at = time.monotonic()
             self._hurry(self._closed_at, self._closed_at)
-            thread = self._thread
-        if thread is not None:
-            thread.join(timeout)
+            ended = self._ended
+        if ended is not None:
+            ended.wait(timeout)
         elif self._waiting:  # the interpreter was exiting when the first item came
             with suppress(TimeoutError):
-                within(self._run, timeout)
+                within(lambda: self._run(Signal()), timeout)
         with self._changed:
             lost = self._forget_queued()
             self._counts["lost"] += lost
@@ -333,12 +333,15 @@ class DeliveryQueue:
 
     # -- on the queue's thread
 
-    def _run(self) -> None:
-        while batch := self._next_batch():
-            self._deliver(batch)
-        # On this thread, because HTTP clients are not always safe to close from another.
-        if self._destination is not None:
-            self._destination.close()
+    def _run(self, ended: Signal) -> None:
+        try:
+            while batch := self._next_batch():
+                self._deliver(batch)
+            # On this thread, because HTTP clients are not always safe to close from another.
+            if self._destination is not None:
+                self._destination.close()
+        finally:
+            ended.set()
 
     def _next_batch(self) -> list[Item]:
         """Wait for items that are due and return those of one request; empty once the queue is closed and done."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.exporters.collector import silent_server
+from tests.exporters.collector import http_collector, silent_server
 from tests.interpreter import run_script
 from tests.online.processes import PRELUDE, questions
 
@@ -87,6 +87,32 @@ handle.shutdown(10)
 """,
             timeout=240,
         )
+
+    @pytest.mark.skipif(find_spec("gevent") is None, reason="needs gevent")
+    def test_spans_log_events_and_metrics_reach_a_collector_from_a_gevent_application(self) -> None:
+        """Also the metrics that a flush collects on its own short-lived thread."""
+        with http_collector() as collector:
+            run_script(
+                """
+from gevent import monkey
+monkey.patch_all()
+import rageval_hooks
+from tests.integrations.langchain.fakes import lcel
+
+handle = rageval_hooks.instrument(metrics=["latency"], exporters=["otel"])
+for number in range(2):
+    lcel().invoke("question")
+    assert handle.flush(20)
+assert handle.shutdown(20)
+""",
+                OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+                OTEL_EXPORTER_OTLP_LOGS_ENDPOINT=f"{collector.url}/v1/logs",
+                OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{collector.url}/v1/metrics",
+            )
+
+        assert [span.name.split()[0] for span in collector.spans].count("rag") == 2
+        assert collector.log_requests
+        assert len(collector.metric_requests) >= 2
 
     # Not imported here: from then on eventlet warns whenever this process forks.
     @pytest.mark.skipif(find_spec("eventlet") is None, reason="needs eventlet")
