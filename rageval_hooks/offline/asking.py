@@ -314,9 +314,9 @@ class _Collector(Pipeline):
     def submit(
         self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None, *, computes_inline: bool = True
     ) -> PendingTurn:
-        """Keep a turn that has just ended."""
-        built = turn if isinstance(turn, Turn) else turn()
-        self.turns[built.id] = built
+        """Keep the turn of a question, which its block has built. Work that continues after it makes other turns."""
+        if isinstance(turn, Turn):
+            self.turns[turn.id] = turn
         return DONE
 
     @contextmanager

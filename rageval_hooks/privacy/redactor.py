@@ -97,10 +97,10 @@ def _without_iban(match: re.Match[str]) -> str:
 
 def _is_iban(text: str) -> bool:
     """Return True if a text is an IBAN by its check digits (ISO 13616)."""
-    compact = "".join(character for character in text if character.isalnum()).upper()
-    if len(compact) not in _IBAN_LENGTHS or not compact.isascii():
+    compact = "".join(character for character in text if character.isalnum())
+    if len(compact) not in _IBAN_LENGTHS:
         return False
-    # Letters count 10 to 35.
+    # Letters of either case count 10 to 35.
     digits = "".join(str(int(character, 36)) for character in compact[4:] + compact[:4])
     return int(digits) % 97 == 1
 
