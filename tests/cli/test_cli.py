@@ -63,6 +63,13 @@ def scores(item: dict[str, Any]) -> dict[str, float]:
 
 
 class TestDemo:
+    def test_a_line_has_the_spans_of_its_turn(self) -> None:
+        """And not those of earlier turns."""
+        items = list(map(json.loads, run("demo", "--json", "--models", "lexical").stdout.splitlines()))
+
+        traces = [{span["context"]["trace_id"] for span in item["spans"]} for item in items]
+        assert traces == [{f"0x{item['turn']['span']['trace_id']}"} for item in items]
+
     def test_the_labels_of_the_lexical_tier_say_the_same(self) -> None:
         """Its scores are lower, and so are its thresholds: what fails is the wrong number and the missing answer."""
         failed = {

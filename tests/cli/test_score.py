@@ -137,7 +137,9 @@ class TestFiles:
         chat.write_text(json.dumps({"chat_id": 1, "conversation_turns": turns}))
         context.write_text(json.dumps({"status": "success", "data": {"vector_data": vectors}}))
         output = tmp_path / "out.jsonl"
-        run("score", str(chat), "--context", str(context), *LEXICAL, "--metrics", "groundedness", "-o", str(output))
+        arguments = ("score", str(chat), "--context", str(context), *LEXICAL, "--metrics", "groundedness", "-o")
+        assert "dry run: nothing was asked" in run(*arguments, str(output), "--dry-run").stdout
+        run(*arguments, str(output))
 
         [record] = read_records(output)
         assert (record.turn.query, record.turn.passages[0].id) == ("When was the pier opened?", "7")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -94,6 +97,30 @@ def test_counts_of_judge_and_exporters_are_shown_unless_they_are_0(path: Path) -
     assert lines[1] == "verdict 75% good, 25% bad, of 4"
     assert "judge   3 calls, 0.25 cost" in lines
     assert "export  phoenix: nothing yet" in lines
+
+
+def test_turns_per_second_are_those_since_the_last_screen(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has written nothing since then has no rate."""
+    content = json.loads(path.read_text())
+    other = path.with_name("other.json")
+    other.write_text(json.dumps(content))
+    screens = 0
+
+    def wait(_: float) -> None:
+        nonlocal screens
+        screens += 1
+        if screens == 2:  # the second screen had the same file as the first
+            later = {**content, "written_at": content["written_at"] + 2}
+            other.write_text(json.dumps({**later, "stats": {**content["stats"], "turns": 7}}))
+        elif screens == 3:
+            raise KeyboardInterrupt
+
+    clock = SimpleNamespace(sleep=wait, time=time.time)
+    monkeypatch.setattr(sys.modules["rageval_hooks.cli.top"], "time", clock)  # the package has a function of that name
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the output for a terminal
+    shown = top(str(other))
+
+    assert "7 turns, 3.0 per second" in shown
 
 
 def test_as_json_it_is_what_stats_returns(path: Path) -> None:

@@ -127,6 +127,7 @@ def test_a_refusal_followed_by_a_claim_is_blocked(answer: str) -> None:
         ({"on_fail": "block"}, "on_fail: Input should be 'flag', 'replace', 'raise' or 'regenerate', not 'block'"),
         ({"on_error": "ajar"}, "on_error: Input should be 'open' or 'closed'"),
         ({"timeout_ms": 0}, "timeout_ms: Input should be greater than 0, not 0"),
+        ({"fallback": " ", "timeout_ms": 0}, "fallback: .*; timeout_ms: Input"),  # all of them at once
         ({"fallback": " "}, "fallback: String should match"),
         ({"max_regenerations": 99}, "max_regenerations: Input should be less than or equal to 5, not 99"),
         ({"threshold": 1.5}, "the threshold of faithfulness is 1.5, but its values are 0 to 1"),

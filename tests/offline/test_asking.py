@@ -179,13 +179,13 @@ class TestWhatIsCaptured:
         assert turn.timing.retrieval == pytest.approx(sum(searches) / 1e9)
 
     def test_llama_index(self, bench: Bench) -> None:
-        """A query engine; streamed; and asynchronous, in a function."""
+        """A query engine; streamed; in a function that streams; and asynchronous, in a function."""
         engine, streaming = query_engine(), query_engine(streaming=True)
 
         async def ask(question: str) -> Any:
             return await engine.aquery(question)
 
-        for app in (engine, streaming, ask):
+        for app in (engine, streaming, lambda question: streaming.query(question), ask):
             first, second = bench(app)
             assert first.turn.response == "It was opened in 2019."
             assert [passage.id for passage in first.turn.passages] == ["d1", "d2"]

@@ -407,3 +407,46 @@ def test_a_retriever_that_is_asked_again_and_again(captured: Captured) -> None:
 
     assert ids(captured.turn) == ["d1", "d2"]
     assert len(captured.turn.retrieval_queries) == 5
+
+
+def test_the_call_that_wrote_most_of_the_answer_had_its_passages(captured: Captured) -> None:
+    """A later call has added a line, and the last one has only graded the result."""
+
+    def ask(question: str) -> str:
+        given = {"context": join(retriever().invoke(question)), "question": question}
+        body = (PROMPT | model("The pier was opened in 2019, and the ferry takes 18 minutes.")).invoke(given).text
+        closing = model("Have a pleasant trip to the islands!").invoke("Say goodbye").text
+        model("Fully supported.").invoke("Grade it")
+        return f"{body}\n\n{closing}"
+
+    RunnableLambda(ask).invoke(QUESTION)
+
+    assert [(passage.id, passage.in_prompt) for passage in captured.turn.passages] == [("d1", True), ("d2", True)]
+
+
+def test_what_a_later_node_proposes_to_read_is_no_passage(captured: Captured) -> None:
+    """Nor is what the state has of earlier turns, where a function searches and answers at once."""
+
+    class State(TypedDict, total=False):
+        question: str
+        answer: str
+        documents: list[Document]
+        earlier: list[Document]
+        proposals: list[Document]
+
+    def respond(state: State) -> State:
+        found = FACTS if state["question"] == QUESTION else [Document(id="d3", page_content="Tickets cost two euros.")]
+        reply = model("In 2019.").invoke(f"{join(found)} {state['question']}").text
+        return {"answer": reply, "documents": found, "earlier": state.get("documents", [])[:1]}
+
+    def propose(state: State) -> State:
+        return {"proposals": [Document(id="d4", page_content="Bus 14 runs to the quay.")]}
+
+    builder: Any = StateGraph(State)
+    builder.add_node("respond", respond).add_node("propose", propose)
+    builder.add_edge(START, "respond").add_edge("respond", "propose").add_edge("propose", END)
+    compiled = builder.compile(checkpointer=InMemorySaver())
+    for question in (QUESTION, "What does a ticket cost?"):
+        compiled.invoke({"question": question}, {"configurable": {"thread_id": "1"}})
+
+    assert [ids(turn) for turn in captured.turns] == [["d1", "d2"], ["d3"]]

@@ -54,6 +54,16 @@ def test_the_answer_is_found_next_to_other_texts(captured: Captured, output: Any
     assert (turn.response, [passage.in_prompt for passage in turn.passages]) == (ANSWER, [True, True])
 
 
+def test_the_text_that_a_model_wrote_last_is_the_answer(captured: Captured) -> None:
+    """A model has revised the first version, and the state keeps both under keys that say nothing."""
+    chain = lcel("It was opened in 2018, as far as I know.") | (
+        lambda text: {"step_one": text, "step_two": model(ANSWER).invoke(f"Check this: {text}").text}
+    )
+    chain.invoke(QUESTION)
+
+    assert captured.turn.response == ANSWER
+
+
 def test_the_thoughts_of_a_model_are_not_in_the_answer(captured: Captured) -> None:
     """The application keeps the model's whole text next to the answer that it shows."""
     chain = lcel(THOUGHTS) | (lambda text: {"raw": text, "shown": text.split("</think>")[1].strip()})

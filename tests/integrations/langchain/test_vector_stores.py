@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
+import weakref
 from typing import Any
 
 import pytest
@@ -148,3 +150,19 @@ def test_a_search_outside_of_any_chain_is_not_a_turn(captured: Captured) -> None
     store().similarity_search(QUESTION)
 
     assert captured.turns == []
+
+
+def test_a_class_that_the_application_drops_is_freed_after_the_end() -> None:
+    """Notebooks and tests define one again and again."""
+
+    class Own(InMemoryVectorStore):
+        def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
+            return []
+
+    with rageval_hooks.instrument(metrics=[], exporters=[InMemoryExporter()]):
+        store(Own).similarity_search(QUESTION)
+    left = weakref.ref(Own)
+    del Own
+    gc.collect()
+
+    assert left() is None

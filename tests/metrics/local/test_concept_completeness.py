@@ -13,6 +13,7 @@ from rageval_hooks import ConfigurationError, Score
 from rageval_hooks.metrics.local.relevance import ConceptCompleteness
 from rageval_hooks.metrics.support.turn_analysis import MAX_QUERY_CHARACTERS
 from rageval_hooks.models import Models
+from rageval_hooks.settings import LEXICAL, ModelSettings
 from tests.local import make_turn, run, why_not
 from tests.metrics.texts import QUERY
 from tests.text.junk import anything
@@ -142,3 +143,34 @@ def test_a_concept_whose_words_are_in_the_response_is_covered(response: str) -> 
 
     assert isinstance(score, Score)
     assert (score.value, score.metadata["missed"]) == (1.0, [])
+
+
+@pytest.fixture(scope="module")
+def lemmatizing(tiny_nlp: Path, tmp_path_factory: pytest.TempPathFactory) -> Models:
+    """The tiny pipeline with a lemmatizer of a few words, as the packaged pipelines have one."""
+    import spacy
+    from spacy.lookups import Lookups
+
+    pipeline = spacy.load(tiny_nlp)
+    lookups = Lookups()
+    lookups.add_table("lemma_lookup", {"built": "build", "having": "have"})
+    pipeline.add_pipe("lemmatizer", config={"mode": "lookup"}).initialize(lookups=lookups)  # type: ignore[attr-defined]
+    folder = tmp_path_factory.mktemp("nlp") / "lemmas"
+    pipeline.to_disk(folder)
+    return Models(ModelSettings(nlp=str(folder), cross_encoder=LEXICAL, precision="fp32"))
+
+
+@pytest.mark.parametrize(
+    ("query", "response", "explanation"),
+    [
+        ("Who built the new pier?", "They build a new pier.", "taken up: new pier, built"),
+        ("Who built the new pier?", "They own a new pier.", "missed: built"),
+        # "having" is no content word: "have" anywhere in the response would take it up.
+        ("Who having the new pier?", "They have a new pier.", "missed: having"),
+    ],
+)
+def test_a_word_with_the_same_lemma_is_taken_up(
+    query: str, response: str, explanation: str, lemmatizing: Models
+) -> None:
+    """Unless the concept has no content word."""
+    assert score_of(query, response, lemmatizing, threshold=1.0).explanation == explanation

@@ -8,6 +8,7 @@ import pytest
 
 from rageval_hooks import Turn, evaluate
 from rageval_hooks.offline.report import build_report
+from rageval_hooks.privacy import REDACTED
 from tests.offline.scored import record, write
 
 
@@ -72,6 +73,13 @@ class TestReport:
         assert row is not None
         assert row.spread is not None
         assert (row.spread.count, row.spread.mean) == (1, pytest.approx(2 / 3))
+
+    @pytest.mark.parametrize("hidden", [{"response": REDACTED}, {"reference": REDACTED}])
+    def test_texts_that_were_not_recorded_have_no_words(self, tmp_path: Path, hidden: dict[str, str]) -> None:
+        """The marker in their place is neither an answer nor a reference."""
+        rows = [record("q1", scores={"cost": 1}, **{"response": "In 2019", "reference": "2019", **hidden})]
+        [file] = build_report([write(tmp_path / "a.jsonl", rows)]).files
+        assert file.score("reference_overlap.recall") is None
 
     def test_scores_of_the_file_come_first(self, tmp_path: Path) -> None:
         """It may have been scored with another reference."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from rageval_hooks import Passage, Turn
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.records.reading import read_items, read_records
 from rageval_hooks.offline.records.record import Record
@@ -196,6 +197,14 @@ class TestMap:
         [record] = read_records(tmp_path / "a.jsonl", mapping=mapping)
         assert (record.turn.query, record.turn.response) == (Q, A)
         assert [passage.text for passage in record.turn.passages] == [C]
+
+    def test_records_of_ours_are_read_as_they_are(self, tmp_path: Path) -> None:
+        """They may be in one file with rows of other tools."""
+        ours = Record(id="q1", turn=Turn(query=Q, response=A, passages=(Passage(text=C, id="c7"),)))
+        (tmp_path / "a.jsonl").write_text("\n".join([json.dumps(self.ROW), ours.model_dump_json()]))
+        mapping = {"query": "kunden_frage", "response": "chatgpt_reply", "passages": "found.hits[].inhalt"}
+        _, second = read_records(tmp_path / "a.jsonl", mapping=mapping)
+        assert (second.id, second.turn.response, second.turn.passages[0].id) == ("q1", A, "c7")
 
     def test_of_a_field_that_the_file_does_not_have(self, tmp_path: Path) -> None:
         """An empty name switches off a column that was taken wrongly; it becomes metadata."""

@@ -57,3 +57,12 @@ def test_a_line_of_a_file_stays_short(tmp_path: Path) -> None:
     for text in (to_plain_text(report), to_markdown(report)):
         assert f"{QUESTION[:119]}…" in text
         assert "word29" not in text
+
+
+def test_a_name_of_wide_characters_is_not_broken(tmp_path: Path) -> None:
+    """Each takes two columns of the terminal."""
+    name = "回答忠实度和完整性"
+    scores = {name: 0.5, "groundedness": 0.9}
+    file = write(tmp_path / "a.jsonl", [record(f"q{number}", query=QUESTION, scores=scores) for number in range(3)])
+
+    assert f"{name} " in printed(build_report([file]), 60)

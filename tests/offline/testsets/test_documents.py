@@ -161,6 +161,15 @@ class TestFiles:
         assert library.problems == []
         assert list(library.skipped_lines()) == ["skipped 1: .png is not read (e.png)"]
 
+    @pytest.mark.parametrize(("count", "names"), [(3, "1.png, 2.png, 3.png"), (4, "1.png, 2.png, 3.png, …")])
+    def test_skipped_files_of_a_kind_are_one_line(self, tmp_path: Path, count: int, names: str) -> None:
+        """With three of them; an ellipsis says that there are more."""
+        for number in range(1, count + 1):
+            (tmp_path / f"{number}.png").write_bytes(b"\x89PNG")
+
+        lines = list(read_documents([tmp_path]).skipped_lines())
+        assert lines == [f"skipped {count}: .png is not read ({names})"]
+
     def test_folders_are_read_at_any_depth(self, tmp_path: Path) -> None:
         """Documents are named by their path below the folder; hidden files are ignored."""
         for name in ("b/x.md", "a.md", ".git/y.md", "b/.hidden.md"):

@@ -399,6 +399,45 @@ def test_a_file_that_is_deleted_while_jobs_are_evaluated(tmp_path: Path) -> None
     assert stats["lost_leases"] == 1
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_job_that_ends_while_the_file_cannot_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
+) -> None:
+    """It is removed once the file is back, and not judged again. A job with its number in another file is judged."""
+    monkeypatch.setattr("rageval_hooks.online.spool._REST_SECONDS", 0.0)
+    gate = threading.Event()
+
+    async def wait(_: Any) -> dict[str, float]:
+        await asyncio.get_running_loop().run_in_executor(None, gate.wait, 60)
+        return {"value": 0.5}
+
+    first, other = turns(2)
+    folder, own, others = (tmp_path / name for name in ("folder", "own", "others"))
+    unable = make_pipeline(others / "spool.db", unreachable, InMemoryExporter())
+    unable.submit(other)
+    unable.flush(30)
+    unable.shutdown(10)
+    exporter, later = InMemoryExporter(), InMemoryExporter()
+    pipeline = make_pipeline(folder / "spool.db", wait, exporter)
+    pipeline.submit(first)
+    assert wait_until(lambda: pipeline.stats()["spool"]["evaluating"] == 1 and not is_open(folder), 10)
+    folder.rename(own)
+    _not_writable(folder / "spool.db")
+    gate.set()
+    assert pipeline.flush(30)  # what is to become of the job has been tried by now
+    folder.unlink()
+    (others if is_replaced else own).rename(folder)
+    assert wait_until(lambda: pipeline.flush(0.1) and pipeline.stats()["spool"]["in_file"] == 0, 10)
+    pipeline.shutdown(10)
+    last = make_pipeline(folder / "spool.db", wait, later)
+    assert last.flush(10)
+    last.shutdown(10)
+
+    judged = ["question 0", "question 1"] if is_replaced else ["question 0"]
+    assert [evaluation.turn.query for evaluation in late(exporter)] == judged
+    assert late(later) == []
+
+
 def test_processes_with_different_leases(tmp_path: Path) -> None:
     """A process takes no job over that another one holds for longer than its own leases last."""
     gate = threading.Event()
