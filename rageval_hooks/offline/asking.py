@@ -21,8 +21,7 @@ from rageval_hooks.models import Models
 from rageval_hooks.offline.answerability import is_refusal
 from rageval_hooks.offline.journal import Journal
 from rageval_hooks.offline.loading import App, adapt
-from rageval_hooks.offline.records.reading import with_targets
-from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.record import Record, are_comparable, place_target
 from rageval_hooks.offline.records.values import passages_in
 from rageval_hooks.offline.running import run_on_thread, work_together
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
@@ -144,8 +143,10 @@ class Answers:
     def records(self) -> Iterator[Record]:
         """Yield the records in the order of the questions, each with the rank of its target."""
         keys = (f"{run}/{question.id}" for question in self.questions for run in range(1, self.repeat + 1))
-        found = (Record.model_validate(self.journal[key]) for key in keys if key in self.journal)
-        return (record for _, record in with_targets(enumerate(found)) if isinstance(record, Record))
+        found = [Record.model_validate(self.journal[key]) for key in keys if key in self.journal]
+        # All records decide: the first ones may all have missed their targets.
+        comparable = are_comparable(found)
+        return (place_target(record, comparable=comparable) for record in found)
 
 
 class RunSummary(NamedTuple):

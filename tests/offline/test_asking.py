@@ -804,6 +804,14 @@ class TestRanks:
         records = bench(fixed(("x", [Passage(text="y", id="c77")])), data=data)
         assert [(record.rank, record.missed) for record in records] == [(1, False), (None, True)]
 
+    def test_the_first_hit_of_a_long_run(self, bench: Bench) -> None:
+        """Shows that ids can be compared, also for the answers before it."""
+        path = bench.folder / "set.csv"
+        path.write_text("question,chunk_id\n" + "".join(f"Question {number}?,c{number}\n" for number in range(102)))
+        records = bench(fixed(("x", [Passage(text="y", id="c101")])), data=path)
+
+        assert [record.missed for record in records] == [True] * 101 + [False]
+
 
 class TestGoldenAnswers:
     @pytest.mark.parametrize(

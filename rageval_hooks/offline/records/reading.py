@@ -175,7 +175,7 @@ def read_items(
 
         # A number could be the id of another row.
         items = _read_rows(rows, make, "row-" if has_column("id", columns) else "")
-    yield from _with_unique_keys(with_targets(items), numbers_runs=numbers_runs)
+    yield from _with_unique_keys(_with_targets(items), numbers_runs=numbers_runs)
 
 
 def _read_rows(rows: Iterable[Row | BadRow], make: Callable[[Mapping[str, Any], str], Record], prefix: str) -> Items:
@@ -216,7 +216,7 @@ def _with_unique_keys(items: Items, *, numbers_runs: bool) -> Items:
         yield line, item
 
 
-def with_targets(items: Iterable[tuple[int, Item]]) -> Items:
+def _with_targets(items: Iterable[tuple[int, Item]]) -> Items:
     """Add the ranks of target passages that the records do not state."""
     items = iter(items)
     # The first records show whether ids of targets and passages can be compared.

@@ -14,7 +14,7 @@ from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.turns import busy_seconds
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.values import is_missing, unpacked
-from rageval_hooks.runtime.narrowing import is_number, mapping_or_empty, mappings_in
+from rageval_hooks.runtime.narrowing import is_number, items_or_empty, mapping_or_empty, mappings_in
 from rageval_hooks.score import Score
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Timing, Turn, Usage
 
@@ -246,7 +246,10 @@ def _record(root: ExportedSpan, inside: Sequence[ExportedSpan], searches: Sequen
 
 def _unwrapped(text: str, names: Sequence[str]) -> str:
     """Return the question or the answer, which a framework may have wrapped in JSON: ``{"query": "..."}``."""
-    return _inner(unpacked(text), names, 0) or text
+    found = unpacked(text)
+    # A list of plain items is an answer that looks like this, not a wrapper.
+    is_wrapper = isinstance(found, Mapping) or any(isinstance(item, (list, Mapping)) for item in items_or_empty(found))
+    return (_inner(found, names, 0) if is_wrapper else "") or text
 
 
 def _inner(value: Any, names: Sequence[str], depth: int) -> str:

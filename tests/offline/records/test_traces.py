@@ -208,6 +208,26 @@ class TestTraces:
         assert [passage.text for passage in record.turn.passages] == ["The pier."]
         assert not bad
 
+    @pytest.mark.parametrize(
+        ("output", "response"),
+        [
+            ("['apple', 'banana']", "['apple', 'banana']"),
+            ('["apple", "banana"]', '["apple", "banana"]'),
+            ('{"answer": "In 2019."}', "In 2019."),
+            ('[[{"content": "In 2019."}]]', "In 2019."),
+        ],
+    )
+    def test_an_answer_that_looks_like_a_list(self, output: str, response: str, tmp_path: Path) -> None:
+        """Is the answer; a mapping around an answer is not."""
+        documents = {"retrieval": {"documents": [{"document": {"content": "The pier."}}]}}
+        rows = [
+            phoenix_row(1, 0, "CHAIN", {"input": {"value": QUERY}, "output": {"value": output}}),
+            phoenix_row(2, 1, "RETRIEVER", documents),
+        ]
+        [record], _ = read(write_lines(tmp_path / "a.jsonl", rows))
+
+        assert record.turn.response == response
+
     def test_the_time_of_concurrent_retrievers(self, tmp_path: Path) -> None:
         """Time that two of them share counts once."""
         documents = {"retrieval": {"documents": [{"document": {"content": "The pier."}}]}}
