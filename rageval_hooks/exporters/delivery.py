@@ -27,11 +27,10 @@ from typing import Any, Protocol
 from rageval_hooks.errors import ExportError, RagevalError
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
-from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
+from rageval_hooks.runtime.queues import BoundedQueue
 from rageval_hooks.runtime.suppression import quiet_context
 from rageval_hooks.runtime.threads import Signal, start_daemon_thread
 from rageval_hooks.runtime.time_limit import within
-from rageval_hooks.runtime.worker import BoundedQueue
 
 _logger = logging.getLogger(__name__)
 
@@ -225,8 +224,8 @@ class DeliveryQueue:
             # The newest are dropped, since the oldest are closest to delivery.
             taken = [] if is_closed else [item for item in new if bounds.add(item.size)]
             if dropped := len(new) - len(taken):
-                bounds.dropped += dropped if is_closed else 0
-                PROCESS_TOTALS.add_dropped(self.name, dropped)
+                if is_closed:
+                    bounds.drop(dropped)
                 waiting = f"{bounds.pending} are waiting, {bounds.pending_bytes / 2**20:.1f} MiB"
                 why = "it was shut down" if is_closed else waiting
                 about = f"{self._what} for {self.name}"
@@ -234,8 +233,6 @@ class DeliveryQueue:
             if not taken:
                 return
             self._waiting += taken
-            # From the first item on: metrics do not list the queues of backends that are not in use.
-            PROCESS_TOTALS.watch(bounds)
             if self._ended is None or self._ended.is_set():
                 # The thread lives for long: it must not keep the spans and variables of the turn that started it.
                 run, ended = quiet_context().run, Signal()

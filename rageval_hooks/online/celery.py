@@ -30,9 +30,10 @@ from rageval_hooks.online.spool_file import SpoolFile, StoredJob
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
+from rageval_hooks.runtime.queues import BoundedQueue
 from rageval_hooks.runtime.suppression import suppress
 from rageval_hooks.runtime.time_limit import remaining
-from rageval_hooks.runtime.worker import BoundedQueue, Worker
+from rageval_hooks.runtime.worker import Worker
 from rageval_hooks.settings import Settings
 
 if TYPE_CHECKING:

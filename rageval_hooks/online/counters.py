@@ -9,7 +9,7 @@ from typing import Any
 
 from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
-from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
+from rageval_hooks.runtime.queues import PROCESS_TOTALS
 from rageval_hooks.score import Evaluation, Failed, Result, Score, is_about_turn
 from rageval_hooks.turn import Turn
 

@@ -15,9 +15,10 @@ from rageval_hooks.online.job import Job
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.logs import RateLimitedLogger
+from rageval_hooks.runtime.queues import BoundedQueue
 from rageval_hooks.runtime.suppression import suppressed
 from rageval_hooks.runtime.time_limit import remaining, within
-from rageval_hooks.runtime.worker import BoundedQueue, Work, Worker
+from rageval_hooks.runtime.worker import Work, Worker
 from rageval_hooks.score import Evaluation
 
 _logger = logging.getLogger(__name__)

@@ -15,8 +15,9 @@ from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.job import Job
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.pool import local_pool
+from rageval_hooks.runtime.queues import BoundedQueue
 from rageval_hooks.runtime.suppression import suppress
-from rageval_hooks.runtime.worker import BoundedQueue, Worker
+from rageval_hooks.runtime.worker import Worker
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
 

@@ -31,11 +31,11 @@ from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.fork import is_fork_waiting, reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import local_pool
-from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
+from rageval_hooks.runtime.queues import BoundedQueue
 from rageval_hooks.runtime.suppression import suppress
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.runtime.time_limit import remaining
-from rageval_hooks.runtime.worker import BoundedQueue, Worker
+from rageval_hooks.runtime.worker import Worker
 from rageval_hooks.score import Evaluation, Failed, Skipped, metric_of
 from rageval_hooks.settings import Settings
 
@@ -185,7 +185,6 @@ class SpoolDispatcher:
         self._counts: Counter[str] = Counter()
         # Jobs that are not stored yet, and jobs that are being evaluated.
         self._buffer = BoundedQueue("spool", self._settings.queue_size, self._max_bytes)
-        PROCESS_TOTALS.watch(self._buffer)
         self._queue = BoundedQueue("evaluate", _CONCURRENT * 2)
         self._known: dict[str, tuple[Job, TurnAnalysis | None]] = {}
         self._in_flight: dict[int, int] = {}
@@ -291,8 +290,9 @@ class SpoolDispatcher:
         Its turn is exported next, so that the job of each exported turn is in the file, whenever the process ends.
         """
         text, key = job.model_dump_json(), job.key
+        if self._closed:
+            self._buffer.drop()
         if self._closed or not self._buffer.add(len(text)):
-            PROCESS_TOTALS.add_dropped("spool")
             self._counts.update(("dropped", "dropped_queue_full"))
             return False
         self._known[key] = job, analysis
@@ -317,7 +317,7 @@ class SpoolDispatcher:
 
     def _refuse(self, job: Job, cause: str, reason: str) -> None:
         self._counts.update(("dropped", f"dropped_{cause}"))
-        PROCESS_TOTALS.add_dropped("spool")
+        self._buffer.drop()
         asyncio.get_running_loop().call_soon(self._delivery.skip, job, reason)  # after the turn's export
 
     async def _finish_own(self, end: float) -> bool:

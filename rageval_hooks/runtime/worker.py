@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -16,7 +14,7 @@ from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_multiprocessing_child
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import DaemonPool
-from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
+from rageval_hooks.runtime.queues import BoundedQueue
 from rageval_hooks.runtime.threads import current_thread_id, new_lock, sleep, start_daemon_thread, wait_until
 
 _logger = logging.getLogger(__name__)
@@ -42,50 +40,6 @@ _COMPUTE_THREADS = 4
 """Threads for blocking functions: they start when they are needed."""
 
 
-class BoundedQueue:
-    """A bounded queue of the worker, with its counters. They change under the worker's lock.
-
-    Args:
-        name: for log lines and statistics.
-        capacity: pieces of work that may be waiting or running.
-        max_bytes: their size. One piece of work is always taken, whatever its size.
-    """
-
-    def __init__(self, name: str, capacity: int, max_bytes: float = math.inf) -> None:
-        self.name = name
-        self.capacity = capacity
-        self.max_bytes = max_bytes
-        self.accepted = self.dropped = self.dropped_by_size = self.failed = 0
-        self.reset_after_fork()
-
-    def reset_after_fork(self) -> None:
-        """Forget what is pending: the parent finishes it."""
-        self.pending = self.pending_bytes = 0
-        self.tasks: set[asyncio.Task[Any]] = set()
-
-    def stats(self) -> dict[str, int]:
-        """Return the counters. ``dropped`` is the number of all drops, ``dropped_by_size`` of those by size."""
-        names = ("pending", "pending_bytes", "accepted", "dropped", "dropped_by_size", "failed")
-        return {name: getattr(self, name) for name in names}
-
-    def add(self, size: int) -> bool:
-        """Count a piece of work. Returns False if there is no room for it."""
-        is_too_large = self.pending > 0 and self.pending_bytes + size > self.max_bytes
-        if self.pending >= self.capacity or is_too_large:
-            self.dropped += 1
-            self.dropped_by_size += self.pending < self.capacity
-            return False
-        self.pending += 1
-        self.pending_bytes += size
-        self.accepted += 1
-        return True
-
-    def remove(self, size: int) -> None:
-        """Count a piece of work that has ended."""
-        self.pending -= 1
-        self.pending_bytes -= size
-
-
 class Worker:
     """Runs work on one daemon thread, in the order in which it was submitted.
 
@@ -99,7 +53,6 @@ class Worker:
 
     def __init__(self, name: str = "rageval") -> None:
         self.name = name
-        self._queues: weakref.WeakSet[BoundedQueue] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._of_parents: list[set[asyncio.Task[Any]]] = []
         self.reset_after_fork()
@@ -119,8 +72,6 @@ class Worker:
         # as pending, and a flush would never find nothing pending.
         self._of_parents.append(self._tasks)
         self._tasks = set()
-        for queue in list(self._queues):
-            queue.reset_after_fork()
 
     def start(self) -> None:
         """Start the thread unless it runs.
@@ -146,14 +97,10 @@ class Worker:
                 self._start()
             except RuntimeError as error:
                 _limited_log.warn("start", "work is dropped: no thread can be started: %s [RAGEVAL-602]", error)
-                queue.dropped += 1
+                queue.drop()
                 return False
             if not queue.add(size):
-                PROCESS_TOTALS.add_dropped(queue.name)
                 return False
-            if queue.accepted == 1:
-                self._queues.add(queue)
-                PROCESS_TOTALS.watch(queue)
             self._pending += 1
             self._waiting.append((queue, work, size))
             is_woken, self._is_woken = self._is_woken, True

@@ -197,7 +197,8 @@ def test_a_child_does_not_count_what_its_parent_has_begun() -> None:
         """
 import gc, os, sys, threading
 from rageval_hooks.runtime.threads import wait_until
-from rageval_hooks.runtime.worker import BoundedQueue, Worker
+from rageval_hooks.runtime.queues import BoundedQueue
+from rageval_hooks.runtime.worker import Worker
 
 worker, queue, go_on = Worker(), BoundedQueue("x", 10), threading.Event()
 async def work():

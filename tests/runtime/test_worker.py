@@ -9,8 +9,9 @@ from contextvars import ContextVar
 
 import pytest
 
+from rageval_hooks.runtime.queues import BoundedQueue
 from rageval_hooks.runtime.threads import sleep, wait_until
-from rageval_hooks.runtime.worker import BoundedQueue, Worker
+from rageval_hooks.runtime.worker import Worker
 
 
 @pytest.fixture

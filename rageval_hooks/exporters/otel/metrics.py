@@ -13,7 +13,7 @@ from opentelemetry.util.types import AttributeValue
 
 from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, OtelSignal, QueuedExporter
 from rageval_hooks.exporters.otel.spans import Spans
-from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
+from rageval_hooks.runtime.queues import PROCESS_TOTALS
 from rageval_hooks.runtime.tracing import global_meter_provider
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, judge_details, label_of, metric_of
 from rageval_hooks.turn import Turn
@@ -281,11 +281,11 @@ def _dropped(_: CallbackOptions) -> Iterable[Observation]:
 
 
 def _depths(_: CallbackOptions) -> Iterable[Observation]:
-    return [Observation(state.pending, {"rageval.queue": queue}) for queue, state in PROCESS_TOTALS.queues().items()]
+    return [Observation(pending, {"rageval.queue": queue}) for queue, (pending, _) in PROCESS_TOTALS.queues().items()]
 
 
 def _capacities(_: CallbackOptions) -> Iterable[Observation]:
-    return [Observation(state.capacity, {"rageval.queue": queue}) for queue, state in PROCESS_TOTALS.queues().items()]
+    return [Observation(capacity, {"rageval.queue": queue}) for queue, (_, capacity) in PROCESS_TOTALS.queues().items()]
 
 
 _made: list[tuple[weakref.ref[Any], Instruments]] = []

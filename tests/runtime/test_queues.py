@@ -8,8 +8,7 @@ import os
 import pytest
 
 from rageval_hooks.online.counters import Counters
-from rageval_hooks.runtime.process_totals import PROCESS_TOTALS, ProcessTotals, QueueState
-from rageval_hooks.runtime.worker import BoundedQueue
+from rageval_hooks.runtime.queues import PROCESS_TOTALS, BoundedQueue, ProcessTotals
 
 
 def test_counts_outlive_the_pipeline_that_they_come_from() -> None:
@@ -28,7 +27,7 @@ def test_queues_of_one_name_are_added_up() -> None:
     for lane in lanes:
         totals.watch(lane)
     lanes[0].pending, lanes[1].pending = 3, 4
-    assert totals.queues() == {"evaluate": QueueState(7, 30), "export": QueueState(0, 5)}
+    assert totals.queues() == {"evaluate": (7, 30), "export": (0, 5)}
 
 
 def test_a_queue_that_is_gone_is_not_reported_but_what_it_dropped_is() -> None:
