@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.credentials import Secret, as_secret, reveal, variable
-from rageval_hooks.exporters.delivery import Item
+from rageval_hooks.exporters.delivery_queue import Item
 from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
 from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, known
 from rageval_hooks.score import VERDICT, Evaluation

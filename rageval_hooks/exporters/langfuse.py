@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Unpack
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.credentials import Secret, as_secret, basic_auth, reveal, variable
-from rageval_hooks.exporters.delivery import Item, RejectedError
+from rageval_hooks.exporters.delivery_queue import Item, RejectedError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
 from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, iso_time, known
 from rageval_hooks.runtime.urls import safe_url

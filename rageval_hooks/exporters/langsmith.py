@@ -10,7 +10,7 @@ from uuid import UUID
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.credentials import Secret, as_secret, reveal, variable
-from rageval_hooks.exporters.delivery import Item, Outcomes, TargetsMissingError
+from rageval_hooks.exporters.delivery_queue import Item, Outcomes, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, iso_time, known
 from rageval_hooks.score import Evaluation, Failed

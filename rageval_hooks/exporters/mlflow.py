@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from rageval_hooks.errors import ExportError, MissingDependencyError
 from rageval_hooks.exporters.credentials import Secret, as_secret, basic_auth, reveal, variable
-from rageval_hooks.exporters.delivery import Item, PostError, TargetsMissingError
+from rageval_hooks.exporters.delivery_queue import Item, PostError, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
 from rageval_hooks.exporters.score_api import (
     DeliveryOptions,

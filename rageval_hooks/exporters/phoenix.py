@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from rageval_hooks.exporters.content import MAIN_SCORES, importance, passage_place, quality_results
 from rageval_hooks.exporters.credentials import Secret, as_secret, reveal, variable
-from rageval_hooks.exporters.delivery import Item, PostError, TargetsMissingError
+from rageval_hooks.exporters.delivery_queue import Item, PostError, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, header_variable, otlp_places, resource_attributes
 from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, find_server, known
 from rageval_hooks.metrics.base import REGISTRY

@@ -1,7 +1,7 @@
 """The base of exporters to score APIs: a backend's file says where scores go and what a score looks like there.
 
 ``ScoreServer`` is the server over HTTP: errors that say what to do, no redirects, and no key in any message.
-``ScoreApiExporter`` is the exporter, with a queue of :mod:`rageval_hooks.exporters.delivery`.
+``ScoreApiExporter`` is the exporter, with a queue of :mod:`rageval_hooks.exporters.delivery_queue`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rageval_hooks.errors import ConfigurationError, MissingDependencyError, req
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy, hide_results, passage_place, quality_results
 from rageval_hooks.exporters.credentials import basic_auth
-from rageval_hooks.exporters.delivery import (
+from rageval_hooks.exporters.delivery_queue import (
     DeliveryQueue,
     DestinationAbsentError,
     Item,

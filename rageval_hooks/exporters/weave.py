@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.credentials import Secret, as_secret, basic_auth, reveal, variable
-from rageval_hooks.exporters.delivery import Item
+from rageval_hooks.exporters.delivery_queue import Item
 from rageval_hooks.exporters.otlp_places import OtlpPlace, resource_attributes
 from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, known
 from rageval_hooks.score import Evaluation

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from rageval_hooks.exporters.delivery import PostError, RejectedError, UnavailableError
+from rageval_hooks.exporters.delivery_queue import PostError, RejectedError, UnavailableError
 from rageval_hooks.exporters.score_api import ScoreServer
 from tests.exporters.recording import Reply, recording_server
 

@@ -12,7 +12,7 @@ from typing import Final
 from rageval_hooks.cli.doctor.checks import DoctorFinding, Setup, marked_evaluation, note, ok, problem, warning
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.exporters.base import AUTOMATIC, REGISTRY, Exporter, automatic_exporters
-from rageval_hooks.exporters.delivery import DestinationAbsentError, PostError
+from rageval_hooks.exporters.delivery_queue import DestinationAbsentError, PostError
 from rageval_hooks.exporters.mlflow import mlflow_fault
 from rageval_hooks.exporters.otlp_places import otlp_fault, otlp_places
 from rageval_hooks.exporters.score_api import ScoreApiExporter

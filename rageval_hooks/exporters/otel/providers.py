@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, Generic, TypeVar
 
-from rageval_hooks.exporters.delivery import DeliveryQueue, Item, PostError, RejectedError
+from rageval_hooks.exporters.delivery_queue import DeliveryQueue, Item, PostError, RejectedError
 from rageval_hooks.exporters.otlp_places import uses_grpc
 from rageval_hooks.exporters.phoenix import phoenix_collector
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN

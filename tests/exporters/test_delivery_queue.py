@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks.exporters.delivery import (
+from rageval_hooks.exporters.delivery_queue import (
     DeliveryQueue,
     Item,
     PostError,
