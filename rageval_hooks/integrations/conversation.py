@@ -75,7 +75,9 @@ def _passage(item: Any, number: int) -> Passage:
     if passage is not None:
         return passage
     if isinstance(item, Mapping):
-        raise TurnError(f"a passage of answer {number} has no text: give it under one of {', '.join(TEXT_KEYS)}")
+        raise TurnError(
+            f"a passage of answer {number} has no text: give it under a key such as {', '.join(TEXT_KEYS[:4])}"
+        )
     raise TurnError(
         f"a passage of answer {number} is a {type(item).__name__}; give a text, a Passage, a mapping, a document of "
         "LangChain or a node of LlamaIndex"

@@ -17,6 +17,14 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, float) or is_integer(value)
 
 
+def is_missing(value: object) -> bool:
+    """Return True for an empty cell of a table: None, blank text, or NaN."""
+    if isinstance(value, str):
+        return not value.strip()
+    # Only NaN differs from itself. pandas writes it for an empty cell.
+    return value is None or value != value
+
+
 def mapping_or_empty(value: object) -> Mapping[str, Any]:
     """Return a mapping unchanged, and an empty one for anything else."""
     return value if isinstance(value, Mapping) else {}

@@ -153,6 +153,17 @@ def test_warming_up_says_which_model_cannot_be_loaded(tmp_path: Path) -> None:
     make_guard().warm_up()
 
 
+@pytest.mark.parametrize(
+    "passage",
+    [{"snippet": PASSAGE}, {"document": {"content": PASSAGE}, "score": 0.8}, {"_source": {"body": PASSAGE}}],
+    ids=["a search engine's", "next to its score", "an index's"],
+)
+def test_forms_of_passages_are_those_of_files(passage: dict[str, Any]) -> None:
+    """What a file may have as a passage, the guard reads too."""
+    decision = make_guard(on_error="closed").check(SUPPORTED, [passage])
+    assert decision.verdict == "supported"
+
+
 def test_something_that_is_no_passage_is_an_error() -> None:
     """A search without results is none."""
     guard = make_guard(on_error="closed")

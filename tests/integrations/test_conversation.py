@@ -39,7 +39,7 @@ def test_one_turn_for_each_answer() -> None:
         ["The pier is 96 metres long.", "It is new."],
     ]
     assert turns[1].passages[0] == Passage(
-        text="The pier is 96 metres long.", id="p", score=0.5, metadata={"score": 0.5, "source": "x"}
+        text="The pier is 96 metres long.", id="p", score=0.5, metadata={"source": "x"}
     )
 
 

@@ -11,22 +11,31 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, Protocol
 from xml.sax.saxutils import escape
 
-from rageval_hooks.integrations.capture.values import attribute_text, finite, first_string, is_a, or_else
+from rageval_hooks.integrations.capture.values import attribute_text, finite, first_key, first_string, is_a, or_else
 from rageval_hooks.runtime.lazy import cached_property
-from rageval_hooks.runtime.narrowing import mapping_or_empty
+from rageval_hooks.runtime.narrowing import is_missing, mapping_or_empty
 from rageval_hooks.turn import Passage
 
 SCORE_KEYS = ("relevance_score", "score", "_score", "similarity_score", "similarity", "rerank_score", "@search.score")
 """Where stores and rerankers put their score in a document's metadata, the most specific first."""
 
-TEXT_KEYS = ("text", "content", "message", "page_content")
-"""Keys of a mapping that hold the text, in order."""
+TEXT_KEYS = (
+    *("text", "content", "page_content", "passage", "chunk", "document", "body", "contents", "snippet", "segment"),
+    *("chunk_text", "passage_text", "document_text", "paragraph", "context", "page_text", "quote", "excerpt"),
+    "message",
+)
+"""Keys of the text in LangChain, LlamaIndex, Ragas, Haystack, search engines and data sets, the most specific first."""
 
-_ID_KEYS = ("id", "_id", "node_id", "doc_id")
-"""Keys of a mapping, or of a document's metadata, that hold the id, in order."""
+_INNER_KEYS = ("document", "doc", "node", "chunk", "payload", "kwargs", "fields", "_source")
+"""Keys of mappings that hold the passage, next to its score: ``{"document": {...}, "score": 0.7}``."""
 
-_OWN_FIELDS = frozenset({*TEXT_KEYS, "id", "metadata"})
-"""Keys of a mapping that become fields of the passage. The others become metadata."""
+_ID_KEYS = ("id", "passage_id", "chunk_id", "doc_id", "document_id", "docid", "node_id", "id_", "_id")
+
+_METADATA_ID_KEYS = ("id", "_id", "node_id", "doc_id")
+"""Keys of a document's metadata that hold its id, in order."""
+
+_OUR_FIELDS = ("in_prompt", "prompt_share", "from_turn")
+"""Fields that only passages of this package have."""
 
 
 class DocumentLike(Protocol):
@@ -58,19 +67,41 @@ def passage_of(value: object) -> Passage | None:
     if isinstance(value, str):
         return Passage(text=value)
     if isinstance(value, Mapping):
-        text = next((value[key] for key in TEXT_KEYS if isinstance(value.get(key), str)), None)
-        if text is None:
-            return None
-        # {"text": "…", "id": "7", "source": "pier.md", "metadata": {"page": 3}}: what is left over is metadata too.
-        rest = {key: item for key, item in value.items() if key not in _OWN_FIELDS}
-        rest = {**mapping_or_empty(value.get("metadata")), **rest}
-        return Passage(text=text, id=first_string(value, _ID_KEYS), score=_score_in(rest), metadata=rest)
+        return passage_of_mapping(value)
     if isinstance(value, tuple):
         # (Document(page_content="…"), 0.83)
         item, score = value
         passage = passage_of(item) if is_a(score, (int, float)) else None
         return None if passage is None else passage.model_copy(update={"score": finite(score)})
     return passage_of_object(value)
+
+
+def passage_of_mapping(
+    value: Mapping[str, Any], metadata_of: Callable[[object], Mapping[str, Any]] = mapping_or_empty
+) -> Passage | None:
+    """Return a mapping as a passage; None if it has no text.
+
+    Args:
+        value: ``{"text": "…", "id": "7", "score": 0.8, "source": "pier.md", "metadata": {"page": 3}}``, or a mapping
+            with such a one inside, next to the score. What is left over is metadata, too.
+        metadata_of: reads the value under ``metadata``.
+    """
+    text_key = first_key(value, TEXT_KEYS, str)
+    if text_key is None:
+        inner = first_key(value, _INNER_KEYS, Mapping)
+        around = {key: item for key, item in value.items() if key != inner}
+        return None if inner is None else passage_of_mapping({**around, **value[inner]}, metadata_of)
+    id_key = next((key for key in _ID_KEYS if not is_missing(value.get(key))), None)
+    score_key = next((key for key in SCORE_KEYS if finite(value.get(key)) is not None), None)
+    metadata = metadata_of(value.get("metadata"))
+    known = {text_key, id_key, score_key, "metadata", *_OUR_FIELDS}
+    return Passage(
+        text=value[text_key],
+        id=None if id_key is None else str(value[id_key]),
+        score=_score_in(metadata) if score_key is None else finite(value[score_key]),
+        metadata={**{key: item for key, item in value.items() if key not in known}, **metadata},
+        **{name: value.get(name) for name in _OUR_FIELDS},
+    )
 
 
 def passage_of_object(value: Any) -> Passage | None:
@@ -90,17 +121,15 @@ def passage_of_object(value: Any) -> Passage | None:
     score = finite(getattr(value, "score", None))
     return Passage(
         text=text,
-        id=identity or first_string(known, _ID_KEYS),
+        id=identity or first_string(known, _METADATA_ID_KEYS),
         score=_score_in(known) if score is None else score,
         metadata=dict(known),
     )
 
 
 def _score_in(mapping: Mapping[Any, Any]) -> float | None:
-    for key in SCORE_KEYS:
-        if key in mapping and (number := finite(mapping[key])) is not None:
-            return number
-    return None
+    scores = (finite(mapping[key]) for key in SCORE_KEYS if key in mapping)
+    return next((score for score in scores if score is not None), None)
 
 
 # --------------------------------------------------------------------------- which passages the model saw

@@ -43,7 +43,7 @@ def is_a(value: Any, classes: type | tuple[type, ...]) -> bool:
 @or_else(None)
 def finite(value: Any) -> float | None:
     """Return a number as a float; None if the value is not a finite number."""
-    if value is None:
+    if value is None or isinstance(value, bool):
         return None
     number = float(value)
     # The difference is nan, which equals nothing, if the number is infinite or nan.
@@ -57,12 +57,9 @@ def attribute_text(value: Any, name: str) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def first_of(mapping: Mapping[Any, Any], keys: Iterable[str]) -> Any:
-    """Return the value under the first key that a mapping has; None if it has none of the keys."""
-    for key in keys:
-        if key in mapping:
-            return mapping[key]
-    return None
+def first_key(mapping: Mapping[Any, Any], keys: Iterable[str], kind: type) -> str | None:
+    """Return the first of some keys whose value is of a type; None without one."""
+    return next((key for key in keys if isinstance(mapping.get(key), kind)), None)
 
 
 def last_of(items: Sequence[T]) -> T | None:

@@ -16,8 +16,8 @@ from itertools import chain, product
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, TurnError, UnknownNameError, requires
-from rageval_hooks.offline.records.values import are_no_texts, chat_text, is_missing, may_be_passages, unpacked
-from rageval_hooks.runtime.narrowing import mapping_or_empty
+from rageval_hooks.offline.records.values import are_no_texts, chat_text, may_be_passages, unpacked
+from rageval_hooks.runtime.narrowing import is_missing, mapping_or_empty
 from rageval_hooks.text.wording import counted
 
 

@@ -22,7 +22,7 @@ from rageval_hooks.offline.records.formats import BadRow, Row, SourceFile, forma
 from rageval_hooks.offline.records.formats.json_files import read_document
 from rageval_hooks.offline.records.record import Record, are_comparable, holds_turn, place_target
 from rageval_hooks.offline.records.rows import explain, is_ours, record_from_row, record_of_table
-from rageval_hooks.offline.records.values import is_missing
+from rageval_hooks.runtime.narrowing import is_missing
 from rageval_hooks.score import Evaluation
 
 Item = Record | BadRow

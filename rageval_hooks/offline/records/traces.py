@@ -13,8 +13,8 @@ from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, Field
 from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.turns import busy_seconds
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.values import is_missing, unpacked
-from rageval_hooks.runtime.narrowing import is_number, items_or_empty, mapping_or_empty, mappings_in
+from rageval_hooks.offline.records.values import unpacked
+from rageval_hooks.runtime.narrowing import is_missing, is_number, items_or_empty, mapping_or_empty, mappings_in
 from rageval_hooks.score import Score
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Timing, Turn, Usage
 

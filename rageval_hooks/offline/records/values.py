@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import json
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rageval_hooks.errors import TurnError
-from rageval_hooks.integrations.capture.passages import passage_of
+from rageval_hooks.integrations.capture.passages import TEXT_KEYS, passage_of, passage_of_mapping
+from rageval_hooks.integrations.capture.values import finite, first_key
+from rageval_hooks.runtime.narrowing import is_missing, is_number
 from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import Passage
 
@@ -20,14 +21,6 @@ _ROLES = {"user": ("human", "user"), "assistant": ("ai", "assistant", "model", "
 # An item of a list, and white space before the next one where numpy writes no comma: "['a' 'b']" has two items.
 # A quote after a backslash begins no item. Otherwise a long run of escaped quotes would take quadratic time.
 _ITEM = re.compile(r"""((?<!\\)"(?:[^"\\]|\\.)*"|(?<!\\)'(?:[^'\\]|\\.)*'|[}\])])(\s+(?=["'{\[A-Z]))?""", re.DOTALL)
-
-
-def is_missing(value: Any) -> bool:
-    """Return True for an empty cell: None, blank text, or the NaN of a table."""
-    if isinstance(value, str):
-        return not value.strip()
-    # Only NaN differs from itself. pandas writes it for an empty cell.
-    return value is None or value != value
 
 
 def kind_of(value: Any) -> str:
@@ -131,21 +124,8 @@ def metadata_in(value: Any) -> Mapping[str, Any]:
 
 # --------------------------------------------------------------------------- passages
 
-# Names of the text in LangChain, LlamaIndex, Ragas, Haystack, search engines and data sets, the most specific first.
-_TEXTS = (
-    *("text", "content", "page_content", "passage", "chunk", "document", "body", "contents", "snippet", "segment"),
-    *("chunk_text", "passage_text", "document_text", "paragraph", "context", "page_text", "quote", "excerpt"),
-)
-_INNER = ("document", "doc", "node", "chunk", "payload", "kwargs", "fields", "_source")
-"""Keys of objects that hold the passage, next to its score: ``{"document": {...}, "score": 0.7}``."""
-
 _WRAPPERS = ("contexts", "passages", "documents", "chunks", "results", "hits", "nodes", "docs")
 """Keys of objects that hold the list of passages: ``{"documents": [...], "took": 5}``."""
-
-_IDS = ("id", "passage_id", "chunk_id", "doc_id", "document_id", "docid", "node_id", "id_", "_id")
-_SCORES = ("score", "similarity", "relevance_score", "similarity_score")
-_OURS = ("in_prompt", "prompt_share", "from_turn")
-"""Fields that only passages of this package have."""
 
 # "5", "0.7", addresses without a blank, and names of files, also with a place in them: "docs/Report.docx", "a.md#3".
 _NO_TEXT = re.compile(
@@ -174,9 +154,9 @@ def passages_in(value: Any) -> list[Passage]:
     if is_missing(value):
         return []
     found = unpacked(value)
-    if isinstance(found, Mapping) and _first(found, _TEXTS, str):
+    if isinstance(found, Mapping) and first_key(found, TEXT_KEYS, str):
         found = [found]
-    if isinstance(found, Mapping) and (wrapper := _first(found, _WRAPPERS, list)):
+    if isinstance(found, Mapping) and (wrapper := first_key(found, _WRAPPERS, list)):
         return passages_in(found[wrapper])
     # '{"a": 1}' is a text about JSON, and "[1, 2]" one about numbers.
     has_items = isinstance(found, list) and any(isinstance(item, (str, list, Mapping)) for item in found)
@@ -196,52 +176,25 @@ def _flat(items: Iterable[Any]) -> Iterator[Any]:
     """
     for item in items:
         is_list = isinstance(item, (list, tuple))
-        if is_list and not (len(item) == 2 and not isinstance(item[0], (list, tuple)) and _is_score(item[1])):
+        if is_list and not (len(item) == 2 and not isinstance(item[0], (list, tuple)) and is_number(item[1])):
             yield from _flat(item)
         elif not is_missing(item):
             yield item
 
 
-def _is_score(value: Any) -> bool:
-    # A boolean is an int in Python, but `"score": true` is not a similarity of 1.
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
 def _passage(item: Any, number: int) -> Passage:
     if isinstance(item, (list, tuple)):
-        return _passage(item[0], number).model_copy(update={"score": float(item[1])})
-    if not isinstance(item, Mapping):
-        passage = passage_of(item)
-        if passage is None:
-            raise TurnError(
-                f"passage {number} is {kind_of(item)}: give a text, or an object with text, id, score, metadata"
-            )
+        return _passage(item[0], number).model_copy(update={"score": finite(item[1])})
+    passage = passage_of_mapping(item, metadata_in) if isinstance(item, Mapping) else passage_of(item)
+    if passage is not None:
         return passage
-    # The passage may be inside, next to its score or id.
-    while not (text_key := _first(item, _TEXTS, str)) and (inner := _first(item, _INNER, Mapping)):
-        item = {**{key: value for key, value in item.items() if key != inner}, **item[inner]}
-    if text_key is None:
+    if not isinstance(item, Mapping):
         raise TurnError(
-            f"passage {number} has no text: accepted are {', '.join(_TEXTS[:8])} …; found: {', '.join(map(str, item))}"
+            f"passage {number} is {kind_of(item)}: give a text, or an object with text, id, score, metadata"
         )
-    # The text may be under a name that is also used for ids, such as "document".
-    id_key = next((key for key in _IDS if key != text_key and not is_missing(item.get(key))), None)
-    score_key = next((key for key in _SCORES if _is_score(item.get(key))), None)
-    # What tools write next to the text, such as a page, is metadata.
-    known = {text_key, id_key, score_key, "metadata", *_OURS}
-    rest = {key: value for key, value in item.items() if key not in known}
-    return Passage(
-        text=item[text_key],
-        id=str(item[id_key]) if id_key else None,
-        score=float(item[score_key]) if score_key else None,
-        metadata={**rest, **metadata_in(item.get("metadata"))},
-        **{name: item.get(name) for name in _OURS},
+    raise TurnError(
+        f"passage {number} has no text: accepted are {', '.join(TEXT_KEYS[:8])} …; found: {', '.join(map(str, item))}"
     )
-
-
-def _first(item: Mapping[str, Any], names: Iterable[str], kind: type) -> str | None:
-    """Return the first of some names whose value is of a type."""
-    return next((name for name in names if isinstance(item.get(name), kind)), None)
 
 
 def may_be_passages(value: Any) -> bool:

@@ -86,7 +86,8 @@ def test_session_from_the_opentelemetry_context(captured: Captured) -> None:
     ("given", "expected"),
     [
         (FACT, Passage(text=FACT)),
-        ({"text": FACT, "id": "d1", "score": 0.9}, Passage(text=FACT, id="d1", score=0.9, metadata={"score": 0.9})),
+        ({"text": FACT, "id": "d1", "score": 0.9}, Passage(text=FACT, id="d1", score=0.9)),
+        ({"document": {"snippet": FACT}, "_id": 7, "score": 0.9}, Passage(text=FACT, id="7", score=0.9)),
         (Passage(text=FACT, id="d1"), Passage(text=FACT, id="d1")),
         (
             Document(page_content=FACT, id="d1", metadata={"score": 0.9}),
@@ -96,7 +97,7 @@ def test_session_from_the_opentelemetry_context(captured: Captured) -> None:
         (TextNode(text=FACT, id_="d1"), Passage(text=FACT, id="d1")),
         (NodeWithScore(node=TextNode(text=FACT, id_="d1"), score=0.9), Passage(text=FACT, id="d1", score=0.9)),
     ],
-    ids=["text", "mapping", "passage", "document", "document and score", "node", "node with score"],
+    ids=["text", "mapping", "search result", "passage", "document", "document and score", "node", "node with score"],
 )
 @pytest.mark.parametrize("wrap", [lambda one: [one], lambda one: (item for item in [one]), lambda one: one])
 def test_forms_of_passages(captured: Captured, given: Any, expected: Passage, wrap: Callable[[Any], Any]) -> None:
