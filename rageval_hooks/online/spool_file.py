@@ -9,11 +9,11 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rageval_hooks.runtime.fork import delay_forks
+from rageval_hooks.runtime.sqlite_file import open_file
 from rageval_hooks.settings import Settings
 
 _VERSION = 2
@@ -88,8 +88,7 @@ class SpoolFile:
     Several processes may use the file. A process claims a job for some seconds (a lease) and renews its leases while it
     lives. Results and the removal of a job are accepted from the process that holds its lease only.
 
-    A connection must not cross a fork: SQLite would believe that the child holds the parent's locks. Connections are
-    therefore opened for a while and closed again, and forks have to wait meanwhile.
+    Connections are opened for a while and closed again: forks have to wait meanwhile.
 
     Args:
         settings: the file, which is created with its directory; the size beyond which new jobs are refused; and the
@@ -123,22 +122,18 @@ class SpoolFile:
             OSError: the file cannot be created.
             sqlite3.Error: it cannot be opened, or is damaged.
         """
-        with delay_forks():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Another user who can write to the directory could otherwise change the permissions of any of our files.
-            if self.path.is_symlink():
-                raise OSError(errno.ELOOP, "it is a symbolic link", str(self.path))
-            # Created here and not by SQLite, which would use the umask. Its log files have the permissions of this one.
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+        # Another user who can write to the directory could otherwise change the permissions of any of our files.
+        if self.path.is_symlink():
+            raise OSError(errno.ELOOP, "it is a symbolic link", str(self.path))
+        with open_file(self.path, _BUSY_SECONDS) as database:
             if os.name == "posix":
                 self.path.chmod(0o600)
-            with closing(sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)) as database:
-                self._database = database
-                try:
-                    _set_up(database)
-                    yield
-                finally:  # closing it ends a transaction that has failed
-                    self._database = None
+            self._database = database
+            try:
+                _set_up(database)
+                yield
+            finally:  # closing it ends a transaction that has failed
+                self._database = None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
