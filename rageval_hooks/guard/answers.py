@@ -7,7 +7,7 @@ from copy import copy
 from typing import Any, Final
 
 from rageval_hooks.guard.options import GuardDecision
-from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
+from rageval_hooks.runtime.narrowing import content_text, mapping_or_empty
 
 DECISION_KEY: Final = "rageval_guard"
 """The key of the decision in a message's ``response_metadata`` and in a mapping."""
@@ -21,15 +21,7 @@ def text_in(value: Any) -> str | None:
     if isinstance(value, str):
         return value
     content = getattr(value, "content", None)
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return None
-    # "text", or {"type": "text", "text": "…"}; other blocks are reasoning, images and tool calls.
-    blocks = [
-        {"type": "text", "text": block} if isinstance(block, str) else mapping_or_empty(block) for block in content
-    ]
-    return "".join(text_or_empty(block.get("text")) for block in blocks if block.get("type") == "text")
+    return content_text(content) if isinstance(content, (str, list)) else None
 
 
 def question_in(value: Any, keys: Sequence[str]) -> str:

@@ -34,10 +34,9 @@ from rageval_hooks.judges.prices import price_usd
 from rageval_hooks.judges.remote import AnyCache, JudgeReply, JudgeRequest, RemoteJudge
 from rageval_hooks.judges.token_counts import usage_from
 from rageval_hooks.runtime.narrowing import (
+    content_text,
     items_or_empty,
     mapping_or_empty,
-    mappings_in,
-    text_or_empty,
     text_or_none,
 )
 from rageval_hooks.runtime.suppression import quietly
@@ -313,12 +312,8 @@ def _reply(body: bytes, content_type: str, where: str) -> JudgeReply:
     message = choice.get("message")
     if not isinstance(message, Mapping):
         raise _broken(f"{where} answers without choices[0].message")
-    content = message.get("content")
-    if not isinstance(content, str):
-        # Content in parts, for example [{"type": "text", "text": "…"}]. Parts without text are reasoning or images.
-        content = "".join(text_or_empty(part.get("text")) for part in mappings_in(content))
     return JudgeReply(
-        text=content,
+        text=content_text(message.get("content")),
         usage=usage_from(found.get("usage")),
         model=text_or_none(found.get("model")),
         response_id=text_or_none(found.get("id")),

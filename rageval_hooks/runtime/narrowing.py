@@ -55,6 +55,20 @@ def first_text(values: Iterable[object]) -> str | None:
     return next(filter(None, map(text_or_empty, values)), None)
 
 
+def content_text(content: object) -> str:
+    """Return the text of a chat message's content: a string, or a list of blocks. Empty for anything else."""
+    if isinstance(content, str):
+        return str.__str__(content)  # LangChain's ``message.text`` is a subclass of str
+    texts = []
+    # Claude and the Responses API of OpenAI answer in blocks: [{"type": "text", "text": "It opened in 1869."}].
+    # Images and tool calls have no text. OpenAI also has {"type": "refusal", "refusal": "I cannot help with that."}.
+    for block in items_or_empty(content):
+        if isinstance(block, Mapping):
+            block = block.get("refusal" if block.get("type") == "refusal" else "text")
+        texts.append(str.__str__(text_or_empty(block)))
+    return "".join(texts)
+
+
 def entry_or_attribute(value: object, name: str) -> Any:
     """Return an entry of a mapping, or an attribute of another object; None if it has neither."""
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)

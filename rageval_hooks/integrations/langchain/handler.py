@@ -28,11 +28,12 @@ from rageval_hooks.integrations.capture.turns import turn_of
 from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.integrations.langchain.other_tracers import find_span
 from rageval_hooks.integrations.langchain.passages import IDENTITY_KEYS
-from rageval_hooks.integrations.langchain.payloads import content_text, copy_found, copy_values
+from rageval_hooks.integrations.langchain.payloads import copy_found, copy_values
 from rageval_hooks.integrations.langchain.resuming import hold_if_waiting, join_halves, resumes
 from rageval_hooks.integrations.langchain.turn_building import turn_of_conversation
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.runtime.narrowing import content_text
 from rageval_hooks.runtime.suppression import is_suppressed
 from rageval_hooks.turn import Turn
 

@@ -20,7 +20,7 @@ from rageval_hooks.integrations.capture.passages import passage_key, passage_of_
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import finite, is_a, or_else
 from rageval_hooks.runtime.jsonable import json_text
-from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
+from rageval_hooks.runtime.narrowing import content_text, mapping_or_empty, text_or_empty
 from rageval_hooks.turn import Passage
 
 # --------------------------------------------------------------------------- states
@@ -64,21 +64,6 @@ _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "Hu
 def role_of(message_type: str) -> str:
     """Return the usual name of a message type, for example ``user`` for LangChain's ``human``."""
     return _ROLES.get(message_type, message_type)
-
-
-def content_text(content: Any) -> str:
-    """Return the text of a message's content, which may be a list of blocks."""
-    if isinstance(content, str):
-        return str.__str__(content)  # LangChain's ``message.text`` is a subclass of str
-    if not isinstance(content, (list, tuple)):
-        return ""
-    # Claude and the Responses API of OpenAI answer in blocks: [{"type": "text", "text": "It opened in 1869."}].
-    # Images and tool calls have no text. OpenAI also has {"type": "refusal", "refusal": "I cannot help with that."}.
-    texts = [
-        block.get("refusal" if block.get("type") == "refusal" else "text") if is_a(block, Mapping) else block
-        for block in content
-    ]
-    return "".join(str.__str__(text) for text in texts if is_a(text, str))
 
 
 def message_text(message: BaseMessage) -> str:

@@ -18,6 +18,7 @@ from rageval_hooks.integrations.capture.turns import carries, writer_of
 from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain import payloads
 from rageval_hooks.integrations.langchain.payloads import fields_by_name, message_text
+from rageval_hooks.runtime.narrowing import content_text
 
 _QUERY_KEYS = ("input", "question", "query", "user_input", "prompt", "text")
 """Keys of the usual inputs, for example {"input": "…", "chat_history": […]} of a conversational chain."""
@@ -146,7 +147,7 @@ def answer_of(value: Any, given: Any = None, written: Sequence[str] = (), stream
     if isinstance(value, Mapping):
         return _answer_in_mapping(value, given, written, streamed)
     if payloads.is_content(value):
-        return payloads.content_text(value)
+        return content_text(value)
     if isinstance(value, (list, tuple)):
         return new_reply(value, given, given, written)
     if payloads.is_structured_answer(value):

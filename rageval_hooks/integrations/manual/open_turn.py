@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from rageval_hooks.integrations.capture.passages import PassageLike, passage_of
-from rageval_hooks.integrations.capture.values import is_a, or_else
+from rageval_hooks.integrations.capture.values import or_else
 from rageval_hooks.runtime.jsonable import string_of
+from rageval_hooks.runtime.narrowing import content_text
 from rageval_hooks.turn import Passage, Turn
 
 if TYPE_CHECKING:
@@ -183,8 +184,7 @@ def _text_of(answer: Any) -> str | None:
     # ChatResponse(message=ChatMessage(content="In 2019.")) or AIMessage(content="In 2019.")
     content = getattr(getattr(answer, "message", answer), "content", None)
     if isinstance(content, list):
-        # [{"type": "text", "text": "In 2019."}], or texts
-        return "".join(block if is_a(block, str) else block.get("text", "") for block in content)
+        return content_text(content)
     # The result of an engine or a model: Response(response="In 2019."), or CompletionResponse(text="In 2019.").
     for text in (content, getattr(answer, "response", None), getattr(answer, "text", None)):
         if isinstance(text, str):

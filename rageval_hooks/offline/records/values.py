@@ -11,7 +11,7 @@ from typing import Any
 from rageval_hooks.errors import TurnError
 from rageval_hooks.integrations.capture.passages import TEXT_KEYS, passage_of, passage_of_mapping
 from rageval_hooks.integrations.capture.values import finite, first_key
-from rageval_hooks.runtime.narrowing import is_missing, is_number
+from rageval_hooks.runtime.narrowing import content_text, is_missing, is_number, mapping_or_empty
 from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import Passage
 
@@ -86,26 +86,15 @@ def chat_text(value: Any, role: str) -> str:
         # A chat completion: `{"choices": [{"message": {...}}]}`.
         choices = value.get("choices")
         if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
-            return _content(choices[0].get("message"))
+            return content_text(mapping_or_empty(choices[0].get("message")).get("content"))
         value = value.get("messages")
     # The newest message counts: the earlier ones are the history of the conversation.
     for message in reversed(value) if isinstance(value, list) else ():
         if isinstance(message, Mapping):
             said = str(message.get("role") or message.get("type") or message.get("from")).lower()
             if said in _ROLES[role]:
-                return _content(message)
+                return content_text(message.get("content", message.get("value")))
     return ""
-
-
-def _content(message: Any) -> str:
-    """Return a message's text, which may be in parts: ``[{"type": "text", "text": "..."}]``."""
-    if not isinstance(message, Mapping):
-        return ""
-    content = message.get("content", message.get("value"))
-    if isinstance(content, list):
-        # Parts without a text are pictures or calls of tools.
-        return "".join(str(part["text"]) for part in content if isinstance(part, Mapping) and "text" in part)
-    return content if isinstance(content, str) else ""
 
 
 def metadata_in(value: Any) -> Mapping[str, Any]:
