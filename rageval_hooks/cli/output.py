@@ -89,7 +89,7 @@ def survive_closed_pipe() -> Iterator[None]:
 # --------------------------------------------------------------------------- files
 
 
-def check_output(output: Path | None, files: Sequence[Path]) -> None:
+def check_output_option(output: Path | None, files: Sequence[Path]) -> None:
     """Check before any work that an output can be written.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from rageval_hooks.cli import options
-from rageval_hooks.cli.output import check_output, load_encoder, say, watch_records, write_file
+from rageval_hooks.cli.output import check_output_option, load_encoder, say, watch_records, write_file
 from rageval_hooks.errors import ConfigurationError
 
 _SUFFIXES = (".png", ".svg")
@@ -38,7 +38,7 @@ def plot(
     suffix = output.suffix.lower()
     if suffix not in _SUFFIXES:
         raise ConfigurationError(f"--output {output} should end in {' or '.join(_SUFFIXES)}")
-    check_output(output, files)
+    check_output_option(output, files)
     names = options.split_names(metrics)
     report = build_report(
         files,

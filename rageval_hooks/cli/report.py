@@ -10,7 +10,7 @@ import typer
 
 from rageval_hooks.cli import options
 from rageval_hooks.cli.output import (
-    check_output,
+    check_output_option,
     for_stream,
     is_same_file,
     load_encoder,
@@ -91,7 +91,7 @@ def report(
             raise ConfigurationError(f"{fail_on_regression} would be compared with itself: also name the file to check")
         files = [fail_on_regression, *others]
     # An output that cannot be written is an error before hours of reading, not after.
-    check_output(output, files)
+    check_output_option(output, files)
     form = format or ("table" if output is None else _FORMATS.get(output.suffix.lower()))
     if form is None:
         raise ConfigurationError(f"--output {output} should end in one of {', '.join(_FORMATS)}; or give --format")
