@@ -67,7 +67,7 @@ def generate(
     failed for a chunk; 2 when nothing could be done.
     """
     from rageval_hooks.judges.base import resolve_judge
-    from rageval_hooks.offline.budget import Budget, Spent, describe_requests, with_concurrency
+    from rageval_hooks.offline.command_judge import Budget, Spent, describe_requests, with_concurrency
     from rageval_hooks.offline.journal import (
         REPLACE,
         Journal,

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import SecretStr
 
 from rageval_hooks.judges.base import Mode
-from rageval_hooks.judges.limits import Clock
 from rageval_hooks.judges.prices import price_usd
 from rageval_hooks.judges.remote import AnyCache, RemoteJudge
+from rageval_hooks.judges.throttling import Clock
 from rageval_hooks.runtime.narrowing import first_text
 from rageval_hooks.runtime.pool import DaemonPool
 from rageval_hooks.runtime.urls import safe_url

@@ -29,9 +29,9 @@ from rageval_hooks.judges.answers import schema_name, strict_schema
 from rageval_hooks.judges.base import Mode
 from rageval_hooks.judges.concurrency import PerLoop
 from rageval_hooks.judges.failures import CallFailure, StatusError
-from rageval_hooks.judges.limits import Clock
 from rageval_hooks.judges.prices import price_usd
 from rageval_hooks.judges.remote import AnyCache, JudgeReply, JudgeRequest, RemoteJudge
+from rageval_hooks.judges.throttling import Clock
 from rageval_hooks.judges.token_counts import usage_from
 from rageval_hooks.runtime.narrowing import (
     content_text,

@@ -45,8 +45,8 @@ from rageval_hooks.judges.base import (
 from rageval_hooks.judges.cache import CachedAnswer, JudgeCache, cache_key
 from rageval_hooks.judges.concurrency import PerLoop
 from rageval_hooks.judges.failures import CallFailure, Capabilities, classify_failure, clean_message
-from rageval_hooks.judges.limits import CircuitBreaker, Clock, RateLimiter
 from rageval_hooks.judges.prompts import Nonce, estimated_tokens, with_repair, with_schema
+from rageval_hooks.judges.throttling import CircuitBreaker, Clock, RateLimiter
 from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.runtime.logs import RateLimitedLogger

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError, TurnError, requires
 from rageval_hooks.metrics.base import AnyMetric, Metric
-from rageval_hooks.offline.budget import Budget
+from rageval_hooks.offline.command_judge import Budget
 from rageval_hooks.offline.records.columns import ColumnMap, check_columns
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record, holds_turn

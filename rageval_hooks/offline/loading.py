@@ -17,7 +17,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from rageval_hooks.errors import ConfigurationError, RagevalError
 from rageval_hooks.integrations.offline_support import installed_support
-from rageval_hooks.offline.limits import REPLY, in_mib
+from rageval_hooks.offline.input_sizes import REPLY, in_mib
 from rageval_hooks.offline.records.values import chat_text
 from rageval_hooks.text.wording import with_article
 

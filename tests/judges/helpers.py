@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 
 from rageval_hooks.errors import JudgeError
 from rageval_hooks.judges.base import Judge, Judgement
-from rageval_hooks.judges.limits import Clock
 from rageval_hooks.judges.openai import OpenAIJudge
+from rageval_hooks.judges.throttling import Clock
 from tests.judges.server import JudgeServer
 
 KEY = "sk-test-0123456789abcdefghijklmnop"

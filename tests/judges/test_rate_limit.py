@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rageval_hooks.judges.limits import RateLimiter
+from rageval_hooks.judges.throttling import RateLimiter
 from tests.judges.helpers import GOOD, PROMPT, Grade, StillClock, ask, judge_of
 from tests.judges.server import JudgeServer, answer
 

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError
 from rageval_hooks.metrics.base import Metric
-from rageval_hooks.offline.budget import Budget, BudgetedJudge
+from rageval_hooks.offline.command_judge import Budget, BudgetedJudge
 from rageval_hooks.offline.journal import Journal
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.running import Advance, run_on_thread, work_together

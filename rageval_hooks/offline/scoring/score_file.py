@@ -12,7 +12,7 @@ from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.judges.remote import CallPolicy
-from rageval_hooks.offline.budget import Budget, Spent, describe_requests, with_concurrency
+from rageval_hooks.offline.command_judge import Budget, Spent, describe_requests, with_concurrency
 from rageval_hooks.offline.journal import (
     REPLACE,
     BadRows,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, RagevalError, requires
-from rageval_hooks.offline.limits import ARCHIVE, PDF, TEXT, check_archive, read_whole
+from rageval_hooks.offline.input_sizes import ARCHIVE, PDF, TEXT, check_archive, read_whole
 from rageval_hooks.offline.records.formats import BadRow, SourceFile, inner_suffix
 from rageval_hooks.offline.records.formats.json_files import JsonLines
 from rageval_hooks.runtime.jsonable import Data, Text, clean_text

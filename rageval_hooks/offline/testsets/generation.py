@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from rageval_hooks.errors import ConfigurationError, JudgeError, JudgeRejectedError
 from rageval_hooks.judges.base import BudgetUsedUpError, Judge
-from rageval_hooks.offline.budget import Budget, BudgetedJudge
+from rageval_hooks.offline.command_judge import Budget, BudgetedJudge
 from rageval_hooks.offline.journal import Journal
 from rageval_hooks.offline.records.record import TargetText
 from rageval_hooks.offline.running import Advance, work_together

@@ -23,7 +23,7 @@ from pkgutil import iter_modules
 from typing import IO, Any, ClassVar, cast
 
 from rageval_hooks.errors import ConfigurationError, TurnError
-from rageval_hooks.offline.limits import LINE, in_mib
+from rageval_hooks.offline.input_sizes import LINE, in_mib
 from rageval_hooks.runtime.lazy import cached_property
 
 COMPRESSIONS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from rageval_hooks.errors import TurnError
-from rageval_hooks.offline.limits import DOCUMENT, read_whole
+from rageval_hooks.offline.input_sizes import DOCUMENT, read_whole
 from rageval_hooks.offline.records.columns import has_column
 from rageval_hooks.offline.records.formats import BadRow, FileFormat, Row, SourceFile, not_utf8, undecoded
 

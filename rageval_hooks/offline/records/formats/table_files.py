@@ -12,7 +12,7 @@ from itertools import chain
 from typing import IO, Any
 
 from rageval_hooks.errors import TurnError, requires
-from rageval_hooks.offline.limits import LINE, ROW_GROUP, WORKBOOK, check_archive, in_mib
+from rageval_hooks.offline.input_sizes import LINE, ROW_GROUP, WORKBOOK, check_archive, in_mib
 from rageval_hooks.offline.records.formats import BadRow, FileFormat, Row, SourceFile, undecoded
 
 # "=1+1", "@SUM(A1)", and texts that are escaped already, such as "'=1+1"

@@ -12,7 +12,7 @@ import pytest
 from rageval_hooks.budgets import with_budget
 from rageval_hooks.errors import ConfigurationError, JudgeError, JudgeUnavailableError
 from rageval_hooks.judges.openai import OpenAIJudge
-from rageval_hooks.offline.budget import Budget, BudgetedJudge
+from rageval_hooks.offline.command_judge import Budget, BudgetedJudge
 from rageval_hooks.testing import FakeJudge
 from rageval_hooks.turn import Usage
 from tests.judges.helpers import GOOD, Grade, StillClock
