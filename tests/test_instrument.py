@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import subprocess
 import sys
+import threading
 from importlib.metadata import PackageNotFoundError
 from typing import Any
 
@@ -16,8 +18,9 @@ from rageval_hooks import ConfigurationError, Evaluation, UnknownNameError
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.metrics.base import REGISTRY as METRICS
+from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.settings import ModelSettings
-from rageval_hooks.testing import InMemoryExporter
+from rageval_hooks.testing import FakeJudge, InMemoryExporter
 from tests.integrations.langchain.fakes import lcel
 
 QUESTION = "When was the pier opened?"
@@ -178,6 +181,32 @@ def test_who_shuts_down_first_leaves_the_exporters_to_the_other() -> None:
     assert shared.closed
     with rageval_hooks.instrument(**settings) as handle:
         assert exporter(handle.pipeline) is not shared
+
+
+def test_a_handler_that_is_dropped_delivers_its_late_scores() -> None:
+    """Its exporters stay open until then, though another user of the same ones shuts down."""
+    gate = threading.Event()
+
+    async def after_a_while(_: Any) -> dict[str, Any]:
+        await asyncio.to_thread(gate.wait, 30)
+        return {"explanation": "It answers.", "attempted": True}
+
+    judge = FakeJudge(after_a_while)
+    settings: dict[str, Any] = {"metrics": ["no_answer"], "exporters": [f"{__name__}:NamedExporter"], "judge": judge}
+    settings |= {"drain_timeout": 0.1}
+    handler = CallbackHandler(**settings)
+    [shared] = handler.pipeline.exporters
+    assert isinstance(shared, NamedExporter)
+    lcel().invoke(QUESTION, {"callbacks": [handler]})
+    assert wait_until(lambda: judge.calls, 10)
+    del handler
+    gc.collect()
+
+    rageval_hooks.instrument(**settings).shutdown()
+    assert not shared.closed
+    gate.set()
+    assert wait_until(lambda: [evaluation.stage for evaluation in shared.evaluations] == ["inline", "background"], 10)
+    assert shared.evaluations[1].scores
 
 
 def test_it_can_be_switched_off_by_another_line() -> None:
