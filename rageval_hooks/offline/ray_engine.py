@@ -34,7 +34,7 @@ from rageval_hooks.offline.records.rows import FIXED_COLUMNS
 from rageval_hooks.offline.records.writing import row_of
 from rageval_hooks.offline.running import Advance
 from rageval_hooks.offline.scoring.run import ScoringRun
-from rageval_hooks.offline.scoring.score_file import Scored, build_pipeline, settings_of
+from rageval_hooks.offline.scoring.score_file import Scored, build_pipeline, is_final, settings_of
 from rageval_hooks.offline.scoring.workers import Counts, Details
 from rageval_hooks.offline.testsets import GoldenQuestion
 from rageval_hooks.online.pipeline import Pipeline
@@ -89,12 +89,14 @@ class _Done(Data):
         counts: turns and results.
         bad: number of rows that could not be used.
         first_bad: line and reason of the first of them.
+        complete: False if the budget of the judge left scores out.
     """
 
     work: dict[str, Any]
     counts: Counts = Counts()
     bad: int = 0
     first_bad: tuple[int, str] | None = None
+    complete: bool = True
 
     def plus(self, other: _Done) -> _Done:
         return _Done(
@@ -102,6 +104,7 @@ class _Done(Data):
             counts=self.counts.plus(other.counts),
             bad=self.bad + other.bad,
             first_bad=self.first_bad or other.first_bad,
+            complete=self.complete and other.complete,
         )
 
 
@@ -146,6 +149,13 @@ class _File:
                 f"{path} would be overwritten, and this command did not write it: name another output"
             )
         return self.check(_Done.model_validate_json(metadata[_METADATA]))
+
+    def records(self, number: int) -> list[Record]:
+        """Return the records of a part, in the order of the file."""
+        target, path = url_to_fs(self.part_name(number))
+        with target.open(path, "rb") as file:
+            lines = pyarrow.parquet.read_table(file, columns=["rageval_record"])["rageval_record"].to_pylist()
+        return list(map(Record.model_validate_json, lines))
 
     def part_name(self, number: int) -> str:
         return f"{self.folder}/part-{number:05d}.parquet"
@@ -212,7 +222,7 @@ def score_on_ray(
             advance(part.counts.turns)
             continue
         ended[number] += 1
-        if ended[number] == row["of"]:
+        if ended[number] == row["of"] and found[number].complete:
             _write(f"{files[number].folder}/{_DONE}", found[number].model_dump_json().encode())
     for number, done in sorted(found.items()):
         scored.counts = scored.counts.plus(done.counts)
@@ -298,21 +308,30 @@ class _PartScorer:
             items = read_items(path, scoring.required, mapping=scoring.mapping, encoding=scoring.encoding)
             for number, part in enumerate(_parts(item for _, item in items)):
                 if number % row["of"] == row["share"]:
-                    existing = file.part(number)
-                    done = existing or self._score(file, number, part, self._pipeline)
-                    yield row | {"done": done.model_dump_json(), "existed": existing is not None}
+                    done = existing = file.part(number)
+                    if done is None or not done.complete:
+                        earlier = [] if existing is None else file.records(number)
+                        done = self._score(file, number, part, self._pipeline, earlier)
+                    yield row | {"done": done.model_dump_json(), "existed": done is existing}
         yield row | {"done": "", "existed": True}
 
-    def _score(self, file: _File, number: int, part: Sequence[Item], pipeline: Pipeline) -> _Done:
+    def _score(
+        self, file: _File, number: int, part: Sequence[Item], pipeline: Pipeline, earlier: Iterable[Record]
+    ) -> _Done:
         bad = [item for item in part if isinstance(item, BadRow)]
         details, concurrency = self._scoring.details, self._scoring.options["concurrency"]
         run = ScoringRun(pipeline, concurrency=concurrency, details=details, privacy=pipeline.privacy)
+        # Of a part for which the budget was not sufficient, only what is missing is asked for.
+        for index, record in enumerate(earlier):
+            if all(map(is_final, record.results)):
+                run.keep(index, record)
         lines = run.score([item for item in part if isinstance(item, Record)])
         if run.broken:
             raise JudgeUnavailableError(run.broken)
         done = _Done(
             work=file.work,
             counts=run.counts,
+            complete=run.complete,
             bad=len(bad),
             first_bad=(bad[0].line, pipeline.privacy.data(bad[0].reason)) if bad else None,
         )

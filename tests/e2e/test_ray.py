@@ -23,6 +23,8 @@ import pyarrow.parquet
 import rageval_hooks
 from rageval_hooks.offline.records import read_records
 from tests.command import invoke
+from tests.judges.server import JudgeServer, answer
+from tests.online.test_judge_stage import LABELS
 
 # Ray's, about its own settings.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -123,6 +125,32 @@ def test_score_does_not_mix_scores(tmp_path: Path) -> None:
     assert "faithfulness" in pandas.read_parquet(output)
     with pytest.raises(rageval_hooks.TurnError, match="no column"):
         invoke("score", write(tmp_path / "x.jsonl", [{"a": 1}]), "-o", tmp_path / "other", engine="ray", **LEXICAL)
+
+
+def test_what_the_budget_of_the_judge_left_out_is_asked_for_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing else: the file is finished when no score is missing."""
+    row = {"question": "When?", "answer": "It was opened in 2019.", "contexts": ["The pier was opened in 2019."]}
+    source, output = write(tmp_path / "in.jsonl", [row | {"id": f"q{number}"} for number in range(5)]), tmp_path / "out"
+    monkeypatch.setenv("RAGEVAL_JUDGE_BUDGET_STORE", str(tmp_path / "budget.db"))
+    with JudgeServer() as server:
+        server.otherwise(answer(LABELS))
+
+        def score(calls: int) -> str:
+            monkeypatch.setenv("RAGEVAL_JUDGE_BUDGET", f"calls_per_day={calls}")
+            options = {"metrics": "trace", "judge": "openai:m", "judge_options": f"base_url={server.url}"}
+            done = invoke("score", source, "-o", output, engine="ray", **options, **LEXICAL)
+            assert done.exit_code == 0, done.output
+            return done.stdout
+
+        score(2)
+        assert (len(server.requests), (output / "in.jsonl" / "_SUCCESS").exists()) == (2, False)
+        score(20)
+        assert (len(server.requests), (output / "in.jsonl" / "_SUCCESS").exists()) == (5, True)
+        assert "is finished" in score(20)
+    scores = [json.loads(line)["results"] for line in lines_in(output / "in.jsonl")]
+    assert all("trace.adherence" in {result["name"] for result in results} for results in scores)
 
 
 @pytest.mark.parametrize(

@@ -214,9 +214,7 @@ def _reusable(
     if output.suffix.lower() != ".jsonl" or not output.exists():
         return {}
     # All results of a turn are reused or none: a metric that failed may share calls with the others.
-    found = {
-        _turn_key(record): record.results for record in read_records(output) if all(map(_is_final, record.results))
-    }
+    found = {_turn_key(record): record.results for record in read_records(output) if all(map(is_final, record.results))}
     # The finished output has redacted turns.
     keys = {_turn_key(item.redacted(privacy)) for _, item in items if isinstance(item, Record)} if found else set()
     missing = len(found.keys() - keys)
@@ -231,7 +229,8 @@ def _turn_key(record: Record) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _is_final(result: Result) -> bool:
+def is_final(result: Result) -> bool:
+    """Return False for a result that another run may find."""
     # A larger budget may allow what an earlier one prevented.
     return not isinstance(result, Failed) and not is_over_budget(result)
 
