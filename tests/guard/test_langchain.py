@@ -119,6 +119,13 @@ def test_an_answer_that_passes_keeps_its_blocks() -> None:
         assert blocked["answer"].content == FALLBACK
 
 
+def test_a_refusal_in_a_block_is_a_refusal() -> None:
+    """OpenAI's Responses API has a block for the words in which a model refuses."""
+    message = AIMessage([{"type": "refusal", "refusal": "I cannot help with that."}])
+    found = make_guard().wrap(RunnableLambda(lambda _: {"context": PASSAGE, "answer": message})).invoke("Who?")
+    assert found["rageval_guard"]["verdict"] == "refusal"
+
+
 def test_an_output_without_an_answer_passes() -> None:
     """A guard never breaks a chain."""
     for value in (7, {"documents": [PASSAGE]}, AIMessage("", tool_calls=[{"name": "t", "args": {}, "id": "1"}])):
