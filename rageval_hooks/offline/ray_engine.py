@@ -8,6 +8,7 @@ A part that exists is not scored again.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import math
@@ -303,6 +304,7 @@ class _PartScorer:
         if self._pipeline is None:
             os.environ.update(self._scoring.environment)
             self._pipeline = build_pipeline(**self._scoring.options)
+            gc.freeze()  # as in `scoring.workers`: it takes a tenth of the time of a row
         scoring, file = self._scoring, self._files[row["file"]]
         with _local(file.url) as path:
             items = read_items(path, scoring.required, mapping=scoring.mapping, encoding=scoring.encoding)
