@@ -47,7 +47,7 @@ from rageval_hooks.judges.concurrency import PerLoop
 from rageval_hooks.judges.failures import CallFailure, Capabilities, classify_failure, clean_message
 from rageval_hooks.judges.prompts import Nonce, estimated_tokens, with_repair, with_schema
 from rageval_hooks.judges.throttling import CircuitBreaker, Clock, RateLimiter
-from rageval_hooks.runtime.fork import ForkSafeLock
+from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.suppression import quietly
@@ -251,10 +251,15 @@ class RemoteJudge(Judge):
         self._rate_limiter = RateLimiter(policy.requests_per_minute, policy.tokens_per_minute, self._clock)
         self._slots = PerLoop(lambda: asyncio.Semaphore(policy.max_concurrency))
         self._lock = ForkSafeLock()
+        self._limited_log = RateLimitedLogger(_logger)
+        self.reset_after_fork()
+        reset_in_child(self)
+
+    def reset_after_fork(self) -> None:
+        """Count anew: what the parent has asked is in the parent's statistics."""
         self._counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._cost = 0.0
-        self._limited_log = RateLimitedLogger(_logger)
 
     # -- what a derived class says
 

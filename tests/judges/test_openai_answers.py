@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from functools import partial
 from typing import Any
@@ -32,6 +33,19 @@ def test_an_answer_comes_with_all_that_the_provider_reports(server: JudgeServer)
         "output_tokens": 20,
         "cached_tokens": 40,
     }
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_counts_its_own_questions_only(server: JudgeServer) -> None:
+    """Else a sum over worker processes counts what their parent has asked in each of them."""
+    server.then(answer(GOOD))
+    judge = judge_of(server)
+    ask(judge)
+    child = os.fork()
+    if not child:
+        os._exit(judge.stats()["answered"])
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert judge.stats()["answered"] == 1
 
 
 def test_the_request_has_the_prompt_and_a_strict_schema(server: JudgeServer) -> None:
