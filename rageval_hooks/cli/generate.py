@@ -81,6 +81,7 @@ def generate(
     from rageval_hooks.offline.testsets import ChunkIndex, generation, write_questions
     from rageval_hooks.offline.testsets.chunks import spread
     from rageval_hooks.offline.testsets.questions import PROMPTS_VERSION, resolve_styles
+    from rageval_hooks.online.build import within_budget
     from rageval_hooks.privacy import PrivacyPolicy
     from rageval_hooks.settings import Settings
     from rageval_hooks.text.wording import counted
@@ -96,7 +97,8 @@ def generate(
         settings = Settings.build(judge=judge, judge_options=judge_options)
         if settings.judge is None:
             raise ConfigurationError("--judge is required: it writes the questions. Give one such as openai:gpt-5-mini")
-        writer = resolve_judge(settings.judge, **with_concurrency(settings.judge, settings.judge_options, concurrency))
+        options = with_concurrency(settings.judge, settings.judge_options, concurrency)
+        writer = within_budget(resolve_judge(settings.judge, **options), settings)
         privacy = PrivacyPolicy.of(settings)
         # What the answers in a journal depend on, apart from chunk and styles. Those about redacted chunks differ.
         work: dict[str, Any] = {"command": "generate", "judge": str(writer), "prompts": PROMPTS_VERSION}

@@ -124,3 +124,22 @@ def test_an_interruption_says_how_to_resume(documents: Path, tmp_path: Path) -> 
         f"interrupted. The results so far are in {output}.partial.jsonl: run the same command again to resume" in errors
     )
     assert "Traceback" not in errors
+
+
+def test_the_budget_of_the_settings(documents: Path, tmp_path: Path) -> None:
+    """Holds for `generate`, too. What was not asked is asked for once the budget has room again."""
+    output = tmp_path / "set.jsonl"
+    arguments = ["generate", str(documents), "--judge", "openai:x", "-o", str(output), "--chunk-size", "70"]
+    arguments += ["--concurrency", "1"]
+    with JudgeServer() as server:
+        server.otherwise(writer())
+        variables = {**environment(server), "RAGEVAL_JUDGE_BUDGET_STORE": str(tmp_path / "budget.db")}
+        done = run(*arguments, status=1, **variables, RAGEVAL_JUDGE_BUDGET="calls_per_day=4")
+        asked = len(server.requests)
+        again = run(*arguments, **variables, RAGEVAL_JUDGE_BUDGET="calls_per_day=6")
+
+    assert asked == 4
+    assert "2 questions, 0 rejected" in done.stdout.splitlines()
+    assert "run the same command again with a larger budget to resume" in done.stderr
+    assert len(server.requests) == 6
+    assert "3 questions, 0 rejected" in again.stdout.splitlines()
