@@ -81,12 +81,15 @@ def test_judging_stops_and_local_scores_go_on(tmp_path: Path, caplog: pytest.Log
 
 
 def test_requests_of_a_real_client_are_counted_with_their_retries(tmp_path: Path) -> None:
-    """An unusable answer and its correction are two requests, with the tokens of both."""
+    """An unusable answer and its correction are two requests, with the tokens of both. A cached answer is none."""
     with JudgeServer() as server:
         server.then(answer({"wrong": 1}), answer({"value": 1}))
         server.otherwise(answer({"value": 1}))
-        judge = with_budget(judge_of(server), {"calls_per_day": 10, "tokens_per_day": 1000}, str(tmp_path / "b.db"))
-        asyncio.run(judge.complete([("user", "?")], Grade))
+        client = judge_of(server, cache=tmp_path / "cache.db")
+        judge = with_budget(client, {"calls_per_day": 10, "tokens_per_day": 1000}, str(tmp_path / "b.db"))
+        for _ in range(2):
+            asyncio.run(judge.complete([("user", "?")], Grade))
+        assert len(server.requests) == 2
 
     limits = judge.gate.stats()["limits"]
     assert limits["calls_per_day"]["used"] == len(server.requests)
@@ -126,6 +129,38 @@ def test_only_the_first_request_runs_alone(tmp_path: Path) -> None:
     asyncio.run(ask_all())
     assert running[:2] == [1, 0], "the first request is answered before the second is sent"
     assert max(running) > 1
+
+
+def test_what_is_left_is_used_by_one_request_at_a_time(tmp_path: Path) -> None:
+    """Four more requests of that size would not fit, but one does."""
+    judge = with_budget(
+        FakeJudge(lambda _: {"value": 1}, usage=Usage(input_tokens=90, output_tokens=10)),
+        {"tokens_per_day": 350},
+        str(tmp_path / "budget.db"),
+    )
+    for _ in range(3):
+        asyncio.run(judge.complete([("user", "?")], Grade))
+    with pytest.raises(BudgetUsedUpError, match="350 tokens per day"):
+        asyncio.run(judge.complete([("user", "?")], Grade))
+    assert judge.gate.stats()["limits"]["tokens_per_day"]["used"] == 300
+
+
+def test_an_answer_without_a_price_stops_a_budget_in_usd(tmp_path: Path) -> None:
+    """A judge of the user's own said that it has one."""
+    own = FakeJudge(lambda _: {"value": 1})
+    own.has_known_price = True
+    judge = with_budget(own, {"usd_per_day": 5}, str(tmp_path / "budget.db"))
+    asyncio.run(judge.complete([("user", "?")], Grade))
+    with pytest.raises(BudgetUsedUpError, match="the price of fake:fake is not known"):
+        asyncio.run(judge.complete([("user", "?")], Grade))
+
+
+@pytest.mark.parametrize("url", ["redis://:secret@host:port", "unix://?db=secret", "rediss://:secret@host:port"])
+def test_a_wrong_redis_url_is_an_error_without_its_password(url: str) -> None:
+    pytest.importorskip("redis")
+    with pytest.raises(ConfigurationError, match="not a Redis URL") as error:
+        with_budget(FakeJudge(), {"calls_per_day": 5}, url)
+    assert "secret" not in str(error.value)
 
 
 def test_redis_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
