@@ -69,20 +69,27 @@ def _scored(
 ) -> list[LabelledRow]:
     """Return the rows with the scores of local metrics."""
     from rageval_hooks.metrics.base import REGISTRY
+    from rageval_hooks.models import Models
     from rageval_hooks.offline.running import progress_bar
-    from rageval_hooks.offline.scoring.score_file import build_pipeline
     from rageval_hooks.offline.scoring.workers import RecordScorer
+    from rageval_hooks.online.build import resolve_metrics, resolve_thresholds
+    from rageval_hooks.online.engine import Engine
+    from rageval_hooks.settings import Settings
 
     # By default those about support and relevance; latency and cost have no labels.
     default = [name for name, metric in REGISTRY.builtin().items() if metric.default and metric.family == "local"]
-    pipeline = build_pipeline(
-        metrics=metrics or ",".join(default), models=models, thresholds=", ".join(thresholds) or None, concurrency=1
+    settings = Settings.build(
+        metrics=metrics or ",".join(default), models=models, thresholds=", ".join(thresholds) or None
     )
-    if asking := [metric.name for metric in pipeline.metrics if metric.asks_judge]:
+    made = [REGISTRY.create(name, make=lambda kind: kind.from_settings(settings)) for name in settings.metrics or ()]
+    if asking := [metric.name for metric in made if metric.asks_judge]:
         raise ConfigurationError(
             f"{', '.join(asking)}: a judge is needed; score the file with `rageval-hooks score` and give its output"
         )
-    scorer = RecordScorer(pipeline.engine, (), "all")
+    # Without a judge: RAGEVAL_JUDGE is that of an application, and would be an error where no metric asks it.
+    computed = resolve_metrics(made, None, settings)
+    labels = resolve_thresholds(computed, settings, own=bool(thresholds))
+    scorer = RecordScorer(Engine(computed, Models(settings.models), thresholds=labels), (), "all")
     scored = []
     with progress_bar("scoring", len(rows)) as advance:
         for row in rows:

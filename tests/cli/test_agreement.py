@@ -67,6 +67,17 @@ def test_scores_are_computed_and_compared_with_labels(tmp_path: Path, label: str
     assert not {"latency", "tokens", "cost"} & set(found)
 
 
+def test_a_judge_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the environment is an application's. Its scores are those of a scored file, as the message says."""
+    file = write_rows(tmp_path / "rows.csv")
+    for judge in (None, "openai:m"):
+        if judge:
+            monkeypatch.setenv("RAGEVAL_JUDGE", judge)
+        wrong = run(file, "--metrics", "unsupported_facts,trace")
+        assert str(wrong.exception).startswith("trace: a judge is needed; score the file with `rageval-hooks score`")
+        assert run(file, "--metrics", "unsupported_facts", "--models", "lexical").exit_code == 0
+
+
 def test_scores_of_the_file_are_used(tmp_path: Path) -> None:
     """A scored file is measured as it is: nothing is computed again."""
     file, scored = write_rows(tmp_path / "rows.csv"), tmp_path / "scored.jsonl"
@@ -178,7 +189,18 @@ def test_the_verdict_is_measured_as_an_alarm(tmp_path: Path) -> None:
 
 
 def test_rows_without_a_label_are_named(tmp_path: Path) -> None:
-    """An unlabelled file is an error that says what is missing; all labels alike are one, too."""
+    """The first three. An unlabelled file is an error, and so is one whose labels are all alike."""
+    file = write_rows(tmp_path / "some.csv")
+    with open(file, "a", encoding="utf-8") as more:
+        more.write("Who?,[],Berg.,maybe\r\n" + "Who?,[],Berg.,\r\n" * 4)
+    result = run(file, "--models", "lexical", "--metrics", "unsupported_facts", "--format", "json")
+    assert json.loads(result.stdout)[0]["rows"] == 20
+    assert result.stderr.splitlines() == [
+        "rageval-hooks: line 22: label has the label 'maybe', not 1 or 0",
+        "rageval-hooks: line 23: label has no label",
+        "rageval-hooks: line 24: label has no label",
+        "rageval-hooks: and 2 more rows cannot be used",
+    ]
     with pytest.raises(ConfigurationError, match=r"no row of .* has a label in the column 'verdict'"):
         labelled_rows(write_rows(tmp_path / "rows.csv"), "verdict", None)
     with pytest.raises(ConfigurationError, match=r"all 20 labels in .* are the same"):

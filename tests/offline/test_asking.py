@@ -970,8 +970,20 @@ class TestHttp:
             assert bench.run(url) == 2
         assert "the reply is larger than 16 MiB" in "\n".join(bench.said)
 
+    @pytest.mark.parametrize(
+        "body", ["In 2019.", '"In 2019."', '{"choices": [{"message": {"role": "assistant", "content": "In 2019."}}]}']
+    )
+    def test_replies_of_other_forms(self, bench: Bench, body: str) -> None:
+        """Plain text, a JSON string, a chat completion."""
+        with served(200) as (url, asked):
+            asked.body = body.encode()
+            assert bench.run(url) == 0
+        assert {record.turn.response for record in read_records(bench.output)} == {"In 2019."}
+
     def test_the_body_is_for_urls(self, bench: Bench) -> None:
         """It is an error for other applications, and one without a place for the question is one for a URL."""
+        with pytest.raises(ConfigurationError, match="--input-key is for applications that take an object"):
+            bench.status(both, input_key="q")
         with pytest.raises(ConfigurationError, match=r"is for an --app that is a URL"):
             bench.status(both, request='{"q": "{question}"}')
         with pytest.raises(ConfigurationError, match=r"--request has no \{question\}"):

@@ -16,7 +16,8 @@ import pyarrow
 import pytest
 
 import rageval_hooks
-from rageval_hooks import Passage, Turn, TurnError
+from rageval_hooks import ConfigurationError, Passage, Turn, TurnError
+from rageval_hooks.offline.records import Record
 from rageval_hooks.testing import FakeJudge
 from tests.online.test_judge_stage import LABELS
 
@@ -44,6 +45,9 @@ SOURCES: dict[str, Any] = {
     "dicts": lambda folder: ROWS,
     "turns": lambda folder: turns(),
     "turns as dicts": lambda folder: [turn.model_dump() for turn in turns()],
+    "evaluations": lambda folder: score(ROWS).evaluations,
+    "lines of scored files": lambda folder: [{"turn": turn.model_dump(), "results": []} for turn in turns()],
+    "records": lambda folder: [Record(id=f"q{number}", turn=turn) for number, turn in enumerate(turns())],
     "path": jsonl,
     "pandas": lambda folder: pandas.DataFrame(ROWS, index=["a", "b"]),
     "arrow": lambda folder: pyarrow.Table.from_pylist(ROWS),
@@ -145,12 +149,39 @@ def test_an_interrupted_cell_asks_no_more() -> None:
         ([], "there are no rows"),
         (7, "data is a int"),
         (ROWS[0], "data is a dict"),
+        ([*ROWS, 7], "1 of 3 rows cannot be used: row 2: it is a int, neither a dict nor a turn"),
+        ([*ROWS, *["x"] * 4], r"4 of 6 rows .*row 2: .*row 3: .*row 4: [^:]* …\."),
     ],
 )
 def test_what_is_wrong_is_one_error(data: Any, message: str) -> None:
     """It names the row and says what to do."""
     with pytest.raises(TurnError, match=message):
         score(data)
+
+
+def test_a_wrong_choice_for_bad_rows() -> None:
+    """Before anything is scored."""
+    with pytest.raises(ConfigurationError, match="bad_rows is 'drop': it must be 'raise' or 'keep'"):
+        score(ROWS, bad_rows="drop")
+
+
+def test_columns_of_a_list() -> None:
+    """Its ids, texts and reference answers, then values and labels. A reason for every row is no column."""
+    rows = [{**ROWS[0], "id": "q7", "ground_truth": "In 2019."}, {**ROWS[1], "id": "q8"}]
+    frame = score(rows, metrics="groundedness,hhem")
+    assert list(frame.columns) == [
+        "id",
+        "query",
+        "response",
+        "passages",
+        "reference",
+        "groundedness",
+        "groundedness.label",
+    ]
+    assert list(frame.iloc[0])[:5] == ["q7", ROWS[0]["question"], ROWS[0]["answer"], ROWS[0]["contexts"], "In 2019."]
+    assert list(frame.attrs["skipped"]) == ["hhem"]
+    assert frame.attrs["skipped"]["hhem"].startswith("skipped: ")
+    assert "reference" not in score(ROWS).columns
 
 
 def test_other_columns_and_bad_rows() -> None:
@@ -199,5 +230,6 @@ def test_a_dict_is_evaluated() -> None:
     evaluation = rageval_hooks.evaluate(ROWS[1], metrics="unsupported_facts", models="lexical")
     assert evaluation["unsupported_facts"] == 2
     assert "<mark" in evaluation._repr_html_()
-    with pytest.raises(TurnError, match="no column for the response"):
-        rageval_hooks.evaluate({"question": "q?"}, models="lexical")
+    for wrong, message in (({"question": "q?"}, "no column for the response"), (7, "the turn is a int: pass a")):
+        with pytest.raises(TurnError, match=message):
+            rageval_hooks.evaluate(wrong, models="lexical")  # type: ignore[arg-type]
