@@ -9,7 +9,7 @@ from pydantic import Field
 
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text
 from rageval_hooks.runtime.narrowing import mapping_or_empty
-from rageval_hooks.turn import Turn
+from rageval_hooks.turn import Passage, Turn
 from rageval_hooks.turn_html import turn_html, unsupported_in
 
 Annotator = Literal["CODE", "LLM", "HUMAN"]
@@ -273,3 +273,14 @@ def _html_row(result: Result) -> tuple[str, str, str, str]:
     value = "" if result.value is None else f"{result.value:.4g}"
     label = (label_of(result) or "").replace("_", " ")  # "not_evaluable"
     return result.name, value, label, result.explanation or ""
+
+
+# pydantic prepares its first validation and its first dump under locks of its own. A child that is forked by another
+# thread at that moment would wait for such a lock for ever, and lose its first turn.
+Evaluation.model_validate_json(
+    Evaluation(
+        turn=Turn(query="", passages=(Passage(text=""),)),
+        results=(Score(name="a", value=0.0), Skipped(name="b", reason=""), Failed(name="c", error_type="")),
+        durations={"a": 0.0},
+    ).model_dump_json()
+)

@@ -125,10 +125,5 @@ class Data(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-# pydantic prepares the first dump of a process under a lock of its own, and imports modules meanwhile. A child that is
-# forked by another thread at that moment would wait for the lock for ever in its own first dump.
-Data().model_dump_json()
-
-
 def _key(key: Any) -> str:
     return clean_text(key) if type(key) is str else string_of(key)
