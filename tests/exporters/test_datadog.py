@@ -98,6 +98,40 @@ def test_without_a_key_scores_go_through_the_agent(server: RecordingServer, monk
     assert "dd-api-key" not in request.headers
 
 
+@pytest.mark.parametrize(("port", "url"), [("", "http://agent:8126"), ("9126", "http://agent:9126")])
+def test_the_agent_is_where_ddtrace_finds_it(monkeypatch: pytest.MonkeyPatch, port: str, url: str) -> None:
+    """By its host, at the standard port or another one."""
+    monkeypatch.setenv("DD_AGENT_HOST", "agent")
+    monkeypatch.setenv("DD_TRACE_AGENT_PORT", port)
+
+    assert repr(DatadogExporter().connect()) == f"Datadog('{url}')"
+
+
+@pytest.mark.parametrize(
+    ("agentless", "url"),
+    [("", "https://api.datadoghq.com"), ("true", "https://api.datadoghq.com"), ("0", "http://agent")],
+)
+def test_with_a_key_scores_go_through_an_agent_only_if_asked(
+    monkeypatch: pytest.MonkeyPatch, agentless: str, url: str
+) -> None:
+    """By ddtrace's own variable."""
+    monkeypatch.setenv("DD_TRACE_AGENT_URL", "http://agent")
+    monkeypatch.setenv("DD_LLMOBS_AGENTLESS_ENABLED", agentless)
+
+    assert repr(DatadogExporter(api_key="key").connect()) == f"Datadog('{url}')"
+
+
+def test_spans_need_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not go through the agent. The error names the variable."""
+    monkeypatch.setenv("DD_AGENT_HOST", "agent")
+    with pytest.raises(ConfigurationError, match="set DD_API_KEY"):
+        DatadogExporter().otlp_place("harbour")
+
+    place = DatadogExporter(api_key="key").otlp_place("harbour")
+    assert place.url == "https://otlp.datadoghq.com/v1/traces"
+    assert place.headers == {"dd-api-key": "key", "dd-otlp-source": "llmobs"}
+
+
 def test_site_key_and_name_are_those_of_the_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     """If Datadog's own variables say nothing."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://otlp.us3.datadoghq.com/v1/traces")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ import pytest
 
 from rageval_hooks.exporters.delivery_queue import (
     DeliveryQueue,
+    DestinationAbsentError,
     Item,
     PostError,
     RejectedError,
@@ -101,6 +103,49 @@ def test_a_queue_is_bounded_by_bytes() -> None:
     assert queue.stats()["queued_bytes"] == 0
     queue.put([item("b")])
     assert queue.flush(10)
+    queue.close(1)
+
+
+@pytest.mark.parametrize(("ask_again", "asked", "taken"), [(math.inf, 1, []), (0, 2, ["a"])])
+def test_a_server_that_is_not_there_is_asked_again_when_it_said(ask_again: float, asked: int, taken: list[str]) -> None:
+    """Until then nothing is queued; what waited for it is forgotten."""
+    destination = Scripted()
+    calls: list[str] = []
+
+    def connect() -> Scripted:
+        calls.append("connect")
+        if len(calls) == 1:
+            raise DestinationAbsentError(ask_again)
+        return destination
+
+    queue = DeliveryQueue("Test", connect)
+    for _ in range(2):
+        queue.put([item("a")])
+        assert queue.flush(10)
+
+    assert (len(calls), destination.taken) == (asked, taken)
+    assert queue.stats()["queued"] == 0
+    queue.close(1)
+
+
+def test_a_queue_that_was_closed_drops_what_comes_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """A turn may end after the exporter was shut down."""
+    queue = DeliveryQueue("Test", Scripted)
+    queue.close(1)
+    queue.put([item("a"), item("b")])
+
+    assert queue.stats()["dropped"] == 2
+    assert "scores for Test are dropped: it was shut down [RAGEVAL-505]" in caplog.text
+
+
+def test_a_server_that_misses_other_spans_gets_all_items_again() -> None:
+    """It does not say which of these has to wait."""
+    destination = Scripted(TargetsMissingError(frozenset({"another"})))
+    queue = DeliveryQueue("Test", lambda: destination)
+    queue.put([item("a"), item("b")])
+
+    assert queue.flush(10)
+    assert destination.taken == ["a", "b"]
     queue.close(1)
 
 

@@ -139,6 +139,18 @@ def test_feedback_waits_for_its_run_and_an_earlier_attempt_counts(server: Record
     assert server.requests[-1].body == {"score": 0.9, "value": None, "comment": None}
 
 
+def test_a_key_of_an_organization_names_its_workspace(server: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every request; LangSmith refuses it otherwise. Spans need it, too."""
+    monkeypatch.setenv("LANGSMITH_WORKSPACE_ID", "w1")
+    exporter = LangsmithExporter(server.url, api_key="key")
+    deliver(exporter)
+
+    assert {request.headers.get("x-tenant-id") for request in server.requests} == {"w1"}
+    place = exporter.otlp_place("harbour")
+    assert place.url == f"{server.url}/otel/v1/traces"
+    assert place.headers == {"x-api-key": "key", "x-tenant-id": "w1", "langsmith-project": "harbour"}
+
+
 def test_without_the_right_to_read_projects_feedback_has_none(server: RecordingServer) -> None:
     """LangSmith then finds the project by the run."""
     server.respond = lambda request: Reply(status=403 if "sessions" in request.path else 200)

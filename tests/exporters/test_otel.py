@@ -692,6 +692,16 @@ class TestContent:
         assert '"rageval.judge.attempts": 1' in text
         assert '"rageval.judge.model": "judge-1"' in text
 
+    def test_a_value_of_the_variable_that_is_not_known_hides_and_is_named(
+        self, run: Any, backend: Backend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A typing error must not publish what the user meant to hide."""
+        monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "no_contents")
+        run()
+
+        assert "pier" not in self.everything(backend)
+        assert "CAPTURE_MESSAGE_CONTENT='no_contents' is not known; content is kept off spans" in caplog.text
+
     def test_scores_on_an_open_span_of_another_tracer_quote_nothing(self, backend: Backend) -> None:
         """The same as on spans of our own."""
         span = backend.provider.get_tracer("another").start_span("theirs")

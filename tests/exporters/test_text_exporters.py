@@ -19,7 +19,7 @@ from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.jsonl import JsonlExporter
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import format_value
-from rageval_hooks.turn import PromptTemplate, ToolCall
+from rageval_hooks.turn import PromptTemplate, SpanReference, ToolCall
 from tests.integrations.langchain.fakes import lcel
 from tests.warm import run_warm_script
 
@@ -137,6 +137,41 @@ class TestConsole:
         assert "llm small  1.50 s  ~10→5 tokens" in text
         assert "\x1b" not in text
         assert max(map(len, text.splitlines())) <= 120
+
+    def test_the_tree_of_a_turn_that_failed(self) -> None:
+        """Where it failed, what it cost until then, and which passages the model never saw."""
+        error = ErrorInfo(type="TimeoutError", message="the model did not answer")
+        search, call = TURN.steps
+        unread = search.passages[0].model_copy(update={"id": None, "score": None, "prompt_share": None})
+        turn = TURN.model_copy(
+            update={
+                "status": "error",
+                "error": error,
+                "steps": (
+                    search.model_copy(update={"passages": (unread,)}),
+                    call.model_copy(update={"parent_id": "1", "error": error, "complete": False}),
+                ),
+                "timing": Timing(started_at=0, ended_at=1_520_000_000, time_to_first_token=0.25),
+                "usage": Usage(input_tokens=10, output_tokens=5),
+                "span": SpanReference(trace_id="a" * 32, span_id="b" * 16),
+            }
+        )
+        cost = Score(name="cost", value=0.0125, unit="USD", high=None)
+        text = printed(EVALUATION.model_copy(update={"turn": turn, "results": (cost,)}))
+        lines = [line.strip("│├└─ ") for line in text.splitlines()]
+
+        facts = f"error  1.52 s  first token 250 ms  10→5 tokens  0.012500 USD  trace {'a' * 32}"
+        failed = "TimeoutError: the model did not answer"
+        assert lines[:7] == [
+            f"rag handbook  {facts}",
+            "question: When was the pier opened?",
+            "retriever Store  20 ms  1 passages",
+            "passage (not in the prompt): It was opened in 2019.",
+            "llm small  1.50 s  ~10→5 tokens  (not finished)",
+            failed,
+            failed,
+        ]
+        assert "answer: " not in text
 
     def test_the_verdict_is_the_first_line(self) -> None:
         """With its reason, which is hidden with the texts. The table does not repeat it."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse, ToolCallBlock
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, LLMMetadata, ToolCallBlock
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 
-from rageval_hooks.errors import JudgeAnswerError, JudgeUnavailableError
+from rageval_hooks.errors import ConfigurationError, JudgeAnswerError, JudgeUnavailableError
 from rageval_hooks.judges.llama_index import LlamaIndexJudge
 from rageval_hooks.turn import Usage
 from tests.integrations.llama_index.test_usage import ANTHROPIC, GEMINI
@@ -42,6 +42,24 @@ def test_the_tool_has_the_nonce_as_its_first_argument() -> None:
     assert (judgement.value, judgement.mode) == (Grade(**GOOD), "structured")
     schema = tools[0].metadata.get_parameters_dict()
     assert list(schema["properties"]) == ["nonce", "grade", "why"]
+
+
+@pytest.mark.parametrize(("name", "shown"), [("small", "small"), ("", "Named")])
+def test_a_judge_has_the_name_of_its_model(name: str, shown: str) -> None:
+    """Or that of its class if the model has none."""
+
+    class Named(MockFunctionCallingLLM):
+        @property
+        def metadata(self) -> LLMMetadata:
+            return LLMMetadata(model_name=name)
+
+    assert LlamaIndexJudge(Named()).model == shown
+
+
+def test_only_an_llm_of_llama_index_is_accepted() -> None:
+    """The error names what was given."""
+    with pytest.raises(ConfigurationError, match="must be a LlamaIndex LLM, not dict"):
+        LlamaIndexJudge({})  # type: ignore[arg-type]
 
 
 def test_a_tool_call_without_the_nonce_is_no_answer() -> None:

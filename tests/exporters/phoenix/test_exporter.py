@@ -283,7 +283,7 @@ def test_metrics_that_the_user_has_named_are_annotated_if_no_main_one_is_named(s
     """Else an application that runs only these would have no annotation. There is no verdict, so the span has them."""
     settings = Settings.build(phoenix_endpoint=server.url, metrics="answer_relevance,latency")
     exporter = PhoenixExporter.from_settings(settings, None)
-    exporter.export(evaluation(*LATE[:1], Score(name="latency", value=3.0, unit="s", high=None)))
+    exporter.export(evaluation(*LATE[:2], Score(name="latency", value=3.0, unit="s", high=None)))
     assert exporter.flush(10)
     exporter.shutdown(5)
 
