@@ -260,8 +260,8 @@ class Engine:
         started, computed = perf_counter(), _Computed()
         if any("embedder" in self._models_of(spec) for spec in job.metrics):
             for passage in analysis.turn.passages:
-                # The metric that needs what cannot be computed will say why it is skipped.
-                with suppress_errors(InputTooLargeError, ModelUnavailableError):
+                # The metrics that need what cannot be computed will say why they are skipped or failed.
+                with suppress_errors(Exception):
                     analysis.embed_passage(passage)
                 yield Priority.LATE
         # At last what waits for anything else that is loading, such as prices: it must not hold up the others.

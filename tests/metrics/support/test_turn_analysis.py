@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks import Passage, Turn
+from rageval_hooks import Passage, Turn, evaluate
 from rageval_hooks import models as models_module
 from rageval_hooks.errors import InputTooLargeError, ModelNotReadyError, OverBudgetError
 from rageval_hooks.metrics.base import REGISTRY
@@ -80,6 +80,22 @@ def test_passages_of_an_earlier_turn_are_not_embedded_again(embedder: CountingEm
 
     assert len(again.passage_embeddings) == 2
     assert embedder.texts == [TURN.response]
+
+
+def test_an_embedder_that_fails_costs_only_the_scores_that_need_it(
+    embedder: CountingEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For example for want of memory."""
+
+    def fail(text: str, pause: Callable[[], None]) -> LexicalEmbedding:
+        raise MemoryError
+
+    monkeypatch.setattr(embedder, "embed", fail)
+
+    found = evaluate(TURN, metrics=["context_relevance", "faithfulness"], models=LEXICAL)
+
+    assert [(failed.name, failed.error_type) for failed in found.failed] == [("context_relevance", "MemoryError")]
+    assert found["faithfulness"] is not None
 
 
 def test_without_a_cache_passages_are_embedded_for_each_turn(embedder: CountingEmbedder) -> None:
