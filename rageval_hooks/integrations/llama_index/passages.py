@@ -95,10 +95,11 @@ def nodes_in(value: Any) -> Snapshot:
         left -= 1
         if left < 0 or depth > _DEPTH or isinstance(value, _NOTHING_INSIDE):
             return
-        if _is_node(value):
-            yield value, None, _text_of(value)
-        elif _is_node(getattr(value, "node", None)):
+        # NodeWithScore has the attributes of its node, too.
+        if _is_node(getattr(value, "node", None)):
             yield _state(value)
+        elif _is_node(value):
+            yield value, None, _text_of(value)
         elif hasattr(value, "similarities") and isinstance(getattr(value, "nodes", None), (list, tuple)):
             # VectorStoreQueryResult(nodes=[node, …], similarities=[0.83, …]), with fewer similarities in some stores.
             for node, score in zip(value.nodes, chain(value.similarities or (), repeat(None)), strict=False):

@@ -72,12 +72,16 @@ class Searching(Workflow):
 
 
 @pytest.mark.parametrize(
-    "found",
-    [NODES, FOUND, VectorStoreQueryResult(nodes=NODES, similarities=[0.5, 0.4, 0.3], ids=list(FACTS))],
+    ("found", "scores"),
+    [
+        (NODES, [None, None]),
+        (FOUND, [0.5, 0.5]),
+        (VectorStoreQueryResult(nodes=NODES, similarities=[0.5, 0.4, 0.3], ids=list(FACTS)), [0.5, 0.4]),
+    ],
     ids=["nodes", "nodes with scores", "result of a vector store"],
 )
-def test_nodes_that_steps_pass_on(captured: Captured, found: Any) -> None:
-    """Only the nodes in the prompt are passages."""
+def test_nodes_that_steps_pass_on(captured: Captured, found: Any, scores: list[float | None]) -> None:
+    """Only the nodes in the prompt are passages, with the scores that they came with."""
 
     async def main() -> None:
         await Searching().run(question=QUESTION, found=found)
@@ -86,6 +90,7 @@ def test_nodes_that_steps_pass_on(captured: Captured, found: Any) -> None:
 
     assert shown(captured.turn) == ["d1", "d2"]
     assert dropped(captured.turn) == []
+    assert [passage.score for passage in captured.turn.passages] == scores
 
 
 def test_documents_that_the_caller_passes_in(captured: Captured) -> None:
