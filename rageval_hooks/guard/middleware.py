@@ -85,7 +85,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
             if decision.action != "regenerated":
                 checked = with_decision(message, (), decision)
                 result = [checked if other is message else other for other in response.result]
-                return ModelResponse(result=result, structured_response=response.structured_response)
+                return ModelResponse(result=result)
             attempt += 1
             feedback = HumanMessage(_FEEDBACK.format(reason=decision.explanation))
             request = request.override(messages=[*request.messages, message, feedback])

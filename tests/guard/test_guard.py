@@ -47,6 +47,16 @@ def test_a_flagged_answer_passes_with_its_decision() -> None:
     assert heard == [decision]
 
 
+def test_the_guard_works_on_if_its_callback_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """A log line names the exception."""
+
+    def fail(decision: GuardDecision) -> None:
+        raise KeyError(decision.checked)
+
+    assert make_guard(on_decision=fail)(UNSUPPORTED, [PASSAGE]) == FALLBACK
+    assert "on_decision of a guard raised KeyError [RAGEVAL-702]" in caplog.text
+
+
 def test_a_threshold_replaces_the_verdict() -> None:
     """One number for the scores from 0 to 1; a count keeps its own threshold, unless it is named."""
     lenient = make_guard(threshold=0.0)
@@ -75,6 +85,12 @@ def test_no_refusal_is_blocked() -> None:
     guard = make_guard(on_error="closed", threshold=1.0)
     blocked = [text for text in refusals if guard.check(text, [PASSAGE]).blocked]
     assert blocked == []
+
+
+def test_a_refusal_may_cite_a_passage() -> None:
+    """With the passages at hand, a name of one of them is a citation."""
+    decision = make_guard(threshold=1.0).check("I don't know. [pier.md]", [{"id": "pier.md", "text": PASSAGE}])
+    assert decision.verdict == "refusal"
 
 
 def test_claims_are_no_refusals() -> None:

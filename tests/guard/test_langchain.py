@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessageChunk, ChatMessageChunk
 from langchain_core.runnables import Runnable, RunnableGenerator, RunnableLambda, RunnablePassthrough
 
 import rageval_hooks
@@ -130,6 +132,7 @@ def test_an_output_without_an_answer_passes() -> None:
     """A guard never breaks a chain."""
     for value in (7, {"documents": [PASSAGE]}, AIMessage("", tool_calls=[{"name": "t", "args": {}, "id": "1"}])):
         assert make_guard(on_error="closed").invoke(value) == value
+        assert make_guard(on_error="closed").wrap(RunnableLambda(lambda _, value=value: value)).invoke("?") == value
 
 
 @pytest.mark.parametrize("call", [*CALLS, *STREAMS])
@@ -212,12 +215,12 @@ def test_something_else_than_a_runnable_cannot_be_wrapped() -> None:
 # --------------------------------------------------------------------------- streams
 
 
+@pytest.mark.parametrize("pieces", [r"\S+ ", r"."], ids=["words", "characters"])
 @pytest.mark.parametrize("read", STREAMS)
-def test_an_unsupported_sentence_of_a_stream_is_not_shown(read: Callable[..., Any]) -> None:
+def test_an_unsupported_sentence_of_a_stream_is_not_shown(read: Callable[..., Any], pieces: str) -> None:
     """What was shown before stays, and the fallback follows."""
-    chain = streaming(
-        {"context": [PASSAGE]}, *({"answer": word + " "} for word in f"{SUPPORTED} {UNSUPPORTED}".split())
-    )
+    answers = [{"answer": piece} for piece in re.findall(pieces, f"{SUPPORTED} {UNSUPPORTED} ")]
+    chain = streaming({"context": [PASSAGE]}, *answers)
     chunks = read(chain | make_guard(), "?")
     assert chunks[0] == {"context": [PASSAGE]}
     assert "".join(chunk.get("answer", "") for chunk in chunks) == f"{SUPPORTED} \n\n{FALLBACK}"
@@ -280,6 +283,16 @@ def test_a_chunk_of_a_message_waits_until_all_of_its_text_is_checked() -> None:
     assert [chunk.content for chunk in chunks] == [piece.content for piece in pieces]
     whole = sum(chunks[1:], start=chunks[0])
     assert (whole.content, whole.usage_metadata, whole.id) == (f"{SUPPORTED} {SECOND}", usage, "m")
+
+
+@pytest.mark.parametrize("made", [AIMessageChunk, partial(ChatMessageChunk, role="assistant")])
+def test_a_blocked_stream_of_messages_ends_with_a_chunk_of_the_same_message(made: Callable[..., Any]) -> None:
+    """Added up, the chunks are one message."""
+    pieces = [made(content=f"{SUPPORTED} ", id="m"), made(content=UNSUPPORTED, id="m")]
+    chunks: list[BaseMessageChunk] = list(make_guard().wrap(streaming(*pieces)).stream({"context": [PASSAGE]}))
+    whole = sum(chunks[1:], start=chunks[0])
+    assert (type(whole), whole.content) == (type(pieces[0]), f"{SUPPORTED} \n\n{FALLBACK}")
+    assert {chunk.id for chunk in chunks} == {"m"}
 
 
 def test_a_streamed_refusal_passes_sentence_by_sentence() -> None:

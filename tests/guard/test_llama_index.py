@@ -7,6 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from llama_index.core.base.response.schema import PydanticResponse
+from llama_index.core.query_engine import CustomQueryEngine
+from llama_index.core.schema import QueryBundle
+from pydantic import BaseModel
 
 import rageval_hooks
 from rageval_hooks import ConfigurationError
@@ -76,6 +80,30 @@ def test_a_stream_is_checked_sentence_by_sentence(read: Callable[..., str], rate
     finally:
         if handle is not None:
             handle.shutdown()
+
+
+def test_the_engine_inside_stays_within_reach() -> None:
+    """Its retriever and its prompts."""
+    engine = index().as_query_engine(llm=llm(SUPPORTED))
+    guarded = make_guard().wrap_query_engine(engine)
+    [expected, found] = [[node.text for node in one.retrieve(QueryBundle("pier"))] for one in (engine, guarded)]
+    assert len(found) == 2
+    assert found == expected
+    assert "query_engine:response_synthesizer:text_qa_template" in guarded.get_prompts()
+
+
+def test_a_structured_response_passes() -> None:
+    """Its fields are no sentences."""
+
+    class Opening(BaseModel):
+        text: str
+
+    class Engine(CustomQueryEngine):
+        def custom_query(self, query_str: str) -> Any:
+            return PydanticResponse(response=Opening(text=UNSUPPORTED))
+
+    response = query(make_guard(on_error="closed").wrap_query_engine(Engine()))
+    assert response.response == Opening(text=UNSUPPORTED)
 
 
 def test_regenerate_is_an_error() -> None:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.structured_output import ProviderStrategy
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.tools import tool
+from pydantic import BaseModel
 
 import rageval_hooks
 from rageval_hooks import AnswerBlockedError, GroundingGuard
@@ -22,6 +24,12 @@ from tests.integrations.langchain.fakes import ScriptedChatModel
 def search(query: str) -> str:
     """Search the handbook."""
     return PASSAGE
+
+
+class Opening(BaseModel):
+    """A structured answer."""
+
+    text: str
 
 
 class Script:
@@ -93,6 +101,20 @@ def test_the_question_is_the_users_last_message(traced: Traced) -> None:
         "When was the pier opened?",
         [PASSAGE],
     )
+
+
+def test_a_structured_answer_passes() -> None:
+    """The keys of its JSON are no words of a passage."""
+    answer = '{"text": "Penguins eat purple bicycles on Mars."}'
+    graph = create_agent(
+        ScriptedChatModel(script=Script(answer)),
+        [search],
+        middleware=[make_guard(on_error="closed").middleware()],
+        response_format=ProviderStrategy(Opening),
+    )
+    result = graph.invoke(QUESTION)
+    assert result["messages"][-1].content == answer
+    assert result["structured_response"] == Opening(text=UNSUPPORTED)
 
 
 @pytest.mark.parametrize("call", CALLS)

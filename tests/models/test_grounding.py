@@ -161,6 +161,17 @@ def test_tokens_have_the_probabilities_that_transformers_computes(
     assert any(sentence.unsupported for sentence in reading.sentences)
 
 
+def test_without_a_question_the_answer_is_read_as_a_summary(models: Path) -> None:
+    """LettuceDetect's models were trained with both prompts."""
+    folder = made(models, "tokens-unnamed", TOKENS)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    prompt = f"Summarize the following text:\npassage 1: {PASSAGES[0]}\npassage 2: {PASSAGES[1]}\noutput:"
+
+    reading = load(folder).read(grounding_input(PASSAGES, query=""))
+
+    assert reading.tokens == len(tokenizer(prompt, RESPONSE).input_ids)
+
+
 @pytest.mark.parametrize("kind", [TOKENS, BERT])
 def test_a_long_context_is_read_in_windows_and_the_best_one_counts(models: Path, kind: str) -> None:
     """No window is longer than the model reads, and a sentence has the support of its best window."""
@@ -190,6 +201,15 @@ def test_a_sentence_with_more_tokens_than_characters_is_cut(models: Path) -> Non
 
     assert reading.windows == 3
     assert reading.tokens / reading.passes <= 450
+
+
+@pytest.mark.parametrize(("kind", "labels"), [(TOKENS, None), (BERT, NLI)])
+def test_a_model_that_reads_too_little_is_not_asked(models: Path, kind: str, labels: Any) -> None:
+    """Passages and an answer do not fit."""
+    model = load(made(models, f"tiny-{kind}", kind, labels, positions=60))
+
+    with pytest.raises(InputTooLargeError, match="reads 60 tokens: too few for passages and an answer"):
+        model.read(grounding_input(PASSAGES))
 
 
 @pytest.mark.parametrize(("kind", "labels"), [(TOKENS, None), (BERT, NLI)])
@@ -294,6 +314,14 @@ def test_a_renamed_model_needs_its_template(models: Path, tmp_path: Path) -> Non
         Settings.build(models={"grounding_template": "bert"})
     with pytest.raises(ConfigurationError, match="set embedder='lexical'"):
         Settings.build(models={"grounding": "lexical"})
+
+
+def test_the_revision_of_a_model_of_the_hub_is_known(models: Path, tmp_path: Path) -> None:
+    """From the name of its folder in the hub's cache; the scores have it in their metadata."""
+    folder = tmp_path / "models--example--nli" / "snapshots" / ("0a" * 20)
+    shutil.copytree(made(models, "nli-bert", BERT, NLI), folder)
+
+    assert load(folder).details["revision"] == "0a" * 20
 
 
 def test_a_model_that_is_not_on_this_machine_says_how_to_get_it() -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import stat
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +186,37 @@ def test_another_file_is_named_with_the_scores(encoder: Path, tmp_path: Path) ->
     [score] = run(Groundedness(), TURN, Models(settings(folder, onnx_file="onnx/small.onnx")))
 
     assert score.model == f"{folder}, onnx/small.onnx"  # type: ignore[union-attr]
+    with pytest.raises(ModelUnavailableError, match=r"there is no .*none\.onnx"):
+        load_now("embedder", settings(folder, onnx_file="onnx/none.onnx", backend="onnx"))
+
+
+def test_a_model_with_further_layers_is_run_by_pytorch(encoder: Path, tmp_path: Path) -> None:
+    """Its graph has only the first of them."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    library = SentenceTransformer(str(encoder), device="cpu")
+    library.append(Dense(32, 8))
+    library.save(str(tmp_path / "encoder"))
+    (tmp_path / "encoder" / "onnx").mkdir()
+    shutil.copy(encoder / ONNX_FILE, tmp_path / "encoder" / ONNX_FILE)
+
+    vector = load_embedder(settings(tmp_path / "encoder", precision="fp32")).embed(TEXTS[0]).vector
+
+    np.testing.assert_allclose(vector, library.encode([TEXTS[0]], normalize_embeddings=True)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("python", "reason"), [("/bin/false", "no reason is known"), ("/nonexistent/python", "FileNotFoundError")]
+)
+def test_the_reason_why_no_graph_could_be_made(
+    python: str, reason: str, encoder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Graphs are made in another process."""
+    monkeypatch.setattr(sys, "executable", python)
+
+    with pytest.raises(ModelUnavailableError, match=f"no graph could be made: {reason}"):
+        load_now("embedder", settings(encoder, precision="int8", backend="onnx"))
 
 
 @pytest.mark.parametrize("broken", ["not a graph", "another output"])

@@ -50,6 +50,7 @@ def test_what_is_replaced(text: str, expected: str) -> None:
         "1999 2000 2001 2002 2003 2004 2005 2006, hf_hub_download, 0.4111111111111111",
         'key-value-store-2019-edition, monkey: "Bob"',
         "4111 1111 1111 1112 and DE88370400440532013000 have wrong check digits.",
+        "Parcel AB72 34 56 78 90 is here, order 4000 1234 5676, serial number 40001234567890123454.",  # other lengths
         "std::vector, a :: b, version 1.2.3.4.5 and 300.1.1.1",
         "The bearer of this letter; a basic question. A key: value store",
         "Meet me @ noon. f5358330a3e6cd448587",

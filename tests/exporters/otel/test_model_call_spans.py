@@ -11,7 +11,7 @@ from langchain.agents import create_agent
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
-from langchain_core.runnables import RunnablePassthrough
+from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 from langchain_core.tools import tool
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_openai import ChatOpenAI
@@ -147,6 +147,15 @@ def test_the_template_of_the_prompt() -> None:
     variables = json.loads(call["llm.prompt_template.variables"])
     assert variables["question"] == "When?"
     assert variables["context"].startswith("The pier was opened")
+
+
+def test_a_template_belongs_to_the_model_after_it() -> None:
+    """Another model of the turn may have a prompt that the application wrote itself."""
+    rewrite = ChatPromptTemplate.from_template("Rewrite: {question}") | model("When did it open?") | StrOutputParser()
+    chain = RunnableLambda(lambda given: join(retriever().invoke(rewrite.invoke(given)))) | model("In 2019.")
+    rewriting, answering = of_kind(spans_of(chain, {"question": "When?"}), "LLM")
+    assert rewriting["llm.prompt_template.template"] == "human: Rewrite: {question}"
+    assert "llm.prompt_template.template" not in answering
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["the store itself", "its retriever"])

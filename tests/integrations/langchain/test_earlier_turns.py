@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 from uuid import uuid4
 
 import pytest
@@ -14,6 +14,7 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
+from langgraph.graph.message import add_messages
 from llama_index.core.schema import NodeWithScore, TextNode
 
 import rageval_hooks
@@ -40,6 +41,28 @@ HISTORY: list[Any] = [
 """A conversation that began in another process, as the client sends it."""
 
 ANSWERS = {"pier": "It was opened in 2019.", "ferry": "It takes 18 minutes."}
+
+
+class Asked(TypedDict, total=False):
+    question: str
+    answer: str
+    messages: Annotated[list[Any], add_messages]
+
+
+def test_an_answer_that_the_state_still_has_is_not_that_of_this_turn(captured: Captured) -> None:
+    """A graph with a checkpointer, one branch of which only replies in the conversation."""
+
+    def respond(state: Asked) -> Any:
+        if topic(state["question"]) is None:
+            return {"messages": [model("You are welcome.").invoke(state["messages"])]}
+        found = retriever(BOOK["pier"]).invoke(state["question"])
+        return {"answer": (PROMPT | model(ANSWERS["pier"])).invoke({"context": found, **state}).text}
+
+    graph = StateGraph(Asked).add_node("respond", respond).add_edge(START, "respond").compile(InMemorySaver())
+    for question in (QUESTION, "Thank you!"):
+        graph.invoke({"question": question, "messages": [("user", question)]}, {"configurable": {"thread_id": "t"}})
+
+    assert [turn.response for turn in captured.turns] == [ANSWERS["pier"], "You are welcome."]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.prompt_values import StringPromptValue
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
+from langgraph.types import Command
 
 from rageval_hooks.integrations.langchain.payloads import DocumentReader
 from tests.integrations.langchain.conftest import Captured
@@ -40,6 +41,7 @@ INPUTS: dict[str, tuple[Any, str]] = {
         HumanMessage([{"type": "text", "text": "When?"}, {"type": "image_url", "image_url": ""}]),
         "When?",
     ),
+    "a command": (Command(resume="yes", update={"question": "When?"}), "When?"),
     "a prompt value": (StringPromptValue(text="When?"), "When?"),
     "nothing that is known": (42, "search terms"),
 }
@@ -62,6 +64,7 @@ OUTPUTS: dict[str, tuple[Any, str]] = {
     "output": ({"input": "When?", "output": "In 2019."}, "In 2019."),
     "result": ({"query": "When?", "result": "In 2019."}, "In 2019."),
     "the only string": ({"reply": "In 2019.", "documents": FACTS}, "In 2019."),
+    "the only string, under a key of the application": ({"spoken": "In 2019.", "hits": 2}, "In 2019."),
     "a message in a mapping": ({"response": AIMessage("In 2019.")}, "In 2019."),
     "blocks next to other texts": (
         {"rewritten": "opening year", "answer": [{"type": "text", "text": "In 2019."}]},

@@ -210,6 +210,19 @@ def test_the_order_and_scores_of_a_reranking_function(captured: Captured, score_
     assert [(passage.id, passage.score) for passage in captured.turn.passages] == [("d2", 0.99), ("d1", 0.12)]
 
 
+def test_a_copy_that_gets_an_id_is_the_same_passage(captured: Captured) -> None:
+    """A function numbers the documents that the retriever returned without ids."""
+
+    def number(documents: list[Document]) -> list[Document]:
+        return [Document(id=str(at), page_content=one.page_content) for at, one in enumerate(documents)]
+
+    found = [Document(fact.page_content) for fact in FACTS]
+    chain = {"context": retriever(found) | number | join, "question": RunnablePassthrough()} | PROMPT | model()
+    chain.invoke(QUESTION)
+
+    assert [passage.text for passage in captured.turn.passages] == [fact.page_content for fact in FACTS]
+
+
 def test_scores_that_a_function_writes_into_the_documents(captured: Captured) -> None:
     """The documents are those that the retriever returned, without scores."""
 

@@ -337,6 +337,17 @@ class TestTheMetric:
             assert judge.calls == []
 
 
+def test_passages_without_sentences_are_not_sent_to_the_judge() -> None:
+    """The judge could not name anything in them."""
+    judge = FakeJudge(lambda call: {})
+    turn = Turn(query="When?", response="In 2019.", passages=(Passage(text=" …\n"),))
+
+    [skipped] = evaluate(turn, metrics=["trace"], judge=judge, models="lexical").skipped
+
+    assert skipped.reason == "the passages have no sentences"
+    assert judge.calls == []
+
+
 def test_a_verdict_that_contradicts_itself_is_failed() -> None:
     """If each sentence is said to be supported, but not the whole, then no score of the support is a number."""
     verdict = labels(["0a"], ["0a"], {"a": True, "b": True}).model_copy(update={"overall_supported": False})

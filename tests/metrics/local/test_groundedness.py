@@ -377,6 +377,13 @@ def test_a_well_supported_response(response: str, explanation: str) -> None:
     assert score_of(response, [PIER]).explanation == explanation
 
 
+def test_a_number_in_another_form_is_not_missing() -> None:
+    """The words differ, and the fact is the same."""
+    score = score_of("The pier cost 411 million euros.", ["The pier cost 411,000,000 euros."])
+
+    assert score.explanation == "reaches 0.50"
+
+
 def test_the_explanation_uses_the_threshold_of_the_label() -> None:
     """A turn that fails names the sentences below the threshold, one that passes says that all reach it."""
     turn = make_turn("The new pier was opened in September 2017.", [PIER])  # 0.74

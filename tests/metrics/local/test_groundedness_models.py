@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rageval_hooks
-from rageval_hooks import Passage, Score, Turn
+from rageval_hooks import ConfigurationError, Passage, Score, Turn
 from rageval_hooks.metrics.local.groundedness import Groundedness
 from rageval_hooks.models import Models
 from rageval_hooks.online.engine import Engine
@@ -110,8 +110,13 @@ def test_a_turn_that_needs_too_many_passes_is_skipped(folder: Path) -> None:
     long = TURN.model_copy(update={"passages": tuple(Passage(text="The museum. " * 3000) for _ in range(2))})
     models = {**LEXICAL_REST, "grounding": str(folder), "download": False}
     [skipped] = rageval_hooks.evaluate(long, metrics=[Groundedness(max_passes=2)], models=models).skipped
+    silent = TURN.model_copy(update={"response": "It is [1]."})
+    [nothing] = rageval_hooks.evaluate(silent, metrics=["groundedness"], models=models).skipped
     models["grounding"] = "example/none"
     [missing] = rageval_hooks.evaluate(TURN, metrics=["groundedness"], models=models).skipped
 
     assert "more than max_passes=2 passes of the model" in skipped.reason
+    assert "no words that could be compared" in nothing.reason
+    with pytest.raises(ConfigurationError, match="max_passes of groundedness must be at least 1, not 0"):
+        Groundedness(max_passes=0)
     assert "hf download example/none" in missing.reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,24 @@ def test_an_answer_with_less_than_half_of_the_words_fails() -> None:
     score = evaluate(turn, metrics="reference_overlap", models="lexical").score("reference_overlap.recall")
     assert score is not None
     assert (score.label, score.explanation) == ("fail", "the response lacks: pier, opened, in")
+
+
+@pytest.mark.parametrize(
+    ("words", "is_installed", "reason"),
+    [(3_000, True, "the texts are too long for ROUGE-L"), (5, False, "rageval-hooks[offline]")],
+)
+def test_without_rouge_the_other_scores_remain(
+    words: int, is_installed: bool, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason says what is wrong."""
+    if not is_installed:
+        monkeypatch.setitem(sys.modules, "rouge_score", None)
+    text = "pier " * words
+    found = evaluate(Turn(query="When?", response=text, reference=text), metrics="reference_overlap", models="lexical")
+    assert {score.value for score in found.scores} == {1.0}
+    [skipped] = found.skipped
+    assert skipped.name == "reference_overlap.rouge_l"
+    assert reason in skipped.reason
 
 
 def test_without_a_reference_it_is_skipped() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 import tiktoken
@@ -245,6 +246,16 @@ def test_without_a_known_price_there_is_no_cost(turn: Turn, reason: str) -> None
 
     assert isinstance(skipped, Skipped)
     assert skipped.reason == f"{reason}: set cost_rate (RAGEVAL_COST_RATE) to USD for 1,000 tokens to have a cost"
+
+
+def test_without_the_price_list_the_reason_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in an extra of its own."""
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+
+    [skipped] = run(Cost(), turn_of(call("gpt-4o-mini", "openai", FEW)))
+
+    assert isinstance(skipped, Skipped)
+    assert 'the price list is not installed (pip install "rageval-hooks[prices]")' in skipped.reason
 
 
 def test_the_rate_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:

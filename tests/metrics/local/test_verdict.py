@@ -11,6 +11,7 @@ import pytest
 import rageval_hooks
 from rageval_hooks import Evaluation, Passage, Score, Skipped, Turn
 from rageval_hooks.metrics.base import REGISTRY
+from rageval_hooks.metrics.local.faithfulness import Faithfulness
 from rageval_hooks.metrics.local.groundedness import Groundedness
 from rageval_hooks.models import Models
 from rageval_hooks.online.engine import Engine
@@ -122,6 +123,19 @@ def test_an_answer_without_a_verdict_has_no_number(turn: Turn, label: str, reaso
     assert (verdict.label, verdict.metric) == (label, "verdict")
     assert reason in verdict.reason
     assert Skipped.model_validate_json(verdict.model_dump_json()).label == label
+
+
+def test_a_metric_that_fails_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the class of its exception: a message may quote the turn."""
+
+    def fail(metric: Faithfulness, analysis: Any) -> Any:
+        raise ValueError(analysis.turn.response)
+
+    monkeypatch.setattr(Faithfulness, "evaluate", fail)
+    verdict = verdict_of(rageval_hooks.evaluate(turn_of(SUPPORTED), metrics=["verdict"], models=LEXICAL))
+
+    assert isinstance(verdict, Skipped)
+    assert (verdict.label, verdict.reason) == ("not_evaluable", "faithfulness failed: ValueError")
 
 
 def test_it_needs_no_other_metric() -> None:
