@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -109,6 +110,7 @@ def score(
             "cost_rate": cost_rate,
         }
         pipeline = scoring.build_pipeline(**settings, load=engine == "local")
+        gc.freeze()  # the collector would look at every module again and again, a tenth of the time of a row
         required = scoring.required_fields(pipeline, named=metrics is not None)
         reading: dict[str, Any] = {"mapping": ColumnMap.parse(mapping or ()), "encoding": encoding}
         if engine == "ray":
