@@ -143,7 +143,7 @@ class Answers:
     def records(self) -> Iterator[Record]:
         """Yield the records in the order of the questions, each with the rank of its target."""
         keys = (f"{run}/{question.id}" for question in self.questions for run in range(1, self.repeat + 1))
-        found = [Record.model_validate(self.journal[key]) for key in keys if key in self.journal]
+        found = [Record.model_validate(self.journal[key]) for key in keys]
         # All records decide: the first ones may all have missed their targets.
         comparable = are_comparable(found)
         return (place_target(record, comparable=comparable) for record in found)

@@ -81,6 +81,13 @@ def test_markers(response: str, expected: Any) -> None:
     assert cited(response) == expected
 
 
+def test_raised_digits_are_one_number_if_there_are_so_many_passages() -> None:
+    """With fewer passages they are one number each, see above; a number that no passage has is made up as a whole."""
+    many = [Passage(text=f"Pier {number} is red.") for number in range(12)]
+    assert cited("It is red.¹²", many) == [[(11,)]]
+    assert cited("It is red.¹⁹") == [["19"]]
+
+
 @pytest.mark.parametrize(
     ("fence", "close"), [("```", "```\n"), ("```", ""), ("```", "~~~\n"), ("~~~", "~~~\n"), ("~~~", "")]
 )

@@ -185,6 +185,12 @@ UNSUPPORTED = {
     "once each, however written": ("It has 1,000 seats, 1000 in winter, 1.5mn or 1 500 000.", "no", ["1,000", "1.5mn"]),
     "a row that is not all there": ("On level 12 100 200 items drop.", "12 or 100 items", ["12 100 200"]),
     "a part of a million": ("It has 1 user.", "1 000 000 users", ["1"]),
+    "a code at the beginning": ("GPT-4 is used here.", "nothing", ["GPT-4"]),
+    "names in German, where every noun has a capital": (
+        "Die Firma in München hat mit der Deutschen Bank und mit ThyssenKrupp einen Vertrag über die Brücke.",
+        "nichts",
+        ["ThyssenKrupp"],
+    ),
     "another code": ("We use GPT-4 here.", "about the GPT-3 model", ["GPT-4"]),
     "once each": ("It has 7 doors, and 7 more: 7.", "nothing", ["7"]),
     "several": ("He saw Anna in Rome in 1999.", "He saw Anna.", ["Rome", "1999"]),

@@ -52,6 +52,7 @@ def test_what_is_changed_is_counted(response: str, text: str, kind: str) -> None
         "No, the treaty was signed in 1920 by the king.",
         "I am not sure, but the treaty was signed in 1920 by the king.",
         "The treaty was signed in 1920 not only by the king.",
+        "The treaty was not signed in a hurry, but signed in 1920 by the king.",
         # The same number or name in another form.
         "It has 6.6\u00a0million viewers.",
         "The IPL has 6.6 million viewers.",

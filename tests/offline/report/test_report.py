@@ -399,10 +399,10 @@ def test_late_ranks_share_a_row(tmp_path: Path) -> None:
 
 
 def test_each_document_has_its_means(tmp_path: Path) -> None:
-    """The worst first, in the table."""
+    """The worst first, in the table. A score without a value has no column."""
     report = report_of(
         tmp_path,
-        record("q1", document="good.md", scores={"groundedness": 0.9}),
+        record("q1", 1, Skipped(name="hhem", reason="none"), document="good.md", scores={"groundedness": 0.9}),
         record("q2", document="bad.md", scores={"groundedness": 0.2}),
         record("q3", document="bad.md", scores={"groundedness": 0.4}),
         record("q4", scores={"groundedness": 0.0}),
@@ -411,6 +411,7 @@ def test_each_document_has_its_means(tmp_path: Path) -> None:
     [table] = [table for table in to_tables(report) if "by source document" in table.title]
 
     assert means == {"good.md": (1, 0.9), "bad.md": (2, pytest.approx(0.3))}
+    assert "hhem" not in table.header
     assert [row[:3] for row in table.rows] == [("bad.md", "2", "0.300"), ("good.md", "1", "0.900")]
 
 

@@ -98,6 +98,13 @@ class TestOffice:
         [document] = read(tmp_path, a__html=page).documents
         assert document.text.split() == ["#", "Ferry", "It", "takes", "18", "minutes."]
 
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+    def test_html_in_an_encoding(self, tmp_path: Path, encoding: str) -> None:
+        """As of a text file: a page may not name its own."""
+        page = "<html><body><p>Die Fähre fährt über den Fluß.</p></body></html>"
+        [document] = read(tmp_path, a__html=page.encode(encoding)).documents
+        assert document.text == "Die Fähre fährt über den Fluß."
+
     def test_presentations_and_workbooks(self, tmp_path: Path) -> None:
         """With the text of slides and cells."""
         import openpyxl
