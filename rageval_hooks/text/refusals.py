@@ -206,7 +206,7 @@ class _Language:
 
     def _clauses(self, sentence: str) -> list[str]:
         parts = (part.strip(" .!?…'\"¿¡") for part in self.patterns["splits"].split(sentence))
-        bare = (self.patterns["connectors"].sub("", part) for part in parts if part)
+        bare = (self.patterns["connectors"].sub("", part) for part in parts)
         return [clause for clause in bare if clause]
 
     def _clause_declines(self, clause: str) -> bool:

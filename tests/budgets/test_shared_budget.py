@@ -24,6 +24,7 @@ from rageval_hooks.budgets import (
     parse_limits,
     with_budget,
 )
+from rageval_hooks.judges.base import Judgement
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.testing import InMemoryExporter
@@ -153,6 +154,20 @@ def test_an_answer_without_a_price_stops_a_budget_in_usd(tmp_path: Path) -> None
     asyncio.run(judge.complete([("user", "?")], Grade))
     with pytest.raises(BudgetUsedUpError, match="the price of fake:fake is not known"):
         asyncio.run(judge.complete([("user", "?")], Grade))
+
+
+class OwnCache(FakeJudge):
+    """Answers without a request."""
+
+    async def complete(self, *arguments: Any, **options: Any) -> Judgement[Any]:
+        return Judgement(value=Grade(value=1), model="m", usage=None, attempts=0)
+
+
+def test_an_answer_without_a_request_uses_nothing(tmp_path: Path) -> None:
+    judge = with_budget(OwnCache(), {"calls_per_day": 1, "tokens_per_day": 1}, str(tmp_path / "budget.db"))
+    for _ in range(3):
+        asyncio.run(judge.complete([("user", "?")], Grade))
+    assert {limit["used"] for limit in judge.gate.stats()["limits"].values()} == {0}
 
 
 @pytest.mark.parametrize("url", ["redis://:secret@host:port", "unix://?db=secret", "rediss://:secret@host:port"])

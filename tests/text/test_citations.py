@@ -237,6 +237,8 @@ class TestFromTheFramework:
             ([{"start": 0, "end": 5, "url": "https://nowhere.example"}], [["https://nowhere.example"], []]),
             ([{"start_index": 0, "end_index": 9, "cited_text": "sky  is red", "id": "lc_1", "url": "u"}], [[(0,)], []]),
             ([{"start_index": 0, "end_index": 9, "cited_text": "never said", "url": "u"}], [["u"], []]),
+            ([{"start_index": 0, "end_index": 9, "cited_text": "Water", "url": "u"}], [[(1,)], []]),
+            ([{"start_index": 0, "end_index": 9, "title": "t", "url": "u"}], [["u"], []]),
             ([{"start_index": 0, "end_index": 9, "extras": {"document_id": "doc-2"}}], [[(1,)], []]),
         ],
     )

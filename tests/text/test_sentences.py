@@ -65,6 +65,8 @@ PROSE = {
     "Russian": ["Это первое предложение.", "А это второе, т.е. другое.", "Конец."],
     "Arabic": ["هذه جملة أولى.", "هل هذه ثانية؟", "نعم!"],
     "Hindi": ["यह पहला वाक्य है।", "यह दूसरा है।", "क्या यह तीसरा है?"],
+    "a sentence in brackets": ["[It is red.]", "Water is wet."],
+    "a name in code": ["Use os.Path to join them.", "It is short."],
     "Chinese and English": ["中文句子。", "English sentence here.", "另一句。"],
 }
 

@@ -62,7 +62,8 @@ def test_a_caller_that_does_not_wait_gets_an_estimate(monkeypatch: pytest.Monkey
 
     assert count_tokens(["12345", ""]) == (2, "characters")
     may_end.set()
-    assert count_tokens(["12345"], wait=True)[1] == "tiktoken"
+    for wait in (True, False):
+        assert count_tokens(["12345"], wait=wait)[1] == "tiktoken"
 
 
 def test_an_encoding_that_cannot_be_had_is_logged_once(
