@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import pytest
 
 from rageval_hooks import Passage, Turn
 from rageval_hooks.metrics import Metric
 from rageval_hooks.metrics.support.running import compute
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
+from rageval_hooks.models.grounding import GroundedSentence, GroundingInput, GroundingModel, GroundingResult
 from rageval_hooks.score import Result, Score, Skipped
 from rageval_hooks.settings import LEXICAL, ModelSettings
 
-__all__ = ["LEXICAL_MODELS", "LOCAL", "label_of", "make_turn", "run", "why_not"]
+__all__ = ["LEXICAL_MODELS", "LOCAL", "ground_by", "label_of", "make_turn", "run", "why_not"]
 
 LOCAL = (
     "answer_relevance",
@@ -43,6 +47,27 @@ def make_turn(response: str = "", passages: Iterable[str] = (), query: str = "",
 def run(metric: Metric, turn: Turn, models: Models = LEXICAL_MODELS) -> tuple[Result, ...]:
     """Return what a metric says of a turn."""
     return compute(metric, TurnAnalysis(turn, models, wait=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptedGrounding(GroundingModel):
+    """A grounding model that says how well each sentence is supported, and by which passages."""
+
+    supports: Sequence[float]
+    positions: tuple[int, ...]
+
+    def read(self, inputs: GroundingInput) -> GroundingResult:
+        found = zip(inputs.sentences, self.supports, strict=True)
+        sentences = (GroundedSentence(span=span, support=support, positions=self.positions) for span, support in found)
+        return GroundingResult(sentences=tuple(sentences), windows=1, passes=1, tokens=1)
+
+
+def ground_by(monkeypatch: pytest.MonkeyPatch, *supports: float, positions: tuple[int, ...] = (0,)) -> dict[str, str]:
+    """Make every grounding model a scripted one; return the setting ``models`` with one."""
+    about: dict[str, Any] = {"name": "scripted", "version": "1", "details": {}, "limit": 512, "window": 512}
+    model = ScriptedGrounding(**about, tokenizer=None, supports=supports, positions=positions)  # type: ignore[arg-type]
+    monkeypatch.setattr(Models, "grounding", lambda *_, **__: model)
+    return {"embedder": LEXICAL, "cross_encoder": LEXICAL, "nlp": LEXICAL, "grounding": "example/scripted"}
 
 
 def why_not(results: Sequence[Result]) -> tuple[str, str]:

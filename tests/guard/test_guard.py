@@ -17,7 +17,9 @@ from opentelemetry import trace
 import rageval_hooks
 from rageval_hooks import AnswerBlockedError, ConfigurationError, GroundingGuard, GuardDecision, start_turn
 from rageval_hooks.errors import ModelUnavailableError
+from rageval_hooks.testing import FakeJudge
 from tests.guard.conftest import FALLBACK, PASSAGE, SUPPORTED, UNSUPPORTED, Traced, make_guard
+from tests.local import ground_by
 
 HERE = Path(__file__).parent
 
@@ -68,6 +70,19 @@ def test_a_threshold_replaces_the_verdict() -> None:
     assert (by_name.verdict, by_name.summary()["scores"]["unsupported_facts"]) == ("supported", 1)
     strict = make_guard(threshold=1.0).check("A bridge was opened in September.", [PASSAGE])
     assert strict.reason.startswith("faithfulness 0.")
+
+
+@pytest.mark.parametrize(
+    ("support", "verdict", "reason"),
+    [(0.6, "supported", ""), (0.4, "unsupported", "groundedness 0.40 fails by the threshold of scripted")],
+)
+def test_a_grounding_model_has_a_threshold_of_its_own(
+    support: float, verdict: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was trained to decide."""
+    guard = make_guard(metrics="groundedness", models=ground_by(monkeypatch, support))
+    decision = guard.check(SUPPORTED, [PASSAGE])
+    assert (decision.verdict, decision.reason) == (verdict, reason)
 
 
 def test_raising_gives_the_decision() -> None:
@@ -217,11 +232,14 @@ def test_passages_come_from_the_turn_that_is_being_captured() -> None:
 
 
 @pytest.mark.parametrize(("on_error", "answer"), [("open", UNSUPPORTED), ("closed", FALLBACK)])
-def test_a_check_without_passages_follows_on_error(on_error: Any, answer: str) -> None:
-    """Nothing can be said about the answer."""
-    decision = make_guard(on_error=on_error).check(UNSUPPORTED)
+def test_a_check_without_passages_follows_on_error(on_error: Any, answer: str, traced: Traced) -> None:
+    """Nothing can be said about the answer. The status of the span is an error, which a blocked answer is not."""
+    decision = make_guard(traced, on_error=on_error).check(UNSUPPORTED)
     assert (decision.verdict, decision.answer) == ("unchecked", answer)
     assert decision.reason == "verdict: the turn has no passages"
+    make_guard(traced).check(UNSUPPORTED, [PASSAGE])
+    statuses = [(span.status.is_ok, span.status.description) for span in traced.decisions]
+    assert statuses == [(False, decision.reason), (True, None)]
 
 
 def test_the_log_says_what_to_do_without_passages(caplog: pytest.LogCaptureFixture) -> None:
@@ -312,6 +330,40 @@ def test_a_metric_that_fails_follows_on_error() -> None:
     decision = make_guard(metrics=[failing_model], threshold=0.5, on_error="closed").check(SUPPORTED, [PASSAGE])
     assert (decision.verdict, decision.answer) == ("unchecked", FALLBACK)
     assert decision.reason == "failing_model: failed with ValueError"
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_a_judge_decides(supported: bool) -> None:
+    """It reads redacted texts."""
+    labels = {
+        "relevance_explanation": "",
+        "all_relevant_sentence_keys": ["0a"],
+        "sentence_support_information": [
+            {
+                "response_sentence_key": key,
+                "explanation": "",
+                "supporting_sentence_keys": ["0a"],
+                "fully_supported": supported,
+            }
+            for key in "ab"
+        ],
+        "all_utilized_sentence_keys": ["0a"],
+        "overall_supported": supported,
+    }
+    judge = FakeJudge(lambda call: labels)
+    answer = f"{SUPPORTED} Write to ada@example.org."
+    guard = make_guard(
+        metrics=["trace", "faithfulness"],
+        threshold={"trace.adherence": 0.5, "faithfulness": 0},
+        judge=judge,
+        redact=True,
+    )
+    decision = guard.check(answer, [PASSAGE], question="When?")
+    assert (decision.verdict, decision.answer) == (("supported", answer) if supported else ("unsupported", FALLBACK))
+    assert {"trace.adherence", "faithfulness"} <= {result.name for result in decision.results}
+    [call] = judge.calls
+    assert "<EMAIL_ADDRESS>" in str(call)
+    assert "ada@example.org" not in str(call)
 
 
 def test_a_judge_that_hangs_costs_no_more_than_the_timeout() -> None:

@@ -16,6 +16,7 @@ from llama_index.core import get_response_synthesizer
 from llama_index.core.query_engine import CustomQueryEngine, RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, TextNode
 from openinference.instrumentation import using_attributes
+from opentelemetry import context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -310,6 +311,18 @@ def test_session_user_and_metadata(see: See, framework: Framework) -> None:
 
     assert (seen.turn.session_id, seen.turn.user_id, seen.turn.metadata["tier"]) == ("s1", "u1", "gold")
     assert {span.attributes["session.id"] for span in seen.spans} == {"s1"}
+
+
+def test_metadata_that_is_no_json(see: See, framework: Framework) -> None:
+    """The turn has the other attributes."""
+    attributes = context.set_value("session.id", "s1", context.set_value("metadata", "{tier"))
+    token = context.attach(attributes)
+    try:
+        turn = see(framework, Scenario()).turn
+    finally:
+        context.detach(token)
+
+    assert (turn.session_id, turn.response) == ("s1", ANSWER)
 
 
 def test_under_a_span_of_the_application(see: See, framework: Framework) -> None:

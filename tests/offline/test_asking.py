@@ -531,6 +531,12 @@ class TestErrors:
         with pytest.raises(ConfigurationError, match=r"index\.as_query_engine"):
             bench(index)
 
+    def test_a_query_engine_has_no_key_for_the_question(self, bench: Bench) -> None:
+        """The message says what the option is for."""
+        engine = llama_index.index().as_query_engine(llm=llama_index.llm())
+        with pytest.raises(ConfigurationError, match="--input-key is for applications that take an object"):
+            bench(engine, input_key="question")
+
     def test_a_factory_that_fails(self, bench: Bench) -> None:
         """Says with what, coroutine function or not."""
 

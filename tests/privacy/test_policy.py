@@ -167,6 +167,13 @@ def test_lists_of_metadata(tmp_path: Path, settings: dict[str, Any], kept: set[s
     assert ("author" in found.passages[0].metadata) == ("metadata_allow" not in settings)
 
 
+def test_denied_names_in_lists() -> None:
+    """For example of the parts of a page."""
+    turn = Turn(metadata={"parts": [{"secret_note": "x", "page": 3}]})
+
+    assert PrivacyPolicy(metadata_deny=["secret_*"]).turn(turn).metadata == {"parts": [{"page": 3}]}
+
+
 @pytest.mark.parametrize("redact", [lambda text: 1 / 0, lambda text: None])
 def test_a_function_that_fails_hides_the_text(redact: Any, caplog: pytest.LogCaptureFixture) -> None:
     """The log says so once, without the text."""

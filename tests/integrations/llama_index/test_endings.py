@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.dispatcher import instrument_tags
 from openinference.instrumentation import using_attributes
 from opentelemetry.instrumentation.utils import suppress_instrumentation
@@ -112,6 +113,17 @@ def test_a_fault_of_ours(place: str, monkeypatch: pytest.MonkeyPatch, caplog: py
     [line] = [record for record in caplog.records if record.name.startswith("rageval_hooks") and record.exc_info]
     assert line.exc_info is not None
     assert "our own mistake" in str(line.exc_info[1])
+
+
+def test_a_function_that_asks_nobody_is_no_turn(captured: Captured) -> None:
+    """For example one that prepares a text, with a span of LlamaIndex."""
+
+    @get_dispatcher("application").span
+    def clean(text: str) -> str:
+        return text.strip()
+
+    assert clean(" a ") == "a"
+    assert captured.turns == []
 
 
 def test_our_own_judges_calls_are_not_seen(captured: Captured) -> None:

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from llama_index.core import MockEmbedding, PromptTemplate, VectorStoreIndex
 from llama_index.core.agent.workflow import FunctionAgent
-from llama_index.core.base.llms.types import ChatMessage, MessageRole
+from llama_index.core.base.llms.types import ChatMessage, CompletionResponse, MessageRole
+from llama_index.core.instrumentation.events.llm import LLMCompletionEndEvent, LLMCompletionStartEvent
 from llama_index.core.llms.llm import ToolSelection
+from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.tools import QueryEngineTool
+from llama_index_instrumentation import get_dispatcher
 
 from rageval_hooks.integrations.llama_index.passages import collection_of, top_k_of
 from rageval_hooks.integrations.llama_index.values import messages_of, tool_call
@@ -144,6 +147,25 @@ def test_a_query_engines_template_and_its_retrievers_request(captured: Any) -> N
     assert call.template.variables["query_str"] == QUESTION
     assert call.template.variables["context_str"].startswith("source: ")
     assert (retrieval.top_k, retrieval.data_source) == (2, "SimpleVectorStore")
+
+
+def test_a_model_that_only_sends_events_is_a_step(captured: Any) -> None:
+    """A component may call a model by itself."""
+    dispatcher = get_dispatcher("application")
+
+    class Engine(CustomQueryEngine):
+        def custom_query(self, query_str: str) -> str:
+            asked: Any = {"model_dict": {"model": "own-1"}, "additional_kwargs": {}}
+            dispatcher.event(LLMCompletionStartEvent(prompt=query_str, **asked))
+            response = CompletionResponse(text="In 2019.")
+            dispatcher.event(LLMCompletionEndEvent(prompt=query_str, response=response))
+            return response.text
+
+    Engine().query(QUESTION)
+
+    turn = captured.turn
+    assert (turn.response, turn.model, turn.prompt[0].content) == ("In 2019.", "own-1", QUESTION)
+    assert [(step.kind, step.name, step.output) for step in turn.steps] == [("llm", "llm", "In 2019.")]
 
 
 def test_a_collection_has_a_name() -> None:

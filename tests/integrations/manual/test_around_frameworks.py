@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.runnables import RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from langgraph.types import interrupt
 from llama_index.core import get_response_synthesizer
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, TextNode
@@ -58,6 +61,24 @@ def test_a_vector_store_that_is_searched_directly(captured: Captured) -> None:
     assert {passage.text: passage.in_prompt for passage in turn.passages} == {PIER: True, FERRY: True}
     assert [(step.kind, step.name, step.top_k) for step in turn.steps[:1]] == [("retriever", "InMemoryVectorStore", 2)]
     assert (turn.response, turn.retrieval_queries, turn.is_rag) == (ANSWER, ("pier",), True)
+
+
+def test_a_graph_that_waits_for_a_person(captured: Captured) -> None:
+    """The question has no answer yet."""
+
+    class State(TypedDict, total=False):
+        question: str
+        reply: str
+
+    def ask(state: State) -> State:
+        langchain.retriever().invoke(state["question"])
+        return {"reply": interrupt("Is this the right pier?")}
+
+    graph = StateGraph(State).add_node("ask", ask).add_edge(START, "ask").compile(InMemorySaver())
+    with rageval_hooks.start_turn(QUESTION):
+        graph.invoke({"question": QUESTION}, {"configurable": {"thread_id": "t"}})
+
+    assert (captured.turn.status, captured.turn.response) == ("interrupted", "")
 
 
 def test_an_async_chain(captured: Captured) -> None:

@@ -20,6 +20,7 @@ from rageval_hooks.runtime.worker import shared_worker
 from rageval_hooks.settings import LEXICAL, ModelSettings
 from rageval_hooks.testing import FakeJudge
 from tests import tiny_models
+from tests.local import ground_by
 
 QUERY = "When was the pier opened?"
 PASSAGES = (
@@ -232,6 +233,33 @@ def test_a_refusal_stays_declined_whatever_the_judge_says() -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "tokens"
     return tiny_models.add_graph(tiny_models.build_grounding(path, "ModernBertForTokenClassification"), "tokens")
+
+
+GOOD = (
+    "nothing is clearly unsupported; the weakest of 2 sentences is “Mercedes Stahl built it.”; the nearest is passage"
+)
+WEAK = "“Mercedes Stahl built it.”: no passage has all of it in one place; the nearest is passage"
+
+
+@pytest.mark.parametrize(
+    ("supports", "position", "label", "reason"),
+    [
+        ((0.9, 0.5), 0, "good", f"{GOOD} doc-1"),
+        ((0.9, 0.4), 0, "doubtful", f"{WEAK} doc-1"),
+        ((0.4, 0.3), 0, "bad", f"{WEAK} doc-1"),
+        ((0.4, 0.3), 1, "bad", f"{WEAK} doc-2"),  # the passage that the model has read
+    ],
+)
+def test_the_label_by_a_grounding_model(
+    supports: tuple[float, ...], position: int, label: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bad if the answer is below the model's threshold, doubtful if a sentence is."""
+    models = ground_by(monkeypatch, *supports, positions=(position,))
+    turn = turn_of(f"{SUPPORTED} Mercedes Stahl built it.")
+    verdict = verdict_of(rageval_hooks.evaluate(turn, metrics=["verdict"], models=models))
+
+    assert isinstance(verdict, Score)
+    assert (verdict.model, verdict.label, verdict.explanation) == ("scripted", label, reason)
 
 
 @pytest.mark.needs_models

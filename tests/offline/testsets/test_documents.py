@@ -386,8 +386,22 @@ class Chroma:
         return {"ids": ["d1"], "documents": [FERRY], "metadatas": [{"source": "ferry.md"}]}
 
 
+class Faiss:
+    class docstore:
+        _dict = {"d1": Document(FERRY, metadata={"source": "ferry.md"})}
+
+
+class VectorStore:
+    stores_text = True
+
+    def get_nodes(self):
+        return [node]
+
+
 index = Index()
 chroma = Chroma()
+faiss = Faiss()
+vectors = VectorStore()
 nodes = [NodeWithScore(node=node, score=0.5)]
 rows = [{"id": "d1", "text": FERRY, "metadata": {"document": "ferry.md"}}]
 
@@ -416,7 +430,10 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class TestStores:
-    @pytest.mark.parametrize("name", ["langchain", "documents", "docstore", "index", "chroma", "nodes", "rows", "make"])
+    @pytest.mark.parametrize(
+        "name",
+        ["langchain", "faiss", "documents", "docstore", "vectors", "index", "chroma", "nodes", "rows", "make"],
+    )
     def test_chunks_keep_id_and_source(self, stores: str, name: str) -> None:
         """Of the real stores and documents of both frameworks, and of what comes near."""
         [chunk] = chunks_of_store(f"{stores}:{name}")
