@@ -37,6 +37,11 @@ instance = Custom()
 something_else = 3
 
 
+def function(turn: object) -> int:
+    """A function that its author forgot to decorate."""
+    return 1
+
+
 @pytest.fixture
 def entry_points(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
     """What other packages have published; by the fixture's users."""
@@ -109,6 +114,7 @@ def test_an_unknown_name_is_answered_with_the_valid_ones() -> None:
         ("no.such.module:Metric", "metric 'no.such.module:Metric' cannot be imported: No module named 'no'"),
         (f"{__name__}:Nothing", "cannot be imported: module '.*' has no attribute 'Nothing'"),
         (":Custom", "cannot be imported"),
+        (f"{__name__}:function", "is not a metric: decorate the function with @rageval_hooks.metric"),
         (f"{__name__}:something_else", "is not a metric: it does not derive from Metric"),
         (3, "int is not a metric: it does not derive from Metric"),
         (Exporter, "Exporter is not a metric"),

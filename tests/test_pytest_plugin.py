@@ -126,6 +126,17 @@ def test_it(assert_scores):
     result.stdout.fnmatch_lines(["*UnknownNameError: unknown score 'groundednes'. Did you mean 'groundedness'?*"])
 
 
+def test_no_bound_at_all_is_an_error(run) -> None:
+    """Such a test would always pass."""
+    result = run(
+        """
+def test_it(assert_scores):
+    assert_scores(GOOD)
+"""
+    )
+    result.stdout.fnmatch_lines(["*TypeError: assert_scores needs a score and its bound, such as groundedness=0.7"])
+
+
 def test_metrics_of_ones_own(run) -> None:
     """They are arguments of the fixture."""
     run(

@@ -308,6 +308,7 @@ def test_spans_are_sent_to_the_collector(tmp_path: Path) -> None:
         ({"ENDPOINT": "http://127.0.0.1:4317"}, "port 4317, which speaks gRPC, and spans are sent over HTTP"),
         ({"ENDPOINT": "{url}/v1/traces"}, "ends with /v1/traces, which the exporter adds itself"),
         ({"TRACES_ENDPOINT": "{url}/v1/traces/v1/traces"}, "has /v1/traces twice"),
+        ({"ENDPOINT": "http://localhost:port"}, "OTEL_EXPORTER_OTLP_ENDPOINT has a port that is not a number"),
         ({"ENDPOINT": "{host}"}, "has no scheme: set it to http://"),
         ({"TRACES_ENDPOINT": "{url}"}, "has no path, and nothing is added to it: append /v1/traces"),
         ({"ENDPOINT": "{url}"}, "the header x-mlflow-experiment-id only: add x-mlflow-experiment-id=0"),

@@ -52,6 +52,14 @@ def test_a_models_name_may_have_colons() -> None:
     assert resolve_judge("openai:llama3:8b", base_url="http://x/v1").model == "llama3:8b"
 
 
+def test_a_judge_that_is_named_by_its_place_takes_no_options() -> None:
+    """It may be an instance."""
+    with pytest.raises(
+        ConfigurationError, match=r"the judge 'tests\.judges.*:ready' takes no options, .*timeout"
+    ):
+        resolve_judge(f"{__name__}:ready", timeout=3)
+
+
 def test_an_instance_is_returned_unchanged() -> None:
     """It is made already, so it takes no options."""
     judge = FakeJudge()

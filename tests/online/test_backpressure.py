@@ -14,7 +14,7 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableGenerator
 from opentelemetry.context import Context
 
-from rageval_hooks import Turn
+from rageval_hooks import Evaluation, Turn
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.judges.fake import FakeJudge
@@ -177,3 +177,29 @@ def test_one_turn_is_always_exported_whatever_its_size(computes_inline: bool) ->
     assert (stats["evaluated"], stats["dropped"]) == (1, 0)
     assert stats["queues"]["export"]["accepted"] == 1
     assert [evaluation.stage for evaluation in exporter.evaluations].count("inline") == 1
+
+
+def test_turns_that_wait_for_their_export_are_bounded_by_bytes(caplog: pytest.LogCaptureFixture) -> None:
+    """The newest are dropped while an exporter hangs, and counted with their cause; a log line says so."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Hanging(InMemoryExporter):
+        def export(self, evaluation: Evaluation) -> None:
+            begun.set()
+            go_on.wait(30)
+            super().export(evaluation)
+
+    exporter = Hanging()
+    pipeline = Pipeline.build(metrics=[], exporters=[exporter], queue_max_mb=1)
+    pipeline.submit(rag_turn())
+    assert begun.wait(30)
+    for _ in range(3):
+        pipeline.submit(rag_turn(700_000))
+    go_on.set()
+    assert pipeline.flush(30)
+    stats = pipeline.stats()
+    pipeline.shutdown(10)
+
+    assert adds_up(stats)
+    assert (stats["turns"], stats["dropped_by_cause"]["queue_full"], len(exporter.evaluations)) == (4, 2, 2)
+    assert "turns wait for their export: newer ones are dropped [RAGEVAL-202]" in caplog.text

@@ -149,6 +149,20 @@ def test_the_spool_keeps_jobs_until_a_broker_is_there(tmp_path: Path, caplog: py
         assert database.execute("SELECT waiting FROM jobs").fetchall() == [(-1,)]
 
 
+def test_a_job_that_neither_broker_nor_spool_takes_is_skipped_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A line says why the spool cannot be used."""
+    (tmp_path / "spool.db").write_text("no database " * 1000)
+    spool = {"broker_fallback": "spool", "spool_path": str(tmp_path / "spool.db")}
+    exporter, stats = run([turn()], broker=DOWN, **spool)
+
+    assert (stats["stored"], stats["dropped"]) == (0, 1)
+    [result] = late(exporter)
+    assert result.reason == "the broker cannot be reached, and the spool is full or cannot be used"
+    assert "jobs for the broker cannot be stored: DatabaseError [RAGEVAL-414]" in caplog.text
+
+
 def test_without_celery_settings_of_its_own_a_module_gives_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 
 import pytest
+from opentelemetry.context import Context
+from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from rageval_hooks import Evaluation, Exporter
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.testing import InMemoryExporter
+from rageval_hooks.turn import SpanReference
 from tests.local import make_turn
 
 
@@ -60,3 +63,51 @@ def test_a_flush_is_false_if_not_everything_was_delivered_in_time(caplog: pytest
     assert not pipeline.flush(30)
     pipeline.shutdown(0)
     assert "has not delivered everything within" in caplog.text
+
+
+def test_a_callback_that_raises_is_counted_and_disturbs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The exporters get every turn. The reason is logged once."""
+    exporter = InMemoryExporter()
+
+    def call_back(evaluation: Evaluation) -> None:
+        raise KeyError("the application's own mistake")
+
+    pipeline = Pipeline.build(metrics=["latency"], exporters=[exporter], on_evaluation=call_back)
+    for _ in range(2):
+        pipeline.submit(make_turn("An answer.", ["A passage."], "question"))
+    assert pipeline.flush(30)
+    stats = pipeline.stats()
+    pipeline.shutdown(10)
+
+    assert (stats["callback_errors"], stats["internal_errors"], len(exporter.evaluations)) == (2, 0, 2)
+    assert caplog.text.count("on_evaluation raised [RAGEVAL-205]") == 1
+    assert "the application's own mistake" in caplog.text
+
+
+def test_an_exporter_that_fails_at_an_open_span_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """The other exporters still add their scores to the span of another tracer."""
+
+    class Annotating(InMemoryExporter):
+        def annotate(self, evaluation: Evaluation) -> None:
+            annotated.append(evaluation)
+
+    class Faulty(Annotating):
+        name = "faulty"
+
+        def annotate(self, evaluation: Evaluation) -> None:
+            raise ValueError("the span has ended")
+
+    annotated: list[Evaluation] = []
+    turn = make_turn("An answer.", ["A passage."], "question")
+    span = SpanReference(trace_id="a" * 32, span_id="b" * 16)
+    span.within(Context(), NonRecordingSpan(SpanContext(1, 1, is_remote=False)))
+    pipeline = Pipeline.build(metrics=["latency"], exporters=[Faulty(), Annotating()])
+    for one in (turn, turn.model_copy(update={"span": span})):
+        pipeline.submit(one)
+        assert pipeline.flush(30)
+    stats = pipeline.stats()
+    pipeline.shutdown(10)
+
+    assert [evaluation.turn.span for evaluation in annotated] == [span]  # the other turn has no span
+    assert stats["export_errors"] == 1
+    assert "the exporter faulty failed [RAGEVAL-207]" in caplog.text

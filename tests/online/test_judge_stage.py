@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,12 +14,15 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 import rageval_hooks
-from rageval_hooks import ConfigurationError, Evaluation
+from rageval_hooks import ConfigurationError, Evaluation, Turn, metric
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.judges.openai import OpenAIJudge
+from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.testing import FakeJudge, InMemoryExporter
 from tests.integrations.langchain.fakes import lcel
 from tests.judges.server import Gate, JudgeServer, answer, error, held
+from tests.local import make_turn
+from tests.metrics.good_judge import by_schema
 
 QUESTION = "When was the pier opened?"
 
@@ -423,3 +427,37 @@ def test_a_judge_that_is_down_is_one_line(caplog: pytest.LogCaptureFixture) -> N
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
     assert 1 <= len(warnings) <= 3
     assert stats["judge"]["circuit"]["state"] == "open"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "verdicts"), [(["trace"], ["trace"]), (["umbrela"], ["verdict"])], ids=["verdict", "other score"]
+)
+def test_a_local_verdict_does_not_replace_the_judges(metrics: list[str], verdicts: list[str]) -> None:
+    """It may come later, as a model of grounding is slow. If the judge gives none, it is not left out."""
+    exporter = InMemoryExporter()
+    judged = threading.Event()
+
+    @metric(name="slow")
+    def slow(turn: Turn) -> float:
+        judged.wait(30)
+        return 1.0
+
+    def on_evaluation(evaluation: Evaluation) -> None:
+        if {result.metric for result in evaluation.results} & set(metrics):
+            judged.set()
+
+    pipeline = Pipeline.build(
+        metrics=[slow, "verdict", *metrics],
+        models="lexical",
+        judge=by_schema(),
+        exporters=[exporter],
+        inline_budget_ms=0,
+        on_evaluation=on_evaluation,
+    )
+    pipeline.submit(make_turn("It was opened in 2019.", ["The pier was opened in 2019."], QUESTION))
+    assert pipeline.flush(60)
+    pipeline.shutdown(10)
+
+    results = [result for evaluation in exporter.evaluations for result in evaluation.results]
+    assert [result.metric for result in results if result.name == "verdict"] == verdicts
+    assert "slow" in {result.name for result in results}

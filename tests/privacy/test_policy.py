@@ -240,3 +240,18 @@ def test_content_off_still_leaves_scores(tmp_path: Path) -> None:
     assert Evaluation.model_validate_json(first)["length"] == len(TURN.response)
     assert "handbook" not in first
     assert (tmp_path / "turns.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("redact", [None, replace], ids=["all texts", "redacted"])
+def test_a_turn_without_private_texts_keeps_its_explanations(tmp_path: Path, redact: Any) -> None:
+    """Word for word, with their details."""
+    exporter = InMemoryExporter()
+    turn = Turn(query="When?", response="It was opened in 2019.", passages=(Passage(text="It was opened in 2018."),))
+    pipeline = Pipeline.build(metrics=["unsupported_facts"], models="lexical", exporters=[exporter], redact=redact)
+    pipeline.submit(turn)
+    assert pipeline.flush(30)
+    pipeline.shutdown()
+
+    [evaluation] = exporter.evaluations
+    [score] = evaluation.scores
+    assert (score.label, score.explanation) == ("fail", "no passage has: 2019")

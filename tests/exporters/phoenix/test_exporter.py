@@ -443,7 +443,7 @@ def test_keys_and_headers(server: Server, monkeypatch: pytest.MonkeyPatch, caplo
     """From Phoenix's own variables; they appear on the wire, and in no log and no repr."""
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("PHOENIX_API_KEY", "px-secret")
-    monkeypatch.setenv("PHOENIX_CLIENT_HEADERS", "x-team=harbour")
+    monkeypatch.setenv("PHOENIX_CLIENT_HEADERS", "x-team=the%20harbour,forgotten-name,")
     server.answers = [(401, "no")]
     exporter = PhoenixExporter(server.url)
     exporter.export(evaluation())
@@ -451,8 +451,10 @@ def test_keys_and_headers(server: Server, monkeypatch: pytest.MonkeyPatch, caplo
     exporter.shutdown(5)
 
     headers = server.posts[-1][2]
-    assert (headers["authorization"], headers["x-team"]) == ("Bearer px-secret", "harbour")
+    assert (headers["authorization"], headers["x-team"]) == ("Bearer px-secret", "the harbour")
+    assert "PHOENIX_CLIENT_HEADERS: part 2 is not of the form name=value [RAGEVAL-114]" in caplog.text
     assert "px-secret" not in caplog.text + repr(exporter)
+    assert "forgotten-name" not in caplog.text  # it may be a key
 
 
 def test_hidden_content_is_not_posted(server: Server) -> None:

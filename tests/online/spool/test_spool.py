@@ -186,6 +186,26 @@ def test_turns_wait_for_a_judge_that_cannot_be_reached(tmp_path: Path, caplog: p
     assert {evaluation["graded"] for evaluation in late(after)} == {0.5}
 
 
+def test_late_local_scores_do_not_wait_for_a_judge_that_cannot_be_reached(tmp_path: Path) -> None:
+    """They are delivered by the first process, once; the next one delivers what the judge says."""
+    path = tmp_path / "spool.db"
+    before, after = InMemoryExporter(), InMemoryExporter()
+    first = make_pipeline(path, unreachable, before, inline_budget_ms=0)
+    for turn in turns(3):
+        first.submit(turn)
+    assert wait_until(lambda: len(late(before)) == 3, 30)
+    first.flush(30)
+    first.shutdown(10)
+    second = make_pipeline(path, lambda _: {"value": 0.5}, after)
+    assert wait_until(lambda: len(late(after)) == 3, 30)
+    second.flush(30)
+    second.shutdown(10)
+
+    for exporter, metric in ((before, "latency"), (after, "graded")):
+        found = [(evaluation.turn.query, score.name) for evaluation in late(exporter) for score in evaluation.results]
+        assert sorted(found) == [(f"question {number}", metric) for number in range(3)]
+
+
 def test_scores_that_were_not_delivered_come_again_with_the_same_ids(tmp_path: Path) -> None:
     """The judge is not asked a second time."""
     losing, working = Losing(), InMemoryExporter()
