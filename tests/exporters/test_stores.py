@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rageval_hooks.errors import ExportError
 from rageval_hooks.exporters.datadog import DatadogExporter
+from rageval_hooks.exporters.jsonl import JsonlExporter
 from rageval_hooks.exporters.langfuse import LangfuseExporter
 from rageval_hooks.exporters.langsmith import LangsmithExporter
 from rageval_hooks.exporters.mlflow import MlflowExporter
 from rageval_hooks.exporters.phoenix import PhoenixExporter
 from rageval_hooks.exporters.score_api import ScoreApiExporter
+from rageval_hooks.turn import SpanReference
 from tests.exporters.recording import Recorded, Reply, recording_server
 from tests.exporters.scored_turns import RESULTS, evaluation
 
@@ -85,6 +88,17 @@ def test_a_key_that_is_not_accepted_is_an_error(make: Callable[[str], ScoreApiEx
     """And not the answer that nothing is there."""
     with recording_server(lambda _: Reply(status=401)) as server, pytest.raises(ExportError, match="401"):
         make(server.url).stores(EVALUATION)
+
+
+def test_a_file_is_read_for_the_trace(tmp_path: Path) -> None:
+    """A turn without a span has none."""
+    exporter = JsonlExporter(tmp_path / "turns.jsonl")
+    exporter.export(EVALUATION)
+    assert exporter.stores(EVALUATION) is True
+
+    for span in (SpanReference(trace_id="a" * 32, span_id="b" * 16), None):
+        turn = EVALUATION.turn.model_copy(update={"span": span})
+        assert exporter.stores(EVALUATION.model_copy(update={"turn": turn})) is False
 
 
 def test_a_backend_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:

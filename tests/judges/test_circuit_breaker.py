@@ -11,7 +11,7 @@ import pytest
 from rageval_hooks.errors import JudgeRejectedError, JudgeUnavailableError
 from rageval_hooks.judges.openai import OpenAIJudge
 from tests.judges.helpers import GOOD, PROMPT, Grade, StillClock, ask, failure, judge_of
-from tests.judges.server import Gate, JudgeServer, Reply, answer, error, held
+from tests.judges.server import Gate, JudgeServer, Reply, answer, error, held, raw
 
 
 def ask_all(server: JudgeServer, judge: OpenAIJudge, replies: str) -> list[str]:
@@ -116,14 +116,20 @@ def test_a_judge_that_is_down_is_left_alone(server: JudgeServer, clock: StillClo
     assert judge.stats()["circuit"]["state"] == "closed"
 
 
-def test_a_wrong_key_opens_it_and_a_wrong_question_does_not(server: JudgeServer, clock: StillClock) -> None:
-    """401 is true of every question; 400, a refusal or a wrong answer only of this one."""
+PAGE = raw("<html>It works!</html>", headers={"Content-Type": "text/html"})
+
+
+@pytest.mark.parametrize("wrong", [error(401, "bad key"), PAGE], ids=["key", "address"])
+def test_a_wrong_setting_opens_it_and_a_wrong_question_does_not(
+    server: JudgeServer, clock: StillClock, wrong: Reply
+) -> None:
+    """A wrong key or a web page is true of every question; 400, a refusal or a wrong answer only of this one."""
     judge = judge_of(server, clock=clock, circuit_failures=2)
     server.otherwise(error(400, "bad"))
     for _ in range(3):
         failure(judge, JudgeRejectedError)
     assert judge.stats()["circuit"]["state"] == "closed"
-    server.otherwise(error(401, "bad key"))
+    server.otherwise(wrong)
     for _ in range(2):
         failure(judge, JudgeRejectedError)
     assert judge.stats()["circuit"]["state"] == "open"

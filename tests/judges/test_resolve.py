@@ -54,9 +54,7 @@ def test_a_models_name_may_have_colons() -> None:
 
 def test_a_judge_that_is_named_by_its_place_takes_no_options() -> None:
     """It may be an instance."""
-    with pytest.raises(
-        ConfigurationError, match=r"the judge 'tests\.judges.*:ready' takes no options, .*timeout"
-    ):
+    with pytest.raises(ConfigurationError, match=r"the judge 'tests\.judges.*:ready' takes no options, .*timeout"):
         resolve_judge(f"{__name__}:ready", timeout=3)
 
 
