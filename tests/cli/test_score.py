@@ -357,6 +357,16 @@ class TestJudged:
         assert "with another input" in scoring.run(status=2).stderr
         assert "scored 2 turns" in run(*scoring.arguments, "--restart", OPENAI_API_KEY="sk-test").stdout
 
+    def test_as_many_requests_at_a_time_as_wanted(self, file: Path, server: JudgeServer) -> None:
+        """Although a judge usually takes eight at a time."""
+        write_lines(file, rows(12))
+        gate = Gate()
+        server.otherwise(held(answer(LABELS), gate))
+        with Scoring(server, file, concurrency=12).start() as process:
+            server.wait_for_requests(12)
+            gate.set()
+            assert process.wait() == 0
+
     def test_a_dry_run(self, file: Path, server: JudgeServer) -> None:
         """Says how many requests there would be, and makes none: none at all for a question that has no answer."""
         write_lines(file, [{**row, "answerable": number > 0} for number, row in enumerate(rows(6))])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rageval_hooks import Score
+from rageval_hooks import Passage, Score, Turn
 from rageval_hooks.metrics.local.unsupported_facts import UnsupportedFacts
 from tests.local import make_turn, run
 
@@ -90,3 +90,21 @@ def test_the_question_supports_nothing() -> None:
 
     assert score.value == 1
     assert score.explanation == "no passage has: 500 million"
+
+
+def test_a_question_of_a_passage_says_nothing() -> None:
+    """Only a statement can say otherwise."""
+    passage = "Was the treaty not signed in 1920 by the king? Much was written about it."
+    assert score_of("The treaty was signed in 1920 by the king.", passage).value == 0
+
+
+def test_the_name_of_a_passage_in_brackets_is_no_fact() -> None:
+    """It is a citation, which no passage has to support."""
+    passages = (
+        Passage(text="The pier was opened in 2019.", id="doc-7"),
+        Passage(text="Ferries run daily.", id="doc-8"),
+    )
+    turn = Turn(query="When?", response="The pier was opened in 2019 [doc-7].", passages=passages)
+    [score] = run(UnsupportedFacts(), turn)
+    assert isinstance(score, Score)
+    assert (score.value, score.metadata["missing"]) == (0, [])

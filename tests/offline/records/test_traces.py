@@ -208,6 +208,19 @@ class TestTraces:
         assert [passage.text for passage in record.turn.passages] == ["The pier."]
         assert not bad
 
+    def test_the_passages_of_every_search_are_the_context(self, tmp_path: Path) -> None:
+        """Where nothing reranks them, in the order of the searches."""
+        rows = [
+            phoenix_row(1, 0, "CHAIN", {"input": {"value": QUERY}, "output": {"value": "In 2019."}}),
+            *(
+                phoenix_row(number, 1, "RETRIEVER", {"retrieval": {"documents": [{"document": {"content": text}}]}})
+                for number, text in ((2, "The pier."), (3, "The ferry."))
+            ),
+        ]
+        [record], _ = read(write_lines(tmp_path / "a.jsonl", rows))
+
+        assert [passage.text for passage in record.turn.passages] == ["The pier.", "The ferry."]
+
     @pytest.mark.parametrize(
         ("output", "response"),
         [

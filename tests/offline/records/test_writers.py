@@ -15,7 +15,7 @@ import pytest
 from rageval_hooks import Passage, Score, Skipped, Turn
 from rageval_hooks.errors import TurnError
 from rageval_hooks.offline.records import read_records, write_records
-from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.record import Record, TargetText
 from rageval_hooks.offline.records.writing import atomic_file, write_output
 from rageval_hooks.score import Failed, Result, Target
 from rageval_hooks.turn import ErrorInfo
@@ -50,6 +50,15 @@ class TestAtomic:
 
         assert list(read_records(path)) == [record()]
         assert list(tmp_path.iterdir()) == [path]
+
+    def test_lines_are_short_and_lose_nothing(self, tmp_path: Path) -> None:
+        """What most records have in common is not written; the number of records is returned."""
+        records = [record(), record("q2", answerable=False, more_targets=(TargetText(id="p9", text="In May."),))]
+        path = tmp_path / "a.jsonl"
+
+        assert write_records(path, records) == 2
+        assert list(read_records(path)) == records
+        assert {"answerable", "more_targets"}.isdisjoint(json.loads(path.read_text().splitlines()[0]))
 
     def test_a_failure_leaves_what_was_there(self, tmp_path: Path) -> None:
         """Without a trace of the attempt."""
