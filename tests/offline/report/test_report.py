@@ -477,7 +477,10 @@ class TestWorst:
     def test_the_worst_turns_come_first(self, tmp_path: Path) -> None:
         """At most the requested number, ordered by the score with the highest headline."""
         records = [record(f"q{k}", scores={"cost": k, "groundedness": k / 10}) for k in range(10)]
-        [file] = report_of(tmp_path, *records, worst=3).files
+        report = report_of(tmp_path, *records, worst=3)
+        [file], [table] = report.files, [table for table in to_tables(report) if "worst turns" in table.title]
+        column = table.header.index("score")
+        assert [row[column] for row in table.rows] == [f"{turn.value:.3f}" for turn in file.worst]
         assert (file.worst_by, [turn.id for turn in file.worst]) == ("groundedness", ["q0", "q1", "q2"])
 
     def test_of_a_score_where_lower_is_better_the_highest_are_the_worst(self, tmp_path: Path) -> None:
