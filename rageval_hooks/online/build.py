@@ -125,17 +125,20 @@ def within_budget(judge: Judge, settings: Settings) -> Judge:
     return with_budget(judge, settings.judge_budget, _BUDGET_FILE if store is None else store.get_secret_value())
 
 
-def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None, settings: Settings) -> list[Metric]:
+def resolve_metrics(
+    given: Iterable[AnyMetric] | None, judge: Judge | None, settings: Settings, *, judge_may_rest: bool = False
+) -> list[Metric]:
     """Return the metrics that are named; every default for None.
 
     Args:
         given: names, classes or instances.
         judge: the judge, if there is one.
         settings: the settings, for metrics that one of them is an option of.
+        judge_may_rest: True for a judge of the environment: it may be for other code of the process.
 
     Raises:
         ConfigurationError: a name is unknown, two metrics compute the same score, a metric needs a judge and there is
-            none, or there is a judge and no metric needs it.
+            none, or there is a judge that may not rest and no metric needs it.
     """
     if given is None:
         # Metrics that the user names are not chosen like this: they need their judge.
@@ -160,7 +163,7 @@ def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None, sett
         need = "needs" if len(asking) == 1 else "need"
         raise ConfigurationError(f"{', '.join(asking)} {need} a judge: {_HOW_TO_NAME_A_JUDGE}")
     # A judge that is never asked usually means that a metric was forgotten.
-    if judge is not None and not asking:
+    if judge is not None and not asking and not judge_may_rest:
         raise ConfigurationError("a judge is given, but no metric asks it: add 'trace' to metrics, or omit the judge")
     return metrics
 

@@ -224,7 +224,7 @@ class Pipeline:
         made_exporters = resolve_exporters(lists["exporters"], for_exporters, tracer_provider)
         made_judge = budgeted_judge(judge, settings, plain)
         # The judge comes before the metrics: which defaults run depends on it.
-        running = resolve_metrics(lists["metrics"], made_judge, settings)
+        running = resolve_metrics(lists["metrics"], made_judge, settings, judge_may_rest=judge is None)
         # Models and the language detector load in the background, and import numpy. A child that is forked at that
         # moment could not import it again, not even for the application.
         models = settings.models

@@ -312,6 +312,13 @@ class TestByName:
         assert evaluation["trace.adherence"] == 1.0
         assert server.requests[0].body["model"] == "judge-model"
 
+    def test_the_judge_of_the_environment_without_a_metric_that_asks_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Rests: it may be for other code. Only a judge that is named in the call is an error then."""
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+        monkeypatch.setenv("RAGEVAL_JUDGE", "openai:judge-model")
+        with rageval_hooks.instrument(metrics=["latency"], exporters=[]) as handle:
+            assert handle.stats()["judge"]["requests"] == 0
+
 
 class TestItsOwnCalls:
     def test_a_langchain_model_as_judge_is_not_a_turn(self) -> None:
