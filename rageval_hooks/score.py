@@ -275,8 +275,8 @@ def _html_row(result: Result) -> tuple[str, str, str, str]:
     return result.name, value, label, result.explanation or ""
 
 
-# pydantic prepares its first validation and its first dump under locks of its own. A child that is forked by another
-# thread at that moment would wait for such a lock for ever, and lose its first turn.
+# pydantic prepares its first validation and its first dump under locks. A child that is forked by another thread at
+# that moment would wait for such a lock for ever, and lose its first turn.
 Evaluation.model_validate_json(
     Evaluation(
         turn=Turn(query="", passages=(Passage(text=""),)),

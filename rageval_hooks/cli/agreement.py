@@ -68,6 +68,7 @@ def _scored(
     rows: list[LabelledRow], metrics: str | None, models: str | None, thresholds: list[str]
 ) -> list[LabelledRow]:
     """Return the rows with the scores of local metrics."""
+    from rageval_hooks.judges.fake import FakeJudge
     from rageval_hooks.metrics.base import REGISTRY
     from rageval_hooks.models import Models
     from rageval_hooks.offline.running import progress_bar
@@ -81,13 +82,12 @@ def _scored(
     settings = Settings.build(
         metrics=metrics or ",".join(default), models=models, thresholds=", ".join(thresholds) or None
     )
-    made = [REGISTRY.create(name, make=lambda kind: kind.from_settings(settings)) for name in settings.metrics or ()]
-    if asking := [metric.name for metric in made if metric.asks_judge]:
+    # Not the judge of the environment: its key may be missing here.
+    computed = resolve_metrics(settings.metrics, FakeJudge(), settings, allow_unused_judge=True)
+    if asking := [metric.name for metric in computed if metric.asks_judge]:
         raise ConfigurationError(
             f"{', '.join(asking)}: a judge is needed; score the file with `rageval-hooks score` and give its output"
         )
-    # Without a judge: RAGEVAL_JUDGE is that of an application, and would be an error where no metric asks it.
-    computed = resolve_metrics(made, None, settings)
     labels = resolve_thresholds(computed, settings, own=bool(thresholds))
     scorer = RecordScorer(Engine(computed, Models(settings.models), thresholds=labels), (), "all")
     scored = []

@@ -12,7 +12,7 @@ from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.judges.answers import NONCE_DESCRIPTION, nonce_name
 from rageval_hooks.judges.framework import FrameworkJudge
 from rageval_hooks.judges.remote import JudgeReply, JudgeRequest
-from rageval_hooks.judges.token_counts import usage_of_response
+from rageval_hooks.judges.token_counts import usage_of_llama_index
 from rageval_hooks.runtime.narrowing import entry_or_attribute, first_text, items_or_empty, text_or_none
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _reply(response: ChatResponse, text: str) -> JudgeReply:
     choice = next(iter(items_or_empty(entry_or_attribute(raw, "choices"))), None)
     return JudgeReply(
         text=text,
-        usage=usage_of_response(response),
+        usage=usage_of_llama_index(response),
         model=text_or_none(entry_or_attribute(raw, "model")),
         response_id=text_or_none(entry_or_attribute(raw, "id")),
         finish_reason=first_text([entry_or_attribute(choice, "finish_reason"), entry_or_attribute(raw, "stop_reason")]),

@@ -256,7 +256,7 @@ class RemoteJudge(Judge):
         reset_in_child(self)
 
     def reset_after_fork(self) -> None:
-        """Count anew: what the parent has asked is in the parent's statistics."""
+        """Count from zero: what the parent has asked is in the parent's statistics."""
         self._counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._cost = 0.0

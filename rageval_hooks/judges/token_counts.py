@@ -39,7 +39,7 @@ def usage_from(counts: Any) -> Usage | None:
     return Usage(input_tokens=read, output_tokens=written, cache_read_tokens=cached)
 
 
-def usage_of_response(response: Any) -> Usage | None:
+def usage_of_llama_index(response: Any) -> Usage | None:
     """Return the tokens that the provider counted for a response of LlamaIndex; None if it did not.
 
     They are in ``raw`` (an object or a mapping), under ``usage`` or ``usage_metadata`` or at the top. Some model

@@ -132,7 +132,7 @@ def _channel_sizes(exact: str, names: list[str], folder: Path) -> dict[str, Any]
     import onnx
     import onnxruntime
 
-    # The weights of a graph of more than 2 GB are in files beside it.
+    # The weights of a graph of more than 2 GB are in files next to it.
     model = onnx.load(exact, load_external_data=False)
     known = {output.name for output in model.graph.output}
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)

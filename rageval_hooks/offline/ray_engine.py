@@ -323,7 +323,7 @@ class _PartScorer:
         bad = [item for item in part if isinstance(item, BadRow)]
         details, concurrency = self._scoring.details, self._scoring.options["concurrency"]
         run = ScoringRun(pipeline, concurrency=concurrency, details=details, privacy=pipeline.privacy)
-        # Of a part for which the budget was not sufficient, only what is missing is asked for.
+        # Of a part for which the budget was not sufficient, the turns that lack a score are scored again.
         for index, record in enumerate(earlier):
             if all(map(is_final, record.results)):
                 run.keep(index, record)

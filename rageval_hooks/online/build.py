@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -12,61 +11,15 @@ from opentelemetry.trace import TracerProvider
 from rageval_hooks.budgets import with_budget
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.exporters.base import AUTOMATIC, Exporter, automatic_exporters
-from rageval_hooks.exporters.base import REGISTRY as EXPORTERS
 from rageval_hooks.judges.base import Judge, resolve_judge
 from rageval_hooks.metrics.base import REGISTRY, AnyMetric, Metric, ScoreDefinition
 from rageval_hooks.online.engine import Thresholds
-from rageval_hooks.runtime.fork import ForkSafeLock
+from rageval_hooks.online.shared_exporters import shared_exporters
 from rageval_hooks.settings import EVERY, Settings
 
 _BUDGET_FILE = "rageval-budget.db"
 
 _HOW_TO_NAME_A_JUDGE = "pass judge=, --judge or RAGEVAL_JUDGE, such as 'openai:gpt-5-mini'"
-
-
-class _SharedExporters:
-    """Exporters by name or class. Pipelines with the same settings share them, so that creating handlers is cheap."""
-
-    def __init__(self) -> None:
-        # With the pipelines that use an exporter. Weak references: a handler that was dropped counts no more.
-        self._made: dict[tuple[Any, ...], tuple[Exporter, weakref.WeakSet[Any]]] = {}
-        self._lock = ForkSafeLock()
-
-    def get(self, given: Any, settings: Settings, tracer_provider: TracerProvider | None) -> Exporter:
-        """Return the exporter of a name or class and settings, always the same one; return an instance unchanged."""
-
-        def make(kind: type[Exporter]) -> Exporter:
-            return kind.from_settings(settings, tracer_provider)
-
-        # An instance belongs to the user: it is neither shared nor closed for others.
-        if not isinstance(given, (str, type)):
-            return EXPORTERS.create(given, make)
-        key = given, settings.model_dump_json(), settings.phoenix_endpoint, tracer_provider and id(tracer_provider)
-        with self._lock:
-            if key not in self._made:
-                self._made[key] = EXPORTERS.create(given, make, others=[AUTOMATIC]), weakref.WeakSet()
-            return self._made[key][0]
-
-    def take(self, user: object, exporters: Sequence[Exporter]) -> None:
-        """Note that the delivery of a pipeline uses exporters, for as long as it exists."""
-        with self._lock:
-            for made, users in self._made.values():
-                if any(made is exporter for exporter in exporters):
-                    users.add(user)
-
-    def give_back(self, exporter: Exporter, user: object) -> bool:
-        """Note that a delivery no longer uses an exporter. Returns True if the exporter must be shut down now."""
-        with self._lock:
-            for key, (made, users) in list(self._made.items()):
-                if made is exporter:
-                    users.discard(user)
-                    if users:
-                        return False
-                    del self._made[key]
-        return True
-
-
-shared_exporters = _SharedExporters()
 
 
 def resolve_exporters(
@@ -126,7 +79,7 @@ def within_budget(judge: Judge, settings: Settings) -> Judge:
 
 
 def resolve_metrics(
-    given: Iterable[AnyMetric] | None, judge: Judge | None, settings: Settings, *, judge_may_rest: bool = False
+    given: Iterable[AnyMetric] | None, judge: Judge | None, settings: Settings, *, allow_unused_judge: bool = False
 ) -> list[Metric]:
     """Return the metrics that are named; every default for None.
 
@@ -134,11 +87,12 @@ def resolve_metrics(
         given: names, classes or instances.
         judge: the judge, if there is one.
         settings: the settings, for metrics that one of them is an option of.
-        judge_may_rest: True for a judge of the environment: it may be for other code of the process.
+        allow_unused_judge: True to accept a judge that no metric asks, such as that of the environment: it may be for
+            other code of the process.
 
     Raises:
         ConfigurationError: a name is unknown, two metrics compute the same score, a metric needs a judge and there is
-            none, or there is a judge that may not rest and no metric needs it.
+            none, or no metric needs the judge.
     """
     if given is None:
         # Metrics that the user names are not chosen like this: they need their judge.
@@ -163,7 +117,7 @@ def resolve_metrics(
         need = "needs" if len(asking) == 1 else "need"
         raise ConfigurationError(f"{', '.join(asking)} {need} a judge: {_HOW_TO_NAME_A_JUDGE}")
     # A judge that is never asked usually means that a metric was forgotten.
-    if judge is not None and not asking and not judge_may_rest:
+    if judge is not None and not asking and not allow_unused_judge:
         raise ConfigurationError("a judge is given, but no metric asks it: add 'trace' to metrics, or omit the judge")
     return metrics
 

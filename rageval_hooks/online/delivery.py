@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from rageval_hooks.exporters.base import Exporter
-from rageval_hooks.online.build import shared_exporters
 from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.job import Job
+from rageval_hooks.online.shared_exporters import shared_exporters
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.logs import RateLimitedLogger
@@ -79,6 +79,11 @@ class Delivery:
         """Seconds between two flushes that find out what was delivered: 0 if no exporter buffers."""
         return _FLUSH_INTERVAL if any(exporter.buffers for exporter in self._exporters) else 0.0
 
+    @property
+    def has_callback(self) -> bool:
+        """True if there is an ``on_evaluation``."""
+        return self._on_evaluation is not None
+
     def submit(self, deliver: Work, size: int) -> bool:
         """Queue work for the background thread. Returns False, and counts, if too much is waiting.
 
@@ -124,7 +129,7 @@ class Delivery:
         """
         if not is_repeated:
             self._counters.counted(evaluation)
-            if self._on_evaluation is not None:
+            if self.has_callback:
                 # It may block, and must not stop the event loop of all other turns.
                 await self._worker.in_thread(lambda: self.call_back(evaluation))
         self.export(evaluation)

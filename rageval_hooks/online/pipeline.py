@@ -160,7 +160,6 @@ class Pipeline:
         )
         self._preparer = Preparer(self.metrics, models)
         self._missing_passages = MissingPassages(self._counters)
-        self._calls_back = on_evaluation is not None
         self._delivery = Delivery(
             self.exporters, self._worker, self._counters, self.privacy, on_evaluation, self._max_bytes
         )
@@ -224,7 +223,7 @@ class Pipeline:
         made_exporters = resolve_exporters(lists["exporters"], for_exporters, tracer_provider)
         made_judge = budgeted_judge(judge, settings, plain)
         # The judge comes before the metrics: which defaults run depends on it.
-        running = resolve_metrics(lists["metrics"], made_judge, settings, judge_may_rest=judge is None)
+        running = resolve_metrics(lists["metrics"], made_judge, settings, allow_unused_judge=judge is None)
         # Models and the language detector load in the background, and import numpy. A child that is forked at that
         # moment could not import it again, not even for the application.
         models = settings.models
@@ -323,7 +322,7 @@ class Pipeline:
         in_child = is_multiprocessing_child()
         is_inline = computes_inline and self.computes_inline and (not isinstance(turn, Turn) or self._has_scores(turn))
         if (in_child or is_inline) and self._has_room(size):
-            waits = in_child or self._calls_back or (context is not None and context.caller_waits)
+            waits = in_child or self._delivery.has_callback or (context is not None and context.caller_waits)
             pending = self._start_on_pool(turn, context, size, caller_waits=waits)
         elif not self._delivery.submit(lambda: run_steps(self._process(turn, context, _ON_WORKER)), size):
             self._counters.drop_turn("queue_full")
@@ -396,11 +395,11 @@ class Pipeline:
             self._log.warn(what, "%s: %s [RAGEVAL-215]", what, type(error).__name__, error=error)
             self._counters.drop_turn(cause)
             return None
-        is_queued = deadline == _ON_WORKER
-        if not (is_queued or self._delivery.submit(deliver, turn.size)):
-            self._counters.drop_turn("queue_full")
-        else:
+        is_queued = deadline == _ON_WORKER  # it runs from there
+        if is_queued or self._delivery.submit(deliver, turn.size):
             self._counters.end_turn("evaluated" if self._has_scores(turn) else "without_retrieval")
+        else:
+            self._counters.drop_turn("queue_full")
         # Such a process may end without notice once its function has returned.
         if is_multiprocessing_child():
             self._worker.flush(deadline - time.perf_counter())

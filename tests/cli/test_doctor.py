@@ -341,7 +341,8 @@ def test_a_clock_that_is_wrong_is_found(server: JudgeServer) -> None:
 
     found = doctor("--no-judge", status=1, judge="openai:m", metrics="trace", judge_options=f"base_url={server.url}")
 
-    [finding] = problems(found["clock"])
+    [finding] = found["clock"]
+    assert finding["status"] == "problem"
     assert "behind" in finding["message"]
     assert "synchronise" in finding["advice"]
 

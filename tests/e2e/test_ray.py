@@ -130,7 +130,7 @@ def test_score_does_not_mix_scores(tmp_path: Path) -> None:
 def test_what_the_budget_of_the_judge_left_out_is_asked_for_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And nothing else: the file is finished when no score is missing."""
+    """Turns that have their scores are kept. The file is finished when no score is missing."""
     row = {"question": "When?", "answer": "It was opened in 2019.", "contexts": ["The pier was opened in 2019."]}
     source, output = write(tmp_path / "in.jsonl", [row | {"id": f"q{number}"} for number in range(5)]), tmp_path / "out"
     monkeypatch.setenv("RAGEVAL_JUDGE_BUDGET_STORE", str(tmp_path / "budget.db"))

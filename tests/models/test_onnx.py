@@ -107,6 +107,22 @@ def test_int8_is_the_default_and_keeps_the_meaning() -> None:
     assert small.name == exact.name == "sentence-transformers/all-MiniLM-L6-v2"
 
 
+def test_int8_of_a_graph_whose_weights_are_in_another_file(encoder: Path, tmp_path: Path, cache: Path) -> None:
+    """As those of a graph of more than 2 GB must be."""
+    onnx = pytest.importorskip("onnx")
+    folder = shutil.copytree(encoder, tmp_path / "encoder")
+    graph = onnx.load(folder / ONNX_FILE)
+    onnx.save(graph, folder / ONNX_FILE, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert (folder / ONNX_FILE).with_name("weights.bin").exists()
+
+    one, other = (
+        load_embedder(settings(path, backend="onnx", precision="int8")).embed(TEXTS[0]) for path in (encoder, folder)
+    )
+
+    np.testing.assert_array_equal(one.tokens.vectors, other.tokens.vectors)
+    assert len(list(cache.glob("*-int8.onnx"))) == 2
+
+
 @pytest.mark.parametrize("kind", ["Albert", "ModernBert"])
 def test_int8_keeps_the_meaning_of_other_architectures(kind: str, tmp_path: Path, cache: Path) -> None:
     """The layers of ALBERT share their weights, and those of ModernBERT read windows of their tokens only."""

@@ -313,7 +313,7 @@ class TestByName:
         assert server.requests[0].body["model"] == "judge-model"
 
     def test_the_judge_of_the_environment_without_a_metric_that_asks_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Rests: it may be for other code. Only a judge that is named in the call is an error then."""
+        """Is not asked: it may be for other code. Only a judge that is named in the call is an error then."""
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
         monkeypatch.setenv("RAGEVAL_JUDGE", "openai:judge-model")
         with rageval_hooks.instrument(metrics=["latency"], exporters=[]) as handle:
@@ -436,11 +436,25 @@ def test_a_judge_that_is_down_is_one_line(caplog: pytest.LogCaptureFixture) -> N
     assert stats["judge"]["circuit"]["state"] == "open"
 
 
+def test_a_judge_that_cannot_be_closed(caplog: pytest.LogCaptureFixture) -> None:
+    """Does not keep the process from its end. It is counted, and the log names the error."""
+
+    class Stuck(FakeJudge):
+        async def aclose(self) -> None:
+            raise OSError("the socket is gone")
+
+    handle = rageval_hooks.instrument(metrics=["trace"], judge=Stuck(), exporters=[])
+    handle.shutdown()
+
+    assert handle.stats()["internal_errors"] == 1
+    assert "the judge's connections could not be closed: OSError" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("metrics", "verdicts"), [(["trace"], ["trace"]), (["umbrela"], ["verdict"])], ids=["verdict", "other score"]
 )
 def test_a_local_verdict_does_not_replace_the_judges(metrics: list[str], verdicts: list[str]) -> None:
-    """It may come later, as a model of grounding is slow. If the judge gives none, it is not left out."""
+    """A grounding model is slow: its verdict may come after the judge's. If the judge gives none, it counts."""
     exporter = InMemoryExporter()
     judged = threading.Event()
 

@@ -99,7 +99,7 @@ class Setup:
         """
         # The real judge may be impossible to make, for example without its key; which metrics it would run is known.
         judge = None if self.settings.judge is None else FakeJudge()
-        return resolve_metrics(self.settings.metrics, judge, self.settings, judge_may_rest=True)
+        return resolve_metrics(self.settings.metrics, judge, self.settings, allow_unused_judge=True)
 
     @cached_property
     def missing_models(self) -> dict[Role, str]:

@@ -30,6 +30,7 @@ _INNER_KEYS = ("document", "doc", "node", "chunk", "payload", "kwargs", "fields"
 """Keys of mappings that hold the passage, next to its score: ``{"document": {...}, "score": 0.7}``."""
 
 _ID_KEYS = ("id", "passage_id", "chunk_id", "doc_id", "document_id", "docid", "node_id", "id_", "_id")
+"""Keys of mappings that hold a passage's id, in order."""
 
 _METADATA_ID_KEYS = ("id", "_id", "node_id", "doc_id")
 """Keys of a document's metadata that hold its id, in order."""
@@ -377,7 +378,7 @@ def _result(value: Any, about: Mapping[str, Any]) -> Passage | None:
     """Return {"content": "…", "url": "…", "score": 0.8} as a passage; None for a mapping that is no search result."""
     if not is_a(value, Mapping) or _ABOUT_KEYS.isdisjoint(value):
         return None
-    key = next((key for key in _RESULT_TEXT_KEYS if is_a(value.get(key), str)), None)
+    key = first_key(value, _RESULT_TEXT_KEYS, str)
     if key is None or not value[key].strip():
         return None
     rest = {name: item for name, item in value.items() if name != key}

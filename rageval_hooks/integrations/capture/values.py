@@ -59,7 +59,7 @@ def attribute_text(value: Any, name: str) -> str | None:
 
 def first_key(mapping: Mapping[Any, Any], keys: Iterable[str], kind: type) -> str | None:
     """Return the first of some keys whose value is of a type; None without one."""
-    return next((key for key in keys if isinstance(mapping.get(key), kind)), None)
+    return next((key for key in keys if is_a(mapping.get(key), kind)), None)
 
 
 def last_of(items: Sequence[T]) -> T | None:

@@ -10,7 +10,7 @@ from rageval_hooks.integrations.capture import turns
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import first_string, or_else, public_parameters
 from rageval_hooks.integrations.llama_index import values
-from rageval_hooks.judges.token_counts import usage_of_response
+from rageval_hooks.judges.token_counts import usage_of_llama_index
 from rageval_hooks.runtime.jsonable import string_of
 from rageval_hooks.runtime.narrowing import (
     entry_or_attribute,
@@ -205,7 +205,7 @@ def _finish_reason_of(response: Any) -> str | None:
 # --------------------------------------------------------------------------- token counts
 
 
-_usage_of = or_else(None)(usage_of_response)
+_usage_of = or_else(None)(usage_of_llama_index)
 
 
 def _tokens_used(call: Run, runs: Sequence[Run]) -> Usage | None:

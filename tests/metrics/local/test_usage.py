@@ -249,7 +249,7 @@ def test_without_a_known_price_there_is_no_cost(turn: Turn, reason: str) -> None
 
 
 def test_without_the_price_list_the_reason_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is in an extra of its own."""
+    """The package is in another extra."""
     monkeypatch.setitem(sys.modules, "genai_prices", None)
 
     [skipped] = run(Cost(), turn_of(call("gpt-4o-mini", "openai", FEW)))
