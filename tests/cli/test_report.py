@@ -594,7 +594,7 @@ class TestFailOnRegression:
         assert len(done.errors.splitlines()) == 11
 
     def test_other_questions_under_the_same_ids(self, run, tmp_path: Path) -> None:
-        """They are counted and not compared. Case and white space make no difference."""
+        """They are counted and not compared. Case and white space make no difference, nor does a file without texts."""
         ids = range(20)
         old = write(tmp_path / "old.jsonl", [record(f"q{k}", scores={"mrr": 0.9}) for k in ids])
         some = [record(f"q{k}", query=f" Question  q{k + (k > 14)}", scores={"mrr": 0.9}) for k in ids]
@@ -602,6 +602,10 @@ class TestFailOnRegression:
         assert done.status == 0
         assert "Not compared: 5 ids that stand for different questions in the two files." in done.output
         assert "Over the 15 questions that both have." in done.output
+
+        untold = [record(f"q{k}", query="", scores={"mrr": 0.9}) for k in ids]
+        done = run("report", write(tmp_path / "untold.jsonl", untold), "--fail-on-regression", old)
+        assert "Over the 20 questions that both have." in done.output
 
         none = [record(f"q{k}", query=f"question q{k + 1}", scores={"mrr": 0.9}) for k in ids]
         done = run("report", write(tmp_path / "none.jsonl", none), old)

@@ -192,8 +192,8 @@ def _read_office(file: SourceFile, name: str) -> Iterator[Document]:
 def _converter() -> Any:
     with requires("markitdown", "documents", "reading HTML and Office documents"):
         from markitdown import MarkItDown
-    # Its plug-ins and its requests to the network stay off.
-    return MarkItDown(enable_plugins=False)
+    # Without the plug-ins of other packages.
+    return MarkItDown()
 
 
 def _read_pdf(file: SourceFile, name: str) -> Iterator[Document]:

@@ -114,6 +114,25 @@ def test_empty_and_long_answers(scorer: BertScore) -> None:
     assert scorer.pairs(["", "the"]) == []
 
 
+def test_an_encoder_of_robertas_kind(encoder: Path) -> None:
+    """Two of its positions are not for tokens: an answer is truncated to the others, and no earlier."""
+    import torch
+    from transformers import AutoTokenizer, RobertaConfig, RobertaModel
+
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+        model = RobertaModel(
+            RobertaConfig(vocab_size=len(tokenizer), max_position_embeddings=10, initializer_range=0.5, **sizes)
+        )
+    scorer = BertScore(model.eval(), tokenizer, 1, None, "roberta")
+
+    # Eight tokens, of which the first and the last are special.
+    assert scorer.pairs(["the the the the the the pier", "the " * 6]) == [pytest.approx(1.0, abs=1e-5)]
+    assert scorer.pairs(["the the the the the pier", "the " * 6])[0] < 0.999
+
+
 def test_rescaling_with_a_baseline(encoder: Path, scorer: BertScore) -> None:
     """(F1 - b) / (1 - b)."""
     from transformers import AutoModel, AutoTokenizer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,16 @@ USAGE = Usage(input_tokens=100, output_tokens=10)
 def words(turn: Any) -> int:
     """Words of the response."""
     return len(turn.response.split())
+
+
+@metric(requires=["response"], high=None)
+def threads_of_a_worker(turn: Any) -> int:
+    """The threads that a worker process gives to the libraries of models; 0 in the process of the test."""
+    if turn.metadata["process"] == str(os.getpid()):
+        return 0
+    print("A metric may write, and read: neither disturbs what workers send and receive.")  # noqa: T201 - as it says
+    assert os.read(0, 1) == b""
+    return int(os.environ["OMP_NUM_THREADS"])
 
 
 def rows(number: int) -> list[dict[str, Any]]:
@@ -594,3 +605,24 @@ class TestFinishedFiles:
         write_lines(path, rows(3))
         with pytest.raises(ConfigurationError, match="has the scores of 3 rows"):
             score(path)
+
+
+class TestWorkers:
+    @pytest.mark.parametrize(
+        ("workers", "number", "threads"),
+        [(1, 500, 0), (2, 1, 3), (None, 499, 0), (None, 500, 2)],
+    )
+    def test_are_started_where_they_are_wanted_or_worth_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int | None, number: int, threads: int
+    ) -> None:
+        """By default, for so many rows that the start of three on as many cores pays. They share the machine's six."""
+        monkeypatch.setattr(os, "cpu_count", lambda: 6)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2})
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        given = [{**row, "metadata": {"process": str(os.getpid())}} for row in rows(number)]
+        path = write_lines(tmp_path / "in.jsonl", given)
+
+        scored, records = score(path, metrics=(threads_of_a_worker,), workers=workers)
+
+        assert {found.value for record in records for found in record.scores()} == {threads}
+        assert scored.counts.turns == number

@@ -98,7 +98,7 @@ class TestOffice:
         [document] = read(tmp_path, a__html=page).documents
         assert document.text.split() == ["#", "Ferry", "It", "takes", "18", "minutes."]
 
-    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
     def test_html_in_an_encoding(self, tmp_path: Path, encoding: str) -> None:
         """As of a text file: a page may not name its own."""
         page = "<html><body><p>Die Fähre fährt über den Fluß.</p></body></html>"
