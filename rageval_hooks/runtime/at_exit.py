@@ -105,7 +105,7 @@ class ExitDrain:
 
     def run_before(self, provider: object) -> None:
         """Run before the exit handler of an OpenTelemetry provider that exists by now."""
-        if self._providers.get(id(provider)) is provider and self._registered_in == os.getpid():
+        if self._providers.get(id(provider)) is provider:
             return
         # Once per provider: each registration takes a slot in the interpreter's list that is never freed.
         self._providers[id(provider)] = provider

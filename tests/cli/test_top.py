@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -177,6 +179,23 @@ assert os.waitpid(child, 0)[1] == 0
 
     assert done.stdout == "0o600\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_after_the_shutdown_nothing_is_written_or_kept(tmp_path: Path) -> None:
+    """The file is gone and stays away, the thread ends, and the counters with all they hold are freed."""
+    others, path, reads = set(threading.enumerate()), tmp_path / "stats.json", Reads(dict)
+    file = StatsFile(str(path), reads, interval=0.01)
+    [thread] = [thread for thread in threading.enumerate() if thread not in others]
+    reads.wait()
+    assert path.exists()
+    file.stop()
+    thread.join(10)
+    reference = weakref.ref(reads)
+    del file, reads, thread
+    gc.collect()
+
+    assert not path.exists()
+    assert reference() is None
 
 
 def test_a_file_that_cannot_be_written_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

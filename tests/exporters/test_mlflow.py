@@ -32,17 +32,24 @@ class FakeMlflow:
         version: what the server says of itself; None if it is something else.
         missing: ids of traces that have not arrived.
         stored: the assessments that it took, in order.
+        experiments: ids by name.
     """
 
     def __init__(self) -> None:
         self.version: str | None = "3.17.2"
         self.missing: set[str] = set()
         self.stored: list[dict[str, Any]] = []
+        self.experiments: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def __call__(self, request: Recorded) -> Reply:
         if request.path == "/version":
             return Reply(body=self.version) if self.version else Reply(status=404, body="no such page")
+        if request.path.endswith("/experiments/get-by-name"):
+            found = self.experiments.get(request.query.removeprefix("experiment_name="))
+            return Reply(body={"experiment": {"experiment_id": found}}) if found else Reply(status=404)
+        if request.path.endswith("/experiments/create"):
+            return Reply(body={"experiment_id": f"created for {request.body['name']}"})
         trace_id = request.path.removeprefix("/api/3.0/mlflow/traces/").removesuffix("/assessments")
         if trace_id in self.missing:
             return Reply(status=404, body={"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no such trace"})
@@ -254,6 +261,38 @@ def test_logins_of_mlflows_own_client(
     headers = server.requests[-1].headers
     assert (headers["authorization"], headers["x-mlflow-workspace"]) == (header, "team")
     assert "ml-secret" not in caplog.text + repr(exporter) + repr(vars(exporter))
+
+
+@pytest.mark.parametrize(
+    ("experiments", "variables", "expected"),
+    [({"harbour": "7"}, {}, "7"), ({}, {}, "created for harbour"), ({}, {"MLFLOW_EXPERIMENT_ID": "12"}, "12")],
+    ids=["known", "new", "named by the variable"],
+)
+def test_the_demo_sends_its_spans_to_an_experiment(
+    mlflow: FakeMlflow,
+    server: RecordingServer,
+    monkeypatch: pytest.MonkeyPatch,
+    experiments: dict[str, str],
+    variables: dict[str, str],
+    expected: str,
+) -> None:
+    """Where they are recognized, and with the page to open."""
+    mlflow.experiments = experiments
+    for name, value in {**variables, "MLFLOW_TRACKING_TOKEN": "ml-secret"}.items():
+        monkeypatch.setenv(name, value)
+    exporter = MlflowExporter(server.url)
+    place = exporter.otlp_place("harbour")
+
+    headers = {"authorization": "Bearer ml-secret", "x-mlflow-experiment-id": expected}
+    assert (place.url, place.headers) == (f"{server.url}/v1/traces", headers)
+    assert place.page == f"{server.url}/#/experiments/{expected}/traces"
+    assert exporter.gets(place)
+
+
+def test_without_an_address_the_demo_looks_for_a_server_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "12")
+
+    assert MlflowExporter().otlp_place("harbour").url == "http://localhost:5000/v1/traces"
 
 
 def test_hidden_content_is_not_posted(server: RecordingServer, mlflow: FakeMlflow) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rageval_hooks.errors import ModelUnavailableError, OverBudgetError
-from rageval_hooks.models import load_now, sources
+from rageval_hooks.models import Role, load_now, sources
 from rageval_hooks.models.embedder import (
     Embedder,
     Embedding,
@@ -22,7 +22,6 @@ from rageval_hooks.models.embedder import (
     load_embedder,
     unit,
 )
-from rageval_hooks.models.pytorch import limit_threads
 from rageval_hooks.settings import ModelSettings
 from rageval_hooks.text.words import words
 from tests import tiny_models
@@ -244,21 +243,27 @@ def test_best_cosines_are_those_of_the_whole_product(tokens: int, others: int) -
     np.testing.assert_allclose(found, (left @ right.T).max(axis=1), atol=1e-3)
 
 
-def test_pytorch_computes_on_few_cores() -> None:
-    """On the thread that asks for it."""
+@pytest.mark.parametrize("role", ["embedder", "cross_encoder"])
+def test_pytorch_computes_on_one_core(role: Role, tmp_path: Path, tiny_cross_encoder: Path) -> None:
+    """On our threads, however many cores the machine has; the application's own keep their number."""
     import torch
 
-    found: list[int] = []
+    names = {"embedder": tiny_models.build_encoder(tmp_path), "cross_encoder": tiny_cross_encoder}
+    model = load_now(role, ModelSettings(**{role: str(names[role])}, backend="torch"))
+    usual, found = torch.get_num_threads(), list[int]()
 
     def compute() -> None:
-        limit_threads(1)
+        model.embed("The pier") if role == "embedder" else model.relevance("When?", "In 2019.")
         found.append(torch.get_num_threads())
 
+    torch.set_num_threads(4)
     thread = threading.Thread(target=compute)
     thread.start()
     thread.join(60)
+    found.append(torch.get_num_threads())
+    torch.set_num_threads(usual)
 
-    assert found == [1]
+    assert found == [1, 4]
 
 
 def test_the_best_window_of_a_long_text_is_compared_with_a_short_one() -> None:

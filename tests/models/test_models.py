@@ -13,7 +13,9 @@ from rageval_hooks import Evaluation, Passage, Turn
 from rageval_hooks import models as models_module
 from rageval_hooks.errors import ModelNotReadyError, ModelUnavailableError
 from rageval_hooks.models import Models, sources
+from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.settings import LEXICAL, ModelSettings
+from rageval_hooks.testing import InMemoryExporter
 from tests.local import LOCAL
 
 TURN = Turn(
@@ -90,6 +92,39 @@ def test_models_are_loaded_in_the_background(tiny_nlp: Path, monkeypatch: pytest
         models.nlp()
     may_end.set()
     assert models.nlp(wait=True).entities("Anna Berg designed the bridge.")
+
+
+def test_a_model_that_is_loading_delays_its_own_metrics_only(tiny_nlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Late scores that need no model, or another one, arrive before it is loaded, also of the turns that follow."""
+    may_end = threading.Event()
+    load = models_module._LOADERS["nlp"]
+
+    def slow(settings: ModelSettings) -> object:
+        assert may_end.wait(60)
+        return load(settings)
+
+    monkeypatch.setitem(models_module._LOADERS, "nlp", slow)
+    exporter = InMemoryExporter()
+    handle = rageval_hooks.instrument(
+        metrics=["entity_consistency", "groundedness"],
+        models={"embedder": LEXICAL, "cross_encoder": LEXICAL, "nlp": str(tiny_nlp)},
+        exporters=[exporter],
+        inline_budget_ms=0,
+    )
+    arrived = []
+    for number in range(5):  # more than there are threads for local scores
+        with rageval_hooks.start_turn(TURN.query) as turn:
+            turn.add_passages(TURN.passages)
+            turn.respond(TURN.response)
+        arrived.append(wait_until(lambda n=number: len(list(exporter.results("groundedness"))) > n, 10))  # type: ignore[misc]
+    early = list(exporter.results("entity_consistency"))
+    may_end.set()
+    assert handle.flush(30)
+    handle.shutdown()
+
+    assert arrived == [True] * 5
+    assert early == []
+    assert [result.status for result in exporter.results("entity_consistency")] == ["scored"] * 5
 
 
 @pytest.mark.parametrize(

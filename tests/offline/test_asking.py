@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from llama_index_instrumentation import get_dispatcher
 
 import rageval_hooks
 from rageval_hooks.errors import ConfigurationError, TurnError
@@ -185,12 +186,16 @@ class TestWhatIsCaptured:
         async def ask(question: str) -> Any:
             return await engine.aquery(question)
 
+        dispatcher = get_dispatcher()
+        handlers = [*dispatcher.span_handlers, *dispatcher.event_handlers]
         for app in (engine, streaming, lambda question: streaming.query(question), ask):
             first, second = bench(app)
             assert first.turn.response == "It was opened in 2019."
             assert [passage.id for passage in first.turn.passages] == ["d1", "d2"]
             assert first.turn.framework == "llama_index"
             assert (first.rank, second.rank) == (1, 2)
+        # What the application does afterwards is not captured.
+        assert [*dispatcher.span_handlers, *dispatcher.event_handlers] == handlers
 
     @pytest.mark.parametrize(
         "app",

@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel
 
-from rageval_hooks import Evaluation, Turn
+from rageval_hooks import Evaluation, Skipped, Turn
 from rageval_hooks.errors import JudgeUnavailableError
 from rageval_hooks.exporters.console import ConsoleExporter
 from rageval_hooks.judges.fake import FakeJudge
@@ -548,6 +548,29 @@ def test_a_full_spool_refuses_new_turns(tmp_path: Path, caplog: pytest.LogCaptur
     stages = [evaluation.stage for evaluation in exporter.evaluations if evaluation.turn.query == refused]
     assert stages == ["inline", "background"]
     assert (tmp_path / "spool.db").stat().st_size < 1.2 * 2**20
+
+
+def test_turns_that_wait_for_a_locked_file_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may hold the file for seconds. The newest turns are not judged, with the reason on the trace."""
+    monkeypatch.setattr("rageval_hooks.online.spool_file._BUSY_SECONDS", 60.0)
+    path, exporter = tmp_path / "spool.db", InMemoryExporter()
+    pipeline = make_pipeline(path, lambda _: {"value": 0.5}, exporter, queue_size=2)
+    [first, *others] = turns(4)
+    pipeline.submit(first)
+    assert pipeline.flush(30)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        for turn in others:
+            pipeline.submit(turn)
+        assert wait_until(lambda: bool(late(exporter)[1:]), 30)
+    assert pipeline.flush(30)
+    stats = pipeline.stats()["spool"]
+    pipeline.shutdown(10)
+
+    skipped = [result.reason for result in exporter.results("graded") if isinstance(result, Skipped)]
+    assert skipped == ["the queue is full: 2 turns wait for evaluation"]
+    assert [evaluation["graded"] for evaluation in late(exporter) if evaluation.scores] == [0.5] * 3
+    assert (stats["accepted"], stats["dropped_queue_full"]) == (3, 1)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
