@@ -16,7 +16,7 @@ from rageval_hooks.models.tokenizing import even_windows, load_tokenizer, most_t
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.pool import running_pass
 from rageval_hooks.settings import ModelSettings
-from rageval_hooks.text.words import words
+from rageval_hooks.text.words import words_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -133,11 +133,11 @@ def best_cosines(tokens: FloatArray, others: FloatArray) -> FloatArray:
     # BLAS computes products of at most 2 ** 18 multiplications on the calling thread. For larger ones it wakes threads
     # that wait actively for one another on all cores, which takes far longer in a busy application.
     columns = max(1, min(len(others), 2**18 // (_ROWS * tokens.shape[1])))
-    for left in range(0, len(tokens), _ROWS):
-        part = tokens[left : left + _ROWS].astype(np.float32, copy=False)
-        for right in range(0, len(others), columns):
-            products = part @ others[right : right + columns].astype(np.float32, copy=False).T
-            np.maximum(best[left : left + _ROWS], products.max(axis=1), out=best[left : left + _ROWS])
+    for right in range(0, len(others), columns):
+        part = others[right : right + columns].astype(np.float32, copy=False).T
+        for left in range(0, len(tokens), _ROWS):
+            rows = best[left : left + _ROWS]
+            np.maximum(rows, (tokens[left : left + _ROWS] @ part).max(axis=1), out=rows)
     return best
 
 
@@ -149,12 +149,11 @@ def keep_words(text: str, embedding: Embedding) -> Embedding:
     import numpy as np
 
     tokens = embedding.tokens
-    found = list(words(text))
-    if not found:
+    found = words_of(text)
+    if not len(found):
         return Embedding.together([embedding])
     # For each token, the last word that begins before the token's end; it is kept if the two overlap.
-    starts = np.asarray([word.start for word in found])
-    ends = np.asarray([word.end for word in found])
+    starts, ends = np.asarray(found.starts), np.asarray(found.ends)
     word = np.maximum(np.searchsorted(starts, tokens.ends, side="left") - 1, 0)
     kept = (starts[word] < tokens.ends) & (ends[word] > tokens.starts)
     vectors = TokenVectors(tokens.starts[kept], tokens.ends[kept], tokens.vectors[kept].astype(np.float16))

@@ -40,8 +40,8 @@ _logger = logging.getLogger(__name__)
 GraphKind = Literal["encoder", "pair", "tokens"]
 """What a graph computes: vectors of tokens, logits of a text or pair, or logits of tokens."""
 
-_EXPORT_VERSION: Final = "2"
-"""Changes when the export or the quantization gives other numbers."""
+_EXPORT_VERSION: Final = "3"
+"""Changes when the export or the quantization gives another graph."""
 
 _LONGEST_EXPORT: Final = 600.0
 """Seconds. A model of 1.5 GB takes about a minute."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 import snowballstemmer
@@ -17,6 +18,9 @@ from rageval_hooks.text.words import fold, has_words, weighted_words
 
 # One passage per question: a threshold for a passage says nothing about a mean over several.
 _SETS: Final = ("clapnq_dev",)
+
+_LONGEST_STEMMED: Final = 60
+"""In characters."""
 
 
 class AnswerRelevance(LocalMetric):
@@ -138,12 +142,19 @@ def _forms(text: str, lemmas: frozenset[str]) -> tuple[frozenset[str], ...]:
         text: the text.
         lemmas: the lemmas of its words; empty if they are not known.
     """
-    stemmer = snowballstemmer.stemmer("english")
     content = [word for word in weighted_words(text) if word.is_content]
     keys = frozenset(word.key for word in content)
     # "regulated" and "regulation" have one stem, "wake" and "woken" one lemma.
-    stems = frozenset(stemmer.stemWord(fold(text[word.start : word.end])) for word in content)
+    written = {fold(text[word.start : word.end]) for word in content}
+    # No longer "word" is one of English, and it would fill the memory.
+    stems = frozenset(_stem(word) if len(word) <= _LONGEST_STEMMED else word for word in written)
     return keys, stems, lemmas
+
+
+@lru_cache(maxsize=20_000)
+def _stem(word: str) -> str:
+    # A stemmer keeps the word that it is working on, so each thread needs its own.
+    return str(snowballstemmer.stemmer("english").stemWord(word))
 
 
 class ContextRelevance(LocalMetric):
