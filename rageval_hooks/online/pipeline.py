@@ -227,7 +227,8 @@ class Pipeline:
         # Models and the language detector load in the background, and import numpy. A child that is forked at that
         # moment could not import it again, not even for the application.
         models = settings.models
-        if {models.embedder, models.cross_encoder, models.nlp} != {LEXICAL} or find_spec("py3langid") is not None:
+        is_rules_only = {models.embedder, models.cross_encoder, models.nlp} == {LEXICAL}
+        if running and (not is_rules_only or find_spec("py3langid") is not None):
             with suppress(ImportError):
                 import_module("numpy")
             gettempdir()  # found under a lock, for which such a child would wait
