@@ -39,13 +39,13 @@ def test_an_answer_comes_with_all_that_the_provider_reports(server: JudgeServer)
 def test_a_forked_child_counts_its_own_questions_only(server: JudgeServer) -> None:
     """Else a sum over worker processes counts what their parent has asked in each of them."""
     server.then(answer(GOOD))
-    judge = judge_of(server)
-    ask(judge)
+    judge = judge_of(server, price_per_1k=10.0)
+    cost = ask(judge).cost
     child = os.fork()
     if not child:
-        os._exit(judge.stats()["answered"])
+        os._exit(judge.stats()["answered"] + bool(judge.stats()["cost"]))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert judge.stats()["answered"] == 1
+    assert (judge.stats()["answered"], judge.stats()["cost"]) == (1, cost)
 
 
 def test_the_request_has_the_prompt_and_a_strict_schema(server: JudgeServer) -> None:
@@ -272,12 +272,13 @@ def test_without_any_response_format_it_asks_in_the_prompt(server: JudgeServer, 
     assert "response_format" not in server.requests[-1].body
 
 
-def test_a_schema_that_the_server_rejects_is_asked_for_in_json_mode(server: JudgeServer) -> None:
-    """From then on: each refusal costs one request."""
+@pytest.mark.parametrize("status", [400, 404, 422, 500, 501])
+def test_a_schema_that_the_server_rejects_is_asked_for_in_json_mode(server: JudgeServer, status: int) -> None:
+    """From then on: each refusal costs one request. Servers refuse with statuses that usually mean something else."""
 
     def reply(request: Any) -> Any:
         if request.format == "json_schema":
-            return error(400, "Invalid schema for response_format 'Grade': too deep", param="response_format")
+            return error(status, "Invalid schema for response_format 'Grade': too deep", param="response_format")
         return answer(GOOD)
 
     server.otherwise(reply)

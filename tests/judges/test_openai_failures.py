@@ -187,7 +187,7 @@ def test_an_impossible_usage_is_no_usage(server: JudgeServer, usage: dict[str, A
     assert ask(judge_of(server)).usage is None
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
 def test_redirects_are_not_followed(server: JudgeServer, clock: StillClock, status: int) -> None:
     """The other host would receive the key, and with 307 and 308 the prompt."""
     with JudgeServer() as other:

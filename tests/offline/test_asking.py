@@ -471,6 +471,16 @@ class TestErrors:
             assert first.turn.error is not None
             assert first.turn.error.message == "SystemExit: 3"
 
+    def test_an_application_that_searches_in_nothing(self, bench: Bench) -> None:
+        """``next()`` of an empty search result is a failure of this question, and does not last until the timeout."""
+
+        def take_first(question: str) -> Any:
+            return next(iter([]))
+
+        first, _ = bench(take_first, status=2)
+        assert first.turn.error is not None
+        assert first.turn.error.message == "StopIteration: "
+
     def test_bad_rows_are_kept(self, bench: Bench) -> None:
         """With their line and reason; the others are asked."""
         bench.data.write_text(f'{json.dumps(ROWS[0])}\nnonsense\n{{"question": " "}}\n')
