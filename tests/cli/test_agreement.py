@@ -88,6 +88,8 @@ def test_scores_of_the_file_are_used(tmp_path: Path) -> None:
 
     assert result.exit_code == 0, result.output
     assert "groundedness (lexical): sorts answers nearly as people do" in result.stdout
+    header, line, *rows = run(scored, "--metrics", "groundedness", "--format", "markdown").stdout.splitlines()
+    assert (header.split(" | ")[0], set(line), len(rows)) == ("| score", set("| -"), 1)
     assert "faithfulness" not in result.stdout
     assert "Cohen's kappa 1.00" in result.stdout
     assert "as an alarm: precision of fail 1.00, recall 1.00, F1 1.00" in result.stdout

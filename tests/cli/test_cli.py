@@ -62,10 +62,29 @@ def scores(item: dict[str, Any]) -> dict[str, float]:
     return {s["name"]: s["value"] for s in item["scores"] if s["status"] == "scored" and s["target"]["kind"] == "turn"}
 
 
+DEMO_ANSWERS = [
+    ("The North Line sails", "crossing takes 55 minutes.", "north-line sandpiper-ship routes-overview bus-connection"),
+    ("The company was founded", "mainland port of Ardwell.", "history routes-overview bus-connection complaints"),
+    ("There are twelve charging", "booked with the ticket.", "electric-cars aurora-ship parking cars"),
+    ("On the night boat", "on the night boat.", "pets fares-seniors motorcycles bus-connection"),
+    ("The new pier on", "at the same time.", "hallay-harbour luggage fares-adult north-line"),
+    ("The night boat to", "corner on deck five.", "night-boat wifi children-on-board aurora-ship"),
+]
+"""How each answer begins and ends, and the passages that were found."""
+
+
 class TestDemo:
     def test_a_line_has_the_spans_of_its_turn(self) -> None:
-        """And not those of earlier turns."""
+        """And not those of earlier turns. Answers are two sentences of what was found, one of them with a slip."""
         items = list(map(json.loads, run("demo", "--json", "--models", "lexical").stdout.splitlines()))
+
+        found = []
+        for turn in (item["turn"] for item in items):
+            words = turn["response"].split()
+            passages = " ".join(passage["id"] for passage in turn["passages"])
+            found.append((" ".join(words[:4]), " ".join(words[-4:]), passages))
+        assert found == DEMO_ANSWERS
+        assert "cost 41.2 million euros" in items[4]["turn"]["response"]
 
         traces = [{span["context"]["trace_id"] for span in item["spans"]} for item in items]
         assert traces == [{f"0x{item['turn']['span']['trace_id']}"} for item in items]

@@ -231,6 +231,18 @@ def test_passages_come_from_the_turn_that_is_being_captured() -> None:
             assert guard.check(UNSUPPORTED).verdict == "unsupported"
 
 
+def test_named_passages_count_alone() -> None:
+    """Also where the captured turn has others: the caller says what the answer was written from."""
+    guard = make_guard()
+    with (
+        rageval_hooks.instrument(metrics=[], exporters=[], models="lexical"),
+        start_turn("When was the pier opened?") as turn,
+    ):
+        turn.add_passages([PASSAGE])
+        assert guard.check(SUPPORTED, ["Bread is baked in Kent."]).verdict == "unsupported"
+        assert guard.check(SUPPORTED, []).verdict == "unchecked"
+
+
 @pytest.mark.parametrize(("on_error", "answer"), [("open", UNSUPPORTED), ("closed", FALLBACK)])
 def test_a_check_without_passages_follows_on_error(on_error: Any, answer: str, traced: Traced) -> None:
     """Nothing can be said about the answer. The status of the span is an error, which a blocked answer is not."""

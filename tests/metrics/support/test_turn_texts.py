@@ -47,6 +47,12 @@ def test_other_brackets_stay(text: str) -> None:
     assert ResponseText(Turn(response=text, passages=PASSAGES)).said == text
 
 
+def test_a_marker_between_two_words_leaves_them_apart() -> None:
+    """The second word may follow the bracket directly."""
+    turn = Turn(response="It opened in 2019 [1]and it cost 4 euros.", passages=PASSAGES)
+    assert ResponseText(turn).said == "It opened in 2019 and it cost 4 euros."
+
+
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("marked", MARKED.values(), ids=MARKED)
 def test_markers_change_no_score(metric: str, marked: str) -> None:
