@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from llama_index.core.base.response.schema import PydanticResponse
+from llama_index.core.base.response.schema import AsyncStreamingResponse, PydanticResponse, StreamingResponse
 from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import QueryBundle
 from pydantic import BaseModel
@@ -80,6 +80,49 @@ def test_a_stream_is_checked_sentence_by_sentence(read: Callable[..., str], rate
     finally:
         if handle is not None:
             handle.shutdown()
+
+
+class Text:
+    """A stream of a blocked answer that never ends."""
+
+    ended = False
+
+    def __iter__(self) -> Text:
+        return self
+
+    def __next__(self) -> str:
+        return f"{UNSUPPORTED} "
+
+    def __aiter__(self) -> Text:
+        return self
+
+    async def __anext__(self) -> str:
+        return next(self)
+
+
+class ClosableText(Text):
+    def close(self) -> None:
+        self.ended = True
+
+    async def aclose(self) -> None:
+        self.ended = True
+
+
+@pytest.mark.parametrize("kind", [Text, ClosableText])
+@pytest.mark.parametrize("read", [streamed, astreamed])
+def test_a_blocked_stream_is_closed_where_it_can_be(read: Callable[..., str], kind: type[Text]) -> None:
+    """The model stops writing."""
+    text = kind()
+
+    class Engine(CustomQueryEngine):
+        def custom_query(self, query_str: str) -> Any:
+            return StreamingResponse(response_gen=text)
+
+        async def acustom_query(self, query_str: str) -> Any:
+            return AsyncStreamingResponse(response_gen=text)
+
+    assert read(make_guard(on_error="closed").wrap_query_engine(Engine())) == FALLBACK
+    assert text.ended == (kind is ClosableText)
 
 
 def test_the_engine_inside_stays_within_reach() -> None:

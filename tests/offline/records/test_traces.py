@@ -146,7 +146,7 @@ class TestTraces:
         suffix: str,
         tmp_path: Path,
     ) -> None:
-        """Turns have question, answer, passages and times, whatever traced and exported them."""
+        """Turns have question, answer, passages, tokens and times, whatever traced and exported them."""
         trace = make()
         rows = export(trace)
         path = tmp_path / f"a.{suffix}"
@@ -162,6 +162,8 @@ class TestTraces:
         assert turn.span.external == (make is theirs)
         assert turn.timing is not None
         assert turn.timing.retrieval is not None
+        assert turn.usage is not None
+        assert (turn.usage.input_tokens, turn.usage.output_tokens) == (40, 7)
         assert 0 < turn.timing.ended_at - turn.timing.started_at < 60e9
         if make is ours:
             assert [score.name for score in record.scores()] == ["groundedness", "context_relevance"]
@@ -256,6 +258,19 @@ class TestTraces:
         assert record.turn.timing is not None
         assert record.turn.timing.retrieval == pytest.approx(0.05)
         assert record.turn.timing.ended_at - record.turn.timing.started_at == 100_000_000
+
+    @pytest.mark.parametrize("counted", [{"prompt": 40, "completion": 7}, {"prompt": 40}, {"completion": 7}])
+    def test_half_of_the_tokens_is_no_usage(self, counted: dict[str, int], tmp_path: Path) -> None:
+        """It would make a wrong price."""
+        documents = {"retrieval": {"documents": [{"document": {"content": "The pier."}}]}}
+        rows = [
+            phoenix_row(1, 0, "CHAIN", {"input": {"value": QUERY}, "output": {"value": "In 2019."}}),
+            phoenix_row(2, 1, "RETRIEVER", documents),
+            phoenix_row(3, 1, "LLM", {"llm": {"token_count": counted}}),
+        ]
+        [record], bad = read(write_lines(tmp_path / "a.jsonl", rows))
+
+        assert (record.turn.usage is not None, bad) == (len(counted) == 2, [])
 
     def test_a_trace_without_retrieval_is_no_turn(self, tmp_path: Path) -> None:
         """It is passed over, not reported."""
