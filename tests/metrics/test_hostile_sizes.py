@@ -60,6 +60,15 @@ def test_too_many_passages_are_skipped() -> None:
     assert evaluation["tokens"] > 10_000
 
 
+def test_of_too_many_passages_those_in_the_prompt_are_scored() -> None:
+    """A reranker left one of them, which is all that the metrics of the answer read."""
+    passages = [Passage(text=PASSAGES[0], in_prompt=number == 0) for number in range(MAX_PASSAGES + 1)]
+    evaluation = evaluate(Turn(query="When?", response="In 2019.", passages=passages), models="lexical")
+
+    assert evaluation["groundedness"] == 1.0
+    assert reasons(evaluation)["context_relevance"] == "more than 1,000 passages: 1,001"
+
+
 @pytest.mark.parametrize(
     "response",
     ["7" * 200_000, "[(" * 100_000, "a" * 200_000, "a" + " " * 199_998 + "b", "- a\n" * 20_000, PROSE * 1_000],
