@@ -215,7 +215,7 @@ class Recorder:
         self._limited_log = RateLimitedLogger(_logger)
         self._table: dict[Hashable, Entry] = {}
         self._open: dict[Hashable, Recording] = {}
-        self._held: dict[Hashable, int] = {}
+        self._memory: dict[Hashable, int] = {}
         self.knows = self._table.__contains__
         reset_in_child(self)
 
@@ -223,7 +223,7 @@ class Recorder:
         """Forget all runs: they go on in the parent process."""
         self._table.clear()
         self._open.clear()
-        self._held.clear()
+        self._memory.clear()
         self.ended.clear()
 
     def __len__(self) -> int:
@@ -429,26 +429,26 @@ class Recorder:
                         recording.owner.prepare(recording.selection, query, texts)
                 # Its reader may leave a stream open for long, and with it the passages.
                 if recording.streamed:
-                    self.hold(recording, run.size)
+                    self.count_memory(recording, run.size)
         return self._close(recording) if run is root else None
 
-    def hold(self, recording: Recording, size: int) -> None:
+    def count_memory(self, recording: Recording, size: int) -> None:
         """Count what a turn keeps in memory while its answer is streamed. The oldest are abandoned if it is too much.
 
         Args:
             recording: the turn.
             size: further bytes.
         """
-        self._held[recording.root.id] = self._held.get(recording.root.id, 0) + size
+        self._memory[recording.root.id] = self._memory.get(recording.root.id, 0) + size
         most = recording.owner.settings.queue_max_mb * 2**20
         # Copies: other threads change the dictionary.
-        while len(held := dict(self._held)) > 1 and sum(held.values()) > most:
-            oldest = self._open.get(next(iter(held)))
-            self._held.pop(next(iter(held)), None)
+        while len(sizes := dict(self._memory)) > 1 and sum(sizes.values()) > most:
+            oldest = self._open.get(next(iter(sizes)))
+            self._memory.pop(next(iter(sizes)), None)
             if oldest is not None:
-                self._give_up(oldest, f"{len(held)} turns wait for their streams, with more than {most / 2**20:g} MiB")
+                self._give_up(oldest, f"{len(sizes)} turns wait for their streams, with more than {most / 2**20:g} MiB")
         if recording.closed:  # another thread has just ended the root
-            self._held.pop(recording.root.id, None)
+            self._memory.pop(recording.root.id, None)
 
     def forget(self, owner: Pipeline) -> None:
         """Remove all runs whose turns a pipeline would receive: it accepts no more."""
@@ -459,7 +459,7 @@ class Recorder:
     def _close(self, recording: Recording) -> Recording | None:
         if self._open.pop(recording.root.id, None) is None:
             return None  # another handler has closed it
-        self._held.pop(recording.root.id, None)
+        self._memory.pop(recording.root.id, None)
         # Before the ids are copied: a run that another thread adds now removes itself again.
         recording.closed = True
         ids = list(recording.ids)

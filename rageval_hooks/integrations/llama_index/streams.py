@@ -231,7 +231,7 @@ def end_root_span(root: Run, result: Any) -> None:
     if streams.turn_is_over:
         end(root.id, root.output, root.error)
     elif (recording := _recorder.recording(root.id)) is not None:
-        _recorder.hold(recording, recording.size)
+        _recorder.count_memory(recording, recording.size)
 
 
 def finish_stream(run: Run, key: StreamKey, error: BaseException | None) -> None:
