@@ -265,18 +265,18 @@ def copied(value: Any, seen: dict[int, tuple[Any, Any]] | None = None, depth: in
         if id(value) in seen:
             return seen[id(value)][1]
         copy: Any = value
-        # Most values inside need no copy. Calling a function for each would take longer than the rest.
+        # Most values inside are texts. Calling a function for each would take longer than the rest.
         if isinstance(value, (list, tuple)):
-            items = [item if type(item) in _ATOMS else copied(item, seen, depth - 1) for item in value]
+            items = [item if type(item) is str else copied(item, seen, depth - 1) for item in value]
             copy = tuple(items) if isinstance(value, tuple) else items
         elif _is_data(kind):
             copy = value.model_copy()
             fields = vars(copy)
             for name, item in fields.items():
-                if type(item) not in _ATOMS:
+                if type(item) is not str:
                     fields[name] = copied(item, seen, depth - 1)
         elif isinstance(value, Mapping):
-            copy = {key: item if type(item) in _ATOMS else copied(item, seen, depth - 1) for key, item in value.items()}
+            copy = {key: item if type(item) is str else copied(item, seen, depth - 1) for key, item in value.items()}
         elif is_command(value):
             copy = replace(value, update=copied(value.update, seen, depth - 1))
         seen[id(value)] = value, copy
