@@ -153,7 +153,8 @@ def test_a_notebook_shows_the_verdict_and_marks_what_is_unsupported() -> None:
 
     assert "Who &amp; when?" in html
     assert re.findall(r"<mark[^>]*>(.*?)</mark>", html) == ["It was built by &lt;Carl&gt;.", "1978"]
-    assert re.search(r"<td[^>]*>verdict</td><td[^>]*>0</td><td[^>]*><span[^>]*>bad</span></td>", html)
+    name, value = r"<td[^>]*left[^>]*>verdict</td>", r"<td[^>]*right[^>]*>0</td>"
+    assert re.search(rf"{name}{value}<td[^>]*left[^>]*><span[^>]*>bad</span></td>", html)
     assert "0.1235" in html
     assert "<b>Reference:</b> Berg" in html
     assert re.search(r"<b>1 p1, 0.5, not in the prompt</b> The &lt;pier&gt;\.", html)

@@ -90,7 +90,7 @@ def make_console(stream: TextIO) -> Console:
 
     # A pipe has no width, and rich would wrap at 80 columns.
     width = None if stream.isatty() else _WIDTH_WHEN_PIPED
-    return Console(file=stream, width=width, soft_wrap=False, highlight=False, emoji=False, markup=False)
+    return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
 
 
 def turn_tree(turn: Turn, results: Sequence[Result] = ()) -> Tree:

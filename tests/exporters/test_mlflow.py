@@ -18,6 +18,7 @@ import pytest
 
 from rageval_hooks import Evaluation, Failed, Passage, Score, Skipped, Step, Target, Turn
 from rageval_hooks.exporters.mlflow import MlflowAutoExporter, MlflowExporter
+from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.turn import SpanReference
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server, shaky
 
@@ -208,6 +209,8 @@ def test_a_server_on_a_bad_day_gets_every_score_once(
     stored = Counter(item["trace_id"] for item in mlflow.stored)
     assert stored == {f"tr-{number:032x}": 1 for number in range(1, 31)}
     assert len(server.posted("/assessments")) > 30
+    # The threads that sent them have ended.
+    assert wait_until(lambda: not any(thread.name.startswith("rageval-post") for thread in threading.enumerate()), 10)
 
 
 def test_an_answer_that_cannot_be_read_costs_one_score(

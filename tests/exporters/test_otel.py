@@ -714,6 +714,20 @@ class TestContent:
 
         assert attributes(backend.spans["theirs"])["rageval.failed.fixed"] == "OSError: __REDACTED__"
 
+    def test_a_span_of_another_tracer_that_has_ended_is_left_alone(
+        self, backend: Backend, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """OpenTelemetry would warn in the application's log."""
+        span = backend.provider.get_tracer("another").start_span("theirs")
+        found = evaluation()
+        assert found.turn.span is not None
+        found.turn.span.within(Context(), span)
+        span.end()
+        OtelExporter(backend.provider).annotate(found)
+
+        assert caplog.messages == []
+        assert not attributes(backend.spans["theirs"])
+
     @pytest.mark.parametrize("kind", ["INPUTS", "OUTPUTS", "INPUT_MESSAGES", "RETRIEVAL_DOCUMENTS"])
     def test_what_passes_through_prompts_and_chains_may_be_any_text(
         self, run: Any, monkeypatch: pytest.MonkeyPatch, kind: str

@@ -138,6 +138,18 @@ class TestConsole:
         assert "\x1b" not in text
         assert max(map(len, text.splitlines())) <= 120
 
+    def test_the_table_has_a_line_for_each_score(self) -> None:
+        """In columns, numbers to the right; what is missing says why."""
+        lines = [line.rstrip() for line in printed(EVALUATION).splitlines()]
+
+        start = next(number for number, line in enumerate(lines) if line.startswith("score"))
+        assert lines[start:] == [
+            "score               value  label    why",
+            "groundedness        0.250  fail     missing: 2019",
+            "entity_consistency      -  skipped  no entities",
+            "custom                  -  failed   OSError: disk",
+        ]
+
     def test_the_tree_of_a_turn_that_failed(self) -> None:
         """Where it failed, what it cost until then, and which passages the model never saw."""
         error = ErrorInfo(type="TimeoutError", message="the model did not answer")

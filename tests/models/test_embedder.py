@@ -222,6 +222,18 @@ def test_weights_that_were_tampered_with_are_refused(monkeypatch: pytest.MonkeyP
         load_now("embedder", ModelSettings())
 
 
+def test_a_tokenizer_in_an_older_format_is_read(tmp_path: Path) -> None:
+    """Many models have vocab.txt only."""
+    folder = tiny_models.build_encoder(tmp_path / "encoder")
+    settings = ModelSettings(embedder=str(folder), backend="torch")
+    expected = load_now("embedder", settings).embed(TEXTS[0])
+    (folder / "tokenizer.json").unlink()
+
+    found = load_now("embedder", settings).embed(TEXTS[0])
+
+    np.testing.assert_array_equal(found.vector, expected.vector)
+
+
 def test_a_model_without_a_fast_tokenizer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Token positions need one; without transformers, which reads the older formats, the reason says so."""
     folder = tiny_models.build_encoder(tmp_path / "encoder")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from rageval_hooks.errors import ConfigurationError, InputTooLargeError, ModelUnavailableError
 from rageval_hooks.models import load_now
-from rageval_hooks.models.grounding import GroundingInput, GroundingModel
+from rageval_hooks.models.grounding import GroundingInput, GroundingModel, PairModel
 from rageval_hooks.models.onnx import GraphKind
 from rageval_hooks.settings import ModelSettings, Settings
 from tests import tiny_models
@@ -201,6 +202,23 @@ def test_a_sentence_with_more_tokens_than_characters_is_cut(models: Path) -> Non
 
     assert reading.windows == 3
     assert reading.tokens / reading.passes <= 450
+
+
+@pytest.mark.parametrize("text", ["".join(map(chr, range(0x4E00, 0x4F2C))), "The museum is old. A tower! " * 40])
+def test_every_character_of_a_long_passage_is_read_once(models: Path, text: str) -> None:
+    """In their order; a passage without sentences, too."""
+    model = load(made(models, "bytes", ROBERTA, NLI, positions=450))
+    assert isinstance(model, PairModel)
+    asked: list[str] = []
+
+    def support(source: str, claim: str) -> tuple[float, int]:
+        asked.append(source)
+        return model.support(source, claim)
+
+    reading = replace(model, support=support).read(grounding_input([text], sentences=SENTENCES[:1]))
+
+    assert reading.windows == len(asked) > 1
+    assert "".join("".join(asked).split()) == "".join(text.split())
 
 
 @pytest.mark.parametrize(("kind", "labels"), [(TOKENS, None), (BERT, NLI)])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rageval_hooks.judges.base import Judge
+from rageval_hooks.metrics import LocalMetric, ScoreDefinition
 from rageval_hooks.online.celery import FAILED_QUEUE, QUEUE, celery_app, failed_reasons, message_count, resend_failed
 from rageval_hooks.online.job import Job, MetricSpec
 from rageval_hooks.online.pipeline import Pipeline
@@ -98,6 +99,22 @@ def test_redacted_texts_are_published_and_local_scores_stay() -> None:
     assert job.names == ("trace",)
     assert "anna.smith" not in job.model_dump_json()
     assert [result.name for result in late(exporter)] == ["groundedness"]
+
+
+def test_a_metric_that_only_this_process_has_is_computed_here() -> None:
+    """A worker could not make it, such as a class of a notebook."""
+
+    class Own(LocalMetric):
+        name = "own"
+        scores = (ScoreDefinition(name="own", description="a number"),)
+
+        def evaluate(self, subject: Any) -> Any:
+            return self.score(0.5)
+
+    exporter, stats = run([turn()], metrics=[Own()], judge=None, inline_budget_ms=0)
+
+    assert [(result.name, result.status) for result in late(exporter)] == [("own", "scored")]
+    assert (stats["published"], stats["dropped"], jobs()) == (0, 0, [])
 
 
 def test_a_job_that_no_broker_takes_is_refused() -> None:

@@ -6,10 +6,11 @@ import logging
 
 import pytest
 from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, SpanContext
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TracerProvider
 
 from rageval_hooks import Evaluation, Exporter
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.settings import Settings
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import SpanReference
 from tests.local import make_turn
@@ -111,3 +112,27 @@ def test_an_exporter_that_fails_at_an_open_span_is_counted(caplog: pytest.LogCap
     assert [evaluation.turn.span for evaluation in annotated] == [span]  # the other turn has no span
     assert stats["export_errors"] == 1
     assert "the exporter faulty failed [RAGEVAL-207]" in caplog.text
+
+
+def test_a_shared_exporter_is_closed_with_the_last_pipeline_that_uses_it() -> None:
+    """Pipelines that name the same exporter share one."""
+    made: list[InMemoryExporter] = []
+
+    class Shared(InMemoryExporter):
+        name = "shared"
+
+        @classmethod
+        def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None = None) -> Shared:
+            made.append(cls())
+            return made[-1]
+
+    first, second = (Pipeline.build(metrics=[], exporters=[Shared]) for _ in range(2))
+    first.shutdown(10)
+    [exporter] = made
+    assert not exporter.closed
+    second.submit(make_turn("An answer.", ["A passage."], "question"))
+    assert second.flush(30)
+    second.shutdown(10)
+
+    assert exporter.closed
+    assert len(exporter.evaluations) == 1

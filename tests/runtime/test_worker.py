@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
+from functools import partial
 
 import pytest
 
@@ -73,6 +74,7 @@ def test_a_worker_that_was_stopped_starts_again() -> None:
     for number in range(3):
         worker.submit(queue, lambda number=number: seen.append(number))  # type: ignore[misc]
         assert worker.flush(10)
+        assert worker.call(partial(asyncio.sleep, 0, number)).result(10) == number
         worker.stop()
         assert wait_until(lambda: "test-stopped" not in {thread.name for thread in threading.enumerate()}, 10)
 

@@ -548,6 +548,10 @@ class TestJudge:
             "rageval.judge.cost": 0.5,
         }
 
+    def test_a_local_score_is_no_call_of_a_judge(self, backend: Backend) -> None:
+        score = Score(name="groundedness", value=0.5, metadata={"judge": "none"})
+        assert set(self.spent(backend, score).values()) == {0}
+
     def test_a_cached_judgement_costs_nothing(self, backend: Backend) -> None:
         details = {"judge": {"model": "small", "cached": True, "input_tokens": 100, "output_tokens": 10}}
         score = Score(name="trace.adherence", value=1, metric="trace", annotator="LLM", metadata=details)
