@@ -236,6 +236,22 @@ def test_a_request_has_at_most_two_hundred_items() -> None:
     queue.close(1)
 
 
+def test_items_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a server is down: what has waited for too long is lost, and counted; what comes later is delivered."""
+    destination = Scripted(UnavailableError("cannot be reached"))
+    queue = DeliveryQueue("Test", lambda: destination)
+    with monkeypatch.context() as shorter:
+        shorter.setattr("rageval_hooks.exporters.delivery_queue._KEPT", 0.0)
+        queue.put([item("old")])
+        assert not queue.flush(10)
+    queue.put([item("new")])
+    assert queue.flush(10)
+
+    assert destination.taken == ["new"]
+    assert (queue.stats()["lost"], queue.stats()["delivered"], queue.stats()["queued"]) == (1, 1, 0)
+    assert queue.close(1)
+
+
 def test_a_server_that_is_down_is_not_asked_for_each_item() -> None:
     """Each request might wait for its timeout."""
     asked: list[str] = []

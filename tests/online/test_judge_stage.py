@@ -77,7 +77,7 @@ class TestScores:
         assert [evaluation.stage for evaluation in evaluations].count("inline") == 3
         assert [evaluation["trace.adherence"] for evaluation in late(evaluations)] == [1.0] * 3
         assert len(server.requests) == 3
-        assert stats["judge"]["calls"] == 3
+        assert stats["judge"]["calls"] == stats["deferred_metrics"] == 3
         assert stats["failed"] == 0
 
     def test_they_stand_in_the_turns_trace(self) -> None:

@@ -119,6 +119,20 @@ def test_both_halves_are_one_turn(captured: Captured, way: str) -> None:
     assert captured.handle.stats()["turns"] == 1
 
 
+def test_the_steps_of_both_halves_are_in_the_trace() -> None:
+    """The node that waited is there twice: it runs again when the graph is resumed."""
+    exporter = InMemoryExporter()
+    app = graph()
+    with rageval_hooks.instrument(metrics=[], exporters=[exporter], spans="all") as handle:
+        app.invoke({"question": QUESTION}, thread("1"))
+        app.invoke(Command(resume="yes"), thread("1"))
+        assert handle.flush(10)
+
+    [turn] = [evaluation.turn for evaluation in exporter.evaluations]
+    nodes = [step.name for step in turn.steps if step.kind == "chain"]
+    assert nodes == ["LangGraph", "find", "approve0", "approve0", "write"]
+
+
 def test_the_halves_may_be_called_in_different_ways(captured: Captured) -> None:
     """Started with ``stream``, resumed with ``ainvoke``."""
     app = graph()
@@ -401,6 +415,7 @@ def test_the_question_of_a_graph_whose_state_was_edited_while_it_was_stopped(cap
 def test_what_waits_is_delivered_when_the_process_ends() -> None:
     """The exit submits turns that wait."""
     code = """
+        import os, sys
         import rageval_hooks
         from langgraph.types import Command
         from tests.integrations.langchain.test_resuming import QUESTION, graph, thread
@@ -412,10 +427,15 @@ def test_what_waits_is_delivered_when_the_process_ends() -> None:
 
         rageval_hooks.instrument(metrics=[], exporters=[Printing()])
         graph().invoke({"question": QUESTION}, thread("1"))
+        child = os.fork()
+        if not child:
+            sys.exit()
+        os.waitpid(child, 0)
     """
     done = run_warm_script(textwrap.dedent(code))
 
-    assert done.stdout.split("\n")[0] == f"interrupted {QUESTION}"
+    # Once: what was held before a fork is the parent's.
+    assert done.stdout.split("\n") == [f"interrupted {QUESTION}", ""]
 
 
 # --------------------------------------------------------------------------- bounds
