@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -106,20 +106,19 @@ class CallFailure(Exception):  # noqa: N818 - a value in most places: only backe
     unsupported: bool = False
 
 
+@dataclass(eq=False)
 class StatusError(Exception):
     """A response with an error.
 
-    Args:
+    Attributes:
         status_code: the status.
         body: the error object in OpenAI's form, or a text.
         headers: the headers of the response.
     """
 
-    def __init__(self, status_code: int, body: Mapping[str, Any] | str, headers: Mapping[str, str] | None = None):
-        super().__init__(f"status {status_code}")
-        self.status_code = status_code
-        self.body = body
-        self.headers = headers or {}
+    status_code: int
+    body: Mapping[str, Any] | str
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 # --------------------------------------------------------------------------- what happened

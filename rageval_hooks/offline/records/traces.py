@@ -213,7 +213,10 @@ def _record(root: ExportedSpan, inside: Sequence[ExportedSpan], searches: Sequen
     asked += [span.text("input.value") or span.text("reranker.query") for span in searches[:1]]
     said = [root.text("output.value")]
     for model in models[-1:]:
-        said += [model.text("llm.output_messages.0.message.content"), model.text("output.value")]
+        said.append(model.text("llm.output_messages.0.message.content"))
+        # Of a model that failed, it only says that: `{"choices": [{"finish_reason": "error", …}]}`.
+        if model.error is None:
+            said.append(model.text("output.value"))
     timing = Timing(
         started_at=root.started_at,
         ended_at=root.ended_at,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rageval_hooks
+from rageval_hooks import Evaluation
 from tests.integrations.langchain.fakes import FACTS, lcel
 from tests.offline.records.test_readers import QUERY, read, write_lines
 
@@ -95,15 +97,20 @@ def lists(value: Any) -> Any:
     return list(parts.values()) if parts and all(name.isdigit() for name in parts) else parts
 
 
-def ours() -> Trace:
-    """The spans of a chain that we have instrumented, with its scores."""
+def ours(answer: Any = "It was opened in 2019.", found: list[Evaluation] | None = None) -> Trace:
+    """The spans of a chain that we have instrumented, with its scores; its evaluation is appended to ``found``."""
     memory = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(memory))
     with rageval_hooks.instrument(
-        models="lexical", metrics="groundedness, context_relevance", exporters=["otel"], tracer_provider=provider
+        models="lexical",
+        metrics="groundedness, context_relevance",
+        exporters=["otel"],
+        tracer_provider=provider,
+        on_evaluation=None if found is None else found.append,
     ) as handle:
-        lcel().invoke(QUERY)
+        with contextlib.suppress(OSError):
+            lcel(answer).invoke(QUERY, {"metadata": {"session_id": "s1", "user_id": "u1", "tier": "gold"}})
         assert handle.flush(30)
     return list(memory.get_finished_spans())
 
@@ -167,6 +174,22 @@ class TestTraces:
         assert 0 < turn.timing.ended_at - turn.timing.started_at < 60e9
         if make is ours:
             assert [score.name for score in record.scores()] == ["groundedness", "context_relevance"]
+
+    @pytest.mark.parametrize("answer", ["It was opened in 2019.", OSError("no disk")], ids=["answer", "failure"])
+    def test_our_trace_says_what_the_turn_says(self, answer: Any, tmp_path: Path) -> None:
+        """Who asked, what answered and how long it took; of a failed turn, what happened."""
+        found: list[Evaluation] = []
+        [record], _ = read(write_lines(tmp_path / "a.jsonl", otlp(ours(answer, found))))
+
+        [evaluation] = found
+        assert (record.turn.session_id, record.turn.user_id, record.turn.metadata["tier"]) == ("s1", "u1", "gold")
+        if record.turn.error is not None:
+            assert "OSError: no disk" in record.turn.error.message
+        fields = "id query response passages timing span status framework model session_id user_id metadata"
+        given, again = (
+            {name: getattr(turn, name) for name in fields.split()} for turn in (evaluation.turn, record.turn)
+        )
+        assert again == given
 
     def test_traces_whose_spans_are_mixed(self, tmp_path: Path) -> None:
         """Spans of several traces may be in any order."""
