@@ -308,7 +308,7 @@ def _break_off(run_id: Hashable, error: BaseException) -> None:
 
 def _end_model(run_id: Hashable, response: Any, error: BaseException | None) -> None:
     call = _recorder.get(run_id)
-    if call is None or call.ended_at is not None:
+    if call is None:
         return
     streams.end(run_id, response, error)
     if call.parent is not None:
