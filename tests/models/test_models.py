@@ -94,6 +94,21 @@ def test_models_are_loaded_in_the_background(tiny_nlp: Path, monkeypatch: pytest
     assert models.nlp(wait=True).entities("Anna Berg designed the bridge.")
 
 
+@pytest.mark.parametrize(("sample_rate", "loads"), [(1.0, True), (0.0, False)])
+def test_the_first_question_starts_the_load(tiny_nlp: Path, sample_rate: float, loads: bool) -> None:
+    """While the application works on its answer; not a question that is sampled out."""
+    settings = {"embedder": LEXICAL, "cross_encoder": LEXICAL, "nlp": str(tiny_nlp)}
+    metrics = ["entity_consistency"]
+    with rageval_hooks.instrument(metrics=metrics, models=settings, exporters=[], sample_rate=sample_rate):
+        models = Models(ModelSettings(**settings))
+        before = models.state("nlp")
+        with rageval_hooks.start_turn(TURN.query):
+            state = models.state("nlp")
+
+    assert before == "idle"
+    assert (state != "idle") is loads
+
+
 def test_a_model_that_is_loading_delays_its_own_metrics_only(tiny_nlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Late scores that need no model, or another one, arrive before it is loaded, also of the turns that follow."""
     may_end = threading.Event()
