@@ -21,6 +21,7 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.workflow import StartEvent, StopEvent, Workflow, step
 
+from rageval_hooks import start_turn
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.testing import InMemoryExporter
@@ -83,6 +84,18 @@ def test_a_chain_that_asks_a_query_engine(captured: Captured, way: str) -> None:
     assert turn.timing is not None
     assert turn.timing.retrieval is not None
     assert turn.timing.generation is not None
+
+
+def test_a_block_around_a_chain_that_asks_a_query_engine(captured: Captured) -> None:
+    """The answer is the chain's, and not the engine's, which the chain has changed."""
+    chain = RunnableLambda(lambda question: str(engine().query(question)).upper())
+    with start_turn("And when?"):
+        chain.invoke(QUESTION)
+
+    turn = captured.turn
+    assert (turn.query, turn.response, turn.framework) == ("And when?", ANSWER.upper(), "langchain")
+    assert turn.retrieval_queries == (QUESTION,)
+    assert kinds(turn) == ["retriever", "llm"]
 
 
 def test_a_chain_over_nodes(captured: Captured) -> None:
