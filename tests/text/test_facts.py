@@ -79,6 +79,7 @@ SUPPORTED = {
     "a title": ("He met Dr. Smith there.", "John Smith was there"),
     "initials": ("The WHO said so.", "the World Health Organization said"),
     "a name by its initials": ("By the World Health Organization.", "the WHO said"),
+    "a country in a longer name": ("The US Army came.", "The United States Army"),
     "dotted initials": ("In the U.S. it is so.", "US citizens"),
     "a hyphen after a name": ("The US-based firm.", "U.S. firm"),
     "a possessive": ("It is the O'Briens' and Anna's.", "Anna and the O’Brien family"),
