@@ -82,7 +82,7 @@ def test_judging_stops_and_local_scores_go_on(tmp_path: Path, caplog: pytest.Log
 
 
 def test_requests_of_a_real_client_are_counted_with_their_retries(tmp_path: Path) -> None:
-    """An unusable answer and its correction are two requests, with the tokens of both; a cached answer is none."""
+    """An unusable answer and its correction are two requests, a cached answer is no request."""
     with JudgeServer() as server:
         server.then(answer({"wrong": 1}), answer({"value": 1}))
         server.otherwise(answer({"value": 1}))

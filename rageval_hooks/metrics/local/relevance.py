@@ -146,7 +146,7 @@ def _forms(text: str, lemmas: frozenset[str]) -> tuple[frozenset[str], ...]:
     keys = frozenset(word.key for word in content)
     # "regulated" and "regulation" have one stem, "wake" and "woken" one lemma.
     written = {fold(text[word.start : word.end]) for word in content}
-    # No longer "word" is one of English, and it would fill the memory.
+    # Longer strings are no English words, and would fill the memory.
     stems = frozenset(_stem(word) if len(word) <= _LONGEST_STEMMED else word for word in written)
     return keys, stems, lemmas
 
