@@ -122,6 +122,10 @@ class StraightforwardModels:
     def nlp(self, *, wait: bool = False) -> Nlp:
         return self._nlp
 
+    def grounding(self, *, wait: bool = False) -> StraightforwardEmbedder:
+        """Return the embedder, which takes the grounding model's place by default."""
+        return self._embedder
+
 
 class _Analysis(TurnAnalysis):
     """The analysis of a turn for one metric, without any cache."""

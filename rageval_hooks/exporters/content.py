@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from rageval_hooks.privacy import REDACTED
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import (
     VERDICT,
@@ -25,7 +26,6 @@ from rageval_hooks.turn import ErrorInfo, Passage, Step, StepKind, Turn
 
 _logger = logging.getLogger(__name__)
 
-REDACTED = "__REDACTED__"
 Quoted = TypeVar("Quoted", str, str | None)
 
 _GENAI_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"

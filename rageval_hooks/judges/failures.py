@@ -31,7 +31,7 @@ from rageval_hooks.judges.base import Mode
 from rageval_hooks.privacy.secrets import mask_secrets
 from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.runtime.jsonable import clean_text
-from rageval_hooks.text.formatting import shown
+from rageval_hooks.text.formatting import shown, truncate
 
 _MASK = "***"
 _SHORTEST_SECRET = 4
@@ -61,7 +61,7 @@ def clean_message(text: str, secrets: Iterable[str] = (), prompt: str = "", long
     text = " ".join(mask_secrets(text[: longest * 20], _MASK, is_message=True).split())
     if prompt:
         text = _without_quotations(text[: longest * 5], " ".join(prompt.split()))
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return truncate(text, longest)
 
 
 def _without_quotations(text: str, source: str) -> str:

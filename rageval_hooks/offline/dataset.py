@@ -47,7 +47,7 @@ _SHOWN_PROBLEMS = 3
 _WORST = 10
 _QUESTION = 120
 # Scores that sum up a turn, the preferred one first.
-_SUMMARIES = ("verdict", "groundedness", "trace.adherence", "hhem", "reference", "answer_relevance")
+_SUMMARIES = ("verdict", "faithfulness", "groundedness", "trace.adherence", "hhem", "answer_relevance")
 
 _RESULTS: Final = "rageval_results"
 _ERROR: Final = "rageval_error"

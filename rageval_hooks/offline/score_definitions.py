@@ -77,14 +77,14 @@ def is_quality(name: str, metric: str | None = None) -> bool:
     A machine that is busy makes every answer slower: such scores decide about a regression only if they are named. Nor
     does ``rank``, which a question has only if its target was retrieved: ``mrr`` counts the misses, too.
     """
-    made_by = REGISTRY.builtin().get(metric_of(name) or metric or "")
+    made_by = REGISTRY.builtin().get(builtin_metric_of(name) or metric or "")
     if name == RANK or (made_by is not None and made_by.family == "usage"):
         return False
     is_defined = bool(define_score(name, metric).description)
     return is_defined or not any(word in name.lower() for word in _USAGE_WORDS)
 
 
-def metric_of(name: str) -> str | None:
+def builtin_metric_of(name: str) -> str | None:
     """Return the name of the built-in metric that makes a score, or None."""
     return _builtin()[name][0] if name in _builtin() else None
 

@@ -154,7 +154,7 @@ class CeleryDispatcher:
 
     async def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
         """Queue a job for the broker. Returns False, and counts, if too many wait for it."""
-        if job.bound_to_process:
+        if any(spec.reference is None for spec in job.metrics):  # only this process has such a metric
             return await self._memory.submit(job, analysis=analysis)
         return self._worker.submit(self._queue, partial(self._carry, job), job.turn.size)
 
@@ -322,9 +322,10 @@ class CeleryDispatcher:
 
 def _context_of(job: Job) -> Context:
     """Return a context in which the turn's span is the current one."""
-    if job.span is None:
+    span = job.turn.span
+    if span is None:
         return Context()
-    ids = SpanContext(int(job.span.trace_id, 16), int(job.span.span_id, 16), is_remote=True, trace_flags=TraceFlags(1))
+    ids = SpanContext(int(span.trace_id, 16), int(span.span_id, 16), is_remote=True, trace_flags=TraceFlags(1))
     return set_span_in_context(NonRecordingSpan(ids), Context())
 
 

@@ -15,7 +15,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import REGISTRY, Metric
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text
 from rageval_hooks.score import Evaluation, Skipped, verdict_first
-from rageval_hooks.turn import SpanReference, Turn
+from rageval_hooks.turn import Turn
 
 
 class MetricSpec(Data):
@@ -54,11 +54,6 @@ class Job(Data):
     metrics: tuple[MetricSpec, ...]
 
     @property
-    def span(self) -> SpanReference | None:
-        """The span that the scores belong to."""
-        return self.turn.span
-
-    @property
     def key(self) -> str:
         """The idempotency key: the same for the same turn, metrics and versions, in every process."""
         # The span identifies a captured turn everywhere; a turn made by hand may have neither span nor id.
@@ -77,11 +72,6 @@ class Job(Data):
     def names(self) -> tuple[str, ...]:
         """The names of the metrics."""
         return tuple(metric.name for metric in self.metrics)
-
-    @property
-    def bound_to_process(self) -> tuple[str, ...]:
-        """The names of the metrics that only the process that created the job can compute."""
-        return tuple(metric.name for metric in self.metrics if metric.reference is None)
 
     def only(self, names: Iterable[str]) -> Job:
         """Return the job with some of its metrics."""

@@ -63,7 +63,7 @@ _ON_WORKER = 0.0
 """The deadline of a turn that is evaluated on the background thread: no caller waits for it."""
 
 _MOST_AWAITED = 4
-"""With more evaluations in progress, callers do not wait: behind the others they would wait in vain."""
+"""With more evaluations in progress, callers do not wait: behind the others they would not be reached in time."""
 
 _WEIGHT = 1 / 16
 """Weight of the newest turn in the running mean of sizes."""

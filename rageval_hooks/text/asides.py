@@ -43,10 +43,8 @@ _ASIDE: Final = re.compile(
     rf"|(?<![^\W_]){_CITED}",
     re.IGNORECASE,
 )
-# A character sequence that every aside has; most texts have none and need no search.
-_HINT: Final = re.compile(
-    r"passage|excerpt|document|source|text|snippet|context|search result|information", re.IGNORECASE
-)
+# Every aside has one of these ("text" is in "context", too); most texts have none and need no search.
+_HINTS: Final = ("passage", "excerpt", "document", "source", "text", "snippet", "search result", "information")
 # What a line of Markdown may have around its text.
 _MARKUP: Final = " \t\n*#_-•>|"
 
@@ -63,7 +61,8 @@ _TO_READER: Final = re.compile(
 
 def find_asides(text: str) -> list[Span]:
     """Return where a text only refers to its sources, as (start, end): "Based on the given passages,"."""
-    if _HINT.search(text) is None:
+    lower = text.lower()
+    if not any(hint in lower for hint in _HINTS):
         return []
     return [found.span() for found in scan(_ASIDE, text)]
 

@@ -56,7 +56,7 @@ def test_a_job_survives_json() -> None:
 
     assert again == job
     assert again.key == job.key
-    assert again.span == TURN.span
+    assert again.turn.span == TURN.span
     assert [(m.name, m.options, m.probability) for m in again.metrics] == [
         ("groundedness", {}, 1.0),
         ("ranking", {"relevant": 3, "ks": [2]}, 0.25),
@@ -108,7 +108,6 @@ def test_a_metric_that_has_no_name_elsewhere_says_so() -> None:
 
     engine = Engine([local_only], LEXICAL_MODELS)
     job = engine.job(TURN)
-    assert job.bound_to_process == ("local_only",)
     assert asyncio.run(engine.evaluate(job))["local_only"] == 1.0
 
     elsewhere = asyncio.run(Engine([], LEXICAL_MODELS).evaluate(job))

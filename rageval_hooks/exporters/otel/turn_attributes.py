@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from rageval_hooks.exporters.content import REDACTED, ContentPolicy, shown_parameters
+from rageval_hooks.exporters.content import ContentPolicy, shown_parameters
 from rageval_hooks.exporters.otel.attributes import Attributes, json_string, main_scores
+from rageval_hooks.privacy import REDACTED
 from rageval_hooks.score import Result
 from rageval_hooks.turn import Message, Step, StepKind, ToolCall, Turn
 

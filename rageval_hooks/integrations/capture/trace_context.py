@@ -127,7 +127,7 @@ def _valid(span: Span | None) -> Span | None:
 
 
 def _name_once(span: Span) -> None:
-    """Say in the log which tracer makes the spans, so that a missing span of ours is no riddle."""
+    """Say in the log which tracer makes the spans, so that a reader knows why we wrote none."""
     scope = _scope_of(span)
     if scope and scope not in _named:
         _named.add(scope)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from llama_index_instrumentation.span import active_span_id
 
@@ -139,14 +139,7 @@ def _outcome(root: Run, runs: Iterable[Run]) -> tuple[TurnStatus, ErrorInfo | No
 # --------------------------------------------------------------------------- steps
 
 
-_KINDS: Mapping[str, StepKind] = {
-    "retriever": "retriever",
-    "reranker": "reranker",
-    "llm": "llm",
-    "tool": "tool",
-    "agent": "agent",
-    "embedding": "embedding",
-}
+_KINDS = frozenset({"retriever", "reranker", "llm", "tool", "agent", "embedding"})
 _ALWAYS = frozenset({"retriever", "reranker", "tool"})
 
 # What stops a run without a failure: asyncio, a closed generator, Ctrl-C, and a workflow that waits for a person.
@@ -171,7 +164,7 @@ def _steps_of(
     ids = set(map(id, kept))
     return tuple(
         Step(
-            kind=_KINDS.get(run.kind, "chain"),
+            kind=cast("StepKind", run.kind if run.kind in _KINDS else "chain"),
             **turns.step_frame(run, ids, ended_at, stopped=type(run.error).__name__ in _NO_ERRORS),
             **_fields(run, runs, marks),
         )

@@ -117,7 +117,7 @@ def _jsonable(value: Any) -> Any:
         try:
             return dump(mode="json", warnings=False)
         except Exception:
-            pass  # a field of the model has no JSON form: its text has to do
+            pass  # a field of the model has no JSON form: its `str` is used
     return str(value)
 
 

@@ -320,7 +320,7 @@ class BatchAnswers(Generic[K, V]):
             metric: the metric.
             name: the score's name; None for the metric's own.
         """
-        # A call that was not admitted, for want of budget, says less than one that went wrong.
+        # A call that was not admitted, because the budget is used up, says less than one that went wrong.
         errors = sorted((error for error, _ in self.reasons()), key=lambda error: isinstance(error, GateClosedError))
         message = "; ".join(dict.fromkeys(error.message for error in errors))
         return with_spending(metric.fail(errors[0], name).model_copy(update={"message": message}), self.calls)

@@ -31,8 +31,8 @@ from rageval_hooks.offline.score_definitions import (
     NO_ANSWER,
     RANK,
     TARGET_RANK,
+    builtin_metric_of,
     define_score,
-    metric_of,
     needs_answer,
 )
 from rageval_hooks.privacy import PrivacyPolicy
@@ -256,7 +256,7 @@ class ScoredFile:
             return  # `answered` and `declined` say whether a failed or an unanswerable turn was answered
         if not isinstance(result, Score):
             kind, reason = str(result.status), result.reason
-        elif not record.answerable and needs_answer(result.metric or metric_of(result.name)):
+        elif not record.answerable and needs_answer(result.metric or builtin_metric_of(result.name)):
             # The file may have been scored without the mark.
             kind, reason = "skipped", UNANSWERABLE
         elif abs(result.value) > _LARGEST or result.probability < _SMALLEST_PROBABILITY:
@@ -395,7 +395,7 @@ class ScoredFile:
 
     def _missing_results(self, name: str) -> list[tuple[int, str, str]]:
         # A missing score is listed under its own name or that of its metric.
-        metric = self.values[name].metric if name in self.values else metric_of(name)
+        metric = self.values[name].metric if name in self.values else builtin_metric_of(name)
         return [result for one in {name, metric or name} for result in self._missing.get(one, ())]
 
     def _questions_of(self, rows: Sequence[int]) -> Flags:
@@ -406,7 +406,7 @@ class ScoredFile:
 
 def _add_value(table: dict[str, ScoreValues], score: Score, row: int) -> None:
     if score.name not in table:
-        table[score.name] = ScoreValues(score.metric or metric_of(score.name))
+        table[score.name] = ScoreValues(score.metric or builtin_metric_of(score.name))
     table[score.name].add(score, row)
 
 

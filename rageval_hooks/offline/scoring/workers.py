@@ -24,6 +24,7 @@ from rageval_hooks.metrics.base import Metric
 from rageval_hooks.models import Models
 from rageval_hooks.offline.answerability import UNANSWERABLE
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.score_definitions import VERDICTS
 from rageval_hooks.online.engine import Engine, Thresholds
 from rageval_hooks.online.job import MetricSpec, create_metric, describe_metric
 from rageval_hooks.online.pipeline import Pipeline
@@ -45,7 +46,6 @@ _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
     "from rageval_hooks.offline.scoring.workers import main; main()"
 )
-_VERDICTS = ("good", "doubtful", "bad", "declined", "not_evaluable")
 _RECORDS: TypeAdapter[tuple[Record, ...]] = TypeAdapter(tuple[Record, ...])
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -159,7 +159,7 @@ class Counts(Data):
     def verdict_line(self) -> str:
         """Return how many turns have which verdict: ``verdict: 31 good (78%), 9 bad (22%)``."""
         total = self.verdicts.total()
-        found = [(name, self.verdicts[name]) for name in _VERDICTS if self.verdicts[name]]
+        found = [(name, self.verdicts[name]) for name in VERDICTS if self.verdicts[name]]
         shares = [f"{count} {name.replace('_', ' ')} ({count / total:.0%})" for name, count in found]
         return f"verdict: {', '.join(shares)}"
 
