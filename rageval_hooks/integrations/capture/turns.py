@@ -331,17 +331,10 @@ def contributors(
 
 def turn_of(recording: Recording) -> Turn:
     """Build the turn of a recording."""
-
-    def build(family: Sequence[Run], inner: Iterable[Sequence[Run]], **about: Any) -> Turn:
-        """Build the turn of one framework's runs, and add what other frameworks did inside it."""
-        turn = family[0].framework.turn_of(family, every_step=recording.owner.settings.spans == "all", **about)
-        for other in inner:
-            turn = _merge(turn, build(other, ()), other[0])
-        return turn
-
     # The root is the first run, so its family is the first too.
     outer, *inner = _families(recording.runs)
     root = outer[0]
+    build = partial(_turn_of_family, every_step=recording.owner.settings.spans == "all")
     attributes = context_attributes(recording.selection.context)
     build_root = partial(build, outer, span=span_reference(recording), attributes=attributes)
     if root.framework.join is None:
@@ -357,6 +350,14 @@ def turn_of(recording: Recording) -> Turn:
     earlier = [passage for passage in turn.passages if passage.from_turn is not None]
     # These come last, as metrics of retrieval expect them.
     return turn.model_copy(update={"passages": (*turn.retrieved, *earlier)}) if earlier else turn
+
+
+def _turn_of_family(family: Sequence[Run], inner: Iterable[Sequence[Run]], *, every_step: bool, **about: Any) -> Turn:
+    """Build the turn of one framework's runs, and add what other frameworks did inside it."""
+    turn = family[0].framework.turn_of(family, every_step=every_step, **about)
+    for other in inner:
+        turn = _merge(turn, _turn_of_family(other, (), every_step=every_step), other[0])
+    return turn
 
 
 def _families(runs: Sequence[Run]) -> list[list[Run]]:

@@ -267,7 +267,9 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
             used.add(plain[0])
             continue
         places = _places_in(row) if places is None else places
-        inside = (places.get(place) for place in product(_CONTAINERS.get(name, ()), _INSIDE.get(name, ())))
+        # Most rows have no objects, and there are a hundred places to look in.
+        wanted = product(_CONTAINERS.get(name, ()), _INSIDE.get(name, ())) if places else ()
+        inside = map(places.get, wanted)
         if place := next((place for place in inside if place is not None and place[0] not in used), None):
             column, path, value = place
             found.take(name, path, value)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
 import logging
+import weakref
 from typing import Any
 
 import pytest
@@ -226,3 +228,25 @@ def test_outside_of_a_loop_the_scores_are_there_when_the_call_returns() -> None:
     ):
         engine().query(QUESTION)
         assert seen == [QUESTION]
+
+
+def test_the_applications_nodes_are_free_once_the_turn_is_evaluated(captured: Captured) -> None:
+    """No reference cycle of ours keeps them until the garbage collector runs, which long answers would pile up for."""
+    found: list[weakref.ref[NodeWithScore]] = []
+
+    def find(_: str) -> list[NodeWithScore]:
+        node = NodeWithScore(node=TextNode(id_="d1", text="The pier was opened in 2019."), score=0.5)
+        found.append(weakref.ref(node))
+        return [node]
+
+    asked = RetrieverQueryEngine.from_args(ScriptedRetriever(find), llm=llm())
+    asked.query(QUESTION)
+    assert captured.handle.flush(10)
+    gc.collect()
+    gc.disable()
+    try:
+        asked.query(QUESTION)
+        assert captured.handle.flush(10)
+        assert found[-1]() is None
+    finally:
+        gc.enable()
