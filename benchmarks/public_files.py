@@ -66,13 +66,13 @@ def read(path: Path) -> tuple[str, str]:
         message = str(error)
     # Without a proposal the message says how to name a column, which is nothing to copy.
     _, _, proposal = message.partition(". Try ")
-    proposed = ["=".join(filter(None, found)) for found in _PROPOSED.findall(proposal)]
+    proposed = ["=".join(filter(None, found)).rstrip(".") for found in _PROPOSED.findall(proposal)]
     if not proposed:
-        return "not read", message.replace(str(path), path.name)[:300]
+        return "not read", message.replace(str(path), path.name)[:700]
     try:
         return "with --map", f"{attempt(path, ColumnMap.parse(proposed))} {proposed}"
     except RagevalError as error:
-        return "not read", f"{proposed}: {error}".replace(str(path), path.name)[:300]
+        return "not read", f"{proposed}: {error}".replace(str(path), path.name)[:700]
 
 
 def attempt(path: Path, mapping: ColumnMap | None) -> str:

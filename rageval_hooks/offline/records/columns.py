@@ -377,7 +377,7 @@ def missing_column(name: str, found: Sequence[str]) -> TurnError:
     )
 
 
-def _hint(missing: Sequence[str], cells: Iterable[tuple[str, Any]], show: Callable[[Mapping[str, str]], str]) -> str:
+def _hint(missing: Sequence[str], cells: Sequence[tuple[str, Any]], show: Callable[[Mapping[str, str]], str]) -> str:
     """Return the end of the message for missing columns: how to name them, and which columns hold texts.
 
     Args:
@@ -392,7 +392,8 @@ def _hint(missing: Sequence[str], cells: Iterable[tuple[str, Any]], show: Callab
         for name in missing
     }
     only = {name: columns[0] for name, columns in proposed.items() if len(columns) == 1}
-    if len(set(only.values())) == len(proposed):
+    # The text may be inside an object, too.
+    if len(set(only.values())) == len(proposed) and not any(isinstance(unpacked(cell), Mapping) for _, cell in cells):
         return f". Try {show(only)}"
     named = show(dict.fromkeys(proposed, "COLUMN"))
     return f". Name it with {named}, or COLUMN.KEY for a value in it" + "".join(

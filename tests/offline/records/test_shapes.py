@@ -344,6 +344,7 @@ def test_a_row_that_failed_needs_no_answer(tmp_path: Path) -> None:
             {"question": Q, "TEST DATA": {"gpt_reply": A}},
             "Name it with --map response=COLUMN, or COLUMN.KEY for a value in it",
         ),
+        ({"question": Q, "dataset": "kiwi", "model1": {"reply": A}}, "COLUMN.KEY for a value in it; the response"),
         ({"question": Q, "No RAG": A}, "Try --map response='No RAG'"),
         ({"question": Q, "replies": [A, "No."]}, "Try --map response=replies"),
         # Numbers and names of files are no texts.
