@@ -13,6 +13,10 @@ from opentelemetry.trace import Span
 
 _logger = logging.getLogger(__name__)
 
+_OPENINFERENCE = "openinference.instrumentation.llama_index."
+_OPENLLMETRY = "opentelemetry.instrumentation.llamaindex."
+_TRACERS = (_OPENINFERENCE, _OPENLLMETRY, "opentelemetry.instrumentation.genai.llama_index.")
+
 
 def find_span(span_id: Any, _: object) -> Span | None:
     """Return what another tracer's handler keeps for an open span of LlamaIndex; None if there is none.
@@ -23,6 +27,9 @@ def find_span(span_id: Any, _: object) -> Span | None:
     """
     for handler in get_dispatcher().span_handlers:
         module = f"{type(handler).__module__}."
+        # Ours and LlamaIndex's own are in each process; pydantic takes 4 µs to find that they have no such attribute.
+        if not module.startswith(_TRACERS):
+            continue
         try:
             # OpenLLMetry moves spans whose answer is being streamed.
             tables = (handler.open_spans, getattr(handler, "waiting_for_streaming_spans", {}))
@@ -30,11 +37,11 @@ def find_span(span_id: Any, _: object) -> Span | None:
             span: Span | None = None
             if kept is None:
                 continue
-            if module.startswith("openinference.instrumentation.llama_index."):
+            if module.startswith(_OPENINFERENCE):
                 span = kept._otel_span
-            elif module.startswith("opentelemetry.instrumentation.llamaindex."):
+            elif module.startswith(_OPENLLMETRY):
                 span = kept.otel_span
-            elif module.startswith("opentelemetry.instrumentation.genai.llama_index."):
+            else:
                 # An invocation without its own span refers to the application's current span.
                 span = kept._invocation.span if getattr(kept._invocation, "_start_span", True) else None
             if span is not None:
