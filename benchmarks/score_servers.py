@@ -42,7 +42,8 @@ from tests.e2e.mlflow_server import mlflow_command, serve_mlflow
 from tests.e2e.phoenix_server import serve_phoenix
 from tests.exporters.recording import Recorded, Reply, recording_server, shaky
 
-SCORES = tuple(Score(name=name, value=0.5) for name in ("groundedness", "answer_relevance", "coverage"))
+# Scores of own metrics: of the built-in ones, a trace has the main ones only.
+SCORES = tuple(Score(name=name, value=0.5) for name in ("tone", "brevity", "coverage"))
 PROJECT = "bad-day"
 
 
@@ -117,14 +118,14 @@ def in_mlflow(url: str, _turns: list[Turn]) -> Iterator[tuple[str, ...]]:
 SERVERS = {
     "phoenix": Server(
         serve=phoenix_server,
-        exporter=lambda url, provider: PhoenixExporter(url, tracer_provider=provider),
+        exporter=lambda url, provider: PhoenixExporter(url, tracer_provider=provider, scores="all"),
         headers={},
         stored=in_phoenix,
         per_score=2,
     ),
     "mlflow": Server(
         serve=mlflow_server,
-        exporter=lambda url, provider: MlflowExporter(url, tracer_provider=provider),
+        exporter=lambda url, provider: MlflowExporter(url, tracer_provider=provider, scores="all"),
         headers={"x-mlflow-experiment-id": "0"},
         stored=in_mlflow,
         per_score=1,
