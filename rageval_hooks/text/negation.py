@@ -38,7 +38,7 @@ _DENYING: Final = frozenset(
 _BOUNDARIES: Final = frozenset("and but or that because if which who when while so".split())
 # "not open until 8" says when it opens.
 _SAYING_WHEN: Final = frozenset(("until", "unless"))
-_NO_CONTENT_KEYS: Final = frozenset(map(stem, STOP_WORDS)) | {_LONGER}
+_FUNCTION_KEYS: Final = frozenset(map(stem, STOP_WORDS))
 
 _REACH: Final = 5
 """Words after a negation in which the word is that it negates."""
@@ -98,32 +98,23 @@ def negates(sentence: str) -> bool:
 
 def statements_of(text: str) -> Statements:
     """Return the statements of a passage. Questions state nothing."""
-    return _statements(text, [span for span in sentence_spans(text) if text[span[1] - 1] != "?"])
+    spans = [span for span in sentence_spans(text) if text[span[1] - 1] != "?"]
+    found = words_by_sentence(text, spans)
+    return [_statement(text, span, words) for span, words in zip(spans, found, strict=True)]
 
 
-def _statements(text: str, spans: Sequence[Span]) -> Statements:
-    """Return the statements of some sentences."""
-    negations = [found.span() for found in scan(_NEGATION, text)]
-    statements = []
-    for span, words in zip(spans, words_by_sentence(text, spans), strict=True):
-        first, last = bisect_left(negations, (span[0], 0)), bisect_left(negations, (span[1], 0))
-        statements.append(_statement(text, span[0], words, negations[first:last]))
-    return statements
-
-
-def _statement(text: str, begin: int, words: Words, negations: Sequence[Span]) -> Statement:
+def _statement(text: str, span: Span, words: Words) -> Statement:
     # The places of the content words, and of each its number in the statement.
     places = [
         place
         for place, reading in enumerate(words.readings)
-        if reading.is_content and reading.key not in _NO_CONTENT_KEYS
+        if reading.is_content and reading.key != _LONGER and reading.key not in _FUNCTION_KEYS
     ]
+    number_of = {place: number for number, place in enumerate(places)}
     starts = [words.starts[place] for place in places]
-    ends = [words.ends[place] for place in places]
-    keys = tuple([words.keys[place] for place in places])
     negated: set[int] = set()
-    for negation, end in negations:
-        first = bisect_left(words.starts, end)
+    for found in scan(_NEGATION, text, *span):
+        first = bisect_left(words.starts, found.end())
         following = words.keys[first : first + _REACH]
         # "not open until 8" says when it opens. In the whole sentence: "requires no effort from your body unless" and
         # "does not require any effort unless" are the same, and only one of them has the word near.
@@ -131,16 +122,18 @@ def _statement(text: str, begin: int, words: Words, negations: Sequence[Span]) -
             continue
         number = -1
         for place, key in enumerate(following, first):
-            if key in _BOUNDARIES or place in places:
-                number = -1 if key in _BOUNDARIES else places.index(place)
+            if key in _BOUNDARIES or place in number_of:
+                number = -1 if key in _BOUNDARIES else number_of[place]
                 break
         negated.add(number)
         if number >= 0:
             # The "n't" of "didn't" begins with its word.
-            start = negation
-            while start > begin and text[start - 1].isalpha():
+            start = found.start()
+            while start > span[0] and text[start - 1].isalpha():
                 start -= 1
             starts[number] = start
+    ends = (words.ends[place] for place in places)
+    keys = tuple(words.keys[place] for place in places)
     return Statement(keys, frozenset(negated), tuple(zip(starts, ends, strict=True)))
 
 
@@ -153,7 +146,7 @@ def find_reversals(response: str, lines: Sequence[Line], passages: Sequence[Stat
         passages: the statements of the passages.
     """
     spans = [line.span for line in lines]
-    own = _statements(response, spans)
+    own = [*map(_statement, [response] * len(spans), spans, words_by_sentence(response, spans))]
     # Where the passages have the words of the response.
     wanted = {key for statement in own for key in statement.keys}
     places: dict[str, list[tuple[int, Statement]]] = {}
