@@ -231,7 +231,7 @@ def test_outside_of_a_loop_the_scores_are_there_when_the_call_returns() -> None:
 
 
 def test_the_applications_nodes_are_free_once_the_turn_is_evaluated(captured: Captured) -> None:
-    """No reference cycle of ours keeps them until the garbage collector runs, which long answers would pile up for."""
+    """No reference cycle of ours keeps them until the garbage collector runs."""
     found: list[weakref.ref[NodeWithScore]] = []
 
     def find(_: str) -> list[NodeWithScore]:
