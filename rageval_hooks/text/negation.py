@@ -1,19 +1,17 @@
-"""Statements that repeat a passage with a negation added or left out: "Dogs are allowed" for "Dogs are not allowed".
+"""Sentences that repeat one of a passage with a negation added or left out: "Dogs are allowed", "Dogs are not allowed".
 
-Only a sentence that otherwise repeats a sentence of the passages is compared, so that a difference is certain: it has
-nearly the same words, and the negated word has one of the same neighbours.
+All other words must be the same in the same order, so that no difference in meaning is guessed.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from rageval_hooks.text.limits import Span, scan
+from rageval_hooks.text.limits import Span
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import STOP_WORDS, Line, Words, stem, words_by_sentence
+from rageval_hooks.text.words import stem
 
 # "not", "cannot", "n't" in "don't", "isn’t" and the tokenized "do n't"; not the "No," that answers a question. Also in
 # German, French, Spanish, Italian, Portuguese and Dutch.
@@ -25,70 +23,45 @@ _NEGATION: Final = re.compile(
 )
 # "No, it did"
 _NO: Final = re.compile(r"\W{0,5}no\b", re.IGNORECASE)
-# "not only", "no more than", "no doubt": nothing is denied. "no longer" denies what follows.
-_HARMLESS: Final = frozenset(
-    map(stem, "only just merely necessarily doubt least matter more less fewer later earlier sooner other".split())
+
+# How a sentence is read: "Yes, " is left out, and every negation of the sentence is written "not".
+_READINGS: Final = (
+    (re.compile(r"\A\W*(?:yes|no),"), ""),
+    (re.compile(r"\bcan'?t\b|\bcannot\b"), "can not"),
+    (re.compile(r"\bwon't\b"), "will not"),
+    (re.compile(r" ?n't\b|\bnever\b|\bno longer\b"), " not"),
+    (re.compile(r"\b(there (?:is|are|was|were)) no\b"), r"\1 not"),
+    (re.compile(r"\Aneither (.*) nor\b"), r"not \1 and"),
 )
-_LONGER: Final = stem("longer")
-# "avoid that they become", "unlikely to notice": these deny without a negation.
-_DENYING: Final = frozenset(
-    map(stem, "avoid prevent fail refuse lack deny unlikely unable impossible unless rather instead hardly".split())
-)
-# "I do not, but it opened": what follows is not negated.
-_BOUNDARIES: Final = frozenset("and but or that because if which who when while so".split())
-# "not open until 8" says when it opens.
-_SAYING_WHEN: Final = frozenset(("until", "unless"))
-_FUNCTION_KEYS: Final = frozenset(map(stem, STOP_WORDS))
+_WORD: Final = re.compile(r"[^\W_]+(?:[.,'][^\W_]+)*")
+_LEFT_OUT: Final = frozenset("not do does did a an any either".split())
+# "not only" and "not until 8" deny something else, and two negations may say the same as none.
+_UNCLEAR: Final = frozenset("no none nor neither without unless until only just merely hardly barely".split())
+# "It is open" may be about anything.
+_REFERRING: Final = frozenset("it he she they this that these those we i its his her their".split())
 
-_REACH: Final = 5
-"""Words after a negation in which the word is that it negates."""
-
-_LEAST_SHARED: Final = 0.8
-"""Share of a sentence's content words that its evidence must have: one of five may differ."""
-
-_FEWEST_WORDS: Final = 2
-_MOST_WORDS: Final = 60
-"""Content words of a sentence that can repeat another."""
-
-_MOST_COMPARED: Final = 20
-"""Sentences of the passages that are compared with one sentence, so that repeated text takes no quadratic time."""
+_MIN_WORDS: Final = 3
+_MAX_CHARACTERS: Final = 300
 
 
 class Statement(NamedTuple):
-    """The content words of a sentence.
+    """A sentence as it is compared.
 
     Attributes:
-        keys: the keys of the content words, in order.
-        negated: positions in ``keys`` of the words that a negation is about; -1 for a negation of something else, as
-            in "mixtures are not".
-        spans: per key, where it is in the text, with the negation before it if there is one.
+        span: where it is in its text.
+        words: its words, without the negation, "do" and articles.
+        denied: True if it has a negation.
+        did: True if it has "did", which puts its verb in the past.
     """
 
-    keys: tuple[str, ...]
-    negated: frozenset[int]
-    spans: tuple[Span, ...]
+    span: Span
+    words: tuple[str, ...]
+    denied: bool
+    did: bool
 
 
-Statements = Sequence[Statement]
-"""The sentences of a text. They depend on the text only, so they can be cached."""
-
-
-class Reversal(NamedTuple):
-    """A sentence of a response that negates what its evidence says, or the other way round.
-
-    Attributes:
-        sentence: the number of the sentence of the response.
-        start: where the changed words begin in the response.
-        end: where they end.
-        passage: the number of the passage.
-        evidence: where the passage says it otherwise, as (start, end).
-    """
-
-    sentence: int
-    start: int
-    end: int
-    passage: int
-    evidence: Span
+Statements = Mapping[tuple[str, ...], Sequence[Statement]]
+"""The sentences of a text by the stems of their words. They depend on the text only, so they can be cached."""
 
 
 def negates(sentence: str) -> bool:
@@ -96,113 +69,56 @@ def negates(sentence: str) -> bool:
     return _NEGATION.search(sentence) is not None or _NO.match(sentence) is not None
 
 
-def statements_of(text: str) -> Statements:
-    """Return the statements of a passage. Questions state nothing."""
-    spans = [span for span in sentence_spans(text) if text[span[1] - 1] != "?"]
-    found = words_by_sentence(text, spans)
-    return [_statement(text, span, words) for span, words in zip(spans, found, strict=True)]
-
-
-def _statement(text: str, span: Span, words: Words) -> Statement:
-    # The places of the content words, and of each its number in the statement.
-    places = [
-        place
-        for place, reading in enumerate(words.readings)
-        if reading.is_content and reading.key != _LONGER and reading.key not in _FUNCTION_KEYS
-    ]
-    number_of = {place: number for number, place in enumerate(places)}
-    starts = [words.starts[place] for place in places]
-    negated: set[int] = set()
-    for found in scan(_NEGATION, text, *span):
-        first = bisect_left(words.starts, found.end())
-        following = words.keys[first : first + _REACH]
-        # "not open until 8" says when it opens. In the whole sentence: "requires no effort from your body unless" and
-        # "does not require any effort unless" are the same, and only one of them has the word near.
-        if (following and following[0] in _HARMLESS) or not _SAYING_WHEN.isdisjoint(words.keys[first:]):
-            continue
-        number = -1
-        for place, key in enumerate(following, first):
-            if key in _BOUNDARIES or place in number_of:
-                number = -1 if key in _BOUNDARIES else number_of[place]
-                break
-        negated.add(number)
-        if number >= 0:
-            # The "n't" of "didn't" begins with its word.
-            start = found.start()
-            while start > span[0] and text[start - 1].isalpha():
-                start -= 1
-            starts[number] = start
-    ends = (words.ends[place] for place in places)
-    keys = tuple(words.keys[place] for place in places)
-    return Statement(keys, frozenset(negated), tuple(zip(starts, ends, strict=True)))
-
-
-def find_reversals(response: str, lines: Sequence[Line], passages: Sequence[Statements]) -> Iterator[Reversal]:
-    """Yield the sentences of a response whose evidence says the opposite by a negation.
+def statements_of(text: str, spans: Sequence[Span] | None = None) -> Statements:
+    """Return the sentences of a text that can be compared; questions and sentences such as "It is open" cannot.
 
     Args:
-        response: the response, with its marks blanked.
-        lines: its sentences.
-        passages: the statements of the passages.
+        text: the text.
+        spans: its sentences; None to find them.
     """
-    spans = [line.span for line in lines]
-    own = [*map(_statement, [response] * len(spans), spans, words_by_sentence(response, spans))]
-    # Where the passages have the words of the response.
-    wanted = {key for statement in own for key in statement.keys}
-    places: dict[str, list[tuple[int, Statement]]] = {}
-    for passage, statements in enumerate(passages):
-        for other in statements:
-            for key in wanted.intersection(other.keys):
-                places.setdefault(key, []).append((passage, other))
-    for number, statement in enumerate(own):
-        # "Are dogs allowed?" states nothing.
-        is_question = response[spans[number][1] - 1] == "?"
-        if is_question or not _FEWEST_WORDS <= len(statement.keys) <= _MOST_WORDS:
+    found: dict[tuple[str, ...], list[Statement]] = {}
+    for start, end in sentence_spans(text) if spans is None else spans:
+        if end - start > _MAX_CHARACTERS or text[end - 1] == "?":
             continue
-        found: tuple[int, int, Span] | None = None
-        for passage, other in _similar(statement, places):
-            changed = _changed(statement, other)
-            if changed is None:
-                # Another sentence of the passages says the same.
-                break
-            found = found or (changed[0], passage, other.spans[changed[1]])
-        else:
-            if found is not None:
-                word, passage, evidence = found
-                yield Reversal(number, *statement.spans[word], passage, evidence)
-
-
-def _similar(
-    statement: Statement, places: Mapping[str, Sequence[tuple[int, Statement]]]
-) -> Iterator[tuple[int, Statement]]:
-    """Yield the sentences of the passages that have nearly all words of a statement."""
-    keys = set(statement.keys)
-    needed = _LEAST_SHARED * len(keys)
-    # Whatever has four of five words has at least one of the two rarest.
-    rarest = sorted(keys, key=lambda key: (len(places.get(key, ())), key))
-    seen: set[int] = set()
-    for key in rarest[: int(len(keys) - needed) + 1]:
-        for passage, other in places.get(key, ())[:_MOST_COMPARED]:
-            if id(other) not in seen and len(keys.intersection(other.keys)) >= needed:
-                seen.add(id(other))
-                yield passage, other
-
-
-def _changed(one: Statement, other: Statement) -> tuple[int, int] | None:
-    """Return the places of a word that only one of two sentences negates, with a neighbour that both have."""
-    # Only one of the two may negate: where both do, they may say the same in other words.
-    if bool(one.negated) == bool(other.negated) or not _DENYING.isdisjoint((*one.keys, *other.keys)):
-        return None
-    for place, key in enumerate(one.keys):
-        # A word that occurs twice may be negated once.
-        if one.keys.count(key) > 1 or other.keys.count(key) != 1:
+        sentence = text[start:end].lower().replace("’", "'")
+        for pattern, reading in _READINGS:
+            sentence = pattern.sub(reading, sentence)
+        every = _WORD.findall(sentence)
+        words = tuple(word for word in every if word not in _LEFT_OUT)
+        is_unclear = every.count("not") > 1 or not _UNCLEAR.isdisjoint(words)
+        if is_unclear or len(words) < _MIN_WORDS or words[0] in _REFERRING:
             continue
-        at = other.keys.index(key)
-        is_changed = (place in one.negated) != (at in other.negated)
-        if is_changed and _neighbours(one.keys, place) & _neighbours(other.keys, at):
-            return place, at
-    return None
+        statement = Statement((start, end), words, "not" in every, "did" in every)
+        found.setdefault(tuple(map(stem, words)), []).append(statement)
+    return found
 
 
-def _neighbours(keys: Sequence[str], place: int) -> set[str]:
-    return {*keys[max(0, place - 1) : place], *keys[place + 1 : place + 2]}
+def find_reversals(response: Statements, passages: Sequence[Statements]) -> Iterator[tuple[Span, int, Span]]:
+    """Yield the sentences of a response that deny what a passage says, or say what it denies.
+
+    A sentence that another passage repeats as it is, is not among them.
+
+    Args:
+        response: its sentences.
+        passages: those of each passage.
+
+    Yields:
+        The sentence, the number of the passage, and the passage's sentence.
+    """
+    for stems, statements in response.items():
+        same = [(number, other) for number, passage in enumerate(passages) for other in passage.get(stems, ())]
+        for one in statements:
+            near = [(number, other) for number, other in same if _same_words(one, other)]
+            if near and all(other.denied != one.denied for _, other in near):
+                yield one.span, near[0][0], near[0][1].span
+
+
+def _same_words(one: Statement, other: Statement) -> bool:
+    """Return True if the words differ by "opens" and "open" at most, or by "opened" and "did open"."""
+    pairs = zip(one.words, other.words, strict=True)
+    past = one.did != other.did
+    return all(a == b or _ending(a) == _ending(b) or (past and "ed" in (_ending(a), _ending(b))) for a, b in pairs)
+
+
+def _ending(word: str) -> str:
+    return next((ending for ending in ("ed", "ing", "ly") if word.endswith(ending)), "")

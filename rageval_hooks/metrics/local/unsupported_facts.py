@@ -19,15 +19,15 @@ _MAX_STATED: Final = 10
 class UnsupportedFacts(GroundingMetric):
     """How many distinct numbers, dates, codes and names of the response no passage of the prompt has.
 
-    A number with another unit counts ("$5" for "5 euros"), and so does a negation that was added or left out in a
-    sentence that otherwise repeats a passage.
+    A number with another unit counts ("$5" for "5 euros"), and so does a sentence that repeats one of a passage with a
+    negation added or left out.
 
     A separate count: one wrong number in a long answer is as wrong as in a short one. The question supports nothing:
     only what the answer denies of it ("No, it did not cost 500") is listed and not counted.
     """
 
     name = "unsupported_facts"
-    version = "6"
+    version = "7"
     scores = (
         ScoreDefinition(
             name="unsupported_facts",

@@ -90,7 +90,7 @@ def _result_of(metric: Metric, analysis: TurnAnalysis) -> Result:
 def _local_verdict(faithfulness: Score, facts: Result) -> tuple[VerdictLabel, str]:
     """Return the verdict of the formula, and the reason in one sentence.
 
-    - An answer with a number, date or code that no passage has, or with a reversed negation, is bad below .6 of
+    - An answer with a number, date or code that no passage has, or with a negation more or less, is bad below .6 of
       ``faithfulness``. Names are not among these facts: people who read the answers accept too many of them.
     - An answer of several sentences is bad below .54, and doubtful below .62; in the lexical tier .5 and .6.
     - An answer of one sentence is bad below .25, and doubtful below .45: the words of one sentence prove little.
@@ -140,8 +140,8 @@ def _why_good(weakest: SentenceScore, sentences: Sequence[SentenceScore]) -> str
 def _reason(sentence: SentenceScore, wrong: Sequence[str]) -> str:
     """Return what is wrong with a sentence, with the passage that is nearest to it."""
     quoted, passage = _quoted(sentence), f"passage {sentence.passage_name}"
-    if sentence.notes:
-        return f"{quoted} reverses {passage}; {sentence.notes[0]}"
+    if sentence.contradicts:
+        return f"{quoted}: the passages say “{shorten(sentence.contradicts)}”"
     if sentence.unsupported:
         parts = ", ".join(f"“{shorten(part.text)}”" for part in sentence.unsupported[:_MAX_NAMED])
         return f"{passage} does not support {parts} in {quoted}"

@@ -14,7 +14,7 @@ _MAX_KEPT: Final = 100
 _MAX_EXPLAINED: Final = 5
 _MAX_WORDS: Final = 10
 _MAX_KEPT_WORDS: Final = 50
-_ONLY_IF_GIVEN: Final = ("passage_name", "notes", "unseen", "unsupported")
+_ONLY_IF_GIVEN: Final = ("passage_name", "contradicts", "unseen", "unsupported")
 
 
 class UnsupportedPart(Data):
@@ -45,7 +45,7 @@ class SentenceScore(Data):
         passage: position of its best passage in the turn; None if not known.
         passage_name: how an explanation names that passage.
         missing: content words that no passage of the prompt has.
-        notes: how it differs from its best passage, in words.
+        contradicts: the sentence of a passage that says the same with a negation more or less; empty if there is none.
         unseen: names of passages that were not in the prompt and support the sentence.
         coverage: share of its words that occur in a passage; None where this is not computed.
         alignment: share of its meaning that is near a passage, by token vectors; None where this is not computed.
@@ -60,7 +60,7 @@ class SentenceScore(Data):
     passage: int | None = None
     passage_name: str = ""
     missing: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    contradicts: str = ""
     unseen: tuple[str, ...] = ()
     coverage: float | None = None
     alignment: float | None = None
@@ -81,7 +81,7 @@ def explain_sentences(sentences: Sequence[SentenceScore], threshold: float) -> s
         missing = dict.fromkeys(word for sentence in sentences for word in sentence.missing)
         if missing:
             line += f"; words that no passage has: {', '.join(list(missing)[:_MAX_WORDS])}"
-        return "; ".join([line, *dict.fromkeys(note for sentence in sentences for note in sentence.notes)])
+        return line
     # The share of the lost score: a long sentence that is a little weak costs more than a short one.
     low.sort(key=lambda sentence: sentence.weight * (sentence.score - threshold))
     head = f"{len(low)} of {count} sentences below {threshold:.2f}" if count > 1 else f"below {threshold:.2f}"
@@ -100,8 +100,8 @@ def _line(sentence: SentenceScore) -> str:
         line += f"; unsupported: {', '.join(parts)}"
     if sentence.missing:
         line += f"; missing: {', '.join(sentence.missing[:_MAX_WORDS])}"
-    if sentence.notes:
-        line += f"; {', '.join(sentence.notes)}"
+    if sentence.contradicts:
+        line += f"; the passages say: “{shorten(sentence.contradicts)}”"
     if sentence.unseen:
         line += f"; only in a passage that was not in the prompt: {', '.join(sentence.unseen)}"
     return line

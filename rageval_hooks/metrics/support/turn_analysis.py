@@ -29,8 +29,8 @@ from rageval_hooks.text.fact_index import (
 )
 from rageval_hooks.text.facts import Fact
 from rageval_hooks.text.language import other_language, prepare_language_detection
-from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS
-from rageval_hooks.text.negation import Reversal, Statements, find_reversals, negates
+from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS, Span
+from rageval_hooks.text.negation import Statements, find_reversals, negates, statements_of
 from rageval_hooks.text.tokens import count_tokens
 from rageval_hooks.text.words import words_of
 from rageval_hooks.turn import Passage, Turn, Usage
@@ -49,7 +49,7 @@ class FactSupport:
 
     Attributes:
         missing: those that no passage has and the response states.
-        contradicted: negations that were added or left out in a sentence that otherwise repeats a passage.
+        contradicted: sentences that repeat one of a passage with a negation added or left out.
         in_question: facts of the question that no passage has and the response denies: "No, it did not cost 500". What
             it affirms is missing, since a leading question supports nothing.
         stated: words of all facts of the response.
@@ -191,7 +191,7 @@ class TurnAnalysis(TurnTexts):
         # Most responses deny nothing, and then the question need not be read.
         stated = set(unsupported_facts(denied, self.query_facts)) if denied else set()
         in_question = tuple(fact for fact in denied if fact not in stated)
-        contradicted = (Fact(a, b, "negation", response[a:b], ()) for _, a, b, _, _ in self.reversals)
+        contradicted = (Fact(a, b, "negation", response[a:b], ()) for a, b in self.reversals)
         return FactSupport(
             missing=tuple(fact for fact in not_in_passages if fact not in in_question),
             contradicted=tuple(contradicted),
@@ -354,14 +354,17 @@ class TurnAnalysis(TurnTexts):
         return [*map(cached_statements, self._paused(texts))]
 
     @cached_property
-    def reversals(self) -> list[Reversal]:
-        """The sentences of the response that repeat a passage of the prompt with a negation added or left out.
+    def reversals(self) -> dict[Span, str]:
+        """The sentences of the response that repeat one of a passage, which is the value, with a negation more or less.
 
         Raises:
             InputTooLargeError: the passages have more than a million characters together.
             OverBudgetError: the time is used up.
         """
-        return list(find_reversals(self.response.stated, self.response.lines, self.prompt_statements))
+        said = statements_of(self.response.stated, [line.span for line in self.response.lines])
+        texts = [passage.text for passage in self.prompt_passages]
+        found = find_reversals(said, self.prompt_statements)
+        return {span: texts[passage][start:end] for span, passage, (start, end) in found}
 
     @cached_property
     def semantic_grounding(self) -> float | None:

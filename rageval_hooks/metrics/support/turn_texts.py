@@ -44,7 +44,7 @@ def cached_statements(text: str) -> Statements:
     found = _statements.get(text)
     if found is None:
         found = statements_of(text)
-        size = 500 + sum(300 + 100 * len(sentence.keys) for sentence in found)
+        size = 500 + sum(400 + 150 * len(stems) for stems in found)
         _statements.put(text, found, size + sys.getsizeof(text))
     return found
 

@@ -26,8 +26,16 @@ def score_of(response: str, passage: str = PASSAGE, query: str = "What happened?
     [
         ("Acme acquired Beta Corp in 2019.", "Acme acquired Beta Corp in 2018.", "missing: 2018"),
         ("Sales rose by 12 percent in Germany.", "Sales rose by 12 percent in Norway.", "missing: Norway"),
-        ("Acme acquired Beta Corp in 2019.", "Acme did not acquire Beta Corp in 2019.", "the passage says: acquired"),
-        ("Acme acquired Beta Corp in 2019.", "Acme didn't acquire Beta Corp in 2019.", "the passage says: acquired"),
+        (
+            "The tower was rebuilt in 1931.",
+            "The tower was not rebuilt in 1931.",
+            "say: “The tower was rebuilt",
+        ),
+        (
+            "The tower was rebuilt in 1931.",
+            "The tower wasn't rebuilt in 1931.",
+            "say: “The tower was rebuilt",
+        ),
     ],
 )
 def test_small_edits_are_visible(supported: str, edited: str, reason: str) -> None:
@@ -75,31 +83,38 @@ def test_a_negation_that_is_dropped_or_added_fails(passage: str, response: str) 
     right = score_of(f"The island has two harbours. {passage}", context)
 
     assert (label_of(Faithfulness(), wrong), label_of(Faithfulness(), right)) == ("fail", "pass")
-    assert "the passage says: " in (wrong.explanation or "")
-    assert "the passage says: " not in (right.explanation or "")
+    assert "the passages say: " in (wrong.explanation or "")
+    assert "the passages say: " not in (right.explanation or "")
 
 
 @pytest.mark.parametrize(
-    "response",
+    ("passage", "response"),
     [
-        "I am not sure but the tower was rebuilt in 1931.",
-        "The tower was rebuilt not only in 1931.",
-        "No, the tower was rebuilt in 1931.",
-        "Was the tower not rebuilt in 1931?",
-        "The tower was not rebuilt until 1931.",
+        # Something else is negated, or nothing.
+        (PASSAGE, "I am not sure but the tower was rebuilt in 1931."),
+        (PASSAGE, "The tower was rebuilt not only in 1931."),
+        (PASSAGE, "No, the tower was rebuilt in 1931."),
+        (PASSAGE, "Was the tower not rebuilt in 1931?"),
+        (PASSAGE, "The tower was not rebuilt until 1931."),
+        ("Brandt is willing to fight for the no 1 jersey at Ardwell.", "Brandt is willing to fight for the jersey."),
+        ("He died in a non - alcohol - related accident.", "He died in a non-alcohol-related accident."),
+        ("The console shows: Could not place order.", "The message “Could not place order.” means a lack of money."),
+        # Another subject, clause or time.
+        ("Cannabis smoke has not been linked with cancer.", "Tobacco smoke has been linked with cancer."),
+        ("The games were held after a bidding process.", "The decision was taken without a bidding process."),
+        ("The bakery baked rye bread on Mondays.", "The bakery no longer bakes rye bread on Mondays."),
+        ("The library is quiet. It is not open on Mondays.", "The archive is old. It is open on Mondays."),
+        # The same in other words.
+        (
+            "Breathing out requires no effort.",
+            "Breathing out does not require any effort.",
+        ),
+        ("Nobody without a permit may enter the archive.", "Nobody may enter the archive."),
     ],
 )
-def test_a_negation_of_something_else_is_no_contradiction(response: str) -> None:
-    """ "I am not sure, but …" negates nothing that the passages say."""
-    assert "the passage says" not in (score_of(response).explanation or "")
-
-
-def test_the_same_denied_in_other_words_contradicts_nothing() -> None:
-    """ "requires no effort" and "does not require any effort" are the same."""
-    passage = "Breathing out requires no effort from your body unless you have a lung disease."
-    response = "Breathing out does not require any effort from your body unless you have a lung disease."
-
-    assert "the passage says" not in (score_of(response, passage).explanation or "")
+def test_a_negation_of_something_else_is_no_contradiction(passage: str, response: str) -> None:
+    """All words of the two sentences must be the same, and only one of them negated."""
+    assert "the passages say" not in (score_of(response, passage).explanation or "")
 
 
 def test_passages_that_say_both_contradict_nothing() -> None:

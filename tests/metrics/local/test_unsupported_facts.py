@@ -24,9 +24,13 @@ def score_of(response: str, passage: str = PASSAGE, query: str = "What happened?
 @pytest.mark.parametrize(
     ("response", "text", "kind"),
     [
-        ("The treaty was not signed in 1920 by the king.", "not signed", "negation"),
-        ("The treaty wasn't signed in 1920 by the king.", "wasn't signed", "negation"),
-        ("Tobacco is allowed in the park.", "allowed", "negation"),
+        (
+            "The treaty was not signed in 1920 by the king.",
+            "The treaty was not signed in 1920 by the king.",
+            "negation",
+        ),
+        ("The treaty wasn't signed in 1920 by the king.", "The treaty wasn't signed in 1920 by the king.", "negation"),
+        ("Tobacco is allowed in the park.", "Tobacco is allowed in the park.", "negation"),
         ("It cost €26 billion.", "€26 billion", "number"),
         ("The treaty was signed in Oslo.", "Oslo", "name"),
         ("It has 6.7 million viewers.", "6.7 million", "number"),

@@ -77,7 +77,10 @@ def verdict_of(evaluation: Evaluation) -> Score | Skipped:
             "Dogs are allowed on the beach in summer.",
             "bad",
             0.0,
-            "“Dogs are allowed on the beach in summer.” reverses passage doc-2; the passage says: not allowed",
+            (
+                "“Dogs are allowed on the beach in summer.”: the passages say “Dogs are not allowed on the beach in "
+                "summer.”"
+            ),
         ),
         (
             f"{SUPPORTED} Famous chocolate festivals with fireworks delight many visitors. It cost 411 million euros.",
