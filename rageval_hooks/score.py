@@ -19,6 +19,22 @@ VERDICT: Final = "verdict"
 """The name of the result that sums up a turn: a score with the label ``good``, ``doubtful`` or ``bad``, or a skipped
 result with the label ``declined`` or ``not_evaluable``."""
 
+CAUSES: Final = {
+    "language": "the rules do not know the language of the answer, or its passages are in another one",
+    "no_passages": "there is no passage to compare the answer with",
+    "not_retrieved": "no retrieved passage is about the question",
+    "not_shown": "a passage about the question was retrieved, and was not in the prompt",
+    "refused": "the answer declines, although a passage of the prompt is about the question",
+    "nothing_found": "the answer declines, and no passage is about the question",
+    "asks_back": "the answer asks the user a question",
+    "no_claims": "the answer claims nothing",
+    "should_decline": "a test set says that the question has no answer, and the answer does not decline",
+    "computed": "a figure of the answer follows from two figures of a passage, which does not state it",
+    "unsupported": "the answer says more than its passages, which are about the question",
+    "off_topic": "a passage is about the question, and the answer is not",
+}
+"""The causes of a verdict that is not good, with their meanings."""
+
 
 class Target(Data):
     """The object of a score: the turn, a passage or a sentence.
@@ -44,6 +60,7 @@ class Score(Data):
         name: the metric's name, dotted for one of several: ``groundedness``, ``trace.adherence``, ``precision@5``.
         value: the number; always finite.
         label: ``pass`` or ``fail`` where a threshold is set, or the metric's own label; else None.
+        cause: of a ``verdict`` that is not good, one of :data:`CAUSES`; else None.
         explanation: why, in a sentence or a few lines. May quote the turn's texts.
         annotator: CODE for a formula or a small model, LLM for a judge, HUMAN for a person.
         model: the model that made it, or None for a formula alone.
@@ -62,6 +79,7 @@ class Score(Data):
     name: Text = Field(min_length=1)
     value: float = Field(allow_inf_nan=False)
     label: Text | None = None
+    cause: Text | None = None
     explanation: Text | None = None
     annotator: Annotator = "CODE"
     model: Text | None = None
@@ -94,6 +112,7 @@ class Skipped(_WithoutNumber):
         reason: why. It never quotes the turn's texts, because it is shown where those are hidden.
         metric: the metric.
         label: of a skipped ``verdict``: ``declined`` or ``not_evaluable``; else None.
+        cause: of a skipped ``verdict``: one of :data:`CAUSES` if it is known; else None.
         missing_model: the role of the local model that is not available, such as ``nlp``; None for other reasons. Such
             a metric is skipped for every turn.
         over_budget: True if the budget of the judge was used up, so that a larger one may give the score.
@@ -107,6 +126,7 @@ class Skipped(_WithoutNumber):
     reason: Text
     metric: Text | None = None
     label: Text | None = None
+    cause: Text | None = None
     missing_model: Text | None = None
     over_budget: bool = False
 
@@ -129,6 +149,7 @@ class Failed(_WithoutNumber):
     """
 
     label: ClassVar[None] = None
+    cause: ClassVar[None] = None
 
     status: Literal["failed"] = "failed"
     name: Text = Field(min_length=1)
