@@ -26,36 +26,36 @@ def test_a_turn_goes_to_plain_python_and_back(turn: Turn) -> None:
     assert Turn.model_validate(turn.model_dump(mode="json")) == turn
 
 
-SURROGATE, CLEAN = "\ud800", "\ufffd"
+UNSTORABLE, CLEAN = ("\ud800", "\0"), "\ufffd"
 
 
+@pytest.mark.parametrize("bad", UNSTORABLE)
 @pytest.mark.parametrize(
     "field",
     ["id", "query", "response", "reference", "model", "name", "framework", "session_id", "user_id"],
 )
-def test_no_text_of_a_turn_can_break_an_exporter(field: str) -> None:
-    """A lone surrogate cannot be encoded: it is replaced, wherever the application has put it."""
-    turn = Turn.model_validate({field: SURROGATE})
+def test_no_text_of_a_turn_can_break_an_exporter(field: str, bad: str) -> None:
+    """No server stores a lone surrogate or U+0000: they are replaced, wherever the application has put them."""
+    turn = Turn.model_validate({field: bad})
 
     assert getattr(turn, field) == CLEAN
 
 
-def test_nor_can_a_text_inside_it() -> None:
+@pytest.mark.parametrize("bad", UNSTORABLE)
+def test_nor_can_a_text_inside_it(bad: str) -> None:
     """Passages, messages, steps, errors, metadata."""
     turn = Turn.model_validate(
         {
-            "passages": [{"text": SURROGATE, "id": SURROGATE, "metadata": {SURROGATE: [SURROGATE]}}],
-            "prompt": [{"role": SURROGATE, "content": SURROGATE}],
-            "retrieval_queries": [SURROGATE],
-            "steps": [
-                {"id": SURROGATE, "kind": "llm", "name": SURROGATE, "started_at": 0, "ended_at": 0, "input": SURROGATE}
-            ],
-            "error": {"type": SURROGATE, "message": SURROGATE},
-            "metadata": {"user": SURROGATE},
+            "passages": [{"text": bad, "id": bad, "metadata": {bad: [bad]}}],
+            "prompt": [{"role": bad, "content": bad}],
+            "retrieval_queries": [bad],
+            "steps": [{"id": bad, "kind": "llm", "name": bad, "started_at": 0, "ended_at": 0, "input": bad}],
+            "error": {"type": bad, "message": bad},
+            "metadata": {"user": bad},
         }
     )
 
-    assert SURROGATE not in str(turn)
+    assert bad not in str(turn)
     assert str(turn).count(CLEAN) == 13
     turn.model_dump_json().encode()
 

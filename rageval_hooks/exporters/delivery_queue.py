@@ -18,8 +18,8 @@ import os
 import random
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -61,6 +61,15 @@ _LONGEST_PAUSE = 60.0
 _FLUSH_WAIT = 0.1
 _FLUSH_PAUSE = 1.0
 
+_SUSPECT = 2
+"""After so many answers 5xx an item travels apart from the others, and its batch is halved: it may be to blame."""
+
+_HALVINGS = 2
+"""How often a batch is halved in one attempt while no part of it is stored: a server that is down fails them all."""
+
+_MAX_FAILURES = 10
+"""Answers 5xx after which an item is rejected, if the server has stored others of its kind in the meantime."""
+
 # Not the module's own functions: an application that has seeded them gets the same numbers as without us.
 _JITTER = random.SystemRandom()
 
@@ -81,6 +90,8 @@ class Item:
         queued_at: when it came, on the monotonic clock.
         due: when it is posted next, on the monotonic clock.
         attempts: how often its target was missing.
+        failures: attempts that the server answered with 5xx.
+        failed_at: when the first of these was, on the monotonic clock.
     """
 
     route: str = ""
@@ -91,6 +102,25 @@ class Item:
     queued_at: float = 0.0
     due: float = 0.0
     attempts: int = 0
+    failures: int = 0
+    failed_at: float = math.inf
+
+
+@dataclass(slots=True)
+class _Route:
+    """What is known of the requests of one kind. Times are on the monotonic clock.
+
+    Attributes:
+        failures: attempts in a row that failed.
+        paused_until: when the next one may begin.
+        refused_until: the end of the pause that the server asked for.
+        stored_at: when the server last took an item.
+    """
+
+    failures: int = 0
+    paused_until: float = -math.inf
+    refused_until: float = -math.inf
+    stored_at: float = -math.inf
 
 
 class DestinationAbsentError(ExportError):
@@ -130,11 +160,13 @@ class UnavailableError(PostError):
 
     Attributes:
         retry_after: seconds for which the server wants to be left alone; 0 if it does not say.
+        by_server: True for an answer 5xx: what was sent may be to blame.
     """
 
-    def __init__(self, message: str, retry_after: float = 0.0) -> None:
+    def __init__(self, message: str, retry_after: float = 0.0, *, by_server: bool = False) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.by_server = by_server
 
 
 Outcomes = Sequence[PostError | None] | None
@@ -196,9 +228,8 @@ class DeliveryQueue:
         self._counts: Counter[str] = Counter()
         self._ended: Signal | None = None  # set at the end of the queue's thread; None before its start
         self._destination: Destination | None = None
-        self._absent_until = self._paused_until = -math.inf
-        self._refused_until = -math.inf  # the pause that the server asked for
-        self._failures = 0
+        self._absent_until = -math.inf
+        self._routes = defaultdict[str, _Route](_Route)
         self._flushes = 0
         self._flush_began = -math.inf
         self._undelivered = 0
@@ -270,7 +301,7 @@ class DeliveryQueue:
             # Counted and not a flag: several threads may flush at the same time.
             self._flushes += 1
             now = self._flush_began = time.monotonic()
-            self._hurry(now, max(min(self._paused_until, now + _FLUSH_PAUSE), self._refused_until))
+            self._hurry(now)
             try:
                 empty = self._changed.wait_for(lambda: self._bounds.pending == 0, timeout)
             finally:
@@ -287,7 +318,7 @@ class DeliveryQueue:
             if self._closed_at is not None:
                 return True
             self._closed_at = time.monotonic()
-            self._hurry(self._closed_at, self._closed_at)
+            self._hurry(self._closed_at)
             ended = self._ended
         if ended is not None:
             ended.wait(timeout)
@@ -307,11 +338,16 @@ class DeliveryQueue:
             )
         return complete
 
-    def _hurry(self, now: float, paused_until: float) -> None:
-        """Post everything as soon as the pause is over; under the lock."""
+    def _hurry(self, now: float) -> None:
+        """Post everything after a short pause, or that which the server asked for, but at the end at once.
+
+        Called under the lock.
+        """
         for item in self._waiting:
             item.due = min(item.due, now)
-        self._paused_until = paused_until
+        for route in self._routes.values():
+            short = max(min(route.paused_until, now + _FLUSH_PAUSE), route.refused_until)
+            route.paused_until = short if self._closed_at is None else now
         self._changed.notify_all()
 
     def _nothing_undelivered(self) -> bool:
@@ -345,15 +381,16 @@ class DeliveryQueue:
         with self._changed:
             while not self._gave_up and (self._waiting or self._closed_at is None):
                 now = time.monotonic()
-                due = [item for item in self._waiting if item.due <= now and now >= self._paused_until]
-                if due:
-                    # The oldest first, since they expire first.
-                    due.sort(key=lambda item: item.queued_at)
-                    batch = [item for item in due if item.route == due[0].route][:_BATCH]
+                begins = {item: max(item.due, self._routes[item.route].paused_until) for item in self._waiting}
+                if due := [item for item, begin in begins.items() if begin <= now]:
+                    # The oldest first, since they expire first, and those that may be to blame apart from the others.
+                    kinds = {item: (item.failures >= _SUSPECT, item.route) for item in due}
+                    due.sort(key=lambda item: (kinds[item][0], item.queued_at))
+                    batch = [item for item in due if kinds[item] == kinds[due[0]]][:_BATCH]
                     taken = set(batch)
                     self._waiting = [item for item in self._waiting if item not in taken]
                     return batch
-                wake = max(self._paused_until, min((item.due for item in self._waiting), default=math.inf))
+                wake = min(begins.values(), default=math.inf)
                 self._changed.wait(None if wake == math.inf else max(0.0, wake - now))
             return []
 
@@ -378,46 +415,63 @@ class DeliveryQueue:
         """Post a batch, and settle its items or let them wait, by the error of each."""
         delivered, missing = list[Item](), list[Item]()
         failed: dict[Item, UnavailableError] = {}
-        for item, error in zip(batch, self._outcomes(destination, batch), strict=True):
+        route = self._routes[batch[0].route]
+        for item, error in self._outcomes(destination, batch).items():
             if error is None:
                 delivered.append(item)
             elif isinstance(error, TargetsMissingError):
                 missing.append(item)
-            elif isinstance(error, UnavailableError):
+            elif isinstance(error, UnavailableError) and not self._is_to_blame(item, error, route):
                 failed[item] = error
-            elif isinstance(error, RejectedError):
+            elif isinstance(error, (RejectedError, UnavailableError)):
                 about = f"the {self._what.removesuffix('s')} {item.name}: it {error}"
                 self._limited_log.warn("rejected", "%s does not accept %s [RAGEVAL-501]", self.name, about)
                 self._settle("rejected", [item])
             else:
                 self._settle("lost", [item])
         if len(failed) < len(batch):
-            self._failures = 0
+            route.failures = 0
+        if delivered:
+            route.stored_at = time.monotonic()
         self._settle("delivered", delivered)
         if missing:
             self._wait_for_targets(destination, missing)
         if failed:
-            self._pause(destination, list(failed), max(failed.values(), key=lambda error: error.retry_after))
+            self._pause(destination, failed, route)
 
-    def _outcomes(self, destination: Destination, batch: list[Item]) -> list[PostError | None]:
-        """Post a batch, in parts if a part of it is to blame, and return the error of each item."""
-        try:
-            bodies = [item.body for item in batch]
-            return list(destination.post(batch[0].route, bodies) or [None] * len(batch))
-        except UnavailableError as error:
-            return [error] * len(batch)
-        except TargetsMissingError as error:
-            present = [item for item in batch if item.target not in error.targets]
-            if len(present) == len(batch):  # the server names others
-                return [error] * len(batch)
-            rest = iter(self._outcomes(destination, present) if present else [])
-            return [error if item.target in error.targets else next(rest) for item in batch]
-        except RejectedError as error:
-            if len(batch) == 1:
-                return [error]
-            # Perhaps one item is to blame: the halves are posted again, down to single items.
-            middle = len(batch) // 2
-            return self._outcomes(destination, batch[:middle]) + self._outcomes(destination, batch[middle:])
+    def _is_to_blame(self, item: Item, error: UnavailableError, route: _Route) -> bool:
+        """Return True if a server cannot store one item, though it works for others: it would wait in vain."""
+        if not error.by_server:
+            return False
+        item.failures += 1
+        item.failed_at = min(item.failed_at, time.monotonic())
+        return item.failures >= _MAX_FAILURES and route.stored_at > item.failed_at
+
+    def _outcomes(self, destination: Destination, batch: list[Item]) -> dict[Item, PostError | None]:
+        """Post a batch, and return the error of each item. If one may be to blame, the halves are posted again."""
+        outcomes: dict[Item, PostError | None] = {}
+        parts, halvings = [batch], 0
+        while parts:
+            refused = list[list[Item]]()
+            for part in parts:
+                try:
+                    errors = destination.post(part[0].route, [item.body for item in part]) or [None] * len(part)
+                    outcomes.update(zip(part, errors, strict=True))
+                except TargetsMissingError as error:
+                    outcomes.update(dict.fromkeys(part, error))
+                    present = [item for item in part if item.target not in error.targets]
+                    if present and len(present) < len(part):  # else the server names others, or all
+                        outcomes.update(self._outcomes(destination, present))
+                except PostError as error:
+                    outcomes.update(dict.fromkeys(part, error))
+                    is_suspect = isinstance(error, UnavailableError) and error.by_server and not error.retry_after
+                    if isinstance(error, RejectedError) or (is_suspect and part[0].failures >= _SUSPECT):
+                        refused.append(part)
+            is_down = halvings >= _HALVINGS and all(isinstance(error, UnavailableError) for error in outcomes.values())
+            halves = [(part[: len(part) // 2], part[len(part) // 2 :]) for part in refused if len(part) > 1]
+            parts = [] if is_down else [half for pair in halves for half in pair]
+            halvings += 1
+        return outcomes
 
     def _wait_for_targets(self, destination: Destination, batch: list[Item]) -> None:
         """Put items back until their spans arrive. Those that have waited for too long are given up."""
@@ -459,28 +513,37 @@ class DeliveryQueue:
             return True
         return now - item.queued_at > self._patience
 
-    def _pause(self, destination: Destination, batch: list[Item], error: UnavailableError) -> None:
+    def _pause(self, destination: Destination, failed: Mapping[Item, UnavailableError], route: _Route) -> None:
         """Put items back until the server is better. Those that have waited for too long are lost."""
         now = time.monotonic()
-        # Single errors are common behind a load balancer, so the first pause is short; after six it is the longest.
-        backoff = min(_LONGEST_PAUSE, _FIRST_PAUSE * 3.0 ** min(self._failures, 6))
-        backoff *= _JITTER.uniform(0.8, 1.2)  # many processes share one server
+        longest = max(failed.values(), key=lambda error: error.retry_after)
         with self._changed:
             # A flush shortens our own backoff, but not the pause that the server asked for.
-            self._refused_until = now + min(_LONGEST_PAUSE, error.retry_after)
-            pause = min(backoff, _FLUSH_PAUSE) if self._flushes else backoff
-            self._paused_until = max(now + pause, self._refused_until)
+            route.refused_until = now + min(_LONGEST_PAUSE, longest.retry_after)
+            route.paused_until = max(now + self._backoff(route.failures), route.refused_until)
+            for item in failed:
+                # Others of its route, which the server may store, do not wait for it.
+                item.due = now + min(_LONGEST_WAIT, self._backoff(item.failures))
             if self._closed_at is not None:
                 # A few short attempts; then the rest would fail, too, and `close` counts it as lost.
-                self._paused_until = now + _FLUSH_WAIT
+                route.paused_until = now + _FLUSH_WAIT
                 self._gave_up = now - self._closed_at > _CLOSING_PATIENCE
-            self._failures += 1
+            route.failures += 1
             self._counts["errors"] += 1
-            self._waiting += [item for item in batch if now - item.queued_at <= _KEPT]
+            self._waiting += [item for item in failed if now - item.queued_at <= _KEPT]
         self._limited_log.warn(
-            "server", "%r %s. Scores wait; the spans have them too [RAGEVAL-504]", destination, error
+            "server", "%r %s. Scores wait; the spans have them too [RAGEVAL-504]", destination, longest
         )
-        self._settle("lost", [item for item in batch if now - item.queued_at > _KEPT])
+        self._settle("lost", [item for item in failed if now - item.queued_at > _KEPT])
+
+    def _backoff(self, failures: int) -> float:
+        """Return the seconds until the next attempt after some failures in a row."""
+        # Single errors are common behind a load balancer, so the first pause is short; after six it is the longest.
+        backoff = min(_LONGEST_PAUSE, _FIRST_PAUSE * 3.0 ** min(failures, 6))
+        backoff *= _JITTER.uniform(0.8, 1.2)  # many processes share one server
+        if self._closed_at is not None:
+            return _FLUSH_WAIT
+        return min(backoff, _FLUSH_PAUSE) if self._flushes else backoff
 
     def _settle(self, outcome: str, batch: list[Item]) -> None:
         """Count what became of items."""

@@ -47,6 +47,7 @@ from rageval_hooks.runtime.tracing import provider_of_span
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.settings import Settings, SpanSelection
+from rageval_hooks.text.formatting import flat
 from rageval_hooks.turn import SpanReference
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _ASK_AGAIN = 60.0
-_LONGEST_REASON = 200
+_MAX_REASON = 200
+_MAX_ANSWER_BYTES = 2 * 2**20
+_READ_HEADERS = ("content-type", "retry-after")
 _BUSY = frozenset({408, 425, 429})
 _FAULTY_DATA = frozenset({400, 409, 413, 415, 422})
 _MOST_FAILURES = 2
@@ -79,7 +82,7 @@ class ScoreServer:
     Attributes:
         backend: the backend's name, such as ``"MLflow"``, for messages.
         credentials: the variables that hold the key, for messages: ``"MLFLOW_TRACKING_TOKEN"``.
-        timeout: seconds to connect, and seconds between two parts of an answer.
+        timeout: seconds to connect, between two parts of an answer, and for its whole body.
         workers: requests at a time, where each takes one score. One by one, at 100 ms each, the ten scores of a turn
             would take a second.
 
@@ -104,6 +107,8 @@ class ScoreServer:
             timeout=self.timeout,
             follow_redirects=False,
         )
+        # A compressed answer can be a thousand times larger than what was read of it.
+        self._client.headers["accept-encoding"] = "identity"
 
     def __repr__(self) -> str:
         return f"{self.backend}({self._shown_url!r})"
@@ -194,7 +199,7 @@ class ScoreServer:
         return None
 
     def request(self, method: str, path: str, *, accept: Collection[int] = (), **options: Any) -> httpx.Response:
-        """Send a request and return the answer.
+        """Send a request and return the answer. Its body is cut at some size and time: mostly the status is enough.
 
         Args:
             method: ``GET``, ``POST`` …
@@ -208,10 +213,17 @@ class ScoreServer:
         """
         library = self._httpx
         try:
-            answer = self._client.request(method, path, **options)
+            with self._client.stream(method, path, **options) as streamed:
+                body, end = bytearray(), time.monotonic() + self.timeout
+                for chunk in streamed.iter_raw():
+                    body += chunk
+                    if len(body) > _MAX_ANSWER_BYTES or time.monotonic() > end:
+                        break
+                headers = {name: text for name, text in streamed.headers.items() if name in _READ_HEADERS}
+                answer: httpx.Response = library.Response(streamed.status_code, headers=headers, content=bytes(body))
         except (library.HTTPError, library.InvalidURL, OSError) as error:
             # Only a connection error's own message: others may quote a header.
-            why = f": {error}" if isinstance(error, library.ConnectError) else ""
+            why = f": {flat(str(error))}" if isinstance(error, library.ConnectError) else ""
             raise UnavailableError(f"cannot be reached ({type(error).__name__}{why})") from None
         if not answer.is_success and answer.status_code not in accept:
             raise self.refusal(answer)
@@ -223,7 +235,7 @@ class ScoreServer:
         if status in _FAULTY_DATA:
             # Only plain text: JSON may quote what was sent, and pages say little.
             is_plain = answer.headers.get("content-type", "").startswith("text/plain")
-            reason = " ".join(answer.text.split())[:_LONGEST_REASON] if is_plain else ""
+            reason = flat(answer.text[:_MAX_REASON]) if is_plain else ""
             return RejectedError(f"answers {status}: {reason}" if reason else f"answers {status}")
         # Anything else may be repaired, by waiting or by the user: the scores are kept for a while.
         if status in (401, 403):
@@ -231,7 +243,8 @@ class ScoreServer:
         if status >= 500 or status in _BUSY:
             # Seconds, such as "120"; a date is ignored.
             wanted = answer.headers.get("retry-after", "")
-            return UnavailableError(f"answers {status}", float(wanted) if wanted.isdecimal() else 0.0)
+            pause = float(wanted) if wanted.isdecimal() else 0.0
+            return UnavailableError(f"answers {status}", pause, by_server=status >= 500)
         return UnavailableError(f"answers {status}: is this the address of {self.backend}?")
 
     def close(self) -> None:

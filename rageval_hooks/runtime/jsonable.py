@@ -11,15 +11,18 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 _MAX_DEPTH = 8
-_MOST_BITS = 4096
-"""Of an integer: Python refuses to print integers of more than 4,300 digits."""
+_MAX_BITS = 63
+"""Of an integer. Larger ones become texts: Phoenix answers 500 to them, and other readers of JSON round them."""
 
 
 def clean_text(text: str) -> str:
-    """Return ``text`` with surrogate pairs joined and lone surrogates replaced by U+FFFD.
+    """Return ``text`` with surrogate pairs joined, and with U+FFFD for lone surrogates and for U+0000.
 
-    A lone surrogate cannot be encoded as UTF-8; one in a single attribute would lose a whole batch of spans.
+    A lone surrogate cannot be encoded as UTF-8, and PostgreSQL stores no U+0000, which texts of PDF files may have. One
+    of them in a single attribute would lose a whole batch of spans.
     """
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
     if text.isascii():
         return text
     try:
@@ -43,7 +46,7 @@ def plain_value(value: Any, depth: int = 0) -> Any:
     if kind is str:
         return clean_text(value)
     if kind is int:
-        return value if value.bit_length() <= _MOST_BITS else string_of(value)
+        return value if value.bit_length() <= _MAX_BITS else string_of(value)
     if kind is float:
         return value if math.isfinite(value) else str(value)
     # Deeper values are rare, and cycles have no end.
@@ -78,9 +81,9 @@ def plain_mapping(mapping: Mapping[Any, Any] | None) -> dict[str, Any]:
         return {}
     plain: dict[str, Any] = {}
     for key, item in mapping.items():
-        name = key if type(key) is str and key.isascii() else _key(key)
+        name = key if type(key) is str and key.isascii() and "\0" not in key else _key(key)
         # Most values are short texts. Calling a function for each would take longer than the rest.
-        is_plain = type(item) is str and item.isascii()
+        is_plain = type(item) is str and item.isascii() and "\0" not in item
         plain[name] = item if is_plain else plain_value(item, 1)
     return plain
 
@@ -113,7 +116,7 @@ def _text(value: Any) -> Any:
 
 
 Text = Annotated[str, BeforeValidator(_text)]
-"""A string that can be encoded as UTF-8."""
+"""A string that can be encoded as UTF-8 and that PostgreSQL stores."""
 
 Metadata = Annotated[dict[str, Any], BeforeValidator(plain_mapping)]
 """A mapping of JSON-able values."""

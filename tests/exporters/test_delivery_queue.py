@@ -332,3 +332,87 @@ def test_a_server_that_is_down_ends_the_closing_early(caplog: pytest.LogCaptureF
     assert len(destination.posted_at) > 1
     assert queue.stats()["lost"] == 1
     assert "1 scores could not be delivered to Test in time and are lost [RAGEVAL-605]" in caplog.text
+
+
+class Poisoned(Scripted):
+    """Answers 5xx to every request that has one of some items."""
+
+    def __init__(self, *poison: str) -> None:
+        super().__init__()
+        self.poison = frozenset(poison)
+
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]]) -> list[PostError | None] | None:
+        if self.poison.intersection(body["name"] for body in bodies):
+            self.posted_at.append(time.monotonic())
+            raise UnavailableError("answers 500", by_server=True)
+        return super().post(route, bodies)
+
+
+class PoisonedOneByOne(Poisoned):
+    """The same for an API that takes one score per request."""
+
+    post = ScoreServer.post
+
+    def post_one(self, body: Mapping[str, Any]) -> None:
+        Poisoned.post(self, "", [body])
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the attempts of a flush."""
+    monkeypatch.setattr("rageval_hooks.exporters.delivery_queue._FLUSH_PAUSE", 0.02)
+
+
+@pytest.mark.usefixtures("short_pauses")
+@pytest.mark.parametrize("kind", [Poisoned, PoisonedOneByOne])
+@pytest.mark.parametrize("poison", [("0",), ("0", "1", "2", "3", "4"), ("7", "30", "59"), ("58", "59")], ids=str)
+def test_an_item_that_a_server_cannot_store_stops_no_other(kind: type[Poisoned], poison: tuple[str, ...]) -> None:
+    """The server answers 500: it may be down, or an item is to blame, which is then rejected after some attempts."""
+    destination = kind(*poison)
+    queue = DeliveryQueue("Test", lambda: destination)
+    queue.put([item(f"{number}") for number in range(60)])
+
+    assert not queue.flush(20)
+    assert sorted(map(int, destination.taken)) == [n for n in range(60) if f"{n}" not in poison]
+    stats = queue.stats()
+    assert (stats["delivered"], stats["rejected"], stats["queued"]) == (60 - len(poison), len(poison), 0)
+    queue.close(1)
+
+
+def test_a_route_with_a_fault_does_not_hold_up_the_others() -> None:
+    """Each kind of request has a pause of its own."""
+
+    class HalfDown(Scripted):
+        def post(self, route: str, bodies: Sequence[Mapping[str, Any]]) -> list[PostError | None] | None:
+            if route == "down":
+                raise UnavailableError("answers 503", retry_after=60, by_server=True)
+            return super().post(route, bodies)
+
+    destination = HalfDown()
+    queue = DeliveryQueue("Test", lambda: destination)
+    for name in "abc":
+        queue.put([Item(route="down", name="x", body={"name": "x"}), item(name)])
+        assert not queue.flush(0.8)
+
+    assert destination.taken == ["a", "b", "c"]
+    assert queue.stats()["queued"] == 3
+    queue.close(1)
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_a_server_that_answers_5xx_to_all_is_not_asked_for_each_item() -> None:
+    """It is down. Nothing is rejected, and each attempt costs a few requests."""
+    destination = Poisoned(*map(str, range(200)))
+    queue = DeliveryQueue("Test", lambda: destination)
+    queue.put([item(f"{number}") for number in range(200)])
+
+    assert not queue.flush(1)
+    attempts = queue.stats()["errors"]
+    assert attempts > 6
+    # The whole, two halves and four quarters.
+    assert len(destination.posted_at) <= attempts * 7
+    assert queue.stats()["queued"] == 200
+    destination.poison = frozenset()
+    assert queue.flush(20)
+    assert len(destination.taken) == 200
+    queue.close(1)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
 import pytest
@@ -68,3 +72,66 @@ def test_a_password_in_the_address_is_sent_and_not_logged(caplog: pytest.LogCapt
 
     assert server.requests[0].headers["authorization"] == "Basic dXNlcjpzM2NyZXQ="
     assert "s3cret" not in caplog.text + repr(client) + repr(vars(client))
+
+
+def test_an_answer_is_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may be anybody's. What was sent counts as stored by the status alone."""
+    monkeypatch.setattr("rageval_hooks.exporters.score_api._MAX_ANSWER_BYTES", 100_000)
+    with recording_server(lambda _: Reply(body="x" * 3_000_000)) as server:
+        client = TestServer(server.url)
+        answer = client.request("POST", "v1/scores", json={})
+        client.close()
+
+    assert answer.is_success
+    assert len(answer.content) < 200_000
+    assert server.requests[0].headers["accept-encoding"] == "identity"
+
+
+def test_an_answer_that_never_ends_is_cut_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its parts comes in time, so that no timeout between them helps."""
+    monkeypatch.setattr(TestServer, "timeout", 0.5)
+    with dripping_server() as url:
+        client = TestServer(url)
+        answer = client.request("POST", "v1/scores", json={})
+        client.close()
+
+    assert answer.is_success
+
+
+def test_a_servers_words_cannot_control_a_terminal() -> None:
+    """Nor begin a line of their own in a log."""
+    with recording_server(lambda _: Reply(status=422, body="bad\x1b[2J\nFORGED")) as server:
+        client = TestServer(server.url)
+        with pytest.raises(RejectedError, match=r"^answers 422: bad␛\[2J FORGED$"):
+            client.request("POST", "v1/scores", json={})
+        client.close()
+
+
+@contextmanager
+def dripping_server() -> Iterator[str]:
+    """Answer with a body of which a byte comes every twentieth of a second, until the client has gone."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            with suppress(OSError):
+                while not ended.wait(0.05):
+                    self.wfile.write(b"1\r\n \r\n")
+
+        def log_message(self, *arguments: object) -> None:
+            """Keep the output of the tests clean."""
+
+    ended = threading.Event()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        ended.set()
+        server.shutdown()
+        server.server_close()
