@@ -60,7 +60,7 @@ def plain_value(value: Any, depth: int = 0) -> Any:
         if isinstance(value, (datetime.date, datetime.time)):
             return value.isoformat()
         if isinstance(value, (bytes, bytearray)):
-            return bytes(value).decode("utf-8", "replace")
+            return clean_text(bytes(value).decode("utf-8", "replace"))
         # Subclasses, such as enums with values, become the plain type. Booleans have no subclasses.
         for plain in (int, float):
             if isinstance(value, plain):
