@@ -3,17 +3,74 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pkgutil import iter_modules
 from types import FunctionType, ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 
 T = TypeVar("T")
+
+METRICS = ("rageval_hooks.metrics.local", "rageval_hooks.metrics.judged")
+"""The packages with the built-in metrics. Their subpackages are not searched."""
+
+EXPORTERS = ("rageval_hooks.exporters",)
+"""The package with the built-in exporters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """A setting that belongs to one exporter or metric. Its class declares it.
+
+    Attributes:
+        keyword: the constructor's argument, and the attribute that keeps it; None if it is not given.
+        type: the type of the value, for pydantic; in the environment the value is text.
+        about: what it does, for docs/settings.md.
+        default: the value that holds if it is not set, for docs/settings.md.
+        valid: what is valid, for messages.
+        is_secret: True if the value may hold a password.
+    """
+
+    keyword: str
+    type: Any
+    about: str
+    default: Any = None
+    valid: str | None = None
+    is_secret: bool = False
+
+
+class Configurable:
+    """An exporter or a metric. It is made, by its name or by the user, and then bound to the settings of a pipeline.
+
+    Attributes:
+        options: the settings that belong to it, by their names.
+    """
+
+    options: ClassVar[Mapping[str, Option]] = {}
+
+    def take_options(self, values: Mapping[str, Any]) -> None:
+        """Set the options that the constructor was not given, here and in every later call.
+
+        Args:
+            values: the options that are set, by the names of the settings.
+        """
+        if not hasattr(self, "_not_given"):
+            keywords = [option.keyword for option in self.options.values()]
+            self._not_given = frozenset(keyword for keyword in keywords if getattr(self, keyword, None) is None)
+        for name, option in self.options.items():
+            if option.keyword in self._not_given:
+                setattr(self, option.keyword, values.get(name))
+
+
+def declared_options() -> Mapping[str, Option]:
+    """Return the options of the built-in exporters and metrics, by the names of the settings."""
+    kinds = [*_builtin(Configurable, EXPORTERS).values(), *_builtin(Configurable, METRICS).values()]
+    return {name: option for kind in kinds for name, option in kind.options.items()}
 
 
 class Registry(Generic[T]):

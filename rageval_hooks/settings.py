@@ -15,15 +15,18 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
+    PrivateAttr,
     SecretStr,
     Tag,
     ValidationError,
+    create_model,
     field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
+from rageval_hooks.plugins import declared_options
 from rageval_hooks.runtime.jsonable import Data
 
 _logger = logging.getLogger(__name__)
@@ -43,7 +46,7 @@ FORMULA = "minilm"
 EVERY = "*"
 """Given as a score's name in ``thresholds``: every score that is not named there."""
 
-_MAY_HOLD_SECRETS = ("judge_options", "judge_budget_store", "phoenix_endpoint", "id_salt", "sampling_salt")
+_MAY_HOLD_SECRETS = frozenset({"judge_options", "judge_budget_store", "id_salt", "sampling_salt"})
 
 # --------------------------------------------------------------------------- settings that are written as text
 
@@ -125,14 +128,15 @@ def _not_a_boolean(value: Any) -> Any:
 
 # The descriptions say what is valid: error messages quote them.
 _NAMES = "a list of names, or names with commas between them"
-_YES_OR_NO = "true or false"
-Flag = Annotated[bool, Field(description=_YES_OR_NO)]
+YES_OR_NO = "true or false"
+Flag = Annotated[bool, Field(description=YES_OR_NO)]
 Number = Annotated[float, BeforeValidator(_not_a_boolean)]
 Amount = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[Number, Field(ge=0, le=1, description="a share of turns, 0..1")]
 Seconds = Annotated[Amount, Field(description="seconds, 0 or more")]
 Mebibytes = Annotated[Number, Field(ge=1, allow_inf_nan=False, description="MiB, 1 or more")]
 NameList = Annotated[tuple[str, ...], BeforeValidator(_names), Field(description=_NAMES)]
+Ranks = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_names), Field(min_length=1)]
 Salt = Annotated[SecretStr | None, Field(min_length=8, description="a secret of 8 characters or more")]
 ModelName = Annotated[str, Field(description=f"a model's name, an existing path, or {LEXICAL!r}")]
 Bound = Annotated[Annotated[Number, Field(allow_inf_nan=False)] | None, BeforeValidator(_none_or)]
@@ -243,8 +247,21 @@ def _tier_of(value: Any) -> Any:
 # --------------------------------------------------------------------------- all settings
 
 
-class Settings(BaseSettings):
+class _FromEnvironment(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix="RAGEVAL_",
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        enable_decoding=False,  # texts that are JSON are read here, like those that are not
+        extra="forbid",
+        frozen=True,
+    )
+
+
+class Settings(_FromEnvironment):
     """All settings that are plain data. Each can also be set as ``RAGEVAL_<NAME>`` in the environment.
+
+    Those of a single exporter or metric are in :attr:`options`.
 
     Attributes:
         enabled: False turns everything off: nothing is attached, captured or evaluated.
@@ -270,17 +287,12 @@ class Settings(BaseSettings):
             None means no label; the name ``"*"`` means every score that is not named. ``"none"`` is short for
             ``{"*": None}``. Other scores have the bound that was measured for their model, if there is one: see
             docs/metrics.md.
-        cost_rate: a fixed price of 1,000 input or output tokens, in USD, for the score ``cost``. None for the known
-            prices of the models, from the package genai-prices (``pip install "rageval-hooks[prices]"``).
-        k_values: the ranks at which ``ranking`` cuts precision@k and ap@k.
-        trace_formulas: ``ragbench``, or ``fixed20`` for context relevance and utilization as in the first seeds: the
-            relevant sentences over 20.
         inline_budget_ms: the time for local scores, in milliseconds. Scores that are ready by then are on the turn's
             span; the others follow as EVALUATOR spans. A call of the application waits for them, at most that long,
             only if another tracer's span carries the scores or ``on_evaluation`` is set. With 0, every score is late.
-        capture_content: False removes questions, passages and answers from spans and from the output of the exporters
-            ``console``, ``jsonl`` and those of score APIs. True overrides
-            ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``; None follows that variable.
+        capture_content: False removes questions, passages, answers and all that may quote them from what exporters get,
+            those of the application too. True overrides ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``; None
+            follows that variable.
         redact: True to replace e-mail addresses, phone, card and account numbers, IP addresses, keys and tokens in all
             texts before they reach a span, a judge, a file, a log line or a spool. ``instrument(redact=...)`` also
             takes a function of a text. Local scores are computed on the original texts. See docs/guides/privacy.md.
@@ -291,11 +303,6 @@ class Settings(BaseSettings):
         spans: ``rag`` for the turn, its retrievers, rerankers, model calls and tools; ``all`` to add every prompt and
             parser; ``scores`` for the scores only, on the turn's span of another tracer, or else on one of
             our own; ``auto`` for ``scores`` where another tracer makes the spans, and ``rag`` elsewhere.
-        log_events: True to write each result as an OpenTelemetry log event ``gen_ai.evaluation.result`` too, if the
-            application has a LoggerProvider or ``OTEL_EXPORTER_OTLP_LOGS_ENDPOINT`` is set.
-        azure_events: True to mark these log events for Azure Monitor, which shows them as custom events.
-        score_metrics: True to record OpenTelemetry metrics of scores, turns, the judge and queues, if the application
-            has a MeterProvider or ``OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`` is set.
         evaluate_unsampled: also evaluate turns inside traces that are not recorded.
         evaluate_without_retrieval: also evaluate runs without retrieval.
         search_tools: names of the tools that return search results as text. Tools that are not named then do
@@ -320,18 +327,7 @@ class Settings(BaseSettings):
         stats_file: a file that gets the counters of ``stats()`` every second, for ``rageval-hooks top``; None for no
             file. ``{pid}`` in it stands for the process id, for servers with several workers. Only its owner can read
             it.
-        jsonl_path: where the exporter ``jsonl`` writes.
-        phoenix_endpoint: base URL of a Phoenix server; by default the server that receives the spans.
     """
-
-    model_config = SettingsConfigDict(
-        env_prefix="RAGEVAL_",
-        env_nested_delimiter="__",
-        env_ignore_empty=True,
-        enable_decoding=False,  # texts that are JSON are read here, like those that are not
-        extra="forbid",
-        frozen=True,
-    )
 
     enabled: Flag = True
     metrics: NameList | None = Field(default=None, description=_NAMES)
@@ -358,21 +354,13 @@ class Settings(BaseSettings):
         default_factory=dict,
         description="a mapping of score names to numbers, or 'name=number, name=number'; None, or 'none', for no label",
     )
-    cost_rate: Amount | None = Field(default=None, description="USD for 1,000 tokens, 0 or more")
-    k_values: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_names)] = Field(
-        default=(1, 3, 5), min_length=1, description="ranks from 1, separated by commas: '1,3,5'"
-    )
-    trace_formulas: Literal["ragbench", "fixed20"] = "ragbench"
     inline_budget_ms: Number = Field(default=100.0, ge=0, description="milliseconds, 0 or more")
-    capture_content: bool | None = Field(default=None, description=_YES_OR_NO)
+    capture_content: bool | None = Field(default=None, description=YES_OR_NO)
     redact: Flag = False
     metadata_allow: NameList | None = Field(default=None, description=_NAMES)
     metadata_deny: NameList = ()
     id_salt: Salt = None
     spans: SpanSelection = "auto"
-    log_events: Flag = True
-    azure_events: Flag = False
-    score_metrics: Flag = True
     evaluate_unsampled: Flag = False
     evaluate_without_retrieval: Flag = False
     search_tools: NameList = ()
@@ -391,8 +379,13 @@ class Settings(BaseSettings):
     stats_file: str | None = Field(
         default=None, min_length=1, description="a path, such as /run/app/rageval-{pid}.json"
     )
-    jsonl_path: str = Field(default="rageval.jsonl", description="a path")
-    phoenix_endpoint: SecretStr | None = Field(default=None, description="a URL, such as http://localhost:6006")
+
+    _options: Mapping[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of single exporters and metrics that are set, by the names of the settings."""
+        return self._options
 
     @field_validator("judge_options")
     @classmethod
@@ -402,14 +395,6 @@ class Settings(BaseSettings):
             raise ValueError("has a key in it: set OPENAI_API_KEY, or pass a judge that was made with its key")
         return options
 
-    @field_validator("phoenix_endpoint")
-    @classmethod
-    def _is_url(cls, value: SecretStr | None) -> SecretStr | None:
-        # It may hold a password, so no message quotes it.
-        if value is not None and not value.get_secret_value().strip().lower().startswith(("http://", "https://")):
-            raise ValueError("is not an http or https URL")
-        return value and SecretStr(value.get_secret_value().strip())
-
     @classmethod
     def build(cls, **given: Any) -> Settings:
         """Make settings from keyword arguments; one that is None counts as not given.
@@ -418,10 +403,37 @@ class Settings(BaseSettings):
             ConfigurationError: a value is wrong; the message says which one, why, and what is valid.
         """
         _warn_of_strange_variables()
+        given = {name: value for name, value in given.items() if value is not None}
+        options_model = _options_model()
+        of_plugins = {name: given.pop(name) for name in given.keys() & options_model.model_fields.keys()}
+        faults = []
         try:
-            return cls(**{name: value for name, value in given.items() if value is not None})
+            made = cls(**given)
         except ValidationError as error:
-            raise ConfigurationError(_explain(error)) from None
+            faults.append(_explain(error))
+        try:
+            options = options_model(**of_plugins)
+        except ValidationError as error:
+            faults.append(_explain(error))
+        if faults:
+            raise ConfigurationError("; ".join(faults))
+        made._options = {name: getattr(options, name) for name in options.model_fields_set}
+        return made
+
+
+@cache
+def _options_model() -> type[BaseSettings]:
+    """Return a model of the options that built-in exporters and metrics declare."""
+    fields: dict[str, Any] = {
+        name: (option.type, Field(default=option.default, description=option.valid))
+        for name, option in declared_options().items()
+    }
+    return create_model("Options", __base__=_FromEnvironment, **fields)
+
+
+def setting_names() -> list[str]:
+    """Return the names of all settings, those of single exporters and metrics last."""
+    return [*Settings.model_fields, *declared_options()]
 
 
 def unknown_variables() -> list[str]:
@@ -430,13 +442,14 @@ def unknown_variables() -> list[str]:
     ours = [variable for variable in os.environ if variable.upper().startswith(prefix)]
     # The first part of a nested name, for example MODELS in RAGEVAL_MODELS__EMBEDDER.
     names = {variable: variable.upper().removeprefix(prefix).split("__")[0].lower() for variable in ours}
-    return [variable for variable, name in names.items() if name not in Settings.model_fields]
+    known = setting_names() if names else ()
+    return [variable for variable, name in names.items() if name not in known]
 
 
 @cache
 def _warn_of_strange_variables() -> None:
-    valid = ", ".join(f"RAGEVAL_{field.upper()}" for field in Settings.model_fields)
     for variable in unknown_variables():
+        valid = ", ".join(f"RAGEVAL_{field.upper()}" for field in setting_names())
         _logger.warning(
             "environment variable %s is not a setting of rageval-hooks. Valid: %s [RAGEVAL-108]", variable, valid
         )
@@ -450,19 +463,19 @@ def _explain(error: ValidationError) -> str:
         # The tags of a union are pydantic's, and no names that a user knows.
         field = ".".join(str(part) for part in (name, *inner) if part not in _RATE_TAGS)
         if item["type"] == "extra_forbidden":
-            valid = list(ModelSettings.model_fields if name == "models" else Settings.model_fields)
+            valid = list(ModelSettings.model_fields) if name == "models" else setting_names()
             close = get_close_matches(str(item["loc"][-1]), valid, n=1)
             meant = f"Did you mean {close[0]!r}?" if close else f"Valid: {', '.join(valid)}"
             lines.append(f"{field}: there is no such setting. {meant}")
             continue
-        given = ""
-        if name not in _MAY_HOLD_SECRETS:
+        given, option = "", declared_options().get(str(name))
+        if name not in _MAY_HOLD_SECRETS and not (option and option.is_secret):
             given = repr(item.get("input"))
             given = f" (given {given if len(given) <= 80 else given[:77] + '...'})"
         message = f"{field}: {item['msg'].removeprefix('Value error, ').rstrip('.')}{given}"
         if not isinstance(item.get("ctx", {}).get("error"), UnknownNameError):  # its message lists what is valid
             of_model = ModelSettings.model_fields[str(inner[0])] if name == "models" and inner else None
-            description = (of_model or Settings.model_fields[str(name)]).description
+            description = option.valid if option else (of_model or Settings.model_fields[str(name)]).description
             # pydantic's own message lists the words that may be chosen.
             message += f". Valid: {description}" if description else ""
         lines.append(message)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -387,6 +387,9 @@ class Turn(Data):
     session_id: Text | None = None
     user_id: Text | None = None
     metadata: Metadata = Field(default_factory=dict)
+    # What the texts tell about the steps, in a copy whose texts are hidden.
+    _places: tuple[tuple[int, int] | None, ...] | None = PrivateAttr(default=None)
+    _answer_id: str | None = PrivateAttr(default=None)
 
     @property
     def prompt_passages(self) -> tuple[Passage, ...]:
@@ -444,12 +447,33 @@ class Turn(Data):
         """
         if index >= len(self.passages):  # a metric of the user may give a score a position that does not exist
             return None
+        place = self._place(index) if self._places is None else self._places[index]
+        return place and (self.steps[place[0]], place[1])
+
+    def _place(self, index: int) -> tuple[int, int] | None:
         wanted = self.passages[index]
-        for step in self.steps:
+        for number, step in enumerate(self.steps):
             for position, passage in enumerate(step.passages):
                 if (passage.id, passage.text) == (wanted.id, wanted.text):
-                    return step, position
+                    return number, position
         return None
+
+    @property
+    def answer_id(self) -> str | None:
+        """The provider's id of the completion that became the answer; None if it is not known."""
+        if self._places is not None:
+            return self._answer_id
+        calls = [step for step in self.steps if step.response_id is not None]
+        # A later call may have nothing to do with the answer, such as one that suggests follow-up questions.
+        answering = [step for step in calls if (text := (step.output or "").strip()) and text in self.response]
+        return (answering or calls)[-1].response_id if calls else None
+
+    def with_texts(self, changes: Mapping[str, Any]) -> Turn:
+        """Return a copy with other texts, which knows its answer and the places of its passages all the same."""
+        copy = self.model_copy(update=dict(changes))
+        copy._places = tuple(map(self._place, range(len(self.passages)))) if self._places is None else self._places
+        copy._answer_id = self.answer_id
+        return copy
 
     @property
     def size(self) -> int:

@@ -184,7 +184,8 @@ def _destination(
         exporters = Settings.model_fields["exporters"].default
         place = OtlpPlace(url=f"{otlp.rstrip('/').removesuffix('/v1/traces')}/v1/traces")
     elif to:
-        exporter = REGISTRY.create(to, lambda kind: kind.from_settings(Settings.build(), provider))
+        exporter = REGISTRY.create(to)
+        exporter.bind(Settings.build(), provider)
         if not isinstance(exporter, ScoreApiExporter):
             kinds = REGISTRY.builtin().values()
             valid = [kind.name for kind in kinds if issubclass(kind, ScoreApiExporter) and not kind.automatic]

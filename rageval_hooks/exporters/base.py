@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Final
 
 from opentelemetry.trace import TracerProvider
 
-from rageval_hooks.plugins import Registry
+from rageval_hooks.exporters.content import ContentPolicy, hide
+from rageval_hooks.plugins import EXPORTERS, Configurable, Registry
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
+
+__all__ = ["AUTOMATIC", "REGISTRY", "ContentPolicy", "Exporter", "automatic_exporters", "hide"]
 
 AUTOMATIC: Final = "auto"
 """Stands among the names of exporters for every exporter that finds out by itself whether its backend is in use."""
 
 
-class Exporter(ABC):
+class Exporter(Configurable, ABC):
     """Takes evaluations somewhere.
+
+    What it gets has no text that may not leave: texts that the settings hide or redact are replaced before.
 
     :meth:`export` runs on the background thread, one call at a time, and must not wait for a network: it buffers, and
     a thread or task of the exporter sends. Exceptions from any method are logged and counted; they never reach the
@@ -29,17 +34,23 @@ class Exporter(ABC):
         buffers: True if results are sent some time after :meth:`export`, together: each flush costs a request.
         automatic: True if the name ``auto`` stands for it, too: it is on by default, and does nothing where its backend
             is not in use.
+        content: the texts that this exporter may get, of those that the settings of the pipeline show.
     """
 
     name: ClassVar[str]
     traces: ClassVar[bool] = False
     buffers: ClassVar[bool] = False
     automatic: ClassVar[bool] = False
+    content: ContentPolicy = ContentPolicy()
 
-    @classmethod
-    def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
-        """Make the exporter when a user has named it. Override this to read settings."""
-        return cls()
+    def bind(self, settings: Settings, tracer_provider: TracerProvider | None) -> None:
+        """Take what the constructor was not given from the settings of a pipeline, before its first turn.
+
+        Args:
+            settings: the settings; ``metrics`` has the names of the metrics that the user chose, or is None.
+            tracer_provider: where the pipeline's spans go; None for the application's global provider.
+        """
+        self.take_options(settings.options)
 
     @abstractmethod
     def export(self, evaluation: Evaluation) -> None:
@@ -49,7 +60,7 @@ class Exporter(ABC):
         ``background`` carry further results for the same turn; they come later or never.
         """
 
-    def annotate(self, evaluation: Evaluation) -> None:  # noqa: B027 - optional: most have nothing to do
+    def annotate(self, evaluation: Evaluation) -> None:
         """Add the scores of the stage ``inline`` to what is still open: the turn's span of another tracer.
 
         Runs before :meth:`export`, while the application's call waits, so it must only set values. Most exporters have
@@ -96,7 +107,7 @@ class Exporter(ABC):
         return {}
 
 
-REGISTRY: Registry[Exporter] = Registry("exporter", Exporter, ("rageval_hooks.exporters",), "rageval_hooks.exporters")  # type: ignore[type-abstract]
+REGISTRY: Registry[Exporter] = Registry("exporter", Exporter, EXPORTERS, "rageval_hooks.exporters")  # type: ignore[type-abstract]
 
 
 def automatic_exporters(named: Iterable[Exporter]) -> list[type[Exporter]]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Self, TextIO
-
-from opentelemetry.trace import TracerProvider
+from typing import TYPE_CHECKING, ClassVar, TextIO
 
 from rageval_hooks.exporters.base import Exporter
-from rageval_hooks.exporters.content import ContentPolicy, hide
+from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.runtime.fork import delay_forks
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, is_about_turn, label_of
-from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import format_value
 from rageval_hooks.turn import Passage, Step, Turn, Usage
 
@@ -36,24 +33,18 @@ class ConsoleExporter(Exporter):
 
     Args:
         stream: where to; standard error by default, so that an application's own output stays clean.
-        policy: which texts may be shown.
+        policy: the texts that may be printed; all that the settings show by default.
     """
 
     name: ClassVar[str] = "console"
 
     def __init__(self, stream: TextIO | None = None, *, policy: ContentPolicy | None = None) -> None:
         self._stream = stream
-        self._policy = policy or ContentPolicy.build(None)
+        self.content = policy or ContentPolicy()
         self._reported_models: set[str] = set()
-
-    @classmethod
-    def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
-        """Make the exporter from the plain settings."""
-        return cls(policy=ContentPolicy.build(settings.capture_content))
 
     def export(self, evaluation: Evaluation) -> None:
         """Print the turn's tree with its local scores, or a table of late ones."""
-        evaluation = hide(evaluation, self._policy)
         # A missing model is reported once: the same rows in every table would hide the scores.
         missing: dict[str, list[Skipped]] = {}
         results = list[Result]()

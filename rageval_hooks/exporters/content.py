@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from rageval_hooks.privacy import REDACTED
@@ -22,7 +22,7 @@ from rageval_hooks.score import (
     metric_of,
 )
 from rageval_hooks.settings import SpanSelection
-from rageval_hooks.turn import ErrorInfo, Passage, Step, StepKind, Turn
+from rageval_hooks.turn import ErrorInfo, Message, Passage, Step, StepKind, ToolCall, Turn
 
 _logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class ContentPolicy(Data):
         """
         shown = _genai_shows() if capture_content is None else capture_content
         if not shown:
-            return cls(**dict.fromkeys(cls.model_fields, False))
+            return _NOTHING
 
         def hides(*names: str) -> bool:
             values = (os.environ.get(f"OPENINFERENCE_HIDE_{name}", "") for name in names)
@@ -83,14 +83,31 @@ class ContentPolicy(Data):
             parameters=not hides("LLM_INVOCATION_PARAMETERS"),
         )
 
+    @classmethod
+    def of(cls, capture_content: bool | None) -> ContentPolicy:
+        """Return the policy of one exporter: no texts for False. The settings decide about everything else."""
+        return _NOTHING if capture_content is False else cls()
+
+    def __and__(self, other: ContentPolicy) -> ContentPolicy:
+        """Return the stricter policy: what both show."""
+        return ContentPolicy(**{name: getattr(self, name) and getattr(other, name) for name in type(self).model_fields})
+
     @property
     def everything(self) -> bool:
         """True if no text is hidden. Explanations, error messages and metadata may quote any text: shown only then."""
         return all((self.inputs, self.outputs, self.input_messages, self.output_messages, self.documents))
 
+    @property
+    def prompts(self) -> bool:
+        """True if prompts are shown. They repeat passages and earlier answers."""
+        return self.input_messages and self.outputs and self.documents
+
     def quote(self, text: Quoted, shown: bool) -> Quoted:
-        """Return the text, or a placeholder if it is hidden; None for None."""
-        return text if shown or text is None else REDACTED
+        """Return the text, or a placeholder if it is hidden; None for None, and an empty text for an empty one."""
+        return text if shown or not text else REDACTED
+
+
+_NOTHING = ContentPolicy(**dict.fromkeys(ContentPolicy.model_fields, False))
 
 
 def _genai_shows() -> bool:
@@ -112,9 +129,10 @@ def _genai_shows() -> bool:
 
 
 def hide(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
-    """Return the evaluation with hidden texts replaced, and without the metadata that may quote them.
+    """Return the evaluation with hidden texts replaced, and without what may quote them.
 
-    Steps pass on texts of every kind: if a kind is hidden, they have none.
+    Every exporter gets its evaluations from here. A text that passes on others, such as a prompt, is shown only if all
+    of them are.
 
     Args:
         evaluation: the evaluation; returned unchanged if nothing is hidden.
@@ -123,46 +141,61 @@ def hide(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
     if policy == ContentPolicy():
         return evaluation
     turn, everything = evaluation.turn, policy.everything
-    hidden: dict[str, Any] = {"input": None, "output": None, "messages": (), "template": None, "tool_calls": ()}
-    steps = [
-        step.model_copy(
-            update={
-                **({} if everything else hidden),
-                "tools": step.tools if policy.tools else (),
-                "parameters": shown_parameters(step.parameters, policy),
-                "passages": _passages(step.passages, policy),
-                "error": _error(step.error, policy),
-            }
-        )
-        for step in turn.steps
-    ]
-    shown = {
+    changes = {
         "query": policy.quote(turn.query, policy.inputs),
         "passages": _passages(turn.passages, policy),
         "response": policy.quote(turn.response, policy.outputs),
         "retrieval_queries": tuple(policy.quote(query, policy.inputs) for query in turn.retrieval_queries),
         "reference": policy.quote(turn.reference, policy.outputs),
-        "prompt": turn.prompt if everything else (),
-        "steps": tuple(steps),
+        "prompt": _messages(turn.prompt, policy),
+        "steps": tuple(_step(step, policy) for step in turn.steps),
         "error": _error(turn.error, policy),
         "metadata": turn.metadata if everything else {},
     }
-    return hide_results(evaluation, policy).model_copy(update={"turn": turn.model_copy(update=shown)})
+    results = evaluation.results if everything else tuple(map(_result, evaluation.results))
+    return evaluation.model_copy(update={"turn": turn.with_texts(changes), "results": results})
 
 
-def hide_results(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
-    """Return the evaluation with the turn as it is, and results that quote no hidden text."""
-    if policy.everything:
-        return evaluation
-    shown = tuple(hide_result(result, policy) for result in evaluation.results)
-    return evaluation.model_copy(update={"results": shown})
+def _step(step: Step, policy: ContentPolicy) -> Step:
+    everything = policy.everything
+    # What goes in and what comes out, by the kind of step. The others pass on texts of any kind.
+    shown = {
+        "llm": (policy.prompts, policy.output_messages),
+        "tool": (policy.inputs, policy.outputs and policy.documents),
+        "retriever": (policy.inputs, policy.documents),
+        "reranker": (policy.inputs, policy.documents),
+    }
+    shows_input, shows_output = shown.get(step.kind, (everything, everything))
+    changes: dict[str, Any] = {
+        "input": policy.quote(step.input, shows_input),
+        "output": policy.quote(step.output, shows_output),
+        "messages": _messages(step.messages, policy),
+        "template": step.template if policy.prompts else None,
+        "tool_calls": step.tool_calls if everything else tuple(map(_tool_call, step.tool_calls)),
+        "passages": _passages(step.passages, policy),
+        "error": _error(step.error, policy),
+    }
+    if not policy.tools:
+        changes |= {"tools": (), "description": None, "tool_schema": None}
+    if not (policy.parameters and policy.inputs):
+        changes["parameters"] = {
+            name: value if isinstance(value, (bool, int, float)) else REDACTED
+            for name, value in step.parameters.items()
+        }
+    return step.model_copy(update=changes)
 
 
-def shown_parameters(parameters: Mapping[str, Any], policy: ContentPolicy) -> Mapping[str, Any]:
-    """Return the parameters of a model call that may be shown: all, or only numbers and switches."""
-    if policy.parameters and policy.inputs:
-        return parameters
-    return {name: value for name, value in parameters.items() if isinstance(value, (bool, int, float))}
+def _messages(messages: Iterable[Message], policy: ContentPolicy) -> tuple[Message, ...]:
+    if policy.prompts:
+        return tuple(messages)
+    return tuple(
+        message.model_copy(update={"content": REDACTED, "tool_calls": tuple(map(_tool_call, message.tool_calls))})
+        for message in messages
+    )
+
+
+def _tool_call(call: ToolCall) -> ToolCall:
+    return call.model_copy(update={"arguments": REDACTED})
 
 
 def _passages(passages: Iterable[Passage], policy: ContentPolicy) -> tuple[Passage, ...]:
@@ -175,17 +208,17 @@ def _error(error: ErrorInfo | None, policy: ContentPolicy) -> ErrorInfo | None:
     return error and error.model_copy(update={"message": policy.quote(error.message, policy.everything)})
 
 
-def hide_result(result: Result, policy: ContentPolicy) -> Result:
+def _result(result: Result) -> Result:
     """Return a result without the explanation, message and metadata that may quote hidden texts."""
-    if policy.everything or isinstance(result, Skipped):
+    if isinstance(result, Skipped):
         return result
-    name = "explanation" if isinstance(result, Score) else "message"
     judge = {
         detail: value
         for detail, value in judge_details(result).items()
         if isinstance(value, (bool, int, float)) or detail in _JUDGE_IDS
     }
-    shown = policy.quote(getattr(result, name), False)
+    name = "explanation" if isinstance(result, Score) else "message"
+    shown = REDACTED if getattr(result, name) is not None else None
     return result.model_copy(update={name: shown, "metadata": {"judge": judge} if judge else {}})
 
 

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.exporters.base import Exporter
-from rageval_hooks.exporters.content import ContentPolicy, hide
+from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.plugins import Option
 from rageval_hooks.runtime.files import open_private
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
@@ -22,6 +23,7 @@ from rageval_hooks.settings import Settings
 _logger = logging.getLogger(__name__)
 
 _END_BYTES = 4 * 2**20
+_DEFAULT_PATH = "rageval.jsonl"
 
 
 class JsonlExporter(Exporter):
@@ -31,37 +33,55 @@ class JsonlExporter(Exporter):
     After an export that failed in the middle of a line, as on a full disk, the next one begins a new line.
 
     Args:
-        path: the file.
-        policy: which texts are written; all by default.
+        path: the file; None for the setting ``jsonl_path``.
+        policy: the texts that may be written; all that the settings show by default.
 
     Raises:
-        OSError: the file cannot be written; at construction.
+        OSError: the file cannot be written; at construction, or when it is bound to the settings of a pipeline.
     """
 
     name: ClassVar[str] = "jsonl"
+    options: ClassVar = {
+        "jsonl_path": Option(
+            keyword="path",
+            type=str,
+            default=_DEFAULT_PATH,
+            about="where the exporter `jsonl` writes.",
+            valid="a path",
+        )
+    }
 
-    def __init__(self, path: str | os.PathLike[str] = "rageval.jsonl", *, policy: ContentPolicy | None = None) -> None:
-        self.path = Path(path)
-        self._policy = policy or ContentPolicy()
-        # A path that cannot be written is an error now, not in the background. The file comes with the first line.
-        if self.path.exists():
-            self._open().close()
-        else:
-            folder = self.path.parent
-            code = errno.EACCES if folder.is_dir() else errno.ENOENT
-            if not os.access(folder, os.W_OK):
-                raise OSError(code, os.strerror(code), str(self.path))
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, policy: ContentPolicy | None = None) -> None:
+        self.path = path
+        self.content = policy or ContentPolicy()
+        if path is not None:
+            self._check()
         self._lost = 0
         self._reason = ""
 
-    @classmethod
-    def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
-        """Make the exporter from the plain settings."""
-        return cls(settings.jsonl_path, policy=ContentPolicy.build(settings.capture_content))
+    def bind(self, settings: Settings, tracer_provider: TracerProvider | None) -> None:
+        """Take the path from the settings, if none was given."""
+        super().bind(settings, tracer_provider)
+        self._check()
+
+    @property
+    def _file(self) -> Path:
+        return Path(self.path or _DEFAULT_PATH)
+
+    def _check(self) -> None:
+        """Raise OSError if the file cannot be written: now, and not in the background."""
+        if self._file.exists():
+            self._open().close()
+            return
+        # The file comes with the first line.
+        folder = self._file.parent
+        code = errno.EACCES if folder.is_dir() else errno.ENOENT
+        if not os.access(folder, os.W_OK):
+            raise OSError(code, os.strerror(code), str(self._file))
 
     def export(self, evaluation: Evaluation) -> None:
         """Append a line."""
-        left = memoryview(hide(evaluation, self._policy).model_dump_json().encode() + b"\n")
+        left = memoryview(evaluation.model_dump_json().encode() + b"\n")
         # Opened for each line, so that log rotation and forks do no harm.
         try:
             with self._open() as file, _locked(file):
@@ -79,7 +99,7 @@ class JsonlExporter(Exporter):
         """Return True if everything since the last flush was written; log the reason otherwise."""
         lost, self._lost = self._lost, 0
         if lost:
-            why = f"to {self.path}: {self._reason}"
+            why = f"to {self._file}: {self._reason}"
             _logger.warning("rageval-hooks: %d evaluations could not be written %s [RAGEVAL-508]", lost, why)
         return not lost
 
@@ -88,13 +108,13 @@ class JsonlExporter(Exporter):
         span = evaluation.turn.span
         if span is None:
             return False
-        with open(self.path, "rb") as file:
+        with open(self._file, "rb") as file:
             # The file may have gigabytes; what was just written is near its end.
-            file.seek(max(0, os.path.getsize(self.path) - _END_BYTES))
+            file.seek(max(0, os.path.getsize(self._file) - _END_BYTES))
             return span.trace_id.encode() in file.read()
 
     def _open(self) -> FileIO:
-        return open(self.path, "a+b", buffering=0, opener=open_private)
+        return open(self._file, "a+b", buffering=0, opener=open_private)
 
 
 @contextmanager

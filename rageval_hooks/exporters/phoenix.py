@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self, Unpack
+from typing import Annotated, Any, ClassVar, Unpack
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from opentelemetry.trace import TracerProvider
-from pydantic import SecretStr
+from pydantic import AfterValidator, SecretStr
 
 from rageval_hooks.exporters.content import MAIN_SCORES, importance, passage_place, quality_results
 from rageval_hooks.exporters.credentials import Secret, as_secret, reveal, variable
@@ -22,6 +22,7 @@ from rageval_hooks.exporters.delivery_queue import Item, PostError, TargetsMissi
 from rageval_hooks.exporters.otlp_places import OtlpPlace, header_variable, otlp_places, resource_attributes
 from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, find_server, known
 from rageval_hooks.metrics.base import REGISTRY
+from rageval_hooks.plugins import Option
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import VERDICT, Evaluation, Result, Score, is_about_turn, label_of, metric_of
 from rageval_hooks.settings import Settings
@@ -43,6 +44,13 @@ _GRPC_PORT = 4317
 _MISSING = re.compile(r"with IDs (.+) do not exist")
 
 
+def _http_url(value: SecretStr) -> SecretStr:
+    url = value.get_secret_value().strip()
+    if not url.lower().startswith(("http://", "https://")):
+        raise ValueError("is not an http or https URL")  # it may hold a password, so no message quotes it
+    return SecretStr(url)
+
+
 class PhoenixExporter(ScoreApiExporter):
     """Posts scores to a Phoenix server, which draws annotations where it shows attributes only on request.
 
@@ -51,8 +59,9 @@ class PhoenixExporter(ScoreApiExporter):
     documents.
 
     Args:
-        endpoint: the server's base URL. By default what ``PHOENIX_ENDPOINT``, ``PHOENIX_COLLECTOR_ENDPOINT`` or the
-            variables of OTLP name, or where the provider's exporters send their spans; else http://localhost:6006.
+        endpoint: the server's base URL. By default the setting ``phoenix_endpoint``, or what ``PHOENIX_ENDPOINT``,
+            ``PHOENIX_COLLECTOR_ENDPOINT`` or the variables of OTLP name, or where the provider's exporters send their
+            spans; else http://localhost:6006.
         api_key: by default ``PHOENIX_API_KEY``. ``PHOENIX_CLIENT_HEADERS`` is read too.
         options: see :class:`rageval_hooks.exporters.score_api.ScoreApiExporter`. ``scores="main"`` stands for the same
             few scores of every turn: :data:`rageval_hooks.exporters.content.MAIN_SCORES` and those of your own
@@ -64,23 +73,29 @@ class PhoenixExporter(ScoreApiExporter):
 
     name: ClassVar[str] = "phoenix"
     backend: ClassVar[str] = "Phoenix"
+    options: ClassVar = {
+        "phoenix_endpoint": Option(
+            keyword="endpoint",
+            type=Annotated[SecretStr, AfterValidator(_http_url)] | None,
+            about="base URL of a Phoenix server; by default the server that receives the spans.",
+            valid="a URL, such as http://localhost:6006",
+            is_secret=True,
+        )
+    }
 
     def __init__(self, endpoint: Secret = None, *, api_key: Secret = None, **options: Unpack[DeliveryOptions]) -> None:
         super().__init__(**options)
-        self._endpoint = as_secret(endpoint)
+        self.endpoint = None if endpoint is None else as_secret(endpoint)
         self._api_key = SecretStr(api_key) if isinstance(api_key, str) else api_key
         self._named_metrics: tuple[str, ...] = ()
         # Looked up now: this imports their modules, which should not happen between two forks.
         self._builtin_metrics: Collection[str] = REGISTRY.builtin()
         self._configs: dict[str, Mapping[str, Any]] = {}
 
-    @classmethod
-    def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
-        """Make the exporter from the plain settings."""
-        made = super().from_settings(settings, tracer_provider)
-        made._endpoint = as_secret(settings.phoenix_endpoint)
-        made._named_metrics = settings.metrics or ()
-        return made
+    def bind(self, settings: Settings, tracer_provider: TracerProvider | None) -> None:
+        """Also take the names of the metrics, by which it chooses what comes first."""
+        super().bind(settings, tracer_provider)
+        self._named_metrics = settings.metrics or ()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(safe_url, self._places()))})"
@@ -153,7 +168,7 @@ class PhoenixExporter(ScoreApiExporter):
         return OtlpPlace(url=f"{base}/v1/traces", headers=login_headers(self._api_key), page=page)
 
     def _places(self) -> list[str]:
-        return phoenix_places(reveal(self._endpoint), self.provider)
+        return phoenix_places(reveal(self.endpoint), self.provider)
 
     def _server(self, place: str) -> PhoenixServer:
         project = str(resource_attributes(self.provider).get(_PROJECT) or _project_variable() or "default")

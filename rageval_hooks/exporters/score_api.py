@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from http.client import HTTPException
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 from urllib.error import HTTPError
 from urllib.request import urlopen
 from uuid import UUID
@@ -29,7 +29,7 @@ from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, requires
 from rageval_hooks.exporters.base import Exporter
-from rageval_hooks.exporters.content import ContentPolicy, hide_results, passage_place, quality_results
+from rageval_hooks.exporters.content import ContentPolicy, passage_place, quality_results
 from rageval_hooks.exporters.credentials import basic_auth
 from rageval_hooks.exporters.delivery_queue import (
     DeliveryQueue,
@@ -359,7 +359,7 @@ class DeliveryOptions(TypedDict, total=False):
     """The options of :class:`ScoreApiExporter`, which its subclasses pass on."""
 
     capture_content: bool | None
-    spans: SpanSelection
+    spans: SpanSelection | None
     scores: ScoreSelection
     tracer_provider: TracerProvider | None
 
@@ -370,11 +370,12 @@ class ScoreApiExporter(Exporter):
     The spans themselves go there by OTLP; this exporter works next to the exporter ``otel``.
 
     Args:
-        capture_content: see :class:`rageval_hooks.settings.Settings`.
-        spans: which steps become spans; scores of passages can be placed only where their retriever has one.
+        capture_content: False to get no texts; see :class:`rageval_hooks.settings.Settings`.
+        spans: which steps become spans; scores of passages can be placed only where their retriever has one. None for
+            the setting ``spans``.
         scores: ``main`` for the results of quality about the turn; ``all`` adds latency, tokens, cost, and scores of
             passages and sentences.
-        tracer_provider: where the spans go; the application's global one by default.
+        tracer_provider: where the spans go; that of the pipeline, or the application's global one by default.
 
     Attributes:
         backend: the backend's name for log lines, such as ``"MLflow"``. The extra of this package that brings httpx
@@ -394,34 +395,34 @@ class ScoreApiExporter(Exporter):
         self,
         *,
         capture_content: bool | None = None,
-        spans: SpanSelection = "auto",
+        spans: SpanSelection | None = None,
         scores: ScoreSelection = "main",
         tracer_provider: TracerProvider | None = None,
     ) -> None:
         if not self.automatic:
             require_httpx(self.backend.lower())
-        self.policy = ContentPolicy.build(capture_content)
-        self.spans: SpanSelection = spans
+        self.content = ContentPolicy.of(capture_content)
         self.scores: ScoreSelection = scores
+        self._given = spans, tracer_provider
+        self.spans: SpanSelection = spans or "auto"
         self._tracer_provider = tracer_provider
         self._carrier: TracerProvider | None = None
         self._used = False
         self.queue = DeliveryQueue(self.backend, self._connect)
 
-    @classmethod
-    def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
-        """Make the exporter from the plain settings. Credentials come from the variables of the backend's own SDK."""
-        made = cls(capture_content=settings.capture_content, spans=settings.spans, tracer_provider=tracer_provider)
-        made.queue.max_bytes = settings.queue_max_mb * 2**20
-        return made
+    def bind(self, settings: Settings, tracer_provider: TracerProvider | None) -> None:
+        """Take the size of the queue from the settings, and what was not given."""
+        super().bind(settings, tracer_provider)
+        spans, provider = self._given
+        self.spans, self._tracer_provider = spans or settings.spans, provider or tracer_provider
+        self.queue.max_bytes = settings.queue_max_mb * 2**20
 
     @abstractmethod
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterable[Item]:
         """Return what is posted for a stage.
 
         Args:
-            evaluation: the stage. Its results have no text that may not be shown; the turn does, so that only its ids
-                and places may be sent. :meth:`placed_results` chooses by :attr:`scores`.
+            evaluation: the stage. :meth:`placed_results` chooses by :attr:`scores`.
             span: the turn's span. It is sampled.
         """
 
@@ -497,7 +498,7 @@ class ScoreApiExporter(Exporter):
         if span is None or not span.sampled:
             self.queue.count("unplaced", len(evaluation.results))
             return
-        self.queue.put(self.items(hide_results(evaluation, self.policy), span))
+        self.queue.put(self.items(evaluation, span))
 
     def flush(self, timeout: float) -> bool:
         """Wait until the server has everything."""

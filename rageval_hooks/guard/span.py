@@ -10,7 +10,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, StatusCode, TracerProvider
 
-from rageval_hooks.exporters.content import ContentPolicy, hide_result
+from rageval_hooks.exporters.content import ContentPolicy, hide
 from rageval_hooks.exporters.otel.attributes import Attributes, json_string, score_attributes, written
 from rageval_hooks.exporters.otel.spans import Spans, span_context
 from rageval_hooks.guard.options import GuardDecision, GuardOptions
@@ -19,7 +19,7 @@ from rageval_hooks.integrations.capture.trace_context import span_reference
 from rageval_hooks.privacy import PrivacyPolicy, Redact
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.logs import RateLimitedLogger
-from rageval_hooks.score import Result
+from rageval_hooks.score import Evaluation, Result
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import Turn
 
@@ -82,7 +82,7 @@ class GuardSpans:
             if provider is None and recording is not None:
                 provider = recording.owner.tracer_provider
             if provider not in self._spans:
-                spans = self._spans[provider] = Spans(provider, ContentPolicy(), "scores")
+                spans = self._spans[provider] = Spans(provider)
                 # The spans of the last checks wait in a queue when the process ends.
                 EXIT_DRAIN.add(spans.flush, "export")
                 EXIT_DRAIN.register()
@@ -101,24 +101,20 @@ class GuardSpans:
             _limited_log.warn("guard span", "the span of a guard could not be written [RAGEVAL-704]", error=error)
 
     def _attributes(self, decision: GuardDecision, turn: Turn, recording: Recording | None) -> Attributes:
-        content = self._capture_content
-        if content is None:
-            content = (self._settings if recording is None else recording.owner.settings).capture_content
-        policy = ContentPolicy.build(content)
+        outside = ContentPolicy.build(self._settings.capture_content)
+        policy = (outside if recording is None else recording.owner.content) & ContentPolicy.of(self._capture_content)
         privacy = self.privacy_of(recording)
         results: Iterable[Result] = decision.results
         if privacy.with_redacted_texts(turn) is not turn:
             results = privacy.results(results)
-        turn = privacy.turn(turn)
+        shown = hide(Evaluation(turn=privacy.turn(turn), results=tuple(results)), policy)
+        turn = shown.turn
 
         # What the guard saw, and what it handed on.
-        passages = [
-            {"id": passage.id, "text": policy.quote(passage.text, policy.documents)} for passage in turn.prompt_passages
-        ]
         seen = {
-            "question": policy.quote(turn.query, policy.inputs),
+            "question": turn.query,
             "answer": policy.quote(privacy.text(decision.checked), policy.outputs),
-            "passages": passages,
+            "passages": [{"id": passage.id, "text": passage.text} for passage in turn.prompt_passages],
         }
         attributes: Attributes = {
             "openinference.span.kind": "GUARDRAIL",
@@ -127,8 +123,8 @@ class GuardSpans:
             "rageval.guard.action": decision.action,
             "rageval.guard.reason": decision.reason or None,
         }
-        for result in results:
-            attributes |= score_attributes(hide_result(result, policy))
+        for result in shown.results:
+            attributes |= score_attributes(result)
         attributes |= {f"rageval.guard.threshold.{name}": bound for name, bound in self._thresholds.items()}
         attributes |= {
             "rageval.guard.on_fail": self._options.on_fail,

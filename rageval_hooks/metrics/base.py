@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Never, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from rageval_hooks.errors import JudgeError
 from rageval_hooks.metrics.support.sentence_scores import SentenceScore, as_metadata, explain_sentences, sentences_in
-from rageval_hooks.plugins import Registry
+from rageval_hooks.plugins import METRICS, Configurable, Registry
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.score import WHOLE_TURN, Annotator, Failed, Result, Score, Skipped, Target
@@ -126,7 +127,7 @@ class ScoreDefinition(Data):
 # --------------------------------------------------------------------------- metrics
 
 
-class Metric(ABC):
+class Metric(Configurable, ABC):
     """Computes one score of a turn, or several that come from the same work.
 
     Derive from :class:`LocalMetric` or :class:`JudgeMetric`: set the class attributes and define ``evaluate``. A
@@ -169,10 +170,14 @@ class Metric(ABC):
     def evaluate(self, subject: Never) -> Results | Awaitable[Results]:
         """Return the results for one turn; see :class:`LocalMetric` and :class:`JudgeMetric`."""
 
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Make the metric that a name refers to. Override it if a setting is an option of the metric."""
-        return cls()
+    def bound(self, settings: Settings) -> Self:
+        """Return the metric with its options from the settings of a pipeline; see :class:`Configurable`."""
+        if not self.options:
+            return self
+        made = copy(self)  # another pipeline may have other settings
+        vars(made).pop("definitions", None)
+        made.take_options(settings.options)
+        return made
 
     @cached_property
     def asks_judge(self) -> bool:
@@ -392,6 +397,6 @@ AnyMetric = str | Metric | type[Metric]
 REGISTRY: Registry[Metric] = Registry(
     "metric",
     Metric,  # type: ignore[type-abstract]
-    ("rageval_hooks.metrics.local", "rageval_hooks.metrics.judged"),
+    METRICS,
     "rageval_hooks.metrics",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -11,10 +11,12 @@ from opentelemetry.trace import TracerProvider
 from rageval_hooks.budgets import with_budget
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.exporters.base import AUTOMATIC, Exporter, automatic_exporters
+from rageval_hooks.exporters.base import REGISTRY as EXPORTERS
 from rageval_hooks.judges.base import Judge, resolve_judge
 from rageval_hooks.metrics.base import REGISTRY, AnyMetric, Metric, ScoreDefinition
 from rageval_hooks.online.engine import Thresholds
 from rageval_hooks.online.shared_exporters import shared_exporters
+from rageval_hooks.plugins import Configurable
 from rageval_hooks.settings import EVERY, Settings
 
 _BUDGET_FILE = "rageval-budget.db"
@@ -97,12 +99,12 @@ def resolve_metrics(
     if given is None:
         # Metrics that the user names are not chosen like this: they need their judge.
         kinds = [kind for kind in REGISTRY.builtin().values() if kind.default]
-        defaults = [kind.from_settings(settings) for kind in kinds]
+        defaults = [kind().bound(settings) for kind in kinds]
         return [metric for metric in defaults if judge is not None or not metric.asks_judge]
     # The same metric twice, for example by name and as a class, is computed once: the first one.
     unique: dict[tuple[type[Metric], str], Metric] = {}
     for item in given:
-        metric = REGISTRY.create(item, make=lambda kind: kind.from_settings(settings))
+        metric = REGISTRY.create(item).bound(settings)
         unique.setdefault((type(metric), metric.name), metric)
     metrics = list(unique.values())
     owners: dict[str, Metric] = {}
@@ -120,6 +122,22 @@ def resolve_metrics(
     if judge is not None and not asking and not allow_unused_judge:
         raise ConfigurationError("a judge is given, but no metric asks it: add 'trace' to metrics, or omit the judge")
     return metrics
+
+
+def unused_options(
+    names: Iterable[str], used: Iterable[Configurable | type[Configurable]]
+) -> Iterator[tuple[str, str]]:
+    """Yield the settings that are options of an exporter or metric that is not used, with its name.
+
+    Args:
+        names: the settings that were given.
+        used: the exporters and metrics of the pipeline.
+    """
+    known = set(chain.from_iterable(item.options for item in used))
+    kinds: dict[str, type[Configurable]] = {**EXPORTERS.builtin(), **REGISTRY.builtin()}
+    for name in names:
+        if name not in known:
+            yield from [(name, owner) for owner, kind in kinds.items() if name in kind.options][:1]
 
 
 def resolve_thresholds(metrics: Iterable[Metric], settings: Settings, *, own: bool) -> Thresholds:
@@ -168,7 +186,7 @@ def _all_definitions(settings: Settings) -> dict[str, ScoreDefinition]:
     found: dict[str, ScoreDefinition] = {}
     for name in dict.fromkeys((*REGISTRY.names(), *(settings.metrics or ()))):
         try:
-            metric = REGISTRY.create(name)
+            metric = REGISTRY.create(name).bound(settings)
         except ConfigurationError:  # a third-party metric that cannot be created here
             continue
         found.update((definition.name, definition) for definition in metric.scores)

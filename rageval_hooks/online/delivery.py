@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.exporters.base import ContentPolicy, Exporter, hide
 from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.shared_exporters import shared_exporters
@@ -48,6 +48,7 @@ class Delivery:
         worker: the background thread.
         counters: count results, and what goes wrong.
         privacy: what may leave the process.
+        content: the texts that exporters may get.
         on_evaluation: called with every evaluation.
         max_bytes: size of the turns that may wait for their export.
     """
@@ -58,11 +59,13 @@ class Delivery:
         worker: Worker,
         counters: Counters,
         privacy: PrivacyPolicy,
+        content: ContentPolicy,
         on_evaluation: OnEvaluation | None,
         max_bytes: float,
     ) -> None:
         # Exporters of spans come first: score APIs wait until the spans have arrived.
         self._exporters = sorted(exporters, key=lambda exporter: not exporter.traces)
+        self._content = content
         shared_exporters.take(self, exporters)
         self._worker = worker
         self._counters = counters
@@ -101,13 +104,20 @@ class Delivery:
         """Let every exporter add scores to a span of another tracer that is still open; on any thread."""
         if evaluation.turn.span is None or evaluation.turn.span.live_span is None:
             return
-        for exporter in self._exporters:
+        for exporter, shown in self._shown(evaluation):
             try:
-                exporter.annotate(evaluation)
+                exporter.annotate(shown)
             except Exception as error:
                 self._counters.add("export_errors")
                 kind = f"annotate {exporter.name}"
                 self._log.warn(kind, "the exporter %s failed [RAGEVAL-207]", exporter.name, error=error)
+
+    def _shown(self, evaluation: Evaluation) -> Iterator[tuple[Exporter, Evaluation]]:
+        """Yield each exporter with the evaluation as it may get it: the stricter of its policy and the pipeline's."""
+        policies = [self._content & exporter.content for exporter in self._exporters]
+        shown = {policy: hide(evaluation, policy) for policy in set(policies)}
+        for exporter, policy in zip(self._exporters, policies, strict=True):
+            yield exporter, shown[policy]
 
     def call_back(self, evaluation: Evaluation) -> None:
         """Call ``on_evaluation``."""
@@ -143,11 +153,11 @@ class Delivery:
         # A job of another process may come from the spool as that process has stored it, with other settings.
         if evaluation.stage == "background" and self._privacy.active:
             evaluation = evaluation.model_copy(update={"turn": self._privacy.turn(evaluation.turn)})
-        for exporter in self._exporters:
+        for exporter, shown in self._shown(evaluation):
             # Only an exporter that was used has something to deliver at exit.
             EXIT_DRAIN.add(exporter.shutdown, "export")
             try:
-                exporter.export(evaluation)
+                exporter.export(shown)
             # One exporter that fails must not keep the others from their evaluation.
             except (Exception, SystemExit) as error:
                 self._counters.add("export_errors")

@@ -25,12 +25,18 @@ from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.budgets import SharedBudget
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.exporters.base import ContentPolicy, Exporter
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.metrics.base import AnyMetric, Metric
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
-from rageval_hooks.online.build import budgeted_judge, resolve_exporters, resolve_metrics, resolve_thresholds
+from rageval_hooks.online.build import (
+    budgeted_judge,
+    resolve_exporters,
+    resolve_metrics,
+    resolve_thresholds,
+    unused_options,
+)
 from rageval_hooks.online.celery import CeleryDispatcher
 from rageval_hooks.online.counters import Counters, MissingPassages
 from rageval_hooks.online.delivery import Delivery, OnEvaluation
@@ -114,6 +120,7 @@ class Pipeline:
         tracer_provider: whose tracer writes the turns' spans; None for the application's global one.
         enabled: False to take no new turns.
         privacy: what may leave the process.
+        content: the texts that exporters may get.
         holds_interrupted: False to submit a turn that waits for a person at once: it will not be resumed here.
         computes_inline: True if turns have an inline stage: there are local metrics, or ``on_evaluation``.
         typical_size: about how many bytes a turn has that is not built yet.
@@ -160,8 +167,15 @@ class Pipeline:
         )
         self._preparer = Preparer(self.metrics, models)
         self._missing_passages = MissingPassages(self._counters)
+        self.content = ContentPolicy.build(settings.capture_content)
         self._delivery = Delivery(
-            self.exporters, self._worker, self._counters, self.privacy, on_evaluation, self._max_bytes
+            self.exporters,
+            self._worker,
+            self._counters,
+            self.privacy,
+            self.content,
+            on_evaluation,
+            self._max_bytes,
         )
         self._memory = ThreadDispatcher(self.engine, self._worker, self._delivery, settings, self._counters)
         self._dispatcher = self._make_dispatcher()
@@ -224,6 +238,10 @@ class Pipeline:
         made_judge = budgeted_judge(judge, settings, plain)
         # The judge comes before the metrics: which defaults run depends on it.
         running = resolve_metrics(lists["metrics"], made_judge, settings, allow_unused_judge=judge is None)
+        # A variable of the environment is for the whole process, where it may have its use.
+        in_code = [name for name, value in plain.items() if value is not None]
+        for name, owner in unused_options(in_code, [*made_exporters, *running]):
+            raise ConfigurationError(f"{name} is an option of {owner!r}, which is not in use: add it, or omit {name}")
         # Models and the language detector load in the background, and import numpy. A child that is forked at that
         # moment could not import it again, not even for the application.
         models = settings.models

@@ -8,6 +8,7 @@ from typing import Any
 
 from opentelemetry.trace import TracerProvider
 
+from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.base import AUTOMATIC, REGISTRY, Exporter
 from rageval_hooks.runtime.fork import ForkSafeLock
 from rageval_hooks.settings import Settings
@@ -22,18 +23,27 @@ class _SharedExporters:
         self._lock = ForkSafeLock()
 
     def get(self, given: Any, settings: Settings, tracer_provider: TracerProvider | None) -> Exporter:
-        """Return the exporter of a name or class and settings, always the same one; return an instance unchanged."""
+        """Return an exporter that is bound to the settings.
 
-        def make(kind: type[Exporter]) -> Exporter:
-            return kind.from_settings(settings, tracer_provider)
+        That of a name or class and equal settings is always the same one.
+        """
+
+        def bound() -> Exporter:
+            made = REGISTRY.create(given, others=[AUTOMATIC])
+            try:
+                made.bind(settings, tracer_provider)
+            except OSError as error:
+                raise ConfigurationError(f"exporter {made.name!r} cannot be used: {error}") from error
+            return made
 
         # An instance belongs to the user: it is neither shared nor closed for others.
         if not isinstance(given, (str, type)):
-            return REGISTRY.create(given, make)
-        key = given, settings.model_dump_json(), settings.phoenix_endpoint, tracer_provider and id(tracer_provider)
+            return bound()
+        # Secrets mask themselves in JSON, and compare by their values here.
+        key = given, settings.model_dump_json(), *settings.options.items(), tracer_provider and id(tracer_provider)
         with self._lock:
             if key not in self._made:
-                self._made[key] = REGISTRY.create(given, make, others=[AUTOMATIC]), weakref.WeakSet()
+                self._made[key] = bound(), weakref.WeakSet()
             return self._made[key][0]
 
     def take(self, user: object, exporters: Sequence[Exporter]) -> None:

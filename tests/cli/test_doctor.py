@@ -139,7 +139,7 @@ def test_the_judge_need_not_be_asked(server: JudgeServer) -> None:
         ({"jsonl_path": "a.jsonl"}, "jsonl is not in exporters", "add jsonl"),
         ({"judge_budget": "calls_per_day=3"}, "judge_budget: set without a judge", "set judge"),
         ({"metrics": "trace"}, "trace needs a judge", "correct"),
-        ({"phoenix_endpoint": "http://user:hunter22@localhost:1"}, "no exporter uses it", "add phoenix"),
+        ({"phoenix_endpoint": "http://user:hunter22@localhost:1"}, "phoenix is not in exporters", "add phoenix"),
     ],
 )
 def test_settings_that_contradict_each_other(settings: dict[str, str], message: str, advice: str) -> None:

@@ -20,6 +20,7 @@ from rageval_hooks import Evaluation, Failed, Passage, Score, Skipped, Step, Tar
 from rageval_hooks.exporters.mlflow import MlflowAutoExporter, MlflowExporter
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.turn import SpanReference
+from tests.exporters.delivered import delivery_to
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server, shaky
 
 SPAN = "1234567890abcdef"
@@ -301,7 +302,7 @@ def test_without_an_address_the_demo_looks_for_a_server_on_this_machine(monkeypa
 def test_hidden_content_is_not_posted(server: RecordingServer, mlflow: FakeMlflow) -> None:
     """Explanations, messages and details may quote texts."""
     exporter = MlflowExporter(server.url, capture_content=False)
-    exporter.export(
+    delivery_to(exporter).export(
         evaluation(
             Score(name="groundedness", value=0.5, explanation="no passage has: pier", metadata={"sentence": "pier"}),
             Failed(name="odd", error_type="ValueError", message="pier"),

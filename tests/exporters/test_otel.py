@@ -22,6 +22,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusC
 import rageval_hooks
 from rageval_hooks import Evaluation, Failed, Metric, Score, Skipped, Target
 from rageval_hooks.exporters.otel import OtelExporter
+from tests.exporters.delivered import delivery_to
 from tests.exporters.scored_turns import evaluation
 from tests.integrations.langchain.fakes import FACTS, lcel
 
@@ -709,7 +710,8 @@ class TestContent:
         assert turn.span is not None
         turn.span.within(Context(), span)
         failed = Failed(name="fixed", error_type="OSError", message="no pier")
-        OtelExporter(backend.provider, capture_content=False).annotate(Evaluation(turn=turn, results=(failed,)))
+        exporter = OtelExporter(backend.provider, capture_content=False)
+        delivery_to(exporter).annotate(Evaluation(turn=turn, results=(failed,)))
         span.end()
 
         assert attributes(backend.spans["theirs"])["rageval.failed.fixed"] == "OSError: __REDACTED__"

@@ -13,6 +13,7 @@ import rageval_hooks
 from rageval_hooks import ConfigurationError, Evaluation, Score, Skipped
 from rageval_hooks.exporters.base import REGISTRY
 from rageval_hooks.exporters.score_api import ScoreApiExporter
+from tests.exporters.delivered import delivery_to
 from tests.exporters.recording import RecordingServer, Reply, recording_server, shaky
 from tests.exporters.score_backends import BACKENDS, SECRET, Backend, Store
 from tests.exporters.scored_turns import RESULTS, evaluation
@@ -79,7 +80,10 @@ def test_keys_are_sent_and_shown_nowhere(
 def test_hidden_texts_are_not_sent(backend: Backend, server: RecordingServer) -> None:
     """Explanations, messages and details may quote them."""
     quoting = Score(name="groundedness", value=0.5, explanation="no passage has: pier", metadata={"sentence": "pier"})
-    export(backend.exporter(capture_content=False), evaluation(quoting))
+    exporter = backend.exporter(capture_content=False)
+    delivery_to(exporter).export(evaluation(quoting))
+    assert exporter.flush(10)
+    exporter.shutdown(5)
 
     assert len(posted(server, backend)) == 1
     assert "pier" not in json.dumps(posted(server, backend))

@@ -20,6 +20,7 @@ from rageval_hooks.exporters.jsonl import JsonlExporter
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import format_value
 from rageval_hooks.turn import PromptTemplate, SpanReference, ToolCall
+from tests.exporters.delivered import delivery_to
 from tests.integrations.langchain.fakes import lcel
 from tests.warm import run_warm_script
 
@@ -105,7 +106,7 @@ FULL = _full()
 
 def printed(evaluation: Evaluation, **fields: Any) -> str:
     stream = io.StringIO()
-    ConsoleExporter(stream, **fields).export(evaluation)
+    delivery_to(ConsoleExporter(stream, **fields)).export(evaluation)
     return stream.getvalue()
 
 
@@ -322,8 +323,7 @@ class TestJsonl:
     ) -> None:
         """The turn's texts by their kind; those of steps, and what may quote any, as soon as one is hidden."""
         monkeypatch.setenv(*variable.split("="))
-        settings = Settings.build(jsonl_path=str(tmp_path / "x.jsonl"))
-        JsonlExporter.from_settings(settings, None).export(FULL)
+        delivery_to(JsonlExporter(tmp_path / "x.jsonl")).export(FULL)
         line = (tmp_path / "x.jsonl").read_text()
 
         kinds = self.HIDES["RAGEVAL_ENABLED=true"]
@@ -387,7 +387,8 @@ def test_every_exporter_keeps_the_contract(name: str, tmp_path: Path, monkeypatc
     provider = TracerProvider(shutdown_on_exit=False) if name == "otel" else None
     settings = Settings.build(jsonl_path=str(tmp_path / "x.jsonl"))
     try:
-        exporter = REGISTRY.builtin()[name].from_settings(settings, provider)
+        exporter = REGISTRY.builtin()[name]()
+        exporter.bind(settings, provider)
     except rageval_hooks.ConfigurationError as error:
         pytest.skip(f"it cannot be created from the settings alone: {error}")  # for example without an API key
     exporter.export(EVALUATION)

@@ -6,11 +6,10 @@ import logging
 
 import pytest
 from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TracerProvider
+from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from rageval_hooks import Evaluation, Exporter
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.settings import Settings
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import SpanReference
 from tests.local import make_turn
@@ -121,10 +120,9 @@ def test_a_shared_exporter_is_closed_with_the_last_pipeline_that_uses_it() -> No
     class Shared(InMemoryExporter):
         name = "shared"
 
-        @classmethod
-        def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None = None) -> Shared:
-            made.append(cls())
-            return made[-1]
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
 
     first, second = (Pipeline.build(metrics=[], exporters=[Shared]) for _ in range(2))
     first.shutdown(10)

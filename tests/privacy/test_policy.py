@@ -52,8 +52,10 @@ def broken(turn: Turn) -> float:
 def run(path: Path, exporters: list[Any], **settings: Any) -> tuple[Pipeline, FakeJudge]:
     """Evaluate the turn, and wait until everything is delivered."""
     judge = by_schema()
-    options = {"metrics": [length, broken, "trace"], "models": "lexical", "judge": judge, "exporters": exporters}
-    pipeline = Pipeline.build(**{**options, "jsonl_path": str(path / "turns.jsonl"), **settings})
+    options: dict[str, Any] = {"metrics": [length, broken, "trace"], "models": "lexical", "judge": judge}
+    if "jsonl" in exporters:
+        options["jsonl_path"] = str(path / "turns.jsonl")
+    pipeline = Pipeline.build(**{**options, "exporters": exporters, **settings})
     pipeline.submit(TURN)
     assert pipeline.flush(30)
     pipeline.shutdown()

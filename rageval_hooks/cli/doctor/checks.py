@@ -24,7 +24,9 @@ from pydantic import BaseModel, Field
 
 from rageval_hooks.errors import JudgeError, ModelUnavailableError
 from rageval_hooks.exporters.base import AUTOMATIC
+from rageval_hooks.exporters.base import REGISTRY as EXPORTERS
 from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.credentials import reveal
 from rageval_hooks.exporters.otlp_places import otlp_places
 from rageval_hooks.exporters.phoenix import phoenix_places
 from rageval_hooks.judges.base import Judgement, resolve_judge
@@ -33,13 +35,13 @@ from rageval_hooks.metrics.base import Metric
 from rageval_hooks.models import Models, Role
 from rageval_hooks.models.onnx import onnx_is_wanted
 from rageval_hooks.models.sources import hub_is_offline, missing_files, on_this_machine
-from rageval_hooks.online.build import resolve_metrics, resolve_thresholds, within_budget
+from rageval_hooks.online.build import resolve_metrics, resolve_thresholds, unused_options, within_budget
 from rageval_hooks.online.job import Job, MetricSpec
 from rageval_hooks.online.turn_context import MetricSampler
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.tracing import RandomIds
 from rageval_hooks.score import Evaluation, Score
-from rageval_hooks.settings import Settings, unknown_variables
+from rageval_hooks.settings import Settings, setting_names, unknown_variables
 from rageval_hooks.turn import Passage, SpanReference, Timing, Turn
 from rageval_hooks.version import __version__
 
@@ -185,7 +187,7 @@ def versions(_: Setup) -> Iterator[DoctorFinding]:
 def settings(setup: Setup) -> Iterator[DoctorFinding]:
     """Show the settings that differ from the defaults, and find unknown variables and contradictions."""
     given = setup.settings
-    changed = given.model_dump(exclude_unset=True)
+    changed = {**given.model_dump(exclude_unset=True), **given.options}
     if not changed:
         yield ok("all settings have their defaults")
     if given.judge_options:
@@ -194,7 +196,7 @@ def settings(setup: Setup) -> Iterator[DoctorFinding]:
     for name, value in sorted(changed.items()):
         shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
         yield ok(f"{name} = {shown} ({'option' if name in setup.given else 'environment'})")
-    valid = [field.upper() for field in Settings.model_fields]
+    valid = [name.upper() for name in setting_names()]
     for variable in unknown_variables():
         message = f"the variable {variable} is not a setting and has no effect"
         # Without a similar name, the variable may be meant for another program.
@@ -211,10 +213,12 @@ def settings(setup: Setup) -> Iterator[DoctorFinding]:
         yield warning("judge_sample_rate is 0: the judge is never asked", "set a rate above 0, or remove the judge")
     if given.dispatch == "spool" and not os.access(folder, os.W_OK):
         yield problem(f"the folder of spool_path, {folder}, is not writable", "make it writable, or set another path")
-    if "jsonl_path" in given.model_fields_set and "jsonl" not in given.exporters:
-        yield problem("jsonl_path is set, but jsonl is not in exporters: no file is written", "add jsonl to exporters")
-    if given.phoenix_endpoint is not None and not {AUTOMATIC, "phoenix", "phoenix-auto"} & set(given.exporters):
-        yield problem("phoenix_endpoint is set, but no exporter uses it", "add phoenix to exporters")
+    kinds = EXPORTERS.builtin()
+    automatic = [kind for kind in kinds.values() if kind.automatic and AUTOMATIC in given.exporters]
+    used = [*(kinds[name] for name in given.exporters if name in kinds), *automatic]
+    for name, owner in unused_options(given.options, [*used, *setup.metrics]):
+        group = "exporters" if owner in kinds else "metrics"
+        yield problem(f"{name} is set, but {owner} is not in {group}", f"add {owner} to {group}")
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         yield problem("OTEL_SDK_DISABLED is true: OpenTelemetry writes no spans, so no scores", "remove the variable")
     if sampler.endswith("always_off") and not given.evaluate_unsampled:
@@ -333,7 +337,7 @@ _ADDRESSES: Final = ("MLFLOW_TRACKING_URI", "LANGFUSE_BASE_URL", "LANGFUSE_HOST"
 def clock(setup: Setup) -> Iterator[DoctorFinding]:
     """Compare the clock with the Date header of each server that the settings name. The request carries no key."""
     given = setup.settings
-    endpoint = None if given.phoenix_endpoint is None else given.phoenix_endpoint.get_secret_value()
+    endpoint = reveal(given.options.get("phoenix_endpoint"))
     judge_url = given.judge_options.get("base_url") or os.environ.get("OPENAI_BASE_URL", "")
     if not judge_url and (given.judge or "").startswith("openai:"):
         judge_url = "https://api.openai.com"

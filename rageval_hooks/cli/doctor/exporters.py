@@ -32,7 +32,9 @@ def exporters(setup: Setup) -> Iterator[DoctorFinding]:
     made: list[Exporter] = []
 
     def make(kind: type[Exporter]) -> Exporter:
-        return kind.from_settings(setup.settings, None)
+        exporter = kind()
+        exporter.bind(setup.settings, None)
+        return exporter
 
     for name in setup.settings.exporters:
         try:

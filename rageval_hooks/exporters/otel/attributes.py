@@ -13,9 +13,8 @@ from collections.abc import Iterable, Sequence
 
 from pydantic_core import to_json
 
-from rageval_hooks.exporters.content import ContentPolicy, is_about_quality, quality_results
+from rageval_hooks.exporters.content import is_about_quality, quality_results
 from rageval_hooks.score import VERDICT, Evaluation, Result, Score, is_about_turn, judge_details, label_of, metric_of
-from rageval_hooks.turn import Turn
 
 Value = str | bool | int | float | Sequence[str] | Sequence[float]
 
@@ -55,14 +54,13 @@ def has_news(evaluation: Evaluation) -> bool:
     return bool(metrics) and evaluation.turn.status == "ok" and not is_late_count
 
 
-def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy, *, for_braintrust: bool = False) -> Attributes:
+def evaluation_attributes(evaluation: Evaluation, *, for_braintrust: bool = False) -> Attributes:
     """Return the attributes of the span of one stage's results: each result once, as flat attributes.
 
     Jaeger and Tempo search flat attributes, and Phoenix shows them; none of them reads numbered lists or span events.
 
     Args:
-        evaluation: with at least one result, and without hidden texts in its results.
-        policy: says whether the question may be shown.
+        evaluation: with at least one result.
         for_braintrust: True to make the scores Braintrust's own.
     """
     results, scores = evaluation.results, evaluation.scores
@@ -79,14 +77,14 @@ def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy, *, for_
         "gen_ai.evaluation.name": (ordered or results)[0].name,
         **_verdict(results),
         # A person who opens the span reads what was asked, and what came out.
-        "input.value": policy.quote(evaluation.turn.query, policy.inputs),
+        "input.value": evaluation.turn.query,
         "input.mime_type": "text/plain",
         "output.value": "\n".join(map(result_line, ordered or results)),
         "output.mime_type": "text/plain",
         # The span's own times lie inside its parent's. These two say when the work was done and how long it took.
         "rageval.duration": sum(evaluation.durations.values()) or evaluation.duration,
         "rageval.evaluated_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
-        "gen_ai.response.id": evaluated_response_id(evaluation.turn),
+        "gen_ai.response.id": evaluation.turn.answer_id,
         "error.type": evaluation.failed[0].error_type if evaluation.failed and not scores else None,
         "rageval.metric": metric,
         "rageval.annotator": None if one_score is None else one_score.annotator,
@@ -183,11 +181,3 @@ def _passage_scores(scores: Iterable[Score], passages: int) -> Attributes:
         if len(places) < passages:
             attributes[f"rageval.scored_passages.{name}"] = json_string(places)
     return attributes
-
-
-def evaluated_response_id(turn: Turn) -> str | None:
-    """Return the provider's id of the completion that became the answer; None if it is not known."""
-    calls = [step for step in turn.steps if step.response_id is not None]
-    # A later call may have nothing to do with the answer, such as one that suggests follow-up questions.
-    answering = [step for step in calls if (step.output or "").strip() and (step.output or "").strip() in turn.response]
-    return (answering or calls)[-1].response_id if calls else None

@@ -10,7 +10,7 @@ from opentelemetry._logs import Logger, LoggerProvider, LogRecord, SeverityNumbe
 from opentelemetry.trace import NonRecordingSpan
 
 from rageval_hooks.exporters.content import PassagePlace, passage_place
-from rageval_hooks.exporters.otel.attributes import Attributes, evaluated_response_id, json_string, result_line, written
+from rageval_hooks.exporters.otel.attributes import Attributes, json_string, result_line, written
 from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, OtelSignal, QueuedExporter
 from rageval_hooks.exporters.otel.spans import Spans, sibling
 from rageval_hooks.exporters.otel.turn_attributes import is_agent
@@ -28,6 +28,8 @@ class LogEvents(OtelSignal[LoggerProvider, Logger]):
     Args:
         given: the logger provider; None for the application's global one.
         spans: knows the spans that are evaluated.
+
+    Attributes:
         for_azure: True to add the attribute by which Azure Monitor recognises custom events.
     """
 
@@ -37,10 +39,10 @@ class LogEvents(OtelSignal[LoggerProvider, Logger]):
     queue: ClassVar[str] = "otlp-logs"
     capacity: ClassVar[str] = "OTEL_BLRP_MAX_QUEUE_SIZE"
 
-    def __init__(self, given: LoggerProvider | None, spans: Spans, *, for_azure: bool) -> None:
+    def __init__(self, given: LoggerProvider | None, spans: Spans) -> None:
         super().__init__(given)
         self._spans = spans
-        self._for_azure = for_azure
+        self.for_azure = False
 
     def export(self, evaluation: Evaluation) -> bool:
         """Write one event for each result."""
@@ -87,13 +89,13 @@ class LogEvents(OtelSignal[LoggerProvider, Logger]):
             # With sampling, a mean over all traffic weights each score by the inverse of this.
             "rageval.sampling.probability": result.probability,
             "error.type": result.error_type if isinstance(result, Failed) else None,
-            "gen_ai.response.id": evaluated_response_id(turn),
+            "gen_ai.response.id": turn.answer_id,
             "gen_ai.evaluation.target": turn.name,
             "rageval.turn.id": turn.id,
             "gen_ai.evaluation.evaluator.source": json_string({"name": metric_of(result), "arguments": arguments}),
             # Logfire tells evaluations of agents from others by this.
             "gen_ai.agent.name": turn.name if is_agent(turn) else None,
-            "microsoft.custom_event.name": _EVENT if self._for_azure else None,
+            "microsoft.custom_event.name": _EVENT if self.for_azure else None,
         }
         if not is_about_turn(result):
             attributes |= {f"rageval.target.{name}": value for name, value in result.target}

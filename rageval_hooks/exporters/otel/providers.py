@@ -173,6 +173,10 @@ class OtelSignal(ABC, Generic[Provider, Writer]):
     def _make_writer(self, provider: Provider) -> Writer:
         """Return what writes to a provider that was not used before."""
 
+    def use(self, given: Provider | None) -> None:
+        """Write to another provider of the application from now on; None for the global one."""
+        self._given = given
+
     def prepare(self) -> None:
         """Make our own provider now, unless the application has one: at exit it would be too late."""
         self._find_provider()

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, Tracer, TracerProvider
 
-from rageval_hooks.exporters.content import ContentPolicy, has_span, passage_place
+from rageval_hooks.exporters.content import has_span, passage_place
 from rageval_hooks.exporters.otel.attributes import evaluation_attributes, has_news, main_scores, written
 from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, OtelSignal, QueuedExporter
 from rageval_hooks.exporters.otel.turn_attributes import step_attributes, step_name, turn_attributes
@@ -61,7 +61,8 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
 
     Args:
         given: the tracer provider; None for the application's global one.
-        policy: what may be shown of a turn and its steps.
+
+    Attributes:
         selection: which steps become spans.
     """
 
@@ -71,17 +72,16 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
     queue: ClassVar[str] = "otlp-spans"
     capacity: ClassVar[str] = "OTEL_BSP_MAX_QUEUE_SIZE"
 
-    def __init__(self, given: TracerProvider | None, policy: ContentPolicy, selection: SpanSelection) -> None:
+    def __init__(self, given: TracerProvider | None) -> None:
         super().__init__(given)
-        self.selection = selection
-        self._policy = policy
+        self.selection: SpanSelection = "auto"
         # Providers of other tracers, whose spans carry turns; by them, our writers.
         self._others: weakref.WeakKeyDictionary[TracerProvider, SpanWriter] = weakref.WeakKeyDictionary()
         # Turns' spans that have other ids than were preset, or that the provider does not record, by the turn's id.
         self._written: dict[str, SpanContext] = {}
 
     def export(self, evaluation: Evaluation) -> bool:
-        """Write the turn's spans and the span of its results, which have no hidden texts."""
+        """Write the turn's spans and the span of its results."""
         turn = evaluation.turn
         other = self._writer_beside(turn.span)
         writer = other or self.writer()
@@ -153,7 +153,7 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
     def _write_turn(self, tracer: Tracer, evaluation: Evaluation) -> None:
         """Write the span of a turn and those of its steps."""
         turn, timing = evaluation.turn, evaluation.turn.timing
-        attributes = turn_attributes(turn, evaluation.results, self._policy)
+        attributes = turn_attributes(turn, evaluation.results)
         span = start_span(
             tracer,
             None if turn.span is None else _preset_ids(turn.span, turn.span.span_id),
@@ -169,7 +169,7 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
             if self.selection != "scores":
                 self._write_steps(tracer, span, turn)
             if turn.error is not None:
-                self._record_error(span, turn.error, ended_at)
+                _record_error(span, turn.error, ended_at)
         span.end(end_time=ended_at)
 
     def _remember(self, turn: Turn, context: SpanContext) -> None:
@@ -201,20 +201,14 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
                 step_name(step),
                 context=trace.set_span_in_context(spans[parent_id], surrounding),
                 kind=SpanKind.CLIENT if step.kind in _CLIENT_STEPS else SpanKind.INTERNAL,
-                attributes=written(step_attributes(step, turn, self._policy), most_attributes(tracer)),
+                attributes=written(step_attributes(step, turn), most_attributes(tracer)),
                 start_time=step.started_at,
             )
             if step.error is not None:
-                self._record_error(span, step.error, step.ended_at)
+                _record_error(span, step.error, step.ended_at)
         # Spans end after all have started: a processor may look for a child's parent among the open ones.
         for step in shown:
             spans[step.id].end(end_time=step.ended_at)
-
-    def _record_error(self, span: Span, error: ErrorInfo, at: int | None) -> None:
-        # A message may quote any text.
-        message = self._policy.quote(error.message, self._policy.everything)
-        span.add_event("exception", {"exception.type": error.type, "exception.message": message}, timestamp=at)
-        span.set_status(StatusCode.ERROR, f"{error.type}: {message}")
 
     # -- evaluations
 
@@ -225,7 +219,7 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
         if judged is None or not has_news(evaluation):
             return
         started_at, ended_at = _evaluation_interval(turn)
-        attributes = evaluation_attributes(evaluation, self._policy, for_braintrust=writer.for_braintrust)
+        attributes = evaluation_attributes(evaluation, for_braintrust=writer.for_braintrust)
         metric = attributes["rageval.metric"]
         span = start_span(
             writer.tracer,
@@ -255,6 +249,11 @@ def add_scores(evaluation: Evaluation) -> None:
     if span is None or not span.is_recording():
         return
     span.set_attributes(written(main_scores(evaluation.results)))
+
+
+def _record_error(span: Span, error: ErrorInfo, at: int | None) -> None:
+    span.add_event("exception", {"exception.type": error.type, "exception.message": error.message}, timestamp=at)
+    span.set_status(StatusCode.ERROR, f"{error.type}: {error.message}")
 
 
 def _preset_ids(turn_span: SpanReference, span_id: str | None) -> tuple[int, int] | None:

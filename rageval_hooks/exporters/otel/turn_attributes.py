@@ -8,21 +8,18 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from rageval_hooks.exporters.content import ContentPolicy, shown_parameters
 from rageval_hooks.exporters.otel.attributes import Attributes, json_string, main_scores
 from rageval_hooks.privacy import REDACTED
 from rageval_hooks.score import Result
 from rageval_hooks.turn import Message, Step, StepKind, ToolCall, Turn
 
 
-def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy) -> Attributes:
+def turn_attributes(turn: Turn, results: Iterable[Result]) -> Attributes:
     """Return the attributes of a turn's span.
 
     Args:
         turn: the turn.
-        results: its inline results, without hidden texts; the span of the evaluation has all of them, this one the
-            main ones.
-        policy: what may be shown.
+        results: its inline results; the span of the evaluation has all of them, this one the main ones.
     """
     agent, timing, usage = is_agent(turn), turn.timing, turn.usage
     earlier = len(turn.passages) - len(turn.retrieved)
@@ -33,8 +30,8 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
         "gen_ai.agent.name": turn.name,
         "rageval.turn.status": turn.status,
         "error.type": None if turn.error is None else turn.error.type,
-        **_value("input", turn.query, policy.inputs),
-        **_value("output", turn.response, policy.outputs),
+        **_value("input", turn.query),
+        **_value("output", turn.response),
         **main_scores(results),
         "rageval.turn.id": turn.id,
         "rageval.framework": turn.framework,
@@ -55,22 +52,20 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
         attributes["rageval.tokens.output"] = usage.output_tokens
         attributes["rageval.usage.source"] = usage.source
     # The conversation as a reader of the trace sees it: the user's question, not the prompt made of it.
-    if policy.input_messages:
-        question = [Message(role="user", content=turn.query)] if turn.query else []
-        attributes |= _input_messages([*(message for message in turn.prompt if message.role == "system"), *question])
-    if policy.output_messages and turn.response:
+    question = [Message(role="user", content=turn.query)] if turn.query else []
+    attributes |= _input_messages([*(message for message in turn.prompt if message.role == "system"), *question])
+    if turn.response:
         attributes |= _output_message(turn.response, (), "stop" if turn.status == "ok" else "error")
-    if turn.retrieval_queries and policy.inputs:
+    if turn.retrieval_queries:
         attributes["rageval.retrieval.queries"] = json_string(turn.retrieval_queries)
     if turn.metadata:
-        attributes["metadata"] = policy.quote(json_string(turn.metadata), policy.everything)
+        attributes["metadata"] = json_string(turn.metadata)
     return attributes
 
 
-def _value(name: str, text: str, shown: bool, *, is_json: bool = False) -> Attributes:
+def _value(name: str, text: str, *, is_json: bool = False) -> Attributes:
     """Return what a span shows as its ``input`` or ``output``, with its type."""
-    kind = "application/json" if is_json and shown else "text/plain"
-    return {f"{name}.value": text if shown else REDACTED, f"{name}.mime_type": kind}
+    return {f"{name}.value": text, f"{name}.mime_type": "application/json" if is_json else "text/plain"}
 
 
 def is_agent(turn: Turn) -> bool:
@@ -89,9 +84,6 @@ _OPERATIONS: dict[StepKind, str] = {
     "agent": "invoke_agent",
 }
 
-# These pass on the texts of other steps, so theirs may be of any kind.
-_PLUMBING = frozenset[StepKind]({"chain", "agent", "prompt", "parser"})
-
 
 def step_name(step: Step) -> str:
     """Return the span's name: the operation, and the model or the component."""
@@ -101,7 +93,7 @@ def step_name(step: Step) -> str:
     return f"{operation} {step.model or step.name}" if step.kind == "llm" else f"{operation} {step.name}"
 
 
-def step_attributes(step: Step, turn: Turn, policy: ContentPolicy) -> Attributes:
+def step_attributes(step: Step, turn: Turn) -> Attributes:
     """Return the attributes of the span of one step."""
     attributes: Attributes = {
         "openinference.span.kind": "CHAIN" if step.kind == "parser" else step.kind.upper(),
@@ -111,16 +103,15 @@ def step_attributes(step: Step, turn: Turn, policy: ContentPolicy) -> Attributes
         "session.id": turn.session_id,
     }
     if step.kind == "llm":
-        attributes |= _model_call(step, policy)
+        attributes |= _model_call(step)
     else:
-        for name, text, shown in (("input", step.input, policy.inputs), ("output", step.output, policy.outputs)):
+        for name, text in (("input", step.input), ("output", step.output)):
             if text is not None:
-                is_shown = policy.everything if step.kind in _PLUMBING else shown
-                attributes |= _value(name, text, is_shown, is_json=_is_json(text))
+                attributes |= _value(name, text, is_json=_is_json(text))
     if step.kind == "tool":
-        attributes |= _tool(step, policy)
+        attributes |= _tool(step)
     elif step.kind in ("retriever", "reranker"):
-        attributes |= _search(step, policy)
+        attributes |= _search(step)
     # Each kind has its own names: backends draw a reranker's documents next to those that went in.
     prefix = "reranker.output_documents" if step.kind == "reranker" else "retrieval.documents"
     for index, passage in enumerate(step.passages):
@@ -130,43 +121,43 @@ def step_attributes(step: Step, turn: Turn, policy: ContentPolicy) -> Attributes
             metadata["rageval.document.prompt_share"] = passage.prompt_share
         document = f"{prefix}.{index}.document"
         attributes |= {
-            f"{document}.content": policy.quote(passage.text, policy.documents),
+            f"{document}.content": passage.text,
             f"{document}.id": passage.id,
             f"{document}.score": passage.score,
-            f"{document}.metadata": json_string(metadata) if metadata and policy.documents else None,
+            f"{document}.metadata": json_string(metadata) if metadata else None,
         }
     return attributes
 
 
-def _tool(step: Step, policy: ContentPolicy) -> Attributes:
-    description = step.description if policy.tools else None
+def _tool(step: Step) -> Attributes:
     return {
         "tool.name": step.name,
         "gen_ai.tool.name": step.name,
         "gen_ai.tool.call.id": step.call_id,
-        "tool.description": description,
-        "gen_ai.tool.description": description,
-        "tool.parameters": step.tool_schema if policy.tools else None,
-        "gen_ai.tool.call.arguments": step.input if policy.inputs else None,
-        "gen_ai.tool.call.result": step.output if policy.outputs else None,
+        "tool.description": step.description,
+        "gen_ai.tool.description": step.description,
+        "tool.parameters": step.tool_schema,
+        "gen_ai.tool.call.arguments": step.input,
+        "gen_ai.tool.call.result": step.output,
     }
 
 
-def _search(step: Step, policy: ContentPolicy) -> Attributes:
+def _search(step: Step) -> Attributes:
     attributes: Attributes = {}
     # The documents as one JSON value: MLflow and Langfuse show a span's output and not its list of documents.
-    if policy.documents and step.output is None and step.error is None:
+    is_hidden = any(passage.text == REDACTED for passage in step.passages)
+    if step.output is None and step.error is None and not is_hidden:
         found = [
             {"page_content": passage.text, "id": passage.id, "metadata": passage.metadata} for passage in step.passages
         ]
-        attributes |= _value("output", json_string(found), True, is_json=True)
+        attributes |= _value("output", json_string(found), is_json=True)
     if step.kind == "reranker":
-        return {**attributes, "reranker.query": policy.quote(step.input, policy.inputs)}
+        return {**attributes, "reranker.query": step.input}
     # Ids and scores quote no text, so they are shown even where content is hidden.
     documents = [{"id": passage.id, "score": passage.score} for passage in step.passages]
     return {
         **attributes,
-        "gen_ai.retrieval.query.text": step.input if policy.inputs else None,
+        "gen_ai.retrieval.query.text": step.input,
         "gen_ai.retrieval.documents": json_string(documents),
         "gen_ai.retrieval.top_k": step.top_k,
         "gen_ai.data_source.id": step.data_source,
@@ -192,7 +183,7 @@ _SYSTEMS = {
 }
 
 
-def _model_call(step: Step, policy: ContentPolicy) -> Attributes:
+def _model_call(step: Step) -> Attributes:
     """Return what a model call has, the most important first."""
     usage = step.usage
     attributes: Attributes = {
@@ -224,40 +215,38 @@ def _model_call(step: Step, policy: ContentPolicy) -> Attributes:
         # MLflow and Langfuse draw a conversation where the values have the form of OpenAI's API, for example
         # {"choices": [{"index": 0, "message": {"role": "assistant", "content": "In 2019."}, "finish_reason": "stop"}]}.
         choice = {"index": 0, "message": _chat_message(answer), "finish_reason": reason}
-        attributes |= _value("output", json_string({"choices": [choice]}), policy.output_messages, is_json=True)
-        attributes |= _message("llm.output_messages.0.message", answer, policy, shown=policy.output_messages)
-        if policy.output_messages:
-            attributes |= _output_message(_text_beside(step.output, step.tool_calls), step.tool_calls, reason)
-    parameters = shown_parameters(step.parameters, policy)
-    for name, value in parameters.items():
+        is_hidden = step.output == REDACTED
+        value = REDACTED if is_hidden else json_string({"choices": [choice]})
+        attributes |= _value("output", value, is_json=not is_hidden)
+        attributes |= _message("llm.output_messages.0.message", answer)
+        attributes |= _output_message(_text_beside(step.output, step.tool_calls), step.tool_calls, reason)
+    for name, value in step.parameters.items():
         # The conventions name numbers only; the other parameters are in the JSON below.
         if name in _REQUEST_PARAMETERS and isinstance(value, (int, float)):
             attributes[f"gen_ai.request.{_REQUEST_PARAMETERS[name]}"] = value
-    if parameters and policy.parameters:
-        attributes["llm.invocation_parameters"] = json_string(parameters)
-    if step.template is not None and policy.input_messages:
+    if step.parameters and REDACTED not in step.parameters.values():
+        attributes["llm.invocation_parameters"] = json_string(step.parameters)
+    if step.template is not None:
         attributes["llm.prompt_template.template"] = step.template.text
         attributes["llm.prompt_template.variables"] = json_string(step.template.variables)
     # A long conversation may exceed the provider's limit of attributes, so what is one attribute comes before it.
     if step.messages:
         request = {"messages": [_chat_message(message) for message in step.messages]}
-        attributes |= _value("input", json_string(request), policy.input_messages, is_json=True)
-        if policy.input_messages:
-            attributes |= _input_messages(step.messages)
+        attributes |= _value("input", json_string(request), is_json=True)
+        attributes |= _input_messages(step.messages)
         for index, message in enumerate(step.messages):
-            attributes |= _message(f"llm.input_messages.{index}.message", message, policy, shown=policy.input_messages)
-    return attributes | _tool_definitions(step.tools) if policy.tools else attributes
+            attributes |= _message(f"llm.input_messages.{index}.message", message)
+    return attributes | _tool_definitions(step.tools)
 
 
-def _message(name: str, message: Message, policy: ContentPolicy, *, shown: bool) -> Attributes:
+def _message(name: str, message: Message) -> Attributes:
     """Return a message, the way OpenInference numbers the items of lists."""
     chat = _chat_message(message)
-    chat["content"] = policy.quote(chat["content"], shown)
     attributes = {f"{name}.{part}": chat.get(part) for part in ("role", "content", "tool_call_id", "name")}
     for number, call in enumerate(message.tool_calls):
         tool_call = f"{name}.tool_calls.{number}.tool_call"
         attributes[f"{tool_call}.function.name"] = call.name
-        attributes[f"{tool_call}.function.arguments"] = policy.quote(call.arguments, shown)
+        attributes[f"{tool_call}.function.arguments"] = call.arguments
         attributes[f"{tool_call}.id"] = call.id
     return attributes
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Self
+from typing import Any, ClassVar
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import JudgeMetric, ScoreDefinition
 from rageval_hooks.metrics.judged.umbrela import Umbrela, graded, paid_grading
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn, combined, with_spending
+from rageval_hooks.plugins import Option
 from rageval_hooks.score import Result
-from rageval_hooks.settings import Settings
+from rageval_hooks.settings import Ranks
+
+_DEFAULT_RANKS = (1, 3, 5)
 
 
 def precision_at(relevant: Sequence[bool], k: int) -> float:
@@ -68,7 +71,7 @@ class Ranking(JudgeMetric):
 
     Args:
         relevant: the least grade of a relevant passage.
-        ks: the ranks to cut at.
+        ks: the ranks to cut at; None for the setting ``k_values``.
 
     Raises:
         ConfigurationError: ``relevant`` is not a grade, or a rank is less than 1.
@@ -76,26 +79,39 @@ class Ranking(JudgeMetric):
 
     name = "ranking"
     version = "2"
-    scores = _definitions((1, 3, 5))
+    scores = _definitions(_DEFAULT_RANKS)
     requires = ("query", "passages")
     family = "retrieval"
     answerable_only = True
     source = "Open RAG Eval; arXiv 2406.06519 for the grades"
     calls = "those of umbrela, shared"
+    options: ClassVar = {
+        "k_values": Option(
+            keyword="ks",
+            type=Ranks,
+            default=_DEFAULT_RANKS,
+            about="the ranks at which `ranking` cuts precision@k and ap@k.",
+            valid="ranks from 1, separated by commas: '1,3,5'",
+        )
+    }
 
-    def __init__(self, relevant: int = 2, *, ks: Sequence[int] = (1, 3, 5)) -> None:
+    def __init__(self, relevant: int = 2, *, ks: Sequence[int] | None = None) -> None:
         if relevant not in (1, 2, 3):
             raise ConfigurationError(f"the least grade of a relevant passage must be 1, 2 or 3, not {relevant!r}")
-        if not ks or any(k < 1 for k in ks):
+        if ks is not None and (not ks or any(k < 1 for k in ks)):
             raise ConfigurationError(f"ks must be ranks from 1, not {ks!r}")
         self.relevant = relevant
-        self.ks = tuple(dict.fromkeys(ks))
-        self.scores = _definitions(self.ks)  # type: ignore[misc]  # an instance has as many scores as ranks
+        self.ks = ks
+        self._define_scores()
 
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Make the metric with the setting ``k_values``."""
-        return cls(ks=settings.k_values)
+    def take_options(self, values: Mapping[str, Any]) -> None:
+        """Set the ranks; there are as many scores."""
+        super().take_options(values)
+        self._define_scores()
+
+    def _define_scores(self) -> None:
+        self._ranks = tuple(dict.fromkeys(self.ks or _DEFAULT_RANKS))
+        self.scores = _definitions(self._ranks)  # type: ignore[misc]  # an instance has as many scores as ranks
 
     def expected_calls(self, passages: int) -> Mapping[str, int]:
         """Return the grading's calls."""
@@ -117,14 +133,14 @@ class Ranking(JudgeMetric):
         # Grades behind the first relevant passage do not matter for mrr, so they may be missing.
         until_first = relevance[: 1 + relevance.index(True)] if True in relevance else relevance
         formulas: list[tuple[str, Sequence[bool | None], Callable[[Sequence[bool]], float]]] = [
-            *((f"precision@{k}", relevance[:k], partial(precision_at, k=k)) for k in self.ks if k <= count),
-            *((f"ap@{k}", relevance[:k], partial(average_precision_at, k=k)) for k in self.ks),
+            *((f"precision@{k}", relevance[:k], partial(precision_at, k=k)) for k in self._ranks if k <= count),
+            *((f"ap@{k}", relevance[:k], partial(average_precision_at, k=k)) for k in self._ranks),
             ("mrr", until_first, reciprocal_rank),
         ]
         # The calls as one, without their cost if another metric reports it.
         judgement = combined(calls) if calls else replace(combined(answers.judgements), usage=None, cost=None)
         results: list[Result] = [
-            self.skip(f"the turn has only {count} passages", f"precision@{k}") for k in self.ks if k > count
+            self.skip(f"the turn has only {count} passages", f"precision@{k}") for k in self._ranks if k > count
         ]
         for name, part, formula in formulas:
             unknown = [position for position, value in enumerate(part) if value is None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel
 from pydantic import Field as Described
@@ -18,9 +18,9 @@ from rageval_hooks.judges.base import Judgement
 from rageval_hooks.metrics.base import DECLINES, VERDICT_VALUES, JudgeMetric, ScoreDefinition, VerdictLabel
 from rageval_hooks.metrics.judged.no_answer import NoAnswer, declined
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn, SentenceKey
+from rageval_hooks.plugins import Option
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.score import VERDICT, Result, Score
-from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.text.keys import KeyedSentence
 
@@ -84,6 +84,7 @@ class TraceLabels(BaseModel):
 
 
 Formulas = Literal["ragbench", "fixed20"]
+_DEFAULT: Final[Formulas] = "ragbench"
 
 _FIXED_SENTENCES: Final = 20
 """The divisor of ``fixed20``, as in the seeds."""
@@ -106,7 +107,10 @@ class TraceValues:
 
 
 def trace_values(
-    labels: TraceLabels, context_keys: Sequence[str], response_keys: Sequence[str], formulas: Formulas = "ragbench"
+    labels: TraceLabels,
+    context_keys: Sequence[str],
+    response_keys: Sequence[str],
+    formulas: Formulas = _DEFAULT,
 ) -> TraceValues:
     """Turn labels into numbers.
 
@@ -166,7 +170,7 @@ class Trace(JudgeMetric):
     declined to answer, the scores of the response are skipped.
 
     Args:
-        formulas: ``"ragbench"``, or ``"fixed20"`` for those of the seeds.
+        formulas: ``"ragbench"``, or ``"fixed20"`` for those of the seeds; None for the setting ``trace_formulas``.
 
     Raises:
         ConfigurationError: the formulas are unknown.
@@ -182,16 +186,20 @@ class Trace(JudgeMetric):
     source = "RAGBench (arXiv 2407.11005); seeds 000 and 002"
     calls = "1"
     default = True
+    options: ClassVar = {
+        "trace_formulas": Option(
+            keyword="formulas",
+            type=Formulas,
+            default=_DEFAULT,
+            about="`ragbench`, or `fixed20` for context relevance and utilization as in the first seeds: the relevant "
+            "sentences over 20.",
+        )
+    }
 
-    def __init__(self, formulas: Formulas = "ragbench") -> None:
-        if formulas not in ("ragbench", "fixed20"):
+    def __init__(self, formulas: Formulas | None = None) -> None:
+        if formulas not in (None, "ragbench", "fixed20"):
             raise ConfigurationError(f"the formulas of trace must be 'ragbench' or 'fixed20', not {formulas!r}")
-        self.formulas: Formulas = formulas
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Make the metric with the setting ``trace_formulas``."""
-        return cls(settings.trace_formulas)
+        self.formulas = formulas
 
     async def evaluate(self, case: JudgedTurn) -> Iterable[Result]:
         """Return the scores; those of the support are failed if the judge omits a sentence or contradicts itself."""
@@ -228,7 +236,7 @@ class _LabelledTurn:
         self._labels = judgement.value
         self._context: Mapping[str, KeyedSentence] = {sentence.key: sentence for sentence in case.passage_sentences}
         response = [sentence.key for sentence in case.sentences]
-        self._values = trace_values(self._labels, list(self._context), response, metric.formulas)
+        self._values = trace_values(self._labels, list(self._context), response, metric.formulas or _DEFAULT)
 
     def context_scores(self) -> list[Result]:
         """Return the scores about relevance and use."""
@@ -290,7 +298,7 @@ class _LabelledTurn:
             self._judgement,
             name=f"trace.{name}",
             explanation=explanation,
-            metadata={"formulas": self._metric.formulas, "dropped_keys": dropped, **(more or {})},
+            metadata={"formulas": self._metric.formulas or _DEFAULT, "dropped_keys": dropped, **(more or {})},
         )
 
     @cached_property

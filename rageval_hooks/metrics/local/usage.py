@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.prices import load_prices
 from rageval_hooks.metrics.base import LocalMetric, ScoreDefinition
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.plugins import Option
 from rageval_hooks.score import Result
-from rageval_hooks.settings import Settings
+from rageval_hooks.settings import Amount
 from rageval_hooks.turn import Usage, UsageSource
 
 COUNTED_BY: Final[Mapping[UsageSource, str]] = {
@@ -94,7 +95,8 @@ class Cost(LocalMetric):
     without it, or with a made-up rate, would look exact and be wrong.
 
     Args:
-        rate_per_1k: US dollars for 1,000 tokens, read or written; None for the prices of the models.
+        rate_per_1k: US dollars for 1,000 tokens, read or written; None for the setting ``cost_rate``, else for the
+            prices of the models.
 
     Raises:
         ConfigurationError: the rate is negative or not finite.
@@ -106,16 +108,20 @@ class Cost(LocalMetric):
     family = "usage"
     source = "genai-prices; the fixed rate: RAG Evaluation Pipeline (Lite)"
     default = True
+    options: ClassVar = {
+        "cost_rate": Option(
+            keyword="rate_per_1k",
+            type=Amount | None,
+            about="a fixed price of 1,000 input or output tokens, in USD, for the score `cost`. None for the known "
+            'prices of the models, from the package genai-prices (`pip install "rageval-hooks[prices]"`).',
+            valid="USD for 1,000 tokens, 0 or more",
+        )
+    }
 
     def __init__(self, rate_per_1k: float | None = None) -> None:
         if rate_per_1k is not None and not 0 <= rate_per_1k < math.inf:
             raise ConfigurationError(f"rate_per_1k must be a price, 0 or more, not {rate_per_1k}")
         self.rate_per_1k = rate_per_1k
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Make the metric with the setting ``cost_rate``."""
-        return cls(settings.cost_rate)
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the price; skipped if it is not known.

@@ -24,6 +24,7 @@ from rageval_hooks import Evaluation, Failed, Score, Skipped, Step, Turn, Usage
 from rageval_hooks.exporters.otel import OtelExporter
 from rageval_hooks.turn import ErrorInfo, SpanReference
 from tests.exporters.collector import http_collector, silent_server
+from tests.exporters.delivered import delivery_to
 from tests.exporters.test_providers import run
 from tests.integrations.langchain.fakes import lcel
 
@@ -376,7 +377,7 @@ class TestContent:
 
     def test_explanations_are_hidden_with_the_texts(self, backend: Backend) -> None:
         """Wherever an event might show them: in its attributes and in its body."""
-        backend.exporter(capture_content=False).export(evaluation(*self.RESULTS))
+        delivery_to(backend.exporter(capture_content=False)).export(evaluation(*self.RESULTS))
         assert "SECRET" not in json.dumps(backend.events())
         groundedness, failed, skipped = backend.events()
         assert groundedness["gen_ai.evaluation.explanation"] == "__REDACTED__"

@@ -23,6 +23,7 @@ from rageval_hooks.metrics.base import REGISTRY as METRICS
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 from tests.exporters.collector import Collector
+from tests.exporters.delivered import delivery_to
 from tests.integrations.langchain.fakes import lcel
 
 SPAN = "1234567890abcdef"
@@ -281,8 +282,8 @@ def test_a_judge_that_failed_is_shown_where_its_verdict_would_be(server: Server,
 
 def test_metrics_that_the_user_has_named_are_annotated_if_no_main_one_is_named(server: Server) -> None:
     """Else an application that runs only these would have no annotation. There is no verdict, so the span has them."""
-    settings = Settings.build(phoenix_endpoint=server.url, metrics="answer_relevance,latency")
-    exporter = PhoenixExporter.from_settings(settings, None)
+    exporter = PhoenixExporter()
+    exporter.bind(Settings.build(phoenix_endpoint=server.url, metrics="answer_relevance,latency"), None)
     exporter.export(evaluation(*LATE[:2], Score(name="latency", value=3.0, unit="s", high=None)))
     assert exporter.flush(10)
     exporter.shutdown(5)
@@ -460,7 +461,7 @@ def test_keys_and_headers(server: Server, monkeypatch: pytest.MonkeyPatch, caplo
 def test_hidden_content_is_not_posted(server: Server) -> None:
     """Explanations and details may quote texts."""
     exporter = PhoenixExporter(server.url, capture_content=False)
-    exporter.export(
+    delivery_to(exporter).export(
         evaluation(
             Score(name="verdict", value=0.5, explanation="no passage has: pier", metadata={"sentence": "pier"}),
             Failed(name="odd", error_type="ValueError", message="pier"),
@@ -552,7 +553,8 @@ def test_secrets_are_in_no_repr(caplog: pytest.LogCaptureFixture) -> None:
     """Neither of the settings, nor of the exporter and its fields."""
     endpoint = "http://user:px-secret@127.0.0.1:9"
     settings = Settings.build(phoenix_endpoint=endpoint)
-    exporter = PhoenixExporter.from_settings(settings, None)
+    exporter = PhoenixExporter()
+    exporter.bind(settings, None)
     keyed = PhoenixExporter(endpoint, api_key="px-secret")
     keyed.export(evaluation())
     keyed.flush(0.7)

@@ -168,5 +168,5 @@ def test_ranks_and_formulas_are_settings() -> None:
     """So that a command and the environment can choose them."""
     settings = Settings.build(k_values="2, 10", trace_formulas="fixed20")
 
-    assert Ranking.from_settings(settings).ks == (2, 10)
-    assert Trace.from_settings(settings).formulas == "fixed20"
+    assert [score.name for score in Ranking().bound(settings).scores][:2] == ["precision@2", "precision@10"]
+    assert Trace().bound(settings).formulas == "fixed20"
