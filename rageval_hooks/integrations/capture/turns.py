@@ -1,24 +1,21 @@
-"""From runs to turns, for all frameworks: facts of runs, who wrote a text, and the turn of a recording.
+"""From runs to turns, for all frameworks: facts of runs, and the turn of a recording.
 
 If a recording has runs of several frameworks, each builds a turn, and these are merged.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from rageval_hooks.integrations.capture.passages import LEAST_PART, PromptText, mark_seen
+from rageval_hooks.integrations.capture.passages import mark_seen
 from rageval_hooks.integrations.capture.recorder import Recording, Run
 from rageval_hooks.integrations.capture.trace_context import context_attributes, span_reference
-from rageval_hooks.integrations.capture.values import first_string, last_of
+from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.turn import ErrorInfo, Message, Passage, Step, Timing, Turn, TurnStatus, Usage
 
 T = TypeVar("T", Run, Step)
-Call = TypeVar("Call")
 
 CANCELS = frozenset({"CancelledError", "Cancelled", "GeneratorExit", "KeyboardInterrupt"})
 """What asyncio, trio, a closed generator and Ctrl-C raise."""
@@ -203,127 +200,9 @@ def outside_retrieval(steps: Sequence[Step]) -> list[Step]:
     return kept
 
 
-# --------------------------------------------------------------------------- which call wrote a text
-
-
-# The words of a text, for example "opened" and "1869" of "opened: 1869".
-_WORDS = re.compile(r"\w+")
-
-# Marks of citations and of Markdown, for example "[1]", "[doc-3]", "**", "`" or "#".
-_MARKS = re.compile(r"\[[^\]\s]{1,12}\]|[*_`#>]")
-
-_LEAST_CONTRIBUTION = 8
-"""Shorter texts, such as a grader's "yes", are found in prompts by chance."""
-
-_MOST_CALLS = 200
-"""Of an agent that runs for long, only so many calls before the answer are compared with its prompts."""
-
-
 def prompt_text(messages: Iterable[Message]) -> str:
     """Return all text of a prompt."""
     return "\n".join(message.content for message in messages)
-
-
-def writer_of(response: str, calls: Sequence[Call], text_of: Callable[[Call], str]) -> Call | None:
-    """Return the model call that wrote a response. Others may have rewritten the question or judged the answer.
-
-    Args:
-        response: the response.
-        calls: the model calls by start time.
-        text_of: returns what a call wrote.
-
-    Returns:
-        The last call whose text equals the response, apart from case, white space and marks of Markdown and citations.
-        Without such a call: the last call of all, if it shares most of its words with the response. If not: the call
-        that most of the response comes from. None if no call qualifies.
-    """
-    response = response.strip()
-    if not response or not calls:
-        return None
-    # From the last call: an agent may write the same text twice, and the later call has seen more passages.
-    latest_first = calls[::-1]
-    texts = [text_of(call).strip() for call in latest_first]
-    # Most answers are what the last call wrote. To read 10 MB without marks takes 0.1 s on the application's thread.
-    if texts[0] == response:
-        return calls[-1]
-    wanted = _bare(response)
-    if not wanted:
-        return None
-    for call, text in zip(latest_first, texts, strict=True):
-        if text == response or _bare(text) == wanted:
-            return call
-    # The application may have added a greeting or a list of sources to the model's text.
-    # Then half of the response's words are the model's, or most of the model's words are in the response.
-    words, words_of_last = set(_WORDS.findall(wanted)), set(_WORDS.findall(_bare(texts[0])))
-    shared = len(words & words_of_last)
-    if 2 * shared >= len(words) or (words_of_last and 5 * shared >= 4 * len(words_of_last)):
-        return calls[-1]
-    shares = [_shared_characters(response, text) for text in texts]
-    return latest_first[shares.index(max(shares))] if any(shares) else None
-
-
-def last_without_tools(calls: Sequence[Run], tool_calls_of: Callable[[Any], Sequence[Any]]) -> Run | None:
-    """Return the last model call that requested no tools; the last of all if each did; None without calls.
-
-    Args:
-        calls: the model calls by start time.
-        tool_calls_of: returns the tool calls in the output of a model.
-    """
-    return last_of([call for call in calls if not tool_calls_of(call.output)] or calls)
-
-
-def _bare(text: str) -> str:
-    """Return a text without marks, in lower case and with single spaces: "**In 1869** [1]." becomes "in 1869 ."."""
-    return " ".join(_MARKS.sub(" ", text).casefold().split())
-
-
-def _shared_characters(response: str, written: str) -> int:
-    """Return how many characters of a response a model wrote."""
-    if carries(response, written):
-        return len(written)
-    if len(response) < LEAST_PART and " " not in response:
-        return 0  # a single word is found in other texts by chance
-    # The response may be one field of the JSON object that the model wrote: {"answer": "The \"old\" pier."}.
-    as_json = json.dumps(response, ensure_ascii=False)[1:-1]
-    return len(response) if response in written or as_json in written else 0
-
-
-def carries(text: str, written: str) -> bool:
-    """Return True if a text contains what a model wrote, unless that is so short that it may be there by chance."""
-    text, written = text.strip(), written.strip()
-    return bool(written) and written in text and len(written) >= min(LEAST_PART, len(text) / 2)
-
-
-def contributors(
-    answering: T, calls: Iterable[T], prompt_of: Callable[[T], str], text_of: Callable[[T], str]
-) -> list[T]:
-    """Return the answering call and the earlier calls whose text reached its prompt, directly or through others.
-
-    The map calls of a map-reduce chain, the earlier rounds of a refine chain and the agents below a supervisor have
-    all seen passages for the answer. A grader or a query rewriter has not contributed: its text is not in the prompt.
-
-    Args:
-        answering: the call that wrote the answer.
-        calls: all model calls.
-        prompt_of: returns all text of a call's prompt.
-        text_of: returns what a call wrote.
-
-    Returns:
-        The calls by start time.
-    """
-    # A label, such as "yes" or "vectorstore", is in prompts by chance.
-    texts = ((call, text_of(call)) for call in calls)
-    phrases = [(call, text) for call, text in texts if len(text) >= _LEAST_CONTRIBUTION and " " in text.strip()]
-    found = {id(answering): answering}
-    waiting = [answering]
-    for call in waiting:  # grows while it is read
-        prompt = PromptText(prompt_of(call))
-        for other, text in phrases[-_MOST_CALLS:]:
-            has_ended = (other.ended_at or other.started_at) <= call.started_at
-            if has_ended and id(other) not in found and prompt.contains(text):
-                found[id(other)] = other
-                waiting.append(other)
-    return sorted(waiting, key=lambda call: call.started_at)
 
 
 # --------------------------------------------------------------------------- the turn of a recording

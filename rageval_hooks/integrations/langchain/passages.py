@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
 
-from rageval_hooks.integrations.capture import turns, values
+from rageval_hooks.integrations.capture import authorship, turns, values
 from rageval_hooks.integrations.capture.passages import (
     EARLIER,
     EarlierPassages,
@@ -125,7 +125,7 @@ class TurnPassages:
                 return ()
         if len(self._models) == 1:
             return self._models  # saves looking for texts in its prompt
-        return turns.contributors(
+        return authorship.contributors(
             self._answering, self._models, self._prompt_text, lambda run: generated_text(run.output)
         )
 
@@ -263,7 +263,7 @@ class TurnPassages:
             for result in results:
                 if result.text in taken or result.text == query or not text.contains(result.text):
                     continue
-                if not any(turns.carries(result.text, one) for one in written):
+                if not any(authorship.carries(result.text, one) for one in written):
                     taken.add(result.text)
                     new.append(result.model_copy(update={"in_prompt": True, "prompt_share": 1.0}))
             passages.extend(new)

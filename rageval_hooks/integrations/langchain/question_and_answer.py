@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.prompt_values import PromptValue
 
 from rageval_hooks.integrations.capture import values
-from rageval_hooks.integrations.capture.turns import carries, writer_of
+from rageval_hooks.integrations.capture.authorship import carries, writer_of
 from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain import payloads
 from rageval_hooks.integrations.langchain.payloads import fields_by_name, message_text

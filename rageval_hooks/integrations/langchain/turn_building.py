@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from langchain_core.messages import BaseMessage
 
-from rageval_hooks.integrations.capture import turns, values
+from rageval_hooks.integrations.capture import authorship, turns, values
 from rageval_hooks.integrations.capture.passages import EarlierPassages, passage_key
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import is_a
@@ -68,7 +68,7 @@ def response_of(
     root = runs[0]
     if status == "interrupted":
         # The state of a waiting graph may have the answer of an earlier turn.
-        return returned if any(turns.carries(returned, text) for text in _written_texts(models)) else ""
+        return returned if any(authorship.carries(returned, text) for text in _written_texts(models)) else ""
     # A search tool that the application calls by itself returns passages. No model wrote anything.
     if root.kind == "tool" and not models:
         return ""
@@ -188,8 +188,8 @@ def turn_from_runs(
     models = [run for run in turns.outside(turns.of_kind(runs, "llm"), "retriever") if not model_calls.classifies(run)]
     returned = returned_answer(root, models)
     # The call that wrote the answer. If no text tells, it is the last one that requested no tools.
-    writer = turns.writer_of(returned, models, model_calls.written_by)
-    answering = writer or turns.last_without_tools(models, model_calls.tool_calls_of)
+    writer = authorship.writer_of(returned, models, model_calls.written_by, model_calls.prompt_of)
+    answering = writer or authorship.last_without_tools(models, model_calls.tool_calls_of)
     status, error = turns.outcome_of_error(root.error)
     if is_waiting(runs):
         status, error = "interrupted", None

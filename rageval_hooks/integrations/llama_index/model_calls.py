@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import product, takewhile
 from typing import Any
 
-from rageval_hooks.integrations.capture import turns
+from rageval_hooks.integrations.capture import authorship, turns
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import first_string, or_else, public_parameters
 from rageval_hooks.integrations.llama_index import values
@@ -19,7 +19,7 @@ from rageval_hooks.runtime.narrowing import (
     mapping_or_empty,
     text_or_none,
 )
-from rageval_hooks.turn import PromptTemplate, Usage
+from rageval_hooks.turn import Message, PromptTemplate, Usage
 
 # --------------------------------------------------------------------------- which calls count
 
@@ -55,13 +55,13 @@ def answering_call(root: Run, calls: Sequence[Run], response: str) -> Run | None
         calls: the model calls by start time.
         response: the root's answer; empty if its output has no answer.
     """
-    writer = turns.writer_of(response, calls, generated_text)
+    writer = authorship.writer_of(response, calls, generated_text, _messages_of)
     if writer is not None:
         return writer
     if root.kind in ("query", "chat"):
         # These engines may have a model judge the answer afterwards.
         calls = list(filter(_is_writing, calls)) or calls
-    return turns.last_without_tools(calls, values.tool_calls_of)
+    return authorship.last_without_tools(calls, values.tool_calls_of)
 
 
 def _is_writing(call: Run) -> bool:
@@ -86,11 +86,15 @@ def prompts_of_answer(runs: Sequence[Run], calls: Sequence[Run], answering: Run 
         final = answering_call(agent, inside_agent, values.answer_of(agent.output))
         if final is not None:
             chosen.append(final)
-    prompts = [turns.prompt_text(values.messages_of(call.input)) for call in chosen]
+    prompts = [turns.prompt_text(_messages_of(call)) for call in chosen]
     return "\n".join(prompts) if prompts else None
 
 
 # --------------------------------------------------------------------------- what a call has
+
+
+def _messages_of(call: Run) -> Sequence[Message]:
+    return values.messages_of(call.input)
 
 
 def generated_text(call: Run) -> str:

@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from rageval_hooks.integrations.capture import values
+from rageval_hooks.integrations.capture.authorship import carries
 from rageval_hooks.integrations.capture.passages import (
     EarlierPassages,
     mark_dropped,
@@ -21,7 +22,7 @@ from rageval_hooks.integrations.capture.passages import (
     unique_passages,
 )
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.capture.turns import carries, of_kind, outside
+from rageval_hooks.integrations.capture.turns import of_kind, outside
 from rageval_hooks.integrations.capture.values import or_else
 from rageval_hooks.integrations.llama_index.model_calls import generated_text, prompts_of_answer
 from rageval_hooks.integrations.llama_index.values import answer_of, arguments_of, fields_of, messages_of

@@ -7,14 +7,14 @@ from contextvars import ContextVar
 from typing import Any
 from uuid import uuid4
 
-from rageval_hooks.integrations.capture import deferred, turns
+from rageval_hooks.integrations.capture import authorship, deferred, turns
 from rageval_hooks.integrations.capture.passages import mark_dropped, mark_seen, unique_passages
 from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
 from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
-from rageval_hooks.turn import Passage, SpanReference, Step, Turn
+from rageval_hooks.turn import Message, Passage, SpanReference, Step, Turn
 
 _recorder = shared_recorder()
 
@@ -156,6 +156,9 @@ def _join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
     def text_of(step: Step) -> str:
         return step.output or ""
 
+    def messages_of(step: Step) -> Sequence[Message]:
+        return step.messages
+
     def prompt_of(step: Step) -> str:
         return turns.prompt_text(step.messages)
 
@@ -168,14 +171,15 @@ def _join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
     # The model call that wrote the answer; None if no captured call did, for example an HTTP client did.
     own = [] if answered is None else [call for call in calls if call in answered.steps]
     if turn.response:
-        writer = turns.writer_of(turn.response, calls, text_of)
+        writer = authorship.writer_of(turn.response, calls, text_of, messages_of)
     else:  # without a call whose text is the answer, the last one is the most likely
-        writer = turns.writer_of("" if answered is None else answered.response, own, text_of) or last_of(own)
+        last_answer = "" if answered is None else answered.response
+        writer = authorship.writer_of(last_answer, own, text_of, messages_of) or last_of(own)
     prompt = None
     if writer is not None:
-        prompt = "\n".join(map(prompt_of, turns.contributors(writer, calls, prompt_of, text_of)))
+        prompt = "\n".join(map(prompt_of, authorship.contributors(writer, calls, prompt_of, text_of)))
     # The inner turn whose model wrote the answer of the block.
-    source = answered if answered is not None and writer in answered.steps else None
+    source = next((one for one in inner if writer is not None and writer in one.steps), None)
     captured_answer = "" if turn.response or answered is None else answered.response
     status = turn.status
     if status == "ok" and not turn.response and inner[-1].status == "interrupted":

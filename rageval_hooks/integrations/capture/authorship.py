@@ -1,0 +1,162 @@
+"""Who wrote a text: the call that wrote the answer, and what models wrote before a text was found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from html import unescape
+from typing import Any, TypeVar
+
+from rageval_hooks.integrations.capture.passages import LEAST_PART, PromptText
+from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.values import last_of
+from rageval_hooks.turn import Message, Step
+
+T = TypeVar("T", Run, Step)
+Call = TypeVar("Call")
+
+# The words of a text, for example "opened" and "1869" of "opened: 1869".
+_WORDS = re.compile(r"\w+")
+
+# Marks of citations, for example "[1]" or "[doc-3]".
+_MARKS = re.compile(r"\[[^\]\s]{1,12}\]")
+
+# White space and characters as JSON and Python write them: the two characters backslash and n, or "\u00e9" for "é".
+_ESCAPED = re.compile(r"\\(?:[nrt]|u([0-9a-fA-F]{4}))")
+
+_LEAST_CONTRIBUTION = 8
+"""Shorter texts, such as a grader's "yes", are found in prompts by chance."""
+
+_MOST_CALLS = 200
+"""Of an agent that runs for long, only so many calls before the answer are compared with its prompts."""
+
+
+# --------------------------------------------------------------------------- the call that wrote the answer
+
+
+def writer_of(
+    response: str,
+    calls: Sequence[Call],
+    text_of: Callable[[Call], str],
+    messages_of: Callable[[Call], Iterable[Message]] = lambda _: (),
+) -> Call | None:
+    """Return the model call that wrote a response. Others may have rewritten the question or checked the answer.
+
+    Args:
+        response: the response.
+        calls: the model calls by start time.
+        text_of: returns what a call wrote.
+        messages_of: returns the prompt of a call.
+
+    Returns:
+        The last call whose text equals the response, apart from case, punctuation and marks of citations,
+        and which was not given the response in its instructions. Without such a call: the first call whose text
+        contains the whole response. If not: the first of the calls that share most words with it, or that most of it
+        comes from. None if no call qualifies.
+    """
+    response = response.strip()
+    if not response or not calls:
+        return None
+    texts = [text_of(call).strip() for call in calls]
+    wanted, words = "", texts
+    if texts[-1] != response:  # to read the words of 10 MB takes 0.1 s on the application's thread
+        wanted, words = words_of(response), list(map(words_of, texts))
+    equal = [
+        call
+        for call, text, words_of_call in zip(calls, texts, words, strict=True)
+        if text == response or (wanted and words_of_call == wanted)
+    ]
+    if len(equal) > 1:
+        # An agent may write the same text twice, and the later call has seen more passages. A guard that returns the
+        # text in its instructions has not written it. A supervisor gets it from a tool or an assistant.
+        equal = [call for call in equal if not _is_instructed(messages_of(call), response)] or equal[:1]
+    if equal or not wanted:
+        return last_of(equal)
+
+    # The response may be one field of the JSON object that the model wrote: {"answer": "The \"old\" pier."}. A later
+    # call may repeat it, to check it or to sum up the conversation.
+    if " " in wanted:  # a single word is found in other texts by chance
+        for call, text in zip(calls, words, strict=True):
+            if wanted in text:
+                return call
+
+    # The application may have added a greeting or a list of sources to the model's text.
+    # Then half of the response's words are the model's, or most of the model's words are in the response. Rewritten
+    # and follow-up questions may be in it, too.
+    said = set(wanted.split())
+    shared = [
+        0 if text.endswith("?") and not response.endswith("?") else len(said.intersection(words_of_call.split()))
+        for text, words_of_call in zip(texts, words, strict=True)
+    ]
+    best = shared.index(max(shared))
+    if shared[best] and (2 * shared[best] >= len(said) or 5 * shared[best] >= 4 * len(set(words[best].split()))):
+        return calls[best]
+    sizes = [len(text) if carries(response, text) else 0 for text in texts]
+    return calls[sizes.index(max(sizes))] if any(sizes) else None
+
+
+def last_without_tools(calls: Sequence[Run], tool_calls_of: Callable[[Any], Sequence[Any]]) -> Run | None:
+    """Return the last model call that requested no tools; the last of all if each did; None without calls.
+
+    Args:
+        calls: the model calls by start time.
+        tool_calls_of: returns the tool calls in the output of a model.
+    """
+    return last_of([call for call in calls if not tool_calls_of(call.output)] or calls)
+
+
+def _is_instructed(messages: Iterable[Message], text: str) -> bool:
+    return any(text in message.content for message in messages if message.role in ("system", "user"))
+
+
+def words_of(text: str) -> str:
+    """Return the words of a text in lower case, with single spaces, also of JSON and Markdown.
+
+    "**In 1869** [1]." and '{"answer": "In 1869."}' become "in 1869" and "answer in 1869".
+    """
+    if "\\" in text:
+        text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else " ", text)
+    if "&" in text:  # "&lt;"
+        text = unescape(text)
+    return " ".join(_WORDS.findall(_MARKS.sub(" ", text).casefold()))
+
+
+def carries(text: str, written: str) -> bool:
+    """Return True if a text contains what a model wrote, unless that is so short that it may be there by chance."""
+    text, written = text.strip(), written.strip()
+    return bool(written) and written in text and len(written) >= min(LEAST_PART, len(text) / 2)
+
+
+def contributors(
+    answering: T, calls: Iterable[T], prompt_of: Callable[[T], str], text_of: Callable[[T], str]
+) -> list[T]:
+    """Return the answering call and the earlier calls whose text reached its prompt, directly or through others.
+
+    The map calls of a map-reduce chain, the earlier rounds of a refine chain and the agents below a supervisor have
+    all seen passages for the answer. A grader or a query rewriter has not contributed: its text is not in the prompt.
+
+    Args:
+        answering: the call that wrote the answer.
+        calls: all model calls.
+        prompt_of: returns all text of a call's prompt.
+        text_of: returns what a call wrote.
+
+    Returns:
+        The calls by start time.
+    """
+    # A label, such as "yes" or "vectorstore", is in prompts by chance.
+    texts = ((call, text_of(call)) for call in calls)
+    phrases = [(call, text) for call, text in texts if len(text) >= _LEAST_CONTRIBUTION and " " in text.strip()]
+    # A later call that repeats the answer may have read more for it.
+    answer = text_of(answering)
+    waiting = [answering]
+    waiting += [call for call, text in phrases if text == answer and call is not answering]
+    found = set(map(id, waiting))
+    for call in waiting:  # grows while it is read
+        prompt = PromptText(prompt_of(call))
+        for other, text in phrases[-_MOST_CALLS:]:
+            has_ended = (other.ended_at or other.started_at) <= call.started_at
+            if has_ended and id(other) not in found and prompt.contains(text):
+                found.add(id(other))
+                waiting.append(other)
+    return sorted(waiting, key=lambda call: call.started_at)
