@@ -74,7 +74,7 @@ class LangfuseExporter(ScoreApiExporter):
             result, by_label = placed.result, placed.result.name == VERDICT
             is_whole_trace = placed.span_id == span.span_id and span.parent_span_id is None
             body = {
-                "id": placed.id,
+                "id": placed.shared_id,
                 "traceId": span.trace_id,
                 "observationId": None if is_whole_trace else placed.span_id,
                 "name": result.name,

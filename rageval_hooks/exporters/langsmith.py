@@ -77,7 +77,7 @@ class LangsmithExporter(ScoreApiExporter):
             # LangSmith gives the run of a span the span's id with zeros before it.
             by_otlp = {"run_id": str(UUID(hex=placed.span_id.zfill(32))), "trace_id": str(UUID(hex=span.trace_id))}
             body = {
-                "id": placed.id,
+                "id": placed.shared_id,
                 "created_at": time,
                 "modified_at": time,
                 **({"run_id": in_langchain} if in_langchain else by_otlp),
@@ -173,9 +173,9 @@ class LangsmithServer(ScoreServer):
     def post_one(self, body: Mapping[str, Any]) -> None:
         """Send one feedback."""
         answer = self.request("POST", _ROUTE, json=body, accept=(404, 409))
-        # 409: it is stored. Either an earlier attempt had arrived, though its answer was lost, or this is the judge's
-        # verdict after the local one.
-        if answer.status_code == 409:
+        # 409: it is stored. Either an earlier attempt had arrived, though its answer was lost, or one of two verdicts
+        # comes after the other: the judge's replaces the local one, and never the other way around.
+        if answer.status_code == 409 and body["feedback_source"]["type"] == "model":
             changed = {name: body.get(name) for name in ("score", "value", "comment")}
             answer = self.request("PATCH", f"{_ROUTE}/{body['id']}", json=changed, accept=(404,))
         if answer.status_code == 404:

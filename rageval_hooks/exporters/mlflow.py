@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Unpack
 from urllib.parse import urlsplit
 
@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from rageval_hooks.errors import ExportError, MissingDependencyError
 from rageval_hooks.exporters.credentials import Secret, as_secret, basic_auth, reveal, variable
-from rageval_hooks.exporters.delivery_queue import Item, PostError, TargetsMissingError
+from rageval_hooks.exporters.delivery_queue import Item, Outcomes, PostError, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
 from rageval_hooks.exporters.score_api import (
     DeliveryOptions,
@@ -28,7 +28,7 @@ from rageval_hooks.exporters.score_api import (
     iso_time,
 )
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Score, metric_of
+from rageval_hooks.score import VERDICT, Evaluation, Failed, metric_of
 from rageval_hooks.turn import SpanReference
 
 _logger = logging.getLogger(__name__)
@@ -41,6 +41,9 @@ _EXPERIMENTS = "api/2.0/mlflow/experiments"
 
 _ID_KEY = "rageval.id"
 """In an assessment's metadata: tells whether it is stored already."""
+
+_JUDGED = ".LLM"
+"""Ends the id of the judge's verdict, which else is that of the local one."""
 
 _SOURCE_TYPES = {"CODE": "CODE", "LLM": "LLM_JUDGE", "HUMAN": "HUMAN"}
 _PASS_OR_FAIL = {"good": "pass", "bad": "fail"}
@@ -55,8 +58,9 @@ class MlflowExporter(ScoreApiExporter):
             the header ``x-mlflow-experiment-id``; else http://localhost:5000.
         token: sent as a bearer token. By default ``MLFLOW_TRACKING_USERNAME`` and ``MLFLOW_TRACKING_PASSWORD``, or
             ``MLFLOW_TRACKING_TOKEN``.
-        options: see :class:`rageval_hooks.exporters.score_api.ScoreApiExporter`. Only ``scores="all"`` posts shares of
-            which less is better, such as ``hallucination``: MLflow colours them as if more were.
+        options: see :class:`rageval_hooks.exporters.score_api.ScoreApiExporter`. ``scores="main"`` posts the same few
+            scores of every turn, since each gets a column: :data:`rageval_hooks.exporters.content.MAIN_SCORES` and
+            those of your own metrics. ``scores="all"`` posts every result, and each label as one more.
 
     Raises:
         MissingDependencyError: httpx is not installed.
@@ -65,6 +69,7 @@ class MlflowExporter(ScoreApiExporter):
     name: ClassVar[str] = "mlflow"
     backend: ClassVar[str] = "MLflow"
     takes_failures: ClassVar[bool] = True
+    few_scores: ClassVar[bool] = True
 
     def __init__(
         self, tracking_uri: Secret = None, *, token: Secret = None, **options: Unpack[DeliveryOptions]
@@ -76,13 +81,10 @@ class MlflowExporter(ScoreApiExporter):
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the assessments of a stage."""
         for position, placed in enumerate(self.placed_results(evaluation, span)):
-            score = placed.result
-            # MLflow has no directions: it would draw a hallucination of 0.1, which is good, in red.
-            is_inverse = isinstance(score, Score) and score.high == 1 and score.direction == "lower"
-            if self.scores == "all" or not is_inverse:
-                # MLflow lists the newest first, by milliseconds: the verdict stays first.
-                at = placed.evaluated_at - 2_000_000 * position
-                yield from _assessments(placed, f"tr-{span.trace_id}", at, is_late=evaluation.stage == "background")
+            # MLflow lists the newest first, by milliseconds: the verdict stays first, and the judge's before the local.
+            at = placed.evaluated_at + 2_000_000 * ((placed.replaces is not None) - position)
+            is_late = evaluation.stage == "background"
+            yield from _assessments(placed, f"tr-{span.trace_id}", at, is_late=is_late, labels=self.scores == "all")
 
     def connect(self) -> MlflowServer:
         """Return the server."""
@@ -149,16 +151,24 @@ class MlflowServer(ScoreServer):
     timeout: ClassVar[float] = 60.0
     workers: ClassVar[int] = 4
 
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]]) -> Outcomes:
+        """Send assessments: the verdicts of judges when the local ones, which they override, are stored."""
+        errors: dict[int, PostError | None] = {}
+        for is_judged in (False, True):
+            part = [body for body in bodies if bool(body["replaces"]) is is_judged]
+            errors |= zip(map(id, part), super().post(route, part) or (), strict=True)
+        return [errors[id(body)] for body in bodies]
+
     def post_one(self, body: Mapping[str, Any]) -> None:
         """Store an assessment."""
         assessment = dict(body["assessment"])
 
         def stored() -> bool:
             found = self._stored_ids(body["trace_id"])
-            # The judge's verdict takes the place of the local one.
             if body["replaces"] in found:
                 assessment["overrides"] = found[body["replaces"]]
-            return body["id"] in found
+            # A local verdict may come again after the judge's.
+            return body["id"] in found or body["id"] + _JUDGED in found
 
         path = f"{_TRACES}/{body['trace_id']}/assessments"
         self.post_once(path, {"assessment": assessment}, body["id"], stored, look_first=body["is_late"])
@@ -198,17 +208,15 @@ class MlflowServer(ScoreServer):
 # --------------------------------------------------------------------------- assessments
 
 
-def _assessments(placed: PlacedResult, trace_id: str, at: int, *, is_late: bool) -> Iterator[Item]:
-    """Yield the assessments of a result: its value, and its label as one more; of the verdict the label only.
-
-    MLflow filters and charts numbers; it colours labels such as ``fail`` and counts how many passed. An assessment has
-    only one of the two.
+def _assessments(placed: PlacedResult, trace_id: str, at: int, *, is_late: bool, labels: bool) -> Iterator[Item]:
+    """Yield the assessment of a result: its value, or the label of a verdict. An assessment has only one of the two.
 
     Args:
         placed: the result and its span.
         trace_id: MLflow's id of the turn's trace.
         at: when the value was computed, in nanoseconds since the epoch.
         is_late: True if it may have been delivered before, by another process, from a spool that survived a crash.
+        labels: True to yield a label next to a value, as an assessment of its own.
     """
     result = placed.result
     metadata = {**placed.details, "mlflow.assessment.scorerName": metric_of(result)}  # MLflow's own name
@@ -221,10 +229,9 @@ def _assessments(placed: PlacedResult, trace_id: str, at: int, *, is_late: bool)
         feedback[""] = {"value": _PASS_OR_FAIL.get(result.label or "", result.label)}
     else:
         feedback[""] = {"value": result.value}
-        if result.label is not None:
+        if labels and result.label is not None:
             feedback[".label"] = {"value": result.label}
-    # The judge's verdict is told from the local one, which it replaces.
-    own_id = f"{placed.id}.LLM" if result.name == VERDICT and result.annotator == "LLM" else placed.id
+    own_id = placed.id if placed.replaces is None else placed.replaces + _JUDGED
     for number, (suffix, value) in enumerate(feedback.items()):
         # A label follows its value.
         time = iso_time(at - 1_000_000 * number).replace("+00:00", "Z")
@@ -244,7 +251,7 @@ def _assessments(placed: PlacedResult, trace_id: str, at: int, *, is_late: bool)
         }
         body = {
             "id": own_id + suffix,
-            "replaces": placed.id,
+            "replaces": placed.replaces,
             "trace_id": trace_id,
             "is_late": is_late,
             "assessment": assessment,

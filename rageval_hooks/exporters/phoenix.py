@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Unpack
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from opentelemetry.trace import TracerProvider
 from pydantic import AfterValidator, SecretStr
 
-from rageval_hooks.exporters.content import MAIN_SCORES, importance, passage_place, quality_results
+from rageval_hooks.exporters.content import passage_place
 from rageval_hooks.exporters.credentials import Secret, as_secret, reveal, variable
 from rageval_hooks.exporters.delivery_queue import Item, PostError, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, header_variable, otlp_places, resource_attributes
 from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, find_server, known
-from rageval_hooks.metrics.base import REGISTRY
 from rageval_hooks.plugins import Option
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import VERDICT, Evaluation, Result, Score, is_about_turn, label_of, metric_of
-from rageval_hooks.settings import Settings
+from rageval_hooks.score import VERDICT, Evaluation, Result, Score, is_about_turn, label_of
 from rageval_hooks.turn import SpanReference
 
 _logger = logging.getLogger(__name__)
@@ -87,22 +84,15 @@ class PhoenixExporter(ScoreApiExporter):
         super().__init__(**options)
         self.endpoint = None if endpoint is None else as_secret(endpoint)
         self._api_key = SecretStr(api_key) if isinstance(api_key, str) else api_key
-        self._named_metrics: tuple[str, ...] = ()
-        # Looked up now: this imports their modules, which should not happen between two forks.
-        self._builtin_metrics: Collection[str] = REGISTRY.builtin()
         self._configs: dict[str, Mapping[str, Any]] = {}
 
-    def bind(self, settings: Settings, tracer_provider: TracerProvider | None) -> None:
-        """Also take the names of the metrics, by which it chooses what comes first."""
-        super().bind(settings, tracer_provider)
-        self._named_metrics = settings.metrics or ()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(safe_url, self._places()))})"
 
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the annotations of a stage."""
-        main = self._main_results(evaluation.results)
+        main = self.main_results(evaluation.results)
         has_verdict = not self._named_metrics or VERDICT in self._named_metrics
         listed = [result for result in main if result.name == VERDICT] if has_verdict else main
         on_span: Sequence[Result] = evaluation.results if self.scores == "all" else listed
@@ -133,22 +123,6 @@ class PhoenixExporter(ScoreApiExporter):
             else:
                 # Phoenix refuses an identifier here.
                 yield _annotation("document", place.span_id, score, "", document_position=place.position)
-
-    def _main_results(self, results: Iterable[Result]) -> list[Result]:
-        """Return the few results about the whole turn that a person should see, in the order of importance.
-
-        These are the main scores and those of the user's own metrics, and the ones of these that failed. If the user
-        has named metrics and none of them gives a main score, all of them do.
-        """
-        named = self._named_metrics
-        has_no_main_score = bool(named) and set(MAIN_SCORES).isdisjoint(named)
-        return [
-            result
-            for result in quality_results(results)
-            if importance(result) < len(MAIN_SCORES)
-            or metric_of(result) not in self._builtin_metrics
-            or (has_no_main_score and metric_of(result) in named)
-        ]
 
     def connect(self) -> PhoenixServer:
         """Return the server where the spans go."""

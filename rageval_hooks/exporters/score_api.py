@@ -29,7 +29,7 @@ from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, requires
 from rageval_hooks.exporters.base import Exporter
-from rageval_hooks.exporters.content import ContentPolicy, passage_place, quality_results
+from rageval_hooks.exporters.content import MAIN_SCORES, ContentPolicy, importance, passage_place, quality_results
 from rageval_hooks.exporters.credentials import basic_auth
 from rageval_hooks.exporters.delivery_queue import (
     DeliveryQueue,
@@ -42,10 +42,11 @@ from rageval_hooks.exporters.delivery_queue import (
     UnavailableError,
 )
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
+from rageval_hooks.metrics.base import REGISTRY as METRICS
 from rageval_hooks.runtime.pool import DaemonPool
 from rageval_hooks.runtime.tracing import provider_of_span
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, metric_of
 from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.text.formatting import flat
 from rageval_hooks.turn import SpanReference
@@ -313,7 +314,8 @@ class PlacedResult:
         result: a score, a metric that failed, or a verdict without a number.
         span_id: the span that it belongs to: the turn's, or for a passage's score that of its retriever.
         id: one per turn, score, target and version of the metric, the same in every process, so that a score that is
-            sent twice can be told from two scores. The judge's verdict has the id of the local one: it replaces it.
+            sent twice can be told from two scores.
+        replaces: of the judge's verdict: the id of the local one. None for everything else.
         evaluated_at: nanoseconds since the epoch: the turn's end. A late score then is in the chart where its trace is,
             and a repeat from another process has the same time.
         details: what the API has no field for, as JSON-able data.
@@ -322,8 +324,14 @@ class PlacedResult:
     result: Result
     span_id: str
     id: str
+    replaces: str | None
     evaluated_at: int
     details: dict[str, Any]
+
+    @property
+    def shared_id(self) -> str:
+        """The id for an API that replaces what comes with the same id: the verdicts of a turn have one."""
+        return self.replaces or self.id
 
 
 def _placed(result: Result, span_id: str, turn_span: SpanReference, evaluated_at: int) -> PlacedResult:
@@ -335,14 +343,20 @@ def _placed(result: Result, span_id: str, turn_span: SpanReference, evaluated_at
         details[result.target.kind] = result.target.index
     if isinstance(result, Score) and result.name != VERDICT:
         identity += [result.target.kind, result.target.index, result.version]
-    digest = blake2b(json.dumps(identity).encode(), digest_size=16).digest()
+    is_judged = result.name == VERDICT and metric_of(result) != VERDICT
     return PlacedResult(
         result=result,
         span_id=span_id,
-        id=str(UUID(bytes=digest, version=4)),  # some APIs accept no other version
+        id=_uuid([*identity, "LLM"] if is_judged else identity),
+        replaces=_uuid(identity) if is_judged else None,
         evaluated_at=evaluated_at,
         details=details,
     )
+
+
+def _uuid(identity: Sequence[str | int | None]) -> str:
+    digest = blake2b(json.dumps(identity).encode(), digest_size=16).digest()
+    return str(UUID(bytes=digest, version=4))  # some APIs accept no other version
 
 
 def known(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -382,6 +396,7 @@ class ScoreApiExporter(Exporter):
             is named like it.
         takes_failures: True if the backend has a form for a metric that failed. Where a score is always a value,
             the failure is on the span only.
+        few_scores: True if ``scores="main"`` stands for what :meth:`main_results` chooses, and not for all of quality.
 
     Raises:
         MissingDependencyError: httpx is not installed. Automatic exporters log it instead.
@@ -390,6 +405,7 @@ class ScoreApiExporter(Exporter):
     backend: ClassVar[str]
     buffers: ClassVar[bool] = True
     takes_failures: ClassVar[bool] = False
+    few_scores: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -408,13 +424,17 @@ class ScoreApiExporter(Exporter):
         self._tracer_provider = tracer_provider
         self._carrier: TracerProvider | None = None
         self._used = False
+        self._named_metrics: tuple[str, ...] = ()
+        # Looked up now: this imports their modules, which should not happen between two forks.
+        self._builtin_metrics: Collection[str] = METRICS.builtin()
         self.queue = DeliveryQueue(self.backend, self._connect)
 
     def bind(self, settings: Settings, tracer_provider: TracerProvider | None) -> None:
-        """Take the size of the queue from the settings, and what was not given."""
+        """Take the size of the queue and the names of the metrics from the settings, and what was not given."""
         super().bind(settings, tracer_provider)
         spans, provider = self._given
         self.spans, self._tracer_provider = spans or settings.spans, provider or tracer_provider
+        self._named_metrics = settings.metrics or ()
         self.queue.max_bytes = settings.queue_max_mb * 2**20
 
     @abstractmethod
@@ -429,12 +449,13 @@ class ScoreApiExporter(Exporter):
     def placed_results(self, evaluation: Evaluation, span: SpanReference) -> Iterator[PlacedResult]:
         """Yield the results of a stage that the backend gets, the verdict and the main scores first.
 
-        All results of quality about the turn, unless all results are wanted: backends draw a chart of each score.
-        Results without a known span are counted as unplaced.
+        All results of quality about the turn, or the few main ones, unless all are wanted: backends draw a chart of
+        each score. Results without a known span are counted as unplaced.
         """
         timing = evaluation.turn.timing
         evaluated_at = time.time_ns() if timing is None else timing.ended_at
-        for result in evaluation.results if self.scores == "all" else quality_results(evaluation.results):
+        choose = tuple if self.scores == "all" else self.main_results if self.few_scores else quality_results
+        for result in choose(evaluation.results):
             if isinstance(result, Skipped) and result.label is None:
                 continue
             if isinstance(result, Failed) and not self.takes_failures:
@@ -444,6 +465,22 @@ class ScoreApiExporter(Exporter):
                 self.queue.count("unplaced", 1)
             else:
                 yield _placed(result, span.span_id if place is None else place.span_id, span, evaluated_at)
+
+    def main_results(self, results: Iterable[Result]) -> list[Result]:
+        """Return the few results about the whole turn that a person should see, in the order of importance.
+
+        These are the main scores and those of the user's own metrics, and the ones of these that failed. If the user
+        has named metrics and none of them gives a main score, all of them do.
+        """
+        named = self._named_metrics
+        has_no_main_score = bool(named) and set(MAIN_SCORES).isdisjoint(named)
+        return [
+            result
+            for result in quality_results(results)
+            if importance(result) < len(MAIN_SCORES)
+            or metric_of(result) not in self._builtin_metrics
+            or (has_no_main_score and metric_of(result) in named)
+        ]
 
     @abstractmethod
     def connect(self) -> ScoreServer:

@@ -127,16 +127,41 @@ def test_by_itself_beside_langsmiths_tracer(server: RecordingServer, monkeypatch
 
 
 def test_feedback_waits_for_its_run_and_an_earlier_attempt_counts(server: RecordingServer) -> None:
-    """LangSmith answers 404 until it has the run, and 409 to feedback that it has already, which is then updated."""
-    answers = iter([404, 404, 409, 200])
+    """LangSmith answers 404 until it has the run, and 409 to feedback that it has already."""
+    answers = iter([404, 404, 409])
     server.respond = lambda request: respond(request) if "sessions" in request.path else Reply(status=next(answers))
     exporter = LangsmithExporter(server.url, api_key="key")
     deliver(exporter)
 
     assert exporter.stats()["delivered"] == 1
     assert len({json.dumps(body) for body in server.posted("/feedback")}) == 1
-    assert server.requests[-1].method == "PATCH"
-    assert server.requests[-1].body == {"score": 0.9, "value": None, "comment": None}
+
+
+@pytest.mark.parametrize("order", [("CODE", "LLM"), ("LLM", "CODE")])
+def test_the_judges_verdict_replaces_the_local_one_whichever_comes_first(
+    server: RecordingServer, order: tuple[Any, Any]
+) -> None:
+    """They have one id, and a post that failed may be repeated after the other."""
+    stored: dict[str, Any] = {}
+
+    def answer(request: Recorded) -> Reply:
+        if request.method == "GET":
+            return respond(request)
+        found = stored.setdefault(request.body.get("id") or request.path.rpartition("/")[2], dict(request.body))
+        if request.method == "PATCH":
+            found.update(request.body)
+        return Reply(status=409 if request.method == "POST" and found != request.body else 200)
+
+    server.respond = answer
+    exporter = LangsmithExporter(server.url, api_key="key")
+    for annotator in order:
+        label, metric = ("bad", "verdict") if annotator == "CODE" else ("good", "trace")
+        verdict = Score(name="verdict", value=float(label == "good"), label=label, annotator=annotator, metric=metric)
+        exporter.export(evaluation(verdict))
+        assert exporter.flush(10)
+    exporter.shutdown(5)
+
+    assert [found["value"] for found in stored.values()] == ["good"]
 
 
 def test_a_key_of_an_organization_names_its_workspace(server: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ class FakeMlflow:
             return Reply(status=404, body={"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no such trace"})
         with self._lock:
             if request.method == "POST":
-                self.stored.append(request.body["assessment"])
+                self.stored.append({**request.body["assessment"], "assessment_id": f"a-{len(self.stored)}"})
                 return Reply()
             found = [item for item in self.stored if item["trace_id"] == trace_id]
         return Reply(body={"trace": {"trace_info": {"trace_id": trace_id, "assessments": found}}})
@@ -87,35 +87,35 @@ def evaluation(*results: Any, trace_id: str = TRACE) -> Evaluation:
     step = Step(id="r", kind="retriever", name="Store", started_at=0, ended_at=1, passages=passages)
     span = SpanReference(trace_id=trace_id, span_id=SPAN)
     turn = Turn(query="When?", response="In 2019.", passages=passages, steps=(step,), span=span)
-    return Evaluation(turn=turn, results=results or (Score(name="groundedness", value=0.9),))
+    return Evaluation(turn=turn, results=results or (Score(name="faithfulness", value=0.9),))
 
 
 def test_what_is_posted(mlflow: FakeMlflow, exporter: MlflowExporter) -> None:
-    """The number for filters, its label for colours, and an error for a metric that failed."""
+    """What a person should see in the list, each as one column: a verdict, the main scores, and the user's own."""
     exporter.export(
         evaluation(
-            Score(name="groundedness", value=0.4, label="fail", explanation="a date", version="3", metadata={"n": [1]}),
+            Score(name="verdict", value=0.0, label="bad", explanation="a date", metric="verdict"),
+            Score(name="faithfulness", value=0.4, label="fail", explanation="a date", version="3", metadata={"n": [1]}),
+            Score(name="politeness", value=1.0, annotator="LLM", model="judge-model"),
+            Failed(name="tone", error_type="rate_limited", message="too many requests", annotator="LLM"),
+            Score(name="groundedness", value=0.4, label="fail"),
             Score(name="trace.adherence", value=1.0, annotator="LLM", model="judge-model", metric="trace"),
-            Failed(name="umbrela", error_type="rate_limited", message="too many requests", annotator="LLM"),
-            Skipped(name="entity_consistency", reason="the response names nothing"),
             Score(name="latency", value=3.0, unit="s", high=None),
-            Score(name="hallucination", value=0.1, direction="lower"),  # MLflow would draw it in red
         )
     )
     assert exporter.flush(10)
 
     stored = {item["assessment_name"]: item for item in mlflow.stored}
-    assert set(stored) == {"groundedness", "groundedness.label", "trace.adherence", "umbrela"}
-    first = stored["groundedness"]
+    assert set(stored) == {"verdict", "faithfulness", "politeness", "tone"}
+    first = stored["faithfulness"]
     assert (first["trace_id"], first["span_id"]) == (f"tr-{TRACE}", SPAN)
     assert first["feedback"] == {"value": 0.4}
     assert first["rationale"] == "a date"
     assert first["source"] == {"source_type": "CODE", "source_id": "rageval-hooks"}
     assert {"label": "fail", "n": "[1]", "mlflow.assessment.scorerVersion": "3"}.items() <= first["metadata"].items()
-    assert stored["groundedness.label"]["feedback"] == {"value": "fail"}
-    assert stored["trace.adherence"]["source"] == {"source_type": "LLM_JUDGE", "source_id": "judge-model"}
+    assert stored["politeness"]["source"] == {"source_type": "LLM_JUDGE", "source_id": "judge-model"}
     error = {"error_code": "rate_limited", "error_message": "too many requests"}
-    assert stored["umbrela"]["feedback"] == {"error": error}
+    assert stored["tone"]["feedback"] == {"error": error}
 
 
 @pytest.mark.parametrize(
@@ -139,11 +139,42 @@ def test_the_verdict_is_the_first_assessment(
     assert len([item for item in mlflow.stored if item["assessment_name"].startswith("verdict")]) == 1
 
 
+@pytest.mark.parametrize("stage", ["inline", "background"])
+def test_a_label_replaces_no_number(mlflow: FakeMlflow, server: RecordingServer, stage: Any) -> None:
+    """Also of a late score, of which the server may have a part already. Nor does one verdict replace itself."""
+    exporter = MlflowExporter(server.url, scores="all")
+    scores = [Score(name=name, value=0.4, label="fail") for name in ("faithfulness", "relevance")]
+    verdict = Score(name="verdict", value=0.0, label="bad", metric="verdict")
+    for _ in range(2):
+        exporter.export(evaluation(verdict, *scores).model_copy(update={"stage": stage}))
+        assert exporter.flush(10)
+    exporter.shutdown(5)
+
+    assert {item["assessment_name"] for item in mlflow.stored if "." in item["assessment_name"]}
+    assert [item["assessment_name"] for item in mlflow.stored if item.get("overrides")] == []
+
+
+def test_the_judges_verdict_is_stored_after_the_local_one(mlflow: FakeMlflow, exporter: MlflowExporter) -> None:
+    """Both may travel together, and requests go side by side."""
+    for number in range(20):
+        trace = f"{number + 1:032x}"
+        local = Score(name="verdict", value=0.0, label="bad", metric="verdict")
+        judged = Score(name="verdict", value=1.0, label="good", annotator="LLM", metric="trace")
+        exporter.export(evaluation(judged, trace_id=trace).model_copy(update={"stage": "background"}))
+        exporter.export(evaluation(local, trace_id=trace))
+    assert exporter.flush(20)
+
+    assert len(mlflow.stored) == 40
+    assert len([item for item in mlflow.stored if item.get("overrides")]) == 20
+    # The judge's is the newest, which the panel shows first.
+    newest = {item["trace_id"]: item for item in sorted(mlflow.stored, key=lambda item: str(item["create_time"]))}
+    assert {item["source"]["source_type"] for item in newest.values()} == {"LLM_JUDGE"}
+
+
 def test_the_judges_verdict_overrides_the_local_one(mlflow: FakeMlflow, exporter: MlflowExporter) -> None:
     """Also if it is delivered twice."""
     exporter.export(evaluation(Score(name="verdict", value=0.0, label="bad")))
     assert exporter.flush(10)
-    mlflow.stored[0]["assessment_id"] = "a-1"
     judged = Score(name="verdict", value=1.0, label="good", annotator="LLM", metric="trace")
     for _ in range(2):
         exporter.export(evaluation(judged).model_copy(update={"stage": "background"}))
@@ -151,7 +182,7 @@ def test_the_judges_verdict_overrides_the_local_one(mlflow: FakeMlflow, exporter
 
     assert [(item["feedback"]["value"], item.get("overrides")) for item in mlflow.stored] == [
         ("fail", None),
-        ("pass", "a-1"),
+        ("pass", "a-0"),
     ]
 
 
@@ -304,7 +335,7 @@ def test_hidden_content_is_not_posted(server: RecordingServer, mlflow: FakeMlflo
     exporter = MlflowExporter(server.url, capture_content=False)
     delivery_to(exporter).export(
         evaluation(
-            Score(name="groundedness", value=0.5, explanation="no passage has: pier", metadata={"sentence": "pier"}),
+            Score(name="faithfulness", value=0.5, explanation="no passage has: pier", metadata={"sentence": "pier"}),
             Failed(name="odd", error_type="ValueError", message="pier"),
         )
     )
