@@ -19,7 +19,7 @@ import pytest
 from rageval_hooks import Evaluation, Failed, Passage, Score, Skipped, Step, Target, Turn
 from rageval_hooks.exporters.mlflow import MlflowAutoExporter, MlflowExporter
 from rageval_hooks.runtime.threads import wait_until
-from rageval_hooks.turn import SpanReference
+from rageval_hooks.turn import SpanReference, Timing
 from tests.exporters.delivered import delivery_to
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server, shaky
 
@@ -160,8 +160,10 @@ def test_the_judges_verdict_is_stored_after_the_local_one(mlflow: FakeMlflow, ex
         trace = f"{number + 1:032x}"
         local = Score(name="verdict", value=0.0, label="bad", metric="verdict")
         judged = Score(name="verdict", value=1.0, label="good", annotator="LLM", metric="trace")
-        exporter.export(evaluation(judged, trace_id=trace).model_copy(update={"stage": "background"}))
-        exporter.export(evaluation(local, trace_id=trace))
+        inline = evaluation(local, trace_id=trace)
+        timed = inline.turn.model_copy(update={"timing": Timing(started_at=0, ended_at=10**18)})
+        exporter.export(Evaluation(turn=timed, results=(judged,), stage="background"))
+        exporter.export(Evaluation(turn=timed, results=(local,)))
     assert exporter.flush(20)
 
     assert len(mlflow.stored) == 40
