@@ -86,7 +86,6 @@ class PhoenixExporter(ScoreApiExporter):
         self._api_key = SecretStr(api_key) if isinstance(api_key, str) else api_key
         self._configs: dict[str, Mapping[str, Any]] = {}
 
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(safe_url, self._places()))})"
 
