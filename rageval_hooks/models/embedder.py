@@ -289,13 +289,17 @@ def _pooling(folder: Path) -> str | None:
 
 
 def _load_by_torch(folder: Path, settings: ModelSettings) -> Embedder:
-    with requires("sentence-transformers", "local", "an embedder that PyTorch computes"):
+    with requires("sentence-transformers", "torch", "an embedder that PyTorch computes"):
         from sentence_transformers import SentenceTransformer
     import torch
 
     with quiet_transformers():
         model = SentenceTransformer(
-            str(folder), device=settings.device, local_files_only=True, trust_remote_code=False
+            str(folder),
+            device=settings.device,
+            local_files_only=True,
+            trust_remote_code=False,
+            model_kwargs={"use_safetensors": True},
         ).eval()
     names = set(model.tokenizer.model_input_names)
 

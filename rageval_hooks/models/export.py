@@ -1,4 +1,7 @@
-"""Makes the ONNX graph of a model, in a process of its own: PyTorch exports it, ONNX Runtime quantizes it."""
+"""Makes the ONNX graph of a model, in a process of its own.
+
+The graph of a BERT is written from its weights. PyTorch exports other architectures. ONNX Runtime quantizes.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rageval_hooks.models.bert_graph import is_bert, write_bert_graph
 from rageval_hooks.models.pytorch import load_model
 from rageval_hooks.models.tokenizing import load_tokenizer, most_tokens
 
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _TOLERANCE = 1e-3
-_NEED_NO_MASK = ("bert", "roberta", "xlm-roberta")
+_NEED_NO_MASK = ("roberta", "xlm-roberta")
 _USUAL_CHANNELS = 95
 """Percentile. Channels with larger values than this one's are made as small."""
 
@@ -40,7 +44,7 @@ def make_graph(target: str, folder: str, kind: GraphKind, graph: str | None, int
         target: the file to write.
         folder: the model's folder, with its weights.
         kind: what the graph computes.
-        graph: the model's graph in fp32, to be quantized; None to export it from the weights.
+        graph: the model's graph in fp32, to be quantized; None to make it from the weights.
         int8: True to quantize the weights, per channel, and the activations, per pass.
 
     Raises:
@@ -53,7 +57,9 @@ def make_graph(target: str, folder: str, kind: GraphKind, graph: str | None, int
         if os.path.isfile(target):
             return
         with tempfile.TemporaryDirectory(dir=os.path.dirname(target)) as scratch:
-            made = graph or _export(Path(folder), kind, os.path.join(scratch, "exact.onnx"))
+            made = graph or os.path.join(scratch, "exact.onnx")
+            if graph is None:
+                (write_bert_graph if is_bert(Path(folder)) else _export)(Path(folder), kind, made)
             if int8:
                 exact, made = made, os.path.join(scratch, "int8.onnx")
                 _quantize(exact, made, Path(folder))
@@ -152,7 +158,7 @@ def _channel_sizes(exact: str, names: list[str], folder: Path) -> dict[str, Any]
     return sizes
 
 
-def _export(folder: Path, kind: GraphKind, path: str) -> str:
+def _export(folder: Path, kind: GraphKind, path: str) -> None:
     import torch
 
     model, names = load_model(folder, kind, attn_implementation="eager")
@@ -187,7 +193,6 @@ def _export(folder: Path, kind: GraphKind, path: str) -> str:
             dynamo=False,
         )
         _check(wrapper, model, names, kind, path)
-    return path
 
 
 def _example(model: Any, names: list[str], texts: int, tokens: int) -> tuple[Any, ...]:

@@ -125,7 +125,7 @@ def load_hhem(settings: ModelSettings) -> Hhem:
     name = settings.hhem
     folder = find_model("hhem", name, download=settings.download)
     # PyTorch takes seconds and half a gigabyte: it is not imported for a model that is not there.
-    with requires("sentence-transformers", "local", "the model of hhem"):
+    with requires("sentence-transformers", "torch", "the model of hhem"):
         import torch
         from safetensors.torch import load_file
         from transformers import T5Config, T5ForTokenClassification

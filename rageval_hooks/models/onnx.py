@@ -1,6 +1,6 @@
 """ONNX Runtime: it computes the passes of local encoders on the CPU, on the calling thread and without Python's lock.
 
-The graph of a model is its own ``onnx/model.onnx``. Where it has none, the graph is exported once from its weights. For
+The graph of a model is its own ``onnx/model.onnx``. Where it has none, the graph is made once from its weights. For
 int8, the graph is quantized once. Both happen in a short-lived process (:mod:`rageval_hooks.models.export`), so that
 the application never imports PyTorch for it, and the result is kept in a private folder by the hash of the weights.
 """
@@ -23,6 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
+from rageval_hooks.models.bert_graph import is_bert
 from rageval_hooks.models.pytorch import logits_by_torch
 from rageval_hooks.models.sources import brief, weight_files
 from rageval_hooks.runtime.pool import running_pass
@@ -40,7 +41,7 @@ _logger = logging.getLogger(__name__)
 GraphKind = Literal["encoder", "pair", "tokens"]
 """What a graph computes: vectors of tokens, logits of a text or pair, or logits of tokens."""
 
-_EXPORT_VERSION: Final = "3"
+_EXPORT_VERSION: Final = "4"
 """Changes when the export or the quantization gives another graph."""
 
 _LONGEST_EXPORT: Final = 600.0
@@ -214,17 +215,17 @@ def _graph_file(role: str, folder: Path, settings: ModelSettings, kind: GraphKin
         return own
     sources = [own] if has_own else weight_files(folder)
     if not sources:
-        raise ValueError(f"{folder} has neither {ONNX_FILE} nor weights")
+        raise ValueError(f"{folder} has neither {ONNX_FILE} nor model.safetensors")
     digest = hashlib.sha256(f"{_EXPORT_VERSION} {kind}".encode())
     for path in (folder / "config.json", *sources):
         with open(path, "rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     target = _cache_folder() / f"{digest.hexdigest()[:32]}-{'int8' if is_int8 else 'fp32'}.onnx"
     if not target.is_file():
-        if not has_own and find_spec("torch") is None:
+        if not has_own and find_spec("torch") is None and not is_bert(folder):
             raise ValueError(
                 f"it has no {ONNX_FILE}, and PyTorch, which can export it, is not installed. Use a model with that "
-                'file, or pip install "rageval-hooks[local]"'
+                'file, or pip install "rageval-hooks[torch]"'
             )
         _make(target, folder=str(folder), kind=kind, graph=str(own) if has_own else None, int8=is_int8)
     return target

@@ -90,6 +90,7 @@ def load_model(folder: Path, kind: str, **options: Any) -> tuple[Any, list[str]]
             dtype=torch.float32,
             local_files_only=True,
             trust_remote_code=False,
+            use_safetensors=True,  # other formats can run code when they are read
             output_loading_info=True,
             **options,
         )
@@ -110,7 +111,7 @@ def logits_by_torch(role: str, folder: Path, device: str, kind: str) -> Callable
         MissingDependencyError: a package is missing.
         ValueError: weights are missing in the file, or the model needs code from its repository.
     """
-    with requires("sentence-transformers", "local", "a model that PyTorch computes"):
+    with requires("sentence-transformers", "torch", "a model that PyTorch computes"):
         import torch
         import transformers
     model_type = read_config(folder).get("model_type")

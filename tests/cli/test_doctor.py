@@ -205,7 +205,7 @@ def test_an_unknown_variable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_model_that_a_named_metric_needs_is_missing(tmp_path: Path) -> None:
     """A folder without its files, as after an interrupted copy."""
-    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("onnxruntime")
     (tmp_path / "config.json").write_text("{}")
     models = json.dumps({"embedder": str(tmp_path), "nlp": "lexical", "download": False})
 

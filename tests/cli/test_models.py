@@ -40,10 +40,9 @@ def test_with_a_grounding_model_groundedness_needs_that(tmp_path: Path, monkeypa
     assert row.split() == ["grounding", str(tmp_path), "yes", "groundedness,", "verdict"]
 
 
-@pytest.mark.needs_models
 def test_the_bench_measures_answers_by_size(tmp_path: Path) -> None:
     """For each number of passages the median, the 95th percentile and the tokens per second."""
-    folder = tiny_models.build_grounding(tmp_path / "model", "ModernBertForTokenClassification")
+    folder = tiny_models.build_grounding(tmp_path / "model", "BertForTokenClassification")
     tiny_models.add_graph(folder, "tokens")
     options = ("--passages", "1,2", "--words", "30", "--answers", "3", "--json")
 
@@ -54,7 +53,6 @@ def test_the_bench_measures_answers_by_size(tmp_path: Path) -> None:
     assert all(0 < row["p50_ms"] <= row["p95_ms"] and row["tokens_per_second"] > 0 for row in result["rows"])
 
 
-@pytest.mark.needs_models
 def test_the_bench_downloads_nothing() -> None:
     """It names the model that is not on this machine, says how to get it, and ends with status 2."""
     done = run("bench", "example/none", status=2)

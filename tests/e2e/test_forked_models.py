@@ -1,4 +1,4 @@
-"""Models after a fork, in whole processes that load PyTorch: nothing hangs, and the numbers stay the same."""
+"""Models after a fork, in whole processes: nothing hangs, and the numbers stay the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tests.interpreter import run_script
 from tests.local import LOCAL
 from tests.online.processes import run_fresh
 
-pytest.importorskip("sentence_transformers")
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 
 

@@ -28,7 +28,7 @@ PAIRS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["torch", "onnx"])
+@pytest.fixture(scope="module", params=[pytest.param("torch", marks=pytest.mark.needs_torch), "onnx"])
 def encoder(request: pytest.FixtureRequest, tiny_cross_encoder: Path) -> CrossEncoder:
     return load_now("cross_encoder", ModelSettings(cross_encoder=str(tiny_cross_encoder), backend=request.param))
 
@@ -38,6 +38,7 @@ def library(tiny_cross_encoder: Path) -> Any:
     return sentence_transformers.CrossEncoder(str(tiny_cross_encoder), device="cpu", local_files_only=True)
 
 
+@pytest.mark.needs_torch
 @pytest.mark.parametrize(("query", "response"), PAIRS)
 @pytest.mark.parametrize(("encoder", "tolerance"), [("torch", 1e-6), ("onnx", 1e-5)], indirect=["encoder"])
 def test_relevance_is_the_sigmoid_of_the_librarys_logit(

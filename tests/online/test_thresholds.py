@@ -71,7 +71,6 @@ class TestDefaults:
 
         assert mean.label is None
 
-    @pytest.mark.needs_models
     def test_another_embedder_has_none_for_what_it_computes(self) -> None:
         """Its values are others. What takes no model has its label all the same."""
         evaluation = evaluate(GOOD, metrics=LOCAL, models={**REAL, "embedder": str(packaged_minilm())})
@@ -132,7 +131,6 @@ class TestOfOnesOwn:
             "unsupported_facts": "fail",
         }
 
-    @pytest.mark.needs_models
     def test_for_any_model(self) -> None:
         """A user knows which one it is for."""
         embedder = {**REAL, "embedder": str(packaged_minilm())}

@@ -134,7 +134,7 @@ def load_bertscore(model: str, *, layers: int | None = None, language: str = "en
             raise ConfigurationError(f"layers is required for {model}: give the layer to compare")
         layers = _LAYER
     has_baseline = rescale and is_default and (layers, language) == (_LAYER, "en")
-    with loading("bertscore", model), requires("transformers", "local", "BERTScore"):
+    with loading("bertscore", model), requires("transformers", "torch", "BERTScore"):
         from transformers import AutoModel, AutoTokenizer
     folder = find_model("bertscore", model, download=True)
     with loading("bertscore", model), quiet_transformers():

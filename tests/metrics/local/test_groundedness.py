@@ -113,7 +113,6 @@ def _tokens(text: str, *angles: float) -> TokenVectors:
         ("One quay by Anne", (180, 180, 180, 180), 0.0),
     ],
 )
-@pytest.mark.needs_models
 def test_neural_values_by_hand(passage: str, angles: tuple[float, ...], expected: float) -> None:
     """Half of the score is whether the word occurs, half is its best similarity."""
     response = "The pier of Anna"

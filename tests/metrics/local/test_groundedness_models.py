@@ -30,7 +30,7 @@ REST = ModelSettings(embedder=LEXICAL, cross_encoder=LEXICAL, nlp=LEXICAL)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "tokens"
-    return tiny_models.add_graph(tiny_models.build_grounding(path, "ModernBertForTokenClassification"), "tokens")
+    return tiny_models.add_graph(tiny_models.build_grounding(path, "BertForTokenClassification"), "tokens")
 
 
 def score_of(turn: Turn, folder: Path, **options: object) -> Score:

@@ -26,6 +26,7 @@ def scores(results: tuple[Result, ...]) -> list[Score]:
 # ------------------------------------------------------------------------------------------ answer_relevance
 
 
+@pytest.mark.needs_torch
 @pytest.mark.parametrize("response", ["Anna Berg designed it.", "An old tower.", "Bananas! 今天"])
 def test_answer_relevance_is_the_sigmoid_of_the_cross_encoder(
     response: str, real_models: Models, tiny_cross_encoder: Path
@@ -94,6 +95,7 @@ def test_a_turn_that_failed_says_with_what() -> None:
 # ----------------------------------------------------------------------------------------- context_relevance
 
 
+@pytest.mark.needs_torch
 def test_context_relevance_is_the_librarys_cosine(minilm: Models) -> None:
     """Per passage, and for the turn the mean; each passage has a score too."""
     import numpy as np

@@ -235,7 +235,7 @@ def test_a_refusal_stays_declined_whatever_the_judge_says() -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "tokens"
-    return tiny_models.add_graph(tiny_models.build_grounding(path, "ModernBertForTokenClassification"), "tokens")
+    return tiny_models.add_graph(tiny_models.build_grounding(path, "BertForTokenClassification"), "tokens")
 
 
 GOOD = (
@@ -265,7 +265,6 @@ def test_the_label_by_a_grounding_model(
     assert (verdict.model, verdict.label, verdict.explanation) == ("scripted", label, reason)
 
 
-@pytest.mark.needs_models
 def test_a_grounding_model_decides_where_there_is_one(folder: Path) -> None:
     """The verdict has its model and threshold; a turn that it cannot read is left to the formula."""
     models = {**LEXICAL_REST, "grounding": str(folder)}
@@ -282,7 +281,6 @@ def test_a_grounding_model_decides_where_there_is_one(folder: Path) -> None:
     assert unread.model == LEXICAL
 
 
-@pytest.mark.needs_models
 def test_a_slow_grounding_model_does_not_replace_the_judges_verdict(folder: Path) -> None:
     """The local verdict that comes after the judge's is dropped, so that backends keep the judge's."""
     models = Models(ModelSettings(**LEXICAL_REST, grounding=str(folder)))

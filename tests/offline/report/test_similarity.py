@@ -50,6 +50,7 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> BertScore:
 HALF_WAY = math.sqrt(0.5)
 
 
+@pytest.mark.needs_torch
 @pytest.mark.parametrize(
     ("one", "other", "f1"),
     [
@@ -71,6 +72,7 @@ def test_bertscore_by_hand(by_hand: BertScore, one: str, other: str, f1: float) 
         assert by_hand.pairs(pair) == [pytest.approx(f1, abs=1e-6)]
 
 
+@pytest.mark.needs_torch
 def test_bertscore_on_a_model_from_disk(scorer: BertScore, encoder: Path) -> None:
     """As written down here with the model of transformers: layer 2 of 2."""
     import torch
@@ -92,6 +94,7 @@ def test_bertscore_on_a_model_from_disk(scorer: BertScore, encoder: Path) -> Non
     assert scorer.name == f"{encoder}, layer 2"
 
 
+@pytest.mark.needs_torch
 def test_bertscore_is_that_of_its_package(scorer: BertScore, encoder: Path) -> None:
     """The numbers of bert-score 0.3.13, as far as it works, where it is installed."""
     package = pytest.importorskip("bert_score")
@@ -105,6 +108,7 @@ def test_bertscore_is_that_of_its_package(scorer: BertScore, encoder: Path) -> N
     assert found == pytest.approx(expected.tolist(), abs=1e-5)
 
 
+@pytest.mark.needs_torch
 def test_empty_and_long_answers(scorer: BertScore) -> None:
     """An empty answer is excluded; one that is longer than the model can read is truncated."""
     found = scorer.pairs(["the pier", " \n", "the " * 100, "the pier"])
@@ -114,6 +118,7 @@ def test_empty_and_long_answers(scorer: BertScore) -> None:
     assert scorer.pairs(["", "the"]) == []
 
 
+@pytest.mark.needs_torch
 def test_an_encoder_of_robertas_kind(encoder: Path) -> None:
     """Two of its positions are not for tokens: an answer is truncated to the others, and no earlier."""
     import torch
@@ -133,6 +138,7 @@ def test_an_encoder_of_robertas_kind(encoder: Path) -> None:
     assert scorer.pairs(["the the the the the pier", "the " * 6])[0] < 0.999
 
 
+@pytest.mark.needs_torch
 def test_rescaling_with_a_baseline(encoder: Path, scorer: BertScore) -> None:
     """(F1 - b) / (1 - b)."""
     from transformers import AutoModel, AutoTokenizer
@@ -146,6 +152,7 @@ def test_rescaling_with_a_baseline(encoder: Path, scorer: BertScore) -> None:
     assert rescaled.name == "encoder, layer 2, rescaled"
 
 
+@pytest.mark.needs_torch
 def test_the_default_model_has_its_layer_and_its_baseline(tmp_path: Path) -> None:
     """xlm-roberta-large, English, layer 17: known, also for a folder of that name. Nothing else is rescaled."""
     folder = tiny_models.build_encoder(tmp_path / "xlm-roberta-large", layers=17)
@@ -156,6 +163,7 @@ def test_the_default_model_has_its_layer_and_its_baseline(tmp_path: Path) -> Non
     assert load_bertscore(str(folder), layers=2).baseline is None
 
 
+@pytest.mark.needs_torch
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -169,6 +177,7 @@ def test_what_cannot_be_compared_is_said_at_once(encoder: Path, options: dict[st
         load_bertscore(str(encoder), **options)
 
 
+@pytest.mark.needs_torch
 def test_an_encoder_that_is_not_here_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is downloaded where that is not wanted."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
