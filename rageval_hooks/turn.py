@@ -255,6 +255,10 @@ class Passage(Data):
         return _IMAGE.match(self.text) is not None
 
 
+NOTHING_FOUND = "its result says that nothing was found"
+"""The value of :attr:`Step.left_out` for a search without results."""
+
+
 class Step(Data):
     """One operation inside a turn. It becomes a child span.
 
@@ -276,6 +280,7 @@ class Step(Data):
         description: what a tool says of itself.
         tool_schema: a tool's parameters, as JSON schema.
         call_id: the provider's id of the call that a tool answers.
+        left_out: why a tool's result is no passage: "its name says that it acts".
         top_k: how many passages were asked for.
         data_source: the collection or the kind of store that a retriever searched.
         passages: what a retriever or reranker returned.
@@ -308,6 +313,7 @@ class Step(Data):
     description: Text | None = None
     tool_schema: Text | None = None
     call_id: Text | None = None
+    left_out: Text | None = None
     top_k: int | None = None
     data_source: Text | None = None
     passages: tuple[Passage, ...] = ()

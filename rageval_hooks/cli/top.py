@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from glob import escape, glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -41,11 +41,11 @@ def top(
     from rageval_hooks.cli.output import for_stream
 
     if as_json:
-        typer.echo(for_stream(json.dumps(_read(_paths(files)), indent=2, ensure_ascii=False), "json", sys.stdout))
+        typer.echo(for_stream(json.dumps(processes(files), indent=2, ensure_ascii=False), "json", sys.stdout))
     elif once:
         from rageval_hooks.exporters.console import make_console
 
-        make_console(sys.stdout).print(_screen(_read(_paths(files)), {}))
+        make_console(sys.stdout).print(_screen(processes(files), {}))
     else:
         _watch(files)
 
@@ -57,9 +57,9 @@ def _watch(files: list[str] | None) -> None:
     with Live(auto_refresh=False, screen=True) as live:
         try:
             while True:
-                processes = _read(_paths(files))
-                live.update(_screen(processes, before), refresh=True)
-                before = {found["pid"]: (found["written_at"], found["stats"]["turns"]) for found in processes}
+                running = processes(files)
+                live.update(_screen(running, before), refresh=True)
+                before = {found["pid"]: (found["written_at"], found["stats"]["turns"]) for found in running}
                 time.sleep(_INTERVAL)
         except KeyboardInterrupt:  # the usual way to leave
             return
@@ -86,21 +86,21 @@ def _paths(files: list[str] | None) -> list[Path]:
     return list(map(Path, sorted(found)))
 
 
-def _read(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """Return what the files have; one that has just been removed is skipped."""
+def processes(files: list[str] | None) -> list[dict[str, Any]]:
+    """Return what the files of processes have; one that has just been removed is skipped."""
     from rageval_hooks.errors import ConfigurationError
 
-    processes = []
-    for path in paths:
+    found = []
+    for path in _paths(files):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            processes.append({name: content[name] for name in ("pid", "written_at", "stats")})
+            found.append({name: content[name] for name in ("pid", "written_at", "stats")})
         except FileNotFoundError:
             # A process removes its file when it ends.
             continue
         except (ValueError, KeyError, TypeError):
             raise ConfigurationError(f"{path} is not a file of the setting stats_file") from None
-    return processes
+    return found
 
 
 def _screen(processes: list[dict[str, Any]], before: Mapping[int, tuple[float, int]]) -> Group:

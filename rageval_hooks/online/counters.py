@@ -11,7 +11,7 @@ from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.queues import PROCESS_TOTALS
 from rageval_hooks.score import Evaluation, Failed, Result, Score, is_about_turn
-from rageval_hooks.turn import Turn
+from rageval_hooks.turn import NOTHING_FOUND, Turn
 
 _logger = logging.getLogger(__name__)
 
@@ -167,9 +167,12 @@ _BEGINNING, _LEAST_BEGINNING = 100, 24
 _MOST_PASSAGES, _MOST_BEGINNINGS = 5, 200
 """Passages of a search, and of all searches, that are looked for."""
 
+_MOST_LEFT_OUT = 100
+"""Tools with reasons that are counted."""
+
 _REASONS = {
     "no_retriever": "no retriever was called that a captured framework reports",
-    "text_only_tool": "a tool returned its results as text only",
+    "text_only_tool": "tool results do not look like search: name the tools in search_tools",
     "nothing_found": "the retriever returned nothing",
     "not_in_prompt": "the retrieved documents are not in the model's prompt",
     "separate_calls": "retriever and model are called one after the other: put both into `with start_turn(question):`",
@@ -189,12 +192,11 @@ def reason_without_passages(turn: Turn) -> str | None:
             return None
     if turn.passages:
         return "not_in_prompt"
-    kinds = {step.kind for step in turn.steps}
-    if not kinds.isdisjoint({"retriever", "reranker"}):
+    if any(step.kind in ("retriever", "reranker") or step.left_out == NOTHING_FOUND for step in turn.steps):
         return "nothing_found"
-    # A tool that returned an empty text has found nothing that a model could have read.
-    has_text = any(step.output for step in turn.steps if step.kind == "tool")
-    return "text_only_tool" if has_text else "no_retriever"
+    # Tools that the application calls without a framework have messages, but no steps.
+    has_result = any(step.left_out for step in turn.steps) or any(message.role == "tool" for message in turn.prompt)
+    return "text_only_tool" if has_result else "no_retriever"
 
 
 class MissingPassages:
@@ -208,10 +210,15 @@ class MissingPassages:
         self._counters = counters
         self._log = RateLimitedLogger(_logger)
         self._sessions: set[str] = set()
+        self._left_out: set[str] = set()
         self._beginnings: deque[str] = deque(maxlen=_MOST_BEGINNINGS)
 
     def note(self, turn: Turn) -> None:
-        """Count the turn if it is an answer without passages."""
+        """Count the turn if it is an answer without passages, and why results of tools are no passages."""
+        for left_out in {f"{step.name}: {step.left_out}" for step in turn.steps if step.left_out}:
+            if left_out in self._left_out or len(self._left_out) < _MOST_LEFT_OUT:
+                self._left_out.add(left_out)
+                self._counters.add(f"left_out.{left_out}")
         if turn.retrieved and not turn.is_rag:
             # A search of its own: a model may be called next with what it found.
             beginnings = (passage.text.strip()[:_BEGINNING] for passage in turn.retrieved[:_MOST_PASSAGES])
@@ -244,3 +251,8 @@ class MissingPassages:
     def by_reason(self) -> dict[str, int]:
         """Return how many answers had no passages, by reason."""
         return {reason: self._counters[f"without_passages.{reason}"] for reason in _REASONS}
+
+    def left_out(self) -> dict[str, int]:
+        """Return in how many turns the result of a tool was no passage, by tool and reason."""
+        counts = {left_out: self._counters[f"left_out.{left_out}"] for left_out in tuple(self._left_out)}
+        return {left_out: turns for left_out, turns in counts.items() if turns}  # a child process counts its own

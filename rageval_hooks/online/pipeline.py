@@ -562,6 +562,7 @@ class Pipeline:
         return {
             **self._counters.snapshot(),
             "without_passages_by_reason": self._missing_passages.by_reason(),
+            "tool_results_left_out": self._missing_passages.left_out(),
             "queues": {"export": self._delivery.stats(), "evaluate": self._dispatcher.stats()},
             "spool": self._dispatcher.details() if isinstance(self._dispatcher, SpoolDispatcher) else None,
             "models": {role: self.models.state(role) for role in sorted(roles)},

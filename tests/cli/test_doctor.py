@@ -412,3 +412,15 @@ def test_a_setting_without_a_value(tmp_path: Path) -> None:
 
     assert "--set number 2 is not of the form NAME=VALUE" in str(done.exception)
     assert SECRET not in str(done.exception)
+
+
+def test_processes_with_tools_that_do_not_look_like_search(tmp_path: Path) -> None:
+    """Their counters are in the files of stats_file; {pid} stands for any process."""
+    reasons = {"text_only_tool": 3, "no_retriever": 1}
+    stats = {"without_passages_by_reason": reasons, "tool_results_left_out": {"consult: nothing says so": 3}}
+    (tmp_path / "rageval-7.json").write_text(json.dumps({"pid": 7, "written_at": 0, "stats": stats}))
+
+    [finding] = doctor("--no-send", status=0, stats_file=str(tmp_path / "rageval-{pid}.json"))["processes"]
+    expected = "3 turns had tool results that do not look like search (consult: nothing says so)"
+    assert (finding["status"], finding["message"]) == ("warning", expected)
+    assert "search_tools" in finding["advice"]

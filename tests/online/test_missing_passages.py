@@ -20,8 +20,8 @@ PIER = fakes.FACTS[0]
 
 
 @tool
-def search_handbook(query: str) -> str:
-    """Search the handbook."""
+def consult(matter: str) -> str:
+    """Ask the harbour master."""
     return PIER.page_content
 
 
@@ -30,7 +30,7 @@ def without_search(question: str) -> Any:
 
 
 def with_text_only_tool(question: str) -> Any:
-    return fakes.model().invoke(search_handbook.invoke(question))
+    return fakes.model().invoke(consult.invoke(question))
 
 
 def with_empty_search(question: str) -> Any:
@@ -58,7 +58,7 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     ("application", "reason", "text"),
     [
         (without_search, "no_retriever", "no retriever was called"),
-        (with_text_only_tool, "text_only_tool", "a tool returned its results as text only"),
+        (with_text_only_tool, "text_only_tool", "name the tools in search_tools"),
         (with_empty_search, "nothing_found", "the retriever returned nothing"),
         (without_documents_in_the_prompt, "not_in_prompt", "are not in the model's prompt"),
     ],

@@ -90,6 +90,7 @@ def _run_checks(setup: Setup) -> dict[str, list[DoctorFinding]]:
         "dispatch": checks.dispatch,
         "clock": checks.clock,
         "a turn": checks.turn,
+        "processes": checks.running,
     }
     found: dict[str, list[DoctorFinding]] = {}
     for name, check in table.items():

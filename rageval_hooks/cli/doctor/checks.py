@@ -22,7 +22,7 @@ from urllib.request import Request, urlopen
 
 from pydantic import BaseModel, Field
 
-from rageval_hooks.errors import JudgeError, ModelUnavailableError
+from rageval_hooks.errors import ConfigurationError, JudgeError, ModelUnavailableError
 from rageval_hooks.exporters.base import AUTOMATIC
 from rageval_hooks.exporters.base import REGISTRY as EXPORTERS
 from rageval_hooks.exporters.content import ContentPolicy
@@ -42,6 +42,7 @@ from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.tracing import RandomIds
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.settings import Settings, setting_names, unknown_variables
+from rageval_hooks.text.wording import counted
 from rageval_hooks.turn import Passage, SpanReference, Timing, Turn
 from rageval_hooks.version import __version__
 
@@ -451,3 +452,26 @@ def turn(setup: Setup) -> Iterator[DoctorFinding]:
         yield note(f"not on spans or in exports: {', '.join(hidden)}; scores are")
     else:
         yield note("questions, passages and answers are on spans and in exports")
+
+
+# --------------------------------------------------------------------------- running processes
+
+
+def running(setup: Setup) -> Iterator[DoctorFinding]:
+    """Say what the counters of running processes say about answers without passages, if stats_file is set."""
+    from rageval_hooks.cli.top import processes
+
+    if setup.settings.stats_file is None:
+        return
+    try:
+        found = [process["stats"] for process in processes([setup.settings.stats_file])]
+    except ConfigurationError as error:
+        yield note(str(error))
+        return
+    turns = sum(stats["without_passages_by_reason"]["text_only_tool"] for stats in found)
+    if turns:
+        left_out = sorted({name for stats in found for name in stats.get("tool_results_left_out", ())})
+        yield warning(
+            f"{counted(turns, 'turn')} had tool results that do not look like search ({'; '.join(left_out)})",
+            "name the tools that do search in search_tools",
+        )

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 from xml.sax.saxutils import escape
 
-from rageval_hooks.integrations.capture.values import attribute_text, finite, first_key, first_string, is_a, or_else
+from rageval_hooks.integrations.capture.values import (
+    attribute_text,
+    finite,
+    first_key,
+    first_string,
+    is_a,
+    or_else,
+    parsed_json,
+)
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.narrowing import is_missing, mapping_or_empty
 from rageval_hooks.turn import Passage
@@ -285,9 +293,6 @@ class EarlierPassages:
             self._passages.pop(next(iter(list(self._passages))), None)
 
 
-_LEAST_TEXT = 40
-"""Shorter texts are acknowledgements, for example "Message sent." In characters."""
-
 _RESULT_TEXT_KEYS = ("content", "text", "snippet", "page_content")
 """Keys of a result that hold its text, in order."""
 
@@ -296,23 +301,13 @@ _ABOUT_KEYS = frozenset({*_RESULT_ID_KEYS, *SCORE_KEYS, "title", "source", "meta
 """A mapping with a text is a search result if it has one of these keys, too."""
 
 
-def is_search_tool(tool: str | None, search_tools: Collection[str]) -> bool | None:
-    """Return whether a tool searches, according to the setting ``search_tools``; None if the setting does not say."""
-    if tool in search_tools or f"!{tool}" in search_tools:
-        return tool in search_tools
-    # A list that names some tools names all that search.
-    return False if any(not name.startswith("!") for name in search_tools) else None
-
-
 @or_else(())
-def text_results(value: Any, about: Mapping[str, Any], *, named: bool = False) -> Sequence[Passage]:
-    """Return the passages in a value that is not made of documents; an empty list for an acknowledgement or a number.
+def text_results(value: Any, about: Mapping[str, Any]) -> Sequence[Passage]:
+    """Return the passages in what a search returned, if it is not made of documents.
 
     Args:
-        value: a text, content blocks (as tools of MCP return them), a result, a list of results, or a mapping with
-            such a list. A text may be JSON of any of these.
-        about: metadata for the passages, for example ``{"tool": "web_search"}``.
-        named: True if the application says that the value is a search result: then a short text is one, too.
+        value: a text, which may be JSON, content blocks, or mappings.
+        about: metadata of every passage.
 
     Returns:
         One passage for each result or block. If nothing can be told apart, one passage with the whole text and
@@ -320,21 +315,15 @@ def text_results(value: Any, about: Mapping[str, Any], *, named: bool = False) -
     """
     if isinstance(value, str):
         text = str.__str__(value).strip()
-        if not named and len(text) < _LEAST_TEXT:
-            return []
         whole = [Passage(text=value, metadata={**about, "whole_output": True})] if text else []
-        return _results_in(_parsed(text), about) or whole
+        return _results_in(parsed_json(text), about) or whole
     blocks = _texts_of_blocks(value)
-    if not blocks:
-        return _results_in(value, about)
     if len(blocks) == 1:
-        return text_results(blocks[0], about, named=named)
-    if not named and sum(map(len, blocks)) < _LEAST_TEXT:
-        return []
+        return text_results(blocks[0], about)
     found: list[Passage] = []
     for text in blocks:
-        found += _results_in(_parsed(text), about) or [Passage(text=text, metadata=dict(about))]
-    return found
+        found += _results_in(parsed_json(text), about) or [Passage(text=text, metadata=dict(about))]
+    return found or _results_in(value, about)
 
 
 def _texts_of_blocks(value: Any) -> list[str]:
@@ -347,16 +336,6 @@ def _texts_of_blocks(value: Any) -> list[str]:
         return []
     texts = [item if is_a(item, str) else item.get("text") for item in value]
     return [text for text in texts if is_a(text, str) and text.strip()]
-
-
-def _parsed(text: str) -> Any:
-    """Return the JSON in a text; None if it is not an object or a list."""
-    if text[:1] not in ("{", "["):
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
 
 
 def _results_in(value: Any, about: Mapping[str, Any]) -> list[Passage]:

@@ -213,9 +213,10 @@ def turn_of(recording: Recording) -> Turn:
     # The root is the first run, so its family is the first too.
     outer, *inner = _families(recording.runs)
     root = outer[0]
-    build = partial(_turn_of_family, every_step=recording.owner.settings.spans == "all")
+    settings = recording.owner.settings
+    build = partial(_turn_of_family, every_step=settings.spans == "all", search_tools=settings.search_tools)
     attributes = context_attributes(recording.selection.context)
-    build_root = partial(build, outer, span=span_reference(recording), attributes=attributes)
+    build_root = partial(build, outer, about={"span": span_reference(recording), "attributes": attributes})
     if root.framework.join is None:
         turn = build_root(inner)
     else:
@@ -231,11 +232,17 @@ def turn_of(recording: Recording) -> Turn:
     return turn.model_copy(update={"passages": (*turn.retrieved, *earlier)}) if earlier else turn
 
 
-def _turn_of_family(family: Sequence[Run], inner: Iterable[Sequence[Run]], *, every_step: bool, **about: Any) -> Turn:
+def _turn_of_family(
+    family: Sequence[Run], inner: Sequence[Sequence[Run]], *, about: Mapping[str, Any] | None = None, **settings: Any
+) -> Turn:
     """Build the turn of one framework's runs, and add what other frameworks did inside it."""
-    turn = family[0].framework.turn_of(family, every_step=every_step, **about)
     for other in inner:
-        turn = _merge(turn, _turn_of_family(other, (), every_step=every_step), other[0])
+        # The text that a tool or a function returns has what the other framework found inside it.
+        for run in other[0].ancestors() if of_kind(other, "retriever", "reranker") else ():
+            run.details["has_search"] = True
+    turn = family[0].framework.turn_of(family, **settings, **(about or {}))
+    for other in inner:
+        turn = _merge(turn, _turn_of_family(other, (), **settings), other[0])
     return turn
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, wraps
@@ -48,6 +49,16 @@ def finite(value: Any) -> float | None:
     number = float(value)
     # The difference is nan, which equals nothing, if the number is infinite or nan.
     return number if number - number == 0 else None
+
+
+def parsed_json(value: Any) -> Any:
+    """Return the JSON object or list in a text; any other value unchanged."""
+    if not is_a(value, str) or value.strip()[:1] not in ("{", "["):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 @or_else(None)
@@ -115,7 +126,7 @@ def answer_keys_in(keys: Iterable[Any], usual: Sequence[str] = _USUAL) -> list[s
         usual: the keys that the framework uses, the preferred one first.
     """
     names = [key for key in keys if isinstance(key, str)]
-    words_of = {name: _words(name) for name in names}
+    words_of = {name: words_in(name) for name in names}
     # {"answer": draft, "final_answer": text}: the application says which one counts.
     final = [name for name in names if _is_final(name)]
     known = [name for name in usual if name in words_of]
@@ -135,25 +146,25 @@ def is_answer_object_key(key: str) -> bool:
 
 def is_beside_answer(key: Any) -> bool:
     """Return True if a key names something that is made next to the answer, for example ``follow_up_questions``."""
-    words = _words(str(key))
+    words = words_in(str(key))
     return not _BESIDE.isdisjoint(words) or words[:1] == ["follow"]
 
 
 @lru_cache(maxsize=1000)  # asked in the request, for the keys of every state
 def names_search_results(key: Any) -> bool:
     """Return True for the key of a text that may be a search result, for example ``context`` or ``web_results``."""
-    return not _SEARCH_RESULTS.isdisjoint(_words(str(key)))
+    return not _SEARCH_RESULTS.isdisjoint(words_in(str(key)))
 
 
 @lru_cache(maxsize=1000)
 def names_search(function: str) -> bool:
     """Return True for the name of a function that searches, for example ``search_web`` or ``get_context``."""
-    return not _SEARCHES.isdisjoint(_words(function))
+    return not _SEARCHES.isdisjoint(words_in(function))
 
 
 def _is_final(key: str) -> bool:
     """Return True for ``final``, ``final_answer``, ``finalResponse`` and the like."""
-    words = _words(key)
+    words = words_in(key)
     if words[:1] != ["final"]:
         return False
     return len(words) == 1 or words[-1] in _ANSWERS
@@ -164,7 +175,7 @@ def question_among(fields: Mapping[Any, Any]) -> str:
     texts = {str(key): item for key, item in fields.items() if is_a(item, str) and item}
     if len(texts) == 1:
         return str(next(iter(texts.values())))
-    words_of = {key: _words(key) for key in texts}
+    words_of = {key: words_in(key) for key in texts}
     # "user_message", "customer_question", "userInput"
     of_user = [
         key for key, words in words_of.items() if len(words) == 2 and words[0] in _USERS and words[1] in _USERS_TEXTS
@@ -177,7 +188,7 @@ def question_among(fields: Mapping[Any, Any]) -> str:
     return str(texts[named[0]]) if len(named) == 1 else ""
 
 
-def _words(key: str) -> list[str]:
+def words_in(key: str) -> list[str]:
     """Return the words of a key in lower case: ["final", "answer"] of ``final_answer`` and of ``finalAnswer``."""
     return [word.lower() for word in _WORDS.findall(key)]
 

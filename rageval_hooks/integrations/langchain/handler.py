@@ -21,7 +21,6 @@ from langchain_core.tracers.context import register_configure_hook
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.deferred import held_turns
-from rageval_hooks.integrations.capture.passages import is_search_tool
 from rageval_hooks.integrations.capture.recorder import Framework, Recording, Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import note_other_span
 from rageval_hooks.integrations.capture.turns import turn_of
@@ -96,7 +95,7 @@ FRAMEWORK = Framework(
 )
 _recorder.join(FRAMEWORK)
 
-_DETAILS = frozenset({"description", "invocation_params", "is_search", "streamed", "template", "tool_call_id"})
+_DETAILS = frozenset({"description", "invocation_params", "streamed", "template", "tool_call_id"})
 """Arguments of the start event that are kept."""
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -260,8 +259,6 @@ class TurnHandler(BaseCallbackHandler):
     def on_tool_start(self, serialized: Any, input_str: str, *, run_id: UUID, **event: Any) -> None:
         """Record that a tool has started."""
         name, inputs = _name_of(serialized, event), event.get("inputs")
-        if self.pipeline is not None:
-            event["is_search"] = is_search_tool(name, self.pipeline.settings.search_tools)
         if serialized:
             event["description"] = serialized.get("description")
         self._start(run_id, "tool", name, input_str if inputs is None else inputs, event)

@@ -7,7 +7,7 @@ results that are text. Passages of earlier turns come last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
@@ -22,6 +22,7 @@ from rageval_hooks.integrations.capture.passages import (
     text_results,
 )
 from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.search_tools import verdict_on
 from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain import payloads
 from rageval_hooks.integrations.langchain.model_calls import generated_text, prompt_messages, prompt_of
@@ -61,10 +62,12 @@ class TurnPassages:
         answering: the call that wrote the answer; None if no model wrote it.
         response: the answer.
         earlier: what tools and retrievers found in earlier turns: see :func:`remember`.
+        search_tools: the setting of this name.
 
     Attributes:
         prompts: the prompt of each model call, by the identity of its run.
         found: the passages that each search returned, by the identity of its run.
+        left_out: why the result of a tool is no passage, by the identity of its run.
         passages: the documents of the final prompt and all that were retrieved, marked with ``in_prompt``.
         searches: the outermost runs that retrieved something: retrievers, tools, and functions that search by
             themselves.
@@ -72,10 +75,18 @@ class TurnPassages:
     """
 
     def __init__(
-        self, runs: Sequence[Run], models: Sequence[Run], answering: Run | None, response: str, earlier: EarlierPassages
+        self,
+        runs: Sequence[Run],
+        models: Sequence[Run],
+        answering: Run | None,
+        response: str,
+        earlier: EarlierPassages,
+        search_tools: Collection[str] = (),
     ) -> None:
         self.prompts = {id(run): prompt_of(run) for run in turns.of_kind(runs, "llm")}
         self.found: dict[int, list[Passage]] = {}
+        self.left_out: dict[int, str] = {}
+        self._search_tools = search_tools
         self._runs = runs
         self._models = models
         self._answering = answering
@@ -135,14 +146,14 @@ class TurnPassages:
         """Return the documents that were retrieved, as the functions before the answer left them."""
         collected = _Collected()
         retrievers = turns.of_kind(self._runs, "retriever")
-        with_retriever = {id(ancestor) for run in retrievers for ancestor in run.ancestors()}
+        for run in retrievers:
+            for ancestor in run.ancestors():
+                ancestor.details["has_search"] = True
         for run in self._runs:
             # An ensemble or a compressor is a retriever around others, and its result is what the application gets.
             is_outermost = run.kind == "retriever" and not turns.is_inside(run, "retriever")
-            if is_outermost or (run.kind == "tool" and id(run) not in with_retriever):
-                passages = self._reader.passages_in(run.output)
-                if not passages and run.details.get("is_search") is True:
-                    passages = list(_results_of_tool(run, named=True))
+            if is_outermost or (run.kind == "tool" and not run.details.get("has_search")):
+                passages = self._reader.passages_in(run.output) if is_outermost else self._results_of_tool(run)
                 if passages or is_outermost:
                     self.found[id(run)] = passages
                     collected.add(passages)
@@ -161,6 +172,25 @@ class TurnPassages:
             # A function that searches and answers returns its documents with the answer.
             any(self._follow(run, collected) for run in late)
         return collected
+
+    def _results_of_tool(self, run: Run) -> list[Passage]:
+        """Return what a tool found: documents, or search results that are text."""
+        output = _message_of_command(run)
+        text: Any = output.content if isinstance(output, BaseMessage) else output
+        is_search, reason = verdict_on(self._search_tools, run.name, run.details.get("description"), run.input, text)
+        documents = self._reader.passages_in(run.output)
+        # A tool that hands over passes on the whole state.
+        if documents and (is_search or not payloads.is_command(run.output)):
+            return documents
+        if not is_search:
+            self.left_out[id(run)] = reason
+            return []
+        return self._not_written(_text_results(output, {"tool": run.name}))
+
+    def _not_written(self, results: Iterable[Passage]) -> list[Passage]:
+        """Return the results that no model of this turn wrote."""
+        written = [generated_text(run.output) for run in self._models]
+        return [result for result in results if not any(authorship.carries(result.text, one) for one in written)]
 
     def _follow(self, run: Run, collected: _Collected) -> bool:
         """Take over what a function did with documents: it found some, chose among them, or scored and ordered them.
@@ -219,78 +249,70 @@ class TurnPassages:
 
     def _in_tool_messages(self) -> Iterator[Passage]:
         """Yield what tools found whose results are in a prompt, perhaps in earlier turns of the conversation."""
-        for message, is_earlier in self._foreign_tool_messages():
-            # The message has the documents as its artifact if the tool has response_format="content_and_artifact".
-            passages = self._reader.passages_in(message)
+        for message, passages, is_earlier in self._foreign_tool_messages():
             if is_earlier:
-                unknown = passages or _results_of_message(message)
                 known = self._earlier.get(_call_key(self._thread, message))
-                passages = list(known or (one.model_copy(update={"from_turn": EARLIER}) for one in unknown))
-            yield from passages
+                yield from known or (one.model_copy(update={"from_turn": EARLIER}) for one in passages)
+            else:
+                yield from passages
 
-    def _foreign_tool_messages(self) -> Iterator[tuple[Any, bool]]:
-        """Yield the tool messages in the prompts whose tools did not run in this turn, and which are of an earlier one.
+    def _foreign_tool_messages(self) -> Iterator[tuple[Any, list[Passage], bool]]:
+        """Yield the tool messages in the prompts whose tools did not run in this turn, with what they found.
 
-        An application that calls functions by itself appends their results after the question.
+        The last item says whether the message is of an earlier turn. An application that calls functions by itself
+        appends their results after the question.
         """
-        own = {values.attribute_text(tool.output, "tool_call_id") for tool in turns.of_kind(self._runs, "tool")}
+        own: set[str | None] = set()
+        for tool in turns.of_kind(self._runs, "tool"):
+            own |= {values.attribute_text(tool.output, "tool_call_id"), tool.details.get("tool_call_id")} - {None}
         for call in self._calls:
             messages = prompt_messages(call)
             last_human = max((at for at, message in enumerate(messages) if message.type == "human"), default=-1)
+            requested = {one["id"]: one for message in messages for one in getattr(message, "tool_calls", ())}
             for position, message in enumerate(messages):
                 if message.type == "tool" and message.tool_call_id not in own:
-                    yield message, position < last_human
+                    request = requested.get(message.tool_call_id) or {}
+                    yield message, self._results_of_message(message, request), position < last_human
+
+    def _results_of_message(self, message: Any, request: Mapping[str, Any]) -> list[Passage]:
+        # The message has the documents as its artifact if the tool has response_format="content_and_artifact".
+        if documents := self._reader.passages_in(message):
+            return documents
+        name = message.name or request.get("name")
+        is_search, _ = verdict_on(self._search_tools, name, None, request.get("args"), message.content)
+        return self._not_written(_text_results(message, {"tool": name or "tool"})) if is_search else []
 
     # ----------------------------------------------------------------------- search results that are text
 
     def _in_texts(self, prompt: str, taken: set[str]) -> list[Passage]:
-        """Return the search results in the prompt that tools, functions and fields of a state hold as text.
+        """Return the search results in the prompt that functions and fields of a state hold as text.
 
-        Used for a turn without documents: next to documents, other texts are more likely something else. Results of
-        tools come first. Without any, those of functions and fields that are named like search results are taken.
+        Used for a turn in which nothing else was found: next to other passages, such texts are more likely something
+        else. Functions and fields count that are named like search results.
 
         Args:
             prompt: all text of the prompts behind the answer.
             taken: texts of passages of earlier turns.
         """
         query, text = query_of(self._runs[0].input), PromptText(prompt)
-        written = [generated_text(run.output) for run in self._models]
         passages: list[Passage] = []
-
-        def take(results: Iterable[Passage], run: Run | None) -> None:
-            """Add the results that are in the prompt and that no model of this turn wrote, each once."""
-            new = []
-            for result in results:
-                if result.text in taken or result.text == query or not text.contains(result.text):
-                    continue
-                if not any(authorship.carries(result.text, one) for one in written):
-                    taken.add(result.text)
-                    new.append(result.model_copy(update={"in_prompt": True, "prompt_share": 1.0}))
-            passages.extend(new)
-            if new and run is not None:
-                self.found[id(run)] = new
-
-        for run in turns.of_kind(self._runs, "tool"):
-            if run.details.get("is_search") is not False:
-                take(_results_of_tool(run), run)
-        # Tools that the application calls without LangChain have messages, but no runs.
-        for message, is_earlier in self._foreign_tool_messages():
-            if not is_earlier:
-                take(_results_of_message(message), None)
-        if passages:
-            return passages
-
         answered_at = self._calls[-1].started_at
         for run in sorted(turns.outside(turns.of_kind(self._runs, "chain"), "retriever", "tool"), key=_end_or_start):
             is_root = run.parent is None
-            if is_root or _end_or_start(run) <= answered_at:
-                results = _results_in_fields(run, run.input if is_root else run.output)
+            if is_root or (_end_or_start(run) <= answered_at and not run.details.get("has_search")):
                 # A later function may join the results that earlier ones returned. A text with the question is a
                 # prompt.
                 joined = [one for one in (query, *(passage.text for passage in passages)) if one]
-                results = [result for result in results if not any(one in result.text for one in joined)]
+                new = []
+                for result in self._not_written(_results_in_fields(run, run.input if is_root else run.output)):
+                    is_known = result.text in taken or any(one in result.text for one in joined)
+                    if not is_known and text.contains(result.text):
+                        taken.add(result.text)
+                        new.append(result.model_copy(update={"in_prompt": True, "prompt_share": 1.0}))
+                passages += new
                 # What the root received was handed in, not found.
-                take(results, None if is_root else run)
+                if new and not is_root:
+                    self.found[id(run)] = new
         return passages
 
 
@@ -399,31 +421,32 @@ def _call_key(thread: str, message: Any) -> str:
 # --------------------------------------------------------------------------- search results that are text
 
 
-def _results_of_tool(run: Run, named: bool = False) -> Sequence[Passage]:
-    """Return the search results in what a tool returned."""
-    about = {"tool": run.name}
-    if is_a(run.output, BaseMessage):
-        return _results_of_message(run.output, about, named)
-    # A command changes the state of a graph, or hands over to another agent.
-    is_opaque = payloads.is_command(run.output)
-    results = () if is_opaque else text_results(run.output, about, named=named)
-    if results or not (named if is_opaque else is_a(run.output, Mapping)):
-        return results
-    return text_results(payloads.tool_text(run.output), about, named=named)  # nothing can be told apart
+@or_else(None)
+def _message_of_command(run: Run) -> Any:
+    """Return the output of a tool; of a command, the message in it that answers the call, or None."""
+    if not payloads.is_command(run.output):
+        return run.output
+    # Command(update={"messages": [ToolMessage("The pier was …", tool_call_id="call_1")]}, goto="answer")
+    update = run.output.update
+    messages = update.get("messages") if is_a(update, Mapping) else update
+    answers = [one for one in messages if is_a(one, BaseMessage) and one.type == "tool"]
+    call_id = run.details.get("tool_call_id")
+    return values.last_of([one for one in answers if call_id in (None, one.tool_call_id)])
 
 
 @or_else(())
-def _results_of_message(message: Any, about: Mapping[str, Any] | None = None, named: bool = False) -> Sequence[Passage]:
-    """Return the search results in the message of a tool."""
-    if getattr(message, "status", None) == "error":
+def _text_results(output: Any, about: Mapping[str, Any]) -> Sequence[Passage]:
+    """Return the search results in what a tool returned, or in its message."""
+    if not is_a(output, BaseMessage):
+        return text_results(output, about) or text_results(payloads.as_text(output), about)
+    if getattr(output, "status", None) == "error":
         return ()
-    about = about or {"tool": message.name or "tool"}
     # The artifact has the results one by one, with their scores. The model saw the content.
-    structured = text_results(message.artifact, about) if message.artifact else ()
-    content = PromptText(payloads.message_text(message))
+    structured = text_results(output.artifact, about) if output.artifact else ()
+    content = PromptText(payloads.message_text(output))
     if structured and all(content.contains(passage.text) for passage in structured):
         return structured
-    return text_results(message.content, about, named=named)
+    return text_results(output.content, about)
 
 
 @or_else(())
@@ -437,4 +460,5 @@ def _results_in_fields(run: Run, value: Any) -> Sequence[Passage]:
         # What a function was given, it has not found.
         if values.names_search_results(key) and is_a(item, (str, list, tuple)) and item != given.get(key):
             results += text_results(item, {"field": key})
-    return results
+    # A text without a space is a label, for example "vectorstore".
+    return [result for result in results if " " in result.text.strip()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, cast
 
@@ -169,6 +169,7 @@ def turn_from_runs(
     runs: Sequence[Run],
     *,
     every_step: bool = False,
+    search_tools: Collection[str] = (),
     earlier: EarlierPassages | None = None,
     span: SpanReference | None = None,
     attributes: Mapping[str, Any] | None = None,
@@ -178,6 +179,7 @@ def turn_from_runs(
     Args:
         runs: the records by start time, the root first.
         every_step: keep chains, prompts and parsers as steps too, not only retrievers, model calls and tools.
+        search_tools: the setting of this name.
         earlier: what was found in earlier turns: see :func:`~rageval_hooks.integrations.langchain.passages.remember`.
         span: the turn's position in its trace.
         attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
@@ -196,7 +198,7 @@ def turn_from_runs(
     elif root.error is None and _stopped_early(runs, answering, returned):
         status = "cancelled"
     response = response_of(runs, models, answering, returned, status)
-    context = TurnPassages(runs, models, answering, response, earlier or EarlierPassages())
+    context = TurnPassages(runs, models, answering, response, earlier or EarlierPassages(), search_tools)
     # What was searched for first is the best guess if the input of the root has no question.
     query = _query(root) or next(iter(context.queries), "")
     steps = _steps_of(runs, ended_at, every_step, context)
@@ -296,6 +298,7 @@ def _steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Tur
                 "output": tool_text(run.output),
                 "description": run.details.get("description"),
                 "call_id": run.details.get("tool_call_id"),
+                "left_out": context.left_out.get(id(run)),
             }
         elif kind == "retriever":
             fields = {}  # its output is the passages

@@ -18,7 +18,6 @@ from llama_index_instrumentation.span import BaseSpan
 from llama_index_instrumentation.span_handlers import BaseSpanHandler
 
 from rageval_hooks.integrations.capture.deferred import hand_over
-from rageval_hooks.integrations.capture.passages import is_search_tool
 from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import note_other_span
 from rageval_hooks.integrations.llama_index import streams, values
@@ -130,8 +129,6 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
     if run is None:
         return
     run.details["instance"] = instance
-    if kind == "tool":
-        run.details["is_search"] = is_search_tool(run.name, pipeline.settings.search_tools)
     if kind in ("reranker", "synthesizer"):
         # Postprocessors change nodes in place, so what they were given is copied now.
         run.details["nodes_before"] = snapshot(values.arguments_of(bound_args).get("nodes"))

@@ -5,7 +5,7 @@ Nodes are read by attribute names: the classes are not imported, because importi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import itemgetter
@@ -22,10 +22,18 @@ from rageval_hooks.integrations.capture.passages import (
     unique_passages,
 )
 from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.search_tools import verdict_on
 from rageval_hooks.integrations.capture.turns import of_kind, outside
 from rageval_hooks.integrations.capture.values import or_else
 from rageval_hooks.integrations.llama_index.model_calls import generated_text, prompts_of_answer
-from rageval_hooks.integrations.llama_index.values import answer_of, arguments_of, fields_of, messages_of
+from rageval_hooks.integrations.llama_index.values import (
+    answer_of,
+    arguments_of,
+    fields_of,
+    messages_of,
+    tool_arguments,
+    tool_fields,
+)
 from rageval_hooks.runtime.narrowing import is_integer, text_or_empty
 from rageval_hooks.turn import Passage
 
@@ -178,14 +186,15 @@ def passages_found(run: Run) -> list[Passage]:
 
 
 def passages_in_turn(
-    runs: Sequence[Run], calls: Sequence[Run], answering: Run | None
-) -> tuple[tuple[Passage, ...], Marks]:
+    runs: Sequence[Run], calls: Sequence[Run], answering: Run | None, search_tools: Collection[str]
+) -> tuple[tuple[Passage, ...], Marks, dict[int, str]]:
     """Return the passages of a turn, those of the answer's prompt first, and the marks of all that was retrieved.
 
     Args:
         runs: the runs by start time.
         calls: the model calls outside of retrievers.
         answering: the call that wrote the answer.
+        search_tools: the setting of this name.
     """
     context_nodes, rebuilt_ids = _context_of(runs)
     context = passages_of(context_nodes)
@@ -219,24 +228,33 @@ def passages_in_turn(
         if marked.in_prompt and not _is_among(marked, passages):
             passages.append(marked)
 
+    left_out: dict[int, str] = {}
     for tool in of_kind(runs, "tool"):
-        # Next to nodes, other texts are more likely something else, unless the application names the tool.
-        is_search = tool.details.get("is_search")
-        if is_search or (is_search is None and not candidates):
-            results = _text_results_of(tool, calls, named=bool(is_search))
-            passages += [found for found in mark_seen(results, prompt) if found.in_prompt]
-    return tuple(passages), marks
+        # Of a search with a retriever or with nodes, these are the passages. Its text has the same ones.
+        has_search = tool.details.get("has_search") or any(tool in run.ancestors() for run in retrievals)
+        if has_search or nodes_in(tool.output):
+            continue
+        output = answer_of(tool.output)
+        description = tool_fields(tool.details.get("instance")).get("description")
+        arguments = tool_arguments(tool.input)[1]
+        is_search, reason = verdict_on(search_tools, tool.name, description, arguments, output)
+        if is_search:
+            results = mark_seen(_text_results_of(tool, calls), prompt)
+            passages += [result for result in results if result.in_prompt and result not in passages]
+        else:
+            left_out[id(tool)] = reason
+    return tuple(passages), marks, left_out
 
 
-def _text_results_of(tool: Run, calls: Sequence[Run], named: bool) -> Sequence[Passage]:
+def _text_results_of(tool: Run, calls: Sequence[Run]) -> Sequence[Passage]:
     """Return the search results that a tool returned as text; none if it failed or if a model of the turn wrote it."""
     output = answer_of(tool.output)
     is_error = getattr(tool.output, "is_error", False)
     if is_error or any(carries(output, generated_text(call)) for call in calls if tool in call.ancestors()):
         return ()
     raw = getattr(tool.output, "raw_output", None)
-    structured = text_results(raw, {"tool": tool.name}, named=named) if isinstance(raw, (list, dict)) else ()
-    return structured or text_results(output, {"tool": tool.name}, named=named)
+    structured = text_results(raw, {"tool": tool.name}) if isinstance(raw, (list, dict)) else ()
+    return structured or text_results(output, {"tool": tool.name})
 
 
 def _is_among(passage: Passage, others: Iterable[Passage]) -> bool:

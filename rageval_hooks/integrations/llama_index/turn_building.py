@@ -35,6 +35,7 @@ def turn_from_events(
     runs: Sequence[Run],
     *,
     every_step: bool = False,
+    search_tools: Collection[str] = (),
     earlier: EarlierTools | None = None,
     span: SpanReference | None = None,
     attributes: Mapping[str, Any] | None = None,
@@ -44,6 +45,7 @@ def turn_from_events(
     Args:
         runs: the runs by start time, the root first.
         every_step: keep every span as a step, not only retrievers, rerankers, model calls and tools.
+        search_tools: the setting of this name.
         earlier: what tools found in earlier turns.
         span: the place of the turn in its trace.
         attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
@@ -55,10 +57,10 @@ def turn_from_events(
     answers = turns.outside(calls, "retriever", "reranker")
     returned = _returned_answer(root, runs)
     answering = model_calls.answering_call(root, answers, returned)
-    passages, marks = passages_in_turn(runs, answers, answering)
+    passages, marks, left_out = passages_in_turn(runs, answers, answering, search_tools)
     if earlier is not None:
         passages = unique_passages((*passages, *earlier.passages_in(answering, runs)))
-    steps = _steps_of(runs, calls, ended_at, marks, every_step)
+    steps = _steps_of(runs, calls, ended_at, marks, left_out, every_step)
     query = values.query_of(values.arguments_of(root.input))
     if not query and calls:
         # A resumed workflow has no question in its arguments: what the user said in the first prompt.
@@ -147,7 +149,12 @@ _NO_ERRORS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt", 
 
 
 def _steps_of(
-    runs: Sequence[Run], calls: Sequence[Run], ended_at: int, marks: Marks, every_step: bool
+    runs: Sequence[Run],
+    calls: Sequence[Run],
+    ended_at: int,
+    marks: Marks,
+    left_out: Mapping[int, str],
+    every_step: bool,
 ) -> tuple[Step, ...]:
     """Build the steps of a turn.
 
@@ -156,6 +163,7 @@ def _steps_of(
         calls: the model calls that count.
         ended_at: when the turn ended.
         marks: passages by id and text, with how much of each was in the prompt.
+        left_out: why the results of tools are no passages, by the identity of the tool's run.
         every_step: keep every span, not only retrievers, rerankers, model calls and tools.
     """
     counted = set(map(id, calls))
@@ -166,6 +174,7 @@ def _steps_of(
         Step(
             kind=cast("StepKind", run.kind if run.kind in _KINDS else "chain"),
             **turns.step_frame(run, ids, ended_at, stopped=type(run.error).__name__ in _NO_ERRORS),
+            left_out=left_out.get(id(run)),
             **_fields(run, runs, marks),
         )
         for run in kept

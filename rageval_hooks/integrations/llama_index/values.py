@@ -324,13 +324,18 @@ def query_of(value: Any, depth: int = 0) -> str:
     return found or (capture_values.question_among(fields) if may_have_own_names else "")
 
 
-def tool_input(bound: Any) -> str:
-    """Return a tool's arguments as text: a single text unchanged, anything else as JSON."""
+def tool_arguments(bound: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Return a tool's arguments: those by position, and those by name."""
     # A tool's method is called with {"args": ("pier",), "kwargs": {"limit": 3}}, or by the names of its parameters.
     named = dict(arguments_of(bound))
     positional = named.pop("args", None) or ()
     named.update(named.pop("kwargs", None) or {})
+    return positional, named
 
+
+def tool_input(bound: Any) -> str:
+    """Return a tool's arguments as text: a single text unchanged, anything else as JSON."""
+    positional, named = tool_arguments(bound)
     values = [*positional, *named.values()]
     if len(values) == 1 and is_a(values[0], str):
         return str.__str__(values[0])

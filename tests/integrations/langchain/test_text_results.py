@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import wrap_tool_call
+from langchain.agents.middleware import TodoListMiddleware, wrap_tool_call
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
-from langchain_core.tools import tool
+from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.graph import START, StateGraph
+from langgraph.types import Command
 
 import rageval_hooks
 from rageval_hooks.testing import InMemoryExporter
@@ -44,7 +45,14 @@ def agent(*tools: Any, answer: str = "It was opened in 2019.", **options: Any) -
     def script(messages: list[Any]) -> Any:
         if isinstance(messages[-1], ToolMessage):
             return answer
-        calls = [{"name": one.name, "args": {"query": "pier"}, "id": f"call_{one.name}"} for one in tools]
+        calls = [
+            {
+                "name": one.name,
+                "args": dict.fromkeys(one.tool_call_schema.model_fields, "pier"),
+                "id": f"call_{one.name}",
+            }
+            for one in tools
+        ]
         return AIMessage("", tool_calls=calls)
 
     return create_agent(model(script), list(tools), **options)
@@ -105,11 +113,89 @@ def test_results_in_an_artifact(captured: Captured) -> None:
     assert (passage.text, passage.id, passage.metadata["title"]) == (PIER["content"], "https://a", "Pier")
 
 
-@pytest.mark.parametrize(
-    "result", ["Message sent.", 3.1415, True, {"ok": True}, [], "", [{"type": "text", "text": "Saved."}]]
-)
-def test_acknowledgements_and_numbers_are_no_results(captured: Captured, result: Any) -> None:
+@pytest.mark.parametrize("result", [3.1415, True, {"ok": True}, [], "", "No results found."])
+def test_what_has_no_text_is_no_result(captured: Captured, result: Any) -> None:
     ask(agent(tool_that_returns(result)))
+
+    assert (captured.turn.passages, captured.turn.is_rag) == ((), False)
+
+
+def test_a_short_result_is_a_result(captured: Captured) -> None:
+    ask(agent(tool_that_returns("In 2019.")))
+
+    assert (texts(captured.turn), captured.turn.is_rag) == (["In 2019."], True)
+
+
+def command(text: str, **update: Any) -> Any:
+    """A tool's result that also changes the state."""
+
+    def make(tool_call_id: str) -> Any:
+        return Command(update={**update, "messages": [ToolMessage(text, tool_call_id=tool_call_id)]})
+
+    return make
+
+
+SENT = "The e-mail to Bob was sent at 10:42 and has the id 2f8c77."
+CART = {"status": "ok", "cart": {"items": ["lamp"], "delivery": "within three working days"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "result"),
+    [
+        ("send_mail", SENT),
+        ("add_to_cart", CART),
+        ("save_memory", command("Stored in long-term memory under the key user_profile: likes tea")),
+        ("transfer_to_booking", command("Successfully transferred to the agent that books rooms")),
+        ("calculate_total", "The sum of the two amounts is 129.00 EUR, taxes included."),
+        ("get_weather", "It is sunny in Quern, with 18 degrees and a light breeze."),
+    ],
+)
+def test_actions_and_values_are_no_results(captured: Captured, name: str, result: Any) -> None:
+    """However long their texts are. The step says why, and so do the counters."""
+    ask(agent(named(name, result)))
+
+    turn = captured.turn
+    assert (turn.passages, turn.is_rag) == ((), False)
+    [reason] = [step.left_out for step in turn.steps if step.kind == "tool"]
+    stats = captured.handle.stats()
+    assert stats["tool_results_left_out"] == {f"{name}: {reason}": 1}
+    assert stats["without_passages_by_reason"]["text_only_tool"] == 1
+
+
+def test_a_search_may_return_a_command(captured: Captured) -> None:
+    ask(agent(named("search_handbook", command(PAGE))))
+
+    assert (texts(captured.turn), captured.turn.is_rag) == ([PAGE], True)
+
+
+def named(name: str, result: Any) -> Any:
+    """A tool without an argument that is a query, and without a description that tells."""
+
+    @tool(name, description="Use it when it is needed.")
+    def run(item: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
+        return result(tool_call_id) if callable(result) else result
+
+    return run
+
+
+def test_planning_is_no_search(captured: Captured) -> None:
+    """LangChain's own middleware."""
+    todo = {"name": "write_todos", "args": {"todos": [{"content": "Greet", "status": "pending"}]}, "id": "1"}
+    script = [AIMessage("", tool_calls=[todo]), AIMessage("Hello! How can I help you today?")]
+    chat: Any = model(lambda messages: script[isinstance(messages[-1], ToolMessage)])
+    create_agent(chat, [], middleware=[TodoListMiddleware()]).invoke({"messages": [("human", "Hi, I am Ann")]})
+
+    assert (captured.turn.passages, captured.turn.is_rag) == ((), False)
+
+
+@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
+def test_a_supervisor(captured: Captured) -> None:
+    """The messages of its hand-offs are no results."""
+    langgraph_supervisor = pytest.importorskip("langgraph_supervisor")
+    greeter = create_agent(model("Hello Ann, nice to meet you."), [], name="greeter")
+    call = AIMessage("", tool_calls=[{"name": "transfer_to_greeter", "args": {}, "id": "1"}])
+    chat: Any = model(lambda messages: "How can I help?" if isinstance(messages[-1], ToolMessage) else call)
+    langgraph_supervisor.create_supervisor([greeter], model=chat).compile().invoke({"messages": [("human", "Hi")]})
 
     assert (captured.turn.passages, captured.turn.is_rag) == ((), False)
 
@@ -126,16 +212,29 @@ def test_an_error_is_no_result(captured: Captured) -> None:
 
 
 def test_a_text_next_to_documents_is_no_passage(captured: Captured) -> None:
-    """Where documents were retrieved, other tools do something else."""
+    """The weather was not searched."""
 
     @tool
     def search(query: str) -> str:
         """Search the handbook."""
         return "\n".join(document.page_content for document in retriever().invoke(query))
 
-    ask(agent(search, tool_that_returns("The weather in Quern is sunny, with a light breeze from the west.")))
+    ask(agent(search, named("get_weather", "The weather in Quern is sunny, with a light breeze from the west.")))
 
     assert {passage.id for passage in captured.turn.passages} == {"d1", "d2"}
+
+
+def test_a_search_next_to_documents(captured: Captured) -> None:
+    """A tool that searches the web found passages, too."""
+
+    @tool
+    def search(query: str) -> str:
+        """Search the handbook."""
+        return "\n".join(document.page_content for document in retriever().invoke(query))
+
+    ask(agent(search, tool_that_returns(PAGE)))
+
+    assert {passage.id or passage.text for passage in captured.turn.passages} == {"d1", "d2", PAGE}
 
 
 @pytest.mark.parametrize(
@@ -146,7 +245,7 @@ def test_a_text_next_to_documents_is_no_passage(captured: Captured) -> None:
         ("web_search", PAGE, []),
         ("!calculator", PAGE, [PAGE]),
     ],
-    ids=["named, so a short text counts", "excluded", "another tool is named", "another tool is excluded"],
+    ids=["named", "excluded", "another tool is named", "another tool is excluded"],
 )
 def test_the_setting_search_tools(search_tools: str, result: str, found: list[str]) -> None:
     exporter = InMemoryExporter()
