@@ -225,7 +225,8 @@ async def _ask(question: GoldenQuestion, run: int, app: App, collector: _Collect
     for watch in collector.watches:
         watch()
     # As of `start_turn`: what the frameworks do in this context is one turn, and concurrent questions are not mixed.
-    block = Block(collector, Turn(query=question.question))
+    block = Block(collector)
+    block.start(Turn(query=question.question))
     work = asyncio.ensure_future(_call(app, question.question))
     error: BaseException | None = None
     try:

@@ -19,9 +19,10 @@ _OF_TURNS = ("turns", "evaluated", "in_progress", "without_retrieval", "sampled_
 _OF_RESULTS = ("deferred_metrics", "undone", "scored", "skipped", "failed")
 _OF_ERRORS = ("export_errors", "callback_errors", "internal_errors")
 
-DROPPED = ("queue_full", "not_ended", "not_built", "failed")
+DROPPED = ("queue_full", "not_ended", "not_built", "failed", "interrupted")
 """Why a turn was dropped: a queue had no room for it; it did not end, for example because its stream was neither read
-nor closed; it could not be built from what was recorded; or its evaluation failed with an error of ours."""
+nor closed; it could not be built from what was recorded; its evaluation failed with an error
+of ours or of the application's code; or a signal handler of the application raised while it was submitted."""
 
 _BY_CAUSE = "dropped."
 
@@ -88,6 +89,7 @@ class Counters:
     def reset_after_fork(self) -> None:
         """Start from zero: a child counts its own turns."""
         self._counts: Counter[str] = Counter()
+        self._in_progress: set[CountedTurn] = set()
         self._scores: dict[str, ScoreTotals] = {}
         self._unnoted: deque[str] = deque()
 
@@ -97,10 +99,9 @@ class Counters:
             self._counts[name] += amount
         PROCESS_TOTALS.add(name, amount)
 
-    def begin_turn(self) -> None:
-        """Count a turn that is to be evaluated."""
-        with self._lock.lock:
-            self._counts.update(("turns", "in_progress"))
+    def new_turn(self) -> CountedTurn:
+        """Return a turn that is to be evaluated."""
+        return CountedTurn(self._counts, self._in_progress, self._lock)
 
     def exclude_turn(self, reason: str) -> None:
         """Count a turn that is not evaluated, as ``sampled_out`` or ``unsampled_traces``."""
@@ -108,21 +109,13 @@ class Counters:
             self._counts.update(("turns", reason))
         PROCESS_TOTALS.add(reason)
 
-    def end_turn(self, *outcome: str) -> None:
-        """Count a turn that was in progress, as ``evaluated`` or ``without_retrieval``."""
-        with self._lock.lock:
-            # After a fork the child does not count a turn that its parent has begun.
-            if self._counts["in_progress"]:
-                self._counts["in_progress"] -= 1
-                self._counts.update(outcome)
-
-    def drop_turn(self, cause: str) -> None:
-        """Count a turn that was in progress as dropped, by one of the causes in :data:`DROPPED`."""
-        self.end_turn("dropped", _BY_CAUSE + cause)
-
     def drop_unbegun(self, cause: str) -> None:
         """Count a turn that was dropped before it was submitted. Takes no lock: a finalizer may call this."""
         self._unnoted.append(cause)
+
+    def failed_turns(self) -> int:
+        """Return how many turns were dropped because of an exception."""
+        return sum(self._counts[_BY_CAUSE + cause] for cause in ("not_built", "failed"))
 
     def _note_drops(self) -> None:
         """Count what :meth:`drop_unbegun` was given; under the lock."""
@@ -149,9 +142,43 @@ class Counters:
         with self._lock.lock:
             self._note_drops()
             counts = {name: self._counts[name] for name in _OF_TURNS + _OF_RESULTS + _OF_ERRORS}
+            counts["in_progress"] = in_progress = len(self._in_progress)
+            counts["turns"] += in_progress
             causes = {cause: self._counts[_BY_CAUSE + cause] for cause in DROPPED}
             scores = {name: totals.as_data() for name, totals in self._scores.items()}
         return {**counts, "dropped_by_cause": causes, "scores": scores}
+
+
+class CountedTurn:
+    """A turn that is counted once: whoever ends it first decides how.
+
+    Args:
+        counts: the counts of the process that it began in. A child that is forked meanwhile has others.
+        in_progress: the turns in progress of that process.
+        lock: their lock.
+    """
+
+    def __init__(self, counts: Counter[str], in_progress: set[CountedTurn], lock: ForkSafeLock) -> None:
+        self._counts = counts
+        self._in_progress = in_progress
+        self._lock = lock
+        self._has_ended = False
+
+    def begin(self) -> None:
+        """Count the turn as in progress."""
+        self._in_progress.add(self)
+
+    def end(self, *outcome: str) -> None:
+        """Count the turn as ``evaluated`` or ``without_retrieval``."""
+        with self._lock.lock:
+            if not self._has_ended:
+                self._has_ended = True
+                self._in_progress.discard(self)
+                self._counts.update(("turns", *outcome))
+
+    def drop(self, cause: str) -> None:
+        """Count the turn as dropped, by one of the causes in :data:`DROPPED`."""
+        self.end("dropped", _BY_CAUSE + cause)
 
 
 # --------------------------------------------------------------------------- answers without passages

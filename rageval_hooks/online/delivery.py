@@ -107,7 +107,7 @@ class Delivery:
         for exporter, shown in self._shown(evaluation):
             try:
                 exporter.annotate(shown)
-            except Exception as error:
+            except BaseException as error:  # also those that end a thread: this one has other turns to do
                 self._counters.add("export_errors")
                 kind = f"annotate {exporter.name}"
                 self._log.warn(kind, "the exporter %s failed [RAGEVAL-207]", exporter.name, error=error)
@@ -126,7 +126,7 @@ class Delivery:
         try:
             with suppressed():
                 self._on_evaluation(evaluation)
-        except Exception as error:
+        except BaseException as error:
             self._counters.add("callback_errors")
             self._log.warn("on_evaluation", "on_evaluation raised [RAGEVAL-205]", error=error)
 
@@ -159,7 +159,7 @@ class Delivery:
             try:
                 exporter.export(shown)
             # One exporter that fails must not keep the others from their evaluation.
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 self._counters.add("export_errors")
                 self._failed_exports += 1
                 self._log.warn(

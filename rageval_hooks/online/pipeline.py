@@ -38,7 +38,7 @@ from rageval_hooks.online.build import (
     unused_options,
 )
 from rageval_hooks.online.celery import CeleryDispatcher
-from rageval_hooks.online.counters import Counters, MissingPassages
+from rageval_hooks.online.counters import CountedTurn, Counters, MissingPassages
 from rageval_hooks.online.delivery import Delivery, OnEvaluation
 from rageval_hooks.online.dispatch import Dispatcher, ThreadDispatcher
 from rageval_hooks.online.engine import PASSING_FAILURES, Engine, Preparer, Thresholds
@@ -49,6 +49,7 @@ from rageval_hooks.online.turn_context import MetricSampler, TurnContext, TurnSe
 from rageval_hooks.privacy import PrivacyPolicy, Redact
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_exiting, is_multiprocessing_child
 from rageval_hooks.runtime.fork import reset_in_child, run_in_child
+from rageval_hooks.runtime.interrupts import raise_interrupt
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import Priority, Steps, local_pool, on_pool_thread, run_steps
 from rageval_hooks.runtime.threads import wait_until
@@ -179,7 +180,7 @@ class Pipeline:
         )
         self._memory = ThreadDispatcher(self.engine, self._worker, self._delivery, settings, self._counters)
         self._dispatcher = self._make_dispatcher()
-        self._failed_jobs_seen = 0
+        self._failed_seen = 0
         self.reset_after_fork()
         reset_in_child(self)
         if self.exporters:  # otherwise the exit has nothing to wait for
@@ -317,6 +318,7 @@ class Pipeline:
             if context.selected and (preparation := self._preparer.start(query, texts)):
                 context.preparations.append(preparation)
         except Exception as error:
+            raise_interrupt(error)
             self.failed("passages could not be prepared", error)
 
     def submit(
@@ -334,17 +336,20 @@ class Pipeline:
         """
         if sys.is_finalizing():  # after the exit handlers: there are no threads any more, and no exporters
             return DONE
-        self._counters.begin_turn()
-        size = turn.size if isinstance(turn, Turn) else self.typical_size
-        pending = DONE
-        # Such a process may be terminated once the caller has its answer: it waits for the export too.
-        in_child = is_multiprocessing_child()
-        is_inline = computes_inline and self.computes_inline and (not isinstance(turn, Turn) or self._has_scores(turn))
-        if (in_child or is_inline) and self._has_room(size):
-            waits = in_child or self._delivery.has_callback or (context is not None and context.caller_waits)
-            pending = self._start_on_pool(turn, context, size, caller_waits=waits)
-        elif not self._delivery.submit(lambda: run_steps(self._process(turn, context, _ON_WORKER)), size):
-            self._counters.drop_turn("queue_full")
+        begun, pending = self._counters.new_turn(), DONE
+        try:
+            begun.begin()
+            size = turn.size if isinstance(turn, Turn) else self.typical_size
+            # Such a process may be terminated once the caller has its answer: it waits for the export too.
+            in_child, has_scores = is_multiprocessing_child(), not isinstance(turn, Turn) or self._has_scores(turn)
+            if (in_child or (computes_inline and self.computes_inline and has_scores)) and self._has_room(size):
+                waits = in_child or self._delivery.has_callback or (context is not None and context.caller_waits)
+                pending = self._start_on_pool(turn, context, begun, size, caller_waits=waits)
+            elif not self._delivery.submit(lambda: run_steps(self._process(turn, context, begun, _ON_WORKER)), size):
+                begun.drop("queue_full")
+        except BaseException:  # an interrupt
+            begun.drop("interrupted")
+            raise
         if is_exiting():  # the drain may be over, or may never come
             self.flush(EXIT_DRAIN.timeout)
         return pending
@@ -377,27 +382,42 @@ class Pipeline:
         return not sizes or (len(sizes) < self.settings.queue_size and sum(sizes) + size <= self._max_bytes)
 
     def _start_on_pool(
-        self, turn: Turn | Callable[[], Turn], context: TurnContext | None, size: int, *, caller_waits: bool
+        self,
+        turn: Turn | Callable[[], Turn],
+        context: TurnContext | None,
+        begun: CountedTurn,
+        size: int,
+        *,
+        caller_waits: bool,
     ) -> PendingTurn:
         now = time.perf_counter()
         waits = caller_waits and len(_turns_on_pool) < _MOST_AWAITED
         pending = PendingTurn(now + self._budget if waits else now)
-        _turns_on_pool[pending] = size
-        EXIT_DRAIN.add(_wait_for_pool, "capture", lambda: bool(_turns_on_pool))
-        EXIT_DRAIN.register()
-        evaluation = local_pool().run(self._process(turn, context, now + self._budget), Priority.ENDED, copy_context())
 
-        def finish(_: object) -> None:
+        def steps() -> Steps[None]:
+            try:
+                yield from self._process(turn, context, begun, now + self._budget)
+            finally:
+                finish()
+
+        def finish() -> None:
             _turns_on_pool.pop(pending, None)
             pending.finish()
 
-        evaluation.add_done_callback(finish)
+        EXIT_DRAIN.add(_wait_for_pool, "capture", lambda: bool(_turns_on_pool))
+        EXIT_DRAIN.register()
+        try:
+            _turns_on_pool[pending] = size
+            local_pool().run(steps(), Priority.ENDED, copy_context())
+        except BaseException:  # an interrupt, before or after the pool has taken the turn
+            finish()
+            raise
         return pending
 
     # -- the first stage, on the pool
 
     def _process(
-        self, turn: Turn | Callable[[], Turn], context: TurnContext | None, deadline: float
+        self, turn: Turn | Callable[[], Turn], context: TurnContext | None, begun: CountedTurn, deadline: float
     ) -> Steps[Coroutine[None, None, None] | None]:
         """Build a turn, evaluate it, queue its export and count what became of it.
 
@@ -409,16 +429,17 @@ class Pipeline:
             turn = turn if isinstance(turn, Turn) else turn()
             what, cause = "a turn could not be evaluated", "failed"
             deliver = yield from self._evaluate_inline(turn, context, deadline)
-        except Exception as error:
+        # Also CancelledError, SystemExit and KeyboardInterrupt of the application's metrics and functions.
+        except BaseException as error:
             self._counters.add("internal_errors")
             self._log.warn(what, "%s: %s [RAGEVAL-215]", what, type(error).__name__, error=error)
-            self._counters.drop_turn(cause)
+            begun.drop(cause)
             return None
         is_queued = deadline == _ON_WORKER  # it runs from there
         if is_queued or self._delivery.submit(deliver, turn.size):
-            self._counters.end_turn("evaluated" if self._has_scores(turn) else "without_retrieval")
+            begun.end("evaluated" if self._has_scores(turn) else "without_retrieval")
         else:
-            self._counters.drop_turn("queue_full")
+            begun.drop("queue_full")
         # Such a process may end without notice once its function has returned.
         if is_multiprocessing_child():
             self._worker.flush(deadline - time.perf_counter())
@@ -521,9 +542,9 @@ class Pipeline:
         done = on_pool_thread() or _wait_for_pool(timeout)
         done = finish_jobs(remaining(end)) and done
         done = self._delivery.flush(remaining(end)) and done
-        # A job that has failed with an error of ours since the last flush: its scores are missing.
-        failed = self._dispatcher.stats()["failed"]
-        seen, self._failed_jobs_seen = self._failed_jobs_seen, failed
+        # What has failed since the last flush: the turn, or the scores of a job, are missing.
+        failed = self._dispatcher.stats()["failed"] + self._counters.failed_turns()
+        seen, self._failed_seen = self._failed_seen, failed
         return failed <= seen and done
 
     def shutdown(self, timeout: float | None = None) -> bool:

@@ -126,7 +126,7 @@ class PrivacyPolicy:
             if isinstance(found, str):
                 return found
             problem = f"returned {type(found).__name__}"
-        except Exception as error:
+        except BaseException as error:
             # Not the message: it may quote the text.
             problem = f"raised {type(error).__name__}"
         # Once, and not by a logger that redacts: that would call the same function.

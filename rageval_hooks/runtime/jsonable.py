@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
+from rageval_hooks.runtime.interrupts import raise_interrupt
+
 _MAX_DEPTH = 8
 _MAX_BITS = 63
 """Of an integer. Larger ones become texts: Phoenix answers 500 to them, and other readers of JSON round them."""
@@ -70,7 +72,8 @@ def plain_value(value: Any, depth: int = 0) -> Any:
         item = getattr(value, "item", None)  # NumPy scalars have it
         if callable(item) and getattr(value, "ndim", None) == 0:
             return plain_value(item(), _MAX_DEPTH)
-    except Exception:
+    except Exception as error:
+        raise_interrupt(error)
         return string_of(value)
     return string_of(value)
 
@@ -98,7 +101,8 @@ def json_text(value: Any, default: Callable[[Any], Any]) -> str:
     """
     try:
         return json.dumps(value, ensure_ascii=False, default=default)
-    except Exception:
+    except Exception as error:
+        raise_interrupt(error)
         return json.dumps(plain_value(value), ensure_ascii=False)
 
 
@@ -106,7 +110,8 @@ def string_of(value: Any) -> str:
     """Return a value's ``str``; its class in angle brackets if it has none."""
     try:
         return clean_text(str(value))
-    except Exception:
+    except Exception as error:
+        raise_interrupt(error)
         return f"<{type(value).__name__}>"
 
 

@@ -62,7 +62,7 @@ class Worker:
         """Forget everything that is pending: it belongs to the parent."""
         self._waiting: deque[tuple[BoundedQueue, Work, int]] = deque()
         self._lock = new_lock()
-        self._pending = self._calls = 0
+        self._running = self._calls = 0
         self._is_woken = False
         self._is_started = False
         self._flushes = 0
@@ -101,7 +101,6 @@ class Worker:
                 return False
             if not queue.add(size):
                 return False
-            self._pending += 1
             self._waiting.append((queue, work, size))
             is_woken, self._is_woken = self._is_woken, True
             loop = self._loop
@@ -112,21 +111,21 @@ class Worker:
 
     def has_work(self) -> bool:
         """Return True if something waits or runs."""
-        return self._pending > 0
+        return bool(self._waiting or self._running)
 
     def flush(self, timeout: float) -> bool:
         """Wait until nothing is pending. Returns False if ``timeout`` seconds pass first."""
         if current_thread_id() == self._thread_id:
             return False  # it would wait for itself
         with self._lock:
-            if self._pending == 0:
+            if not self.has_work():
                 return True
             self._flushes += 1
             loop = self._loop
         try:
             if loop is not None:
                 loop.call_soon_threadsafe(self._run_waiting, context=Context())
-            return wait_until(lambda: self._pending == 0, timeout)
+            return wait_until(lambda: not self.has_work(), timeout)
         finally:
             with self._lock:
                 self._flushes -= 1
@@ -136,7 +135,7 @@ class Worker:
         if not self.flush(timeout):
             _logger.warning(
                 "rageval-hooks: the interpreter exits with %d background jobs undone after %.1f seconds [RAGEVAL-601]",
-                self._pending,
+                len(self._waiting) + self._running,
                 timeout,
             )
 
@@ -213,7 +212,12 @@ class Worker:
         loop.call_soon(self._on_wake)  # work that was queued while the thread started
         with self._lock:
             self._loop = loop
-        loop.run_forever()
+        while True:
+            try:
+                loop.run_forever()
+                break
+            except BaseException:  # a task of a judge that calls `sys.exit`; who awaits it gets the exception, too
+                _logger.exception("rageval-hooks: the background thread goes on after an exception [RAGEVAL-214]")
         # Connections of judges belong to the loop, and are closed in it.
         loop.run_until_complete(loop.shutdown_asyncgens())
         one_thread.shutdown()  # this loop's own: another thread may have started meanwhile
@@ -223,7 +227,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         with self._lock:
             # A coroutine of `call` may not be a task yet.
-            if is_unused() and self._pending == 0 and self._calls == 0 and not asyncio.all_tasks(loop):
+            if is_unused() and not self.has_work() and self._calls == 0 and not asyncio.all_tasks(loop):
                 self._loop = self._thread_id = None
                 self._is_started = False
                 loop.stop()
@@ -241,6 +245,8 @@ class Worker:
     def _run_next(self) -> None:
         if not self._waiting:
             return
+        with self._lock:
+            self._running += 1
         queue, work, size = self._waiting.popleft()
         coroutine = None
         try:
@@ -265,7 +271,9 @@ class Worker:
         self._tasks.add(task)  # the loop itself has weak references only
         try:
             await coroutine
-        except Exception:
+        except BaseException:
+            if task.cancelling():  # by a shutdown
+                raise
             self._note_failure(queue)
         finally:
             queue.tasks.discard(task)
@@ -279,7 +287,7 @@ class Worker:
     def _ended(self, queue: BoundedQueue, size: int) -> None:
         with self._lock:
             queue.remove(size)
-            self._pending -= 1
+            self._running -= 1
 
 
 _SHARED = Worker()

@@ -19,9 +19,11 @@ from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanContext, set_span_in_context
 
+from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.interrupts import is_interrupt
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.narrowing import size_of
 from rageval_hooks.turn import Turn
@@ -145,6 +147,15 @@ class Recording:
         """About how many bytes its runs keep in memory."""
         return sum(run.size for run in self.runs)
 
+    def not_submitted(self, error: BaseException) -> None:
+        """Raise an interrupt that came before the turn was submitted, and count the turn as dropped.
+
+        After any other exception the pipeline builds the turn again, and counts the failure.
+        """
+        if not isinstance(error, Exception) or is_interrupt(error):
+            self.owner.count_dropped("interrupted")
+            raise error
+
     @property
     def streamed(self) -> bool:
         """True if the root's output is a stream, which its reader may abandon while runs continue."""
@@ -164,6 +175,12 @@ _PARTS = frozenset(
 
 _FINDERS = frozenset({"retriever", "reranker"})
 """Kinds of runs whose output is passages."""
+
+
+@or_else(())
+def _texts_found(run: Run) -> Sequence[str]:
+    return run.framework.texts_of(run.output)
+
 
 _SAMPLED_OUT = TurnContext(Context(), 0, 0, 0, 0, False, 0.0)
 
@@ -423,10 +440,8 @@ class Recorder:
                 # Its passages are analysed in the background while the turn continues. The builder of the turn reads
                 # the same output with more care. A sampled-out turn may be recorded for a guard.
                 if recording.selection.selected:
-                    with suppress(Exception):
-                        texts = run.framework.texts_of(run.output)
-                        query = run.input if isinstance(run.input, str) else ""
-                        recording.owner.prepare(recording.selection, query, texts)
+                    query = run.input if is_a(run.input, str) else ""
+                    recording.owner.prepare(recording.selection, query, _texts_found(run))
                 # Its reader may leave a stream open for long, and with it the passages.
                 if recording.streamed:
                     self.count_memory(recording, run.size)
@@ -456,9 +471,14 @@ class Recorder:
             if recording.owner is owner:
                 self._close(recording)
 
+    def abandon(self, run_id: Hashable) -> None:
+        """Drop the turn of a root whose end will not be reported: an interrupt came while we recorded it."""
+        recording = self._open.get(run_id)
+        if recording is not None and self._close(recording) is not None:
+            recording.owner.count_dropped("interrupted")
+            self.ended.forget(recording.ids)  # what starts next is a turn, although a context may name this one
+
     def _close(self, recording: Recording) -> Recording | None:
-        if self._open.pop(recording.root.id, None) is None:
-            return None  # another handler has closed it
         self._memory.pop(recording.root.id, None)
         # Before the ids are copied: a run that another thread adds now removes itself again.
         recording.closed = True
@@ -469,7 +489,9 @@ class Recorder:
             self.ended.add(whole, completed=True)
         for run_id in ids:
             self._table.pop(run_id, None)
-        return recording if recording.selection.selected else None
+        # At last, so that a turn whose end is interrupted is abandoned later. Another handler may have closed it.
+        is_open = self._open.pop(recording.root.id, None) is not None
+        return recording if is_open and recording.selection.selected else None
 
     def _give_up_the_oldest(self, now: int) -> None:
         """Abandon roots that are too old, or too many: a cancelled call may never report its end."""
@@ -526,6 +548,11 @@ class EndedRuns:
         with suppress(KeyError):  # another thread has removed the last one
             while len(self._ended) > _REMEMBERED:
                 self._ended.popitem(last=False)
+
+    def forget(self, ids: Iterable[Hashable]) -> None:
+        """Remove the ids of runs."""
+        for run_id in ids:
+            self._ended.pop(run_id, None)
 
     def __contains__(self, run_id: Hashable) -> bool:
         """Return True if a run belongs to a turn that ended recently."""

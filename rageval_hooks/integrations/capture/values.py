@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
+from rageval_hooks.runtime.interrupts import raise_interrupt
 from rageval_hooks.runtime.jsonable import plain_value
 
 P = ParamSpec("P")
@@ -27,7 +28,8 @@ def or_else(default: D) -> Callable[[Callable[P, T]], Callable[P, T | D]]:
         def reading(*args: P.args, **kwargs: P.kwargs) -> T | D:
             try:
                 return read(*args, **kwargs)
-            except Exception:
+            except Exception as error:
+                raise_interrupt(error)
                 return default
 
         return reading

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache, partial
 from types import MethodType
@@ -32,6 +31,7 @@ from rageval_hooks.integrations.langchain.resuming import hold_if_waiting, join_
 from rageval_hooks.integrations.langchain.turn_building import turn_of_conversation
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.runtime.interrupts import is_interrupt, raise_interrupt
 from rageval_hooks.runtime.narrowing import content_text
 from rageval_hooks.runtime.suppression import is_suppressed
 from rageval_hooks.turn import Turn
@@ -132,9 +132,17 @@ class _Callback(partial[Any]):
         """Bind the method to a handler."""
         return self if handler is None else MethodType(self, handler)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
-        """Call the method."""
-        return self.method(*args, **kwargs) or DONE
+    def __call__(self, handler: TurnHandler, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+        """Call the method. Its exceptions are counted; interrupts go on to the application."""
+        try:
+            return self.method(handler, *args, **kwargs) or DONE
+        except BaseException as error:
+            if not isinstance(error, Exception) or is_interrupt(error):
+                _recorder.abandon(kwargs.get("run_id"))  # LangChain reports no end of this run
+                raise
+            if handler.pipeline is not None:
+                handler.pipeline.failed("an event of LangChain could not be recorded", error)
+            return DONE
 
 
 def _callback(method: F) -> F:
@@ -153,7 +161,8 @@ class TurnHandler(BaseCallbackHandler):
             ``instrument()`` captures the same chain.
     """
 
-    raise_error = False
+    # What a callback raises is an interrupt; LangChain swallows it without this.
+    raise_error = True
     explicit = True
 
     def __init__(self) -> None:
@@ -198,40 +207,37 @@ class TurnHandler(BaseCallbackHandler):
         pipeline = self.pipeline
         if pipeline is None:
             return
-        try:
-            parent_run_id, metadata = event.get("parent_run_id"), event.get("metadata")
-            selected = thread = None
-            if parent_run_id is None:
-                # LangChain says so for the root of chain.stream(…), whose input is only known at its end.
-                event["streamed"] = "defers_inputs" in event
-                # A graph that goes on after it waited for a person is sampled like the first half of its turn.
-                thread = first_string(metadata, ("thread_id",))
-                selected = held_turns().earlier_sampling(thread) if thread and resumes(input) else None
-            run = _recorder.start(
-                pipeline,
-                run_id,
-                _parent_key(parent_run_id),
-                kind,
-                name or kind,
-                input,
-                FRAMEWORK,
-                explicit=self.explicit,
-                details={name: event[name] for name in _DETAILS.intersection(event)},
-                selected=selected,
-            )
-            if thread and _recorder.knows(run_id):
-                held_turns().note_sampling(thread, sampled_out=_recorder.get(run_id) is None)
-            if run is not None:
-                run.metadata = metadata or {}
-                config = var_child_runnable_config.get()
-                configurable = (config or {}).get("configurable") or {}
-                if identity := {key: configurable[key] for key in IDENTITY_KEYS if key in configurable}:
-                    run.details["configurable"] = identity
-                note_other_span(run)
-                if run.parent is None:
-                    deferred.prepare()
-        except Exception as error:
-            pipeline.failed("the start of a run could not be recorded", error)
+        parent_run_id, metadata = event.get("parent_run_id"), event.get("metadata")
+        selected = thread = None
+        if parent_run_id is None:
+            # LangChain says so for the root of chain.stream(…), whose input is only known at its end.
+            event["streamed"] = "defers_inputs" in event
+            # A graph that goes on after it waited for a person is sampled like the first half of its turn.
+            thread = first_string(metadata, ("thread_id",))
+            selected = held_turns().earlier_sampling(thread) if thread and resumes(input) else None
+        run = _recorder.start(
+            pipeline,
+            run_id,
+            _parent_key(parent_run_id),
+            kind,
+            name or kind,
+            input,
+            FRAMEWORK,
+            explicit=self.explicit,
+            details={name: event[name] for name in _DETAILS.intersection(event)},
+            selected=selected,
+        )
+        if thread and _recorder.knows(run_id):
+            held_turns().note_sampling(thread, sampled_out=_recorder.get(run_id) is None)
+        if run is not None:
+            run.metadata = metadata or {}
+            config = var_child_runnable_config.get()
+            configurable = (config or {}).get("configurable") or {}
+            if identity := {key: configurable[key] for key in IDENTITY_KEYS if key in configurable}:
+                run.details["configurable"] = identity
+            note_other_span(run)
+            if run.parent is None:
+                deferred.prepare()
 
     @_callback
     def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **event: Any) -> None:
@@ -388,34 +394,34 @@ def _end(run_id: UUID, output: Any, error: BaseException | None, inputs: Any = N
 
 def _finish(recording: Recording) -> PendingTurn | None:
     """Submit the turn of a recording, or hold it if it waits to be resumed; returns what an async caller waits for."""
-    if _is_bare_model(recording):
-        return _submit(recording)
-    try:
-        held_turns().submit_old()
-        join_halves(recording)
-        if hold_if_waiting(recording):
-            return None
-    except Exception as error:
-        recording.owner.failed("the halves of a turn could not be joined", error)
-    return _submit(recording)
-
-
-def _submit(recording: Recording) -> PendingTurn | None:
-    """Submit the turn of a recording; returns what an async caller waits for."""
-    pipeline = recording.owner
-    may_be_evaluated = pipeline.settings.evaluate_without_retrieval or not _is_bare_model(recording)
-    computes_inline = pipeline.computes_inline and may_be_evaluated
+    pipeline, is_bare_model = recording.owner, _is_bare_model(recording)
+    computes_inline = pipeline.computes_inline and (pipeline.settings.evaluate_without_retrieval or not is_bare_model)
     turn: Turn | Callable[[], Turn] = partial(turn_of, recording)
-    # If the turn cannot be built, the pipeline tries it again, and counts the failure.
-    with suppress(Exception):
+    try:
+        if not is_bare_model and _is_held(recording):
+            return None
         has_foreign = any(run.framework is not FRAMEWORK for run in recording.runs)  # their values are not copied
         is_waited_for = computes_inline and not deferred.in_event_loop()
         if has_foreign or is_waited_for:
             turn = turn_of(recording)
         else:
             copy_values(recording.runs)  # and the turn is built on another thread
+    except BaseException as error:
+        recording.not_submitted(error)
     pending = deferred.submit(pipeline, turn, recording.selection, computes_inline=computes_inline)
     return pending if computes_inline else None
+
+
+def _is_held(recording: Recording) -> bool:
+    """Join the halves of a turn, and hold a first half until it is resumed."""
+    try:
+        held_turns().submit_old()
+        join_halves(recording)
+        return hold_if_waiting(recording)
+    except Exception as error:
+        raise_interrupt(error)
+        recording.owner.failed("the halves of a turn could not be joined", error)
+        return False
 
 
 def _is_bare_model(recording: Recording) -> bool:

@@ -24,6 +24,7 @@ from rageval_hooks.integrations.langchain.other_tracers import unwatch, watch
 from rageval_hooks.integrations.langchain.payloads import copied
 from rageval_hooks.integrations.langchain.wrapped_methods import WrappedMethods
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.runtime.interrupts import raise_interrupt
 from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.runtime.suppression import is_suppressed
 
@@ -103,6 +104,7 @@ def _search(store: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterat
                     found.started_at = started_at
                     _recorder.end(key, copied(results[0]) if results else None, error)
         except Exception as failure:
+            raise_interrupt(failure)
             recording.owner.failed("a search in a vector store could not be recorded", failure)
 
 

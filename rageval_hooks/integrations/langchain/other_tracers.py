@@ -34,6 +34,7 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags
 
 from rageval_hooks.integrations.capture.recorder import Recording
 from rageval_hooks.integrations.langchain.wrapped_methods import WrappedMethods
+from rageval_hooks.runtime.interrupts import raise_interrupt
 from rageval_hooks.runtime.tracing import RandomIds, preset_ids
 
 _logger = logging.getLogger(__name__)
@@ -51,7 +52,8 @@ def find_span(run_id: Any, recording: Recording | None) -> Span | None:
         if not (_handlers() or _langfuse.installed or _langsmith.installed):
             return None
         return next((span for span in _spans_of(run_id, recording) if span is not None), None)
-    except Exception:  # another version of that tracer, which keeps its spans elsewhere
+    except Exception as error:  # another version of that tracer, which keeps its spans elsewhere
+        raise_interrupt(error)
         _logger.debug("rageval-hooks: spans of another tracer could not be read", exc_info=True)
         return None
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from rageval_hooks.integrations.capture.passages import passage_key, passage_of_object
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import finite, is_a, or_else
+from rageval_hooks.runtime.interrupts import raise_interrupt
 from rageval_hooks.runtime.jsonable import json_text
 from rageval_hooks.runtime.narrowing import content_text, mapping_or_empty, text_or_empty
 from rageval_hooks.turn import Passage
@@ -281,7 +282,8 @@ def copied(value: Any, seen: dict[int, tuple[Any, Any]] | None = None, depth: in
             copy = replace(value, update=copied(value.update, seen, depth - 1))
         seen[id(value)] = value, copy
         return copy
-    except Exception:
+    except Exception as error:
+        raise_interrupt(error)
         return value
 
 

@@ -6,15 +6,16 @@ carry. When the root ends (``streams``), ``turn_from_events`` builds the turn fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from functools import partial
-from typing import Any
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial, wraps
+from typing import Any, ParamSpec
 
 from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.dispatcher import active_instrument_tags
 from llama_index_instrumentation.event_handlers import BaseEventHandler
-from llama_index_instrumentation.span import BaseSpan
+from llama_index_instrumentation.span import BaseSpan, active_span_id
 from llama_index_instrumentation.span_handlers import BaseSpanHandler
 
 from rageval_hooks.integrations.capture.deferred import hand_over
@@ -25,6 +26,7 @@ from rageval_hooks.integrations.llama_index.passages import snapshot
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.runtime.interrupts import is_interrupt, raise_interrupt
 from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.runtime.suppression import is_suppressed
 
@@ -34,6 +36,44 @@ _NO_TURN = frozenset({"embedding", "ingestion"})
 _pipeline: Pipeline | None = None
 _recorder = shared_recorder()
 _knows = _recorder.knows
+P = ParamSpec("P")
+
+
+# --------------------------------------------------------------------------- interrupts
+
+
+_this_thread = threading.local()
+
+
+class _Handlers(list[Any]):
+    """The dispatcher's list of handlers. It raises, next to each call, the interrupt that the call has kept.
+
+    The dispatcher swallows whatever its handlers raise, also a deadline of the application.
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the handlers."""
+        for handler in super().__iter__():
+            yield handler
+            if (interrupt := _this_thread.__dict__.pop("interrupt", None)) is not None:
+                raise interrupt
+
+
+def _keeping_interrupts(method: Callable[P, None]) -> Callable[P, None]:
+    """Let a handler's method keep the interrupts that it raises."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(*args, **kwargs)
+        except BaseException as error:
+            if not isinstance(error, Exception) or is_interrupt(error):
+                _this_thread.interrupt = error
+
+    return call
+
+
+# --------------------------------------------------------------------------- handlers
 
 
 class _SpanHandler(BaseSpanHandler[BaseSpan]):
@@ -44,6 +84,7 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         """Return the handler's name."""
         return "RagevalSpanHandler"
 
+    @_keeping_interrupts
     def span_enter(
         self,
         id_: str,
@@ -59,9 +100,15 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
             return
         try:
             _start(pipeline, id_, parent_id, bound_args, instance)
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(error, Exception) or is_interrupt(error):
+                # LlamaIndex reports no end of this span, and leaves its context in it.
+                _recorder.abandon(id_)
+                active_span_id.set(parent_id)
+                raise
             pipeline.failed("the start of a span of LlamaIndex could not be recorded", error)
 
+    @_keeping_interrupts
     def span_exit(self, id_: str, bound_args: Any, instance: Any = None, result: Any = None, **kwargs: Any) -> None:
         """Record that a span has ended."""
         if not _knows(id_):
@@ -73,9 +120,11 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
             else:
                 _end(run, result)
         except Exception as error:
+            raise_interrupt(error)
             streams.log_failure(id_, error)
             streams.end(id_, result)
 
+    @_keeping_interrupts
     def span_drop(
         self, id_: str, bound_args: Any, instance: Any = None, err: BaseException | None = None, **kwargs: Any
     ) -> None:
@@ -103,6 +152,7 @@ class _EventHandler(BaseEventHandler):
         """Return the handler's name."""
         return "RagevalEventHandler"
 
+    @_keeping_interrupts
     def handle(self, event: BaseEvent, **kwargs: Any) -> None:
         """Record an event on the run of its span."""
         run = _recorder.get(event.span_id)
@@ -189,6 +239,7 @@ def _safely(run_id: Hashable, function: Callable[..., object], *args: Any) -> No
     try:
         function(*args)
     except Exception as error:
+        raise_interrupt(error)
         streams.log_failure(run_id, error)
 
 
@@ -245,8 +296,8 @@ def attach(pipeline: Pipeline) -> None:
     _pipeline = pipeline
     dispatcher = get_dispatcher()
     if not any(handler is _span_handler for handler in dispatcher.span_handlers):
-        dispatcher.add_span_handler(_span_handler)
-        dispatcher.add_event_handler(_event_handler)
+        dispatcher.span_handlers = _Handlers([*dispatcher.span_handlers, _span_handler])
+        dispatcher.event_handlers = _Handlers([*dispatcher.event_handlers, _event_handler])
 
 
 def detach() -> None:
@@ -254,8 +305,8 @@ def detach() -> None:
     global _pipeline
     pipeline, _pipeline = _pipeline, None
     dispatcher = get_dispatcher()
-    dispatcher.span_handlers[:] = [handler for handler in dispatcher.span_handlers if handler is not _span_handler]
-    dispatcher.event_handlers[:] = [handler for handler in dispatcher.event_handlers if handler is not _event_handler]
+    dispatcher.span_handlers = [handler for handler in dispatcher.span_handlers if handler is not _span_handler]
+    dispatcher.event_handlers = [handler for handler in dispatcher.event_handlers if handler is not _event_handler]
     if pipeline is not None:
         _recorder.forget(pipeline)
 

@@ -11,6 +11,8 @@ from typing import Any
 from llama_index_instrumentation import get_dispatcher
 from opentelemetry.trace import Span
 
+from rageval_hooks.runtime.interrupts import raise_interrupt
+
 _logger = logging.getLogger(__name__)
 
 _OPENINFERENCE = "openinference.instrumentation.llama_index."
@@ -46,6 +48,7 @@ def find_span(span_id: Any, _: object) -> Span | None:
                 span = kept._invocation.span if getattr(kept._invocation, "_start_span", True) else None
             if span is not None:
                 return span
-        except Exception:  # another version of that tracer, which keeps its spans elsewhere
+        except Exception as error:  # another version of that tracer, which keeps its spans elsewhere
+            raise_interrupt(error)
             _logger.debug("rageval-hooks: %r could not be read", handler, exc_info=True)
     return None

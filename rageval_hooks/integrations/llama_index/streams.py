@@ -261,10 +261,11 @@ def _submit(recording: Recording) -> None:
     if not any(run.kind in _MEANINGFUL for run in recording.runs):
         return  # for example a node parser that is used on its own
     turn: Turn | Callable[[], Turn] = partial(turn_of, recording)
-    # If the turn cannot be built, the pipeline tries it again, and counts the failure.
-    with suppress(Exception):
+    try:
         look_for_other_span(recording.root, recording)
         turn = turn_of(recording)
+    except BaseException as error:
+        recording.not_submitted(error)
     deferred.submit(recording.owner, turn, recording.selection)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from rageval_hooks.integrations.capture import values as capture_values
 from rageval_hooks.integrations.capture.values import is_a, or_else
+from rageval_hooks.runtime.interrupts import raise_interrupt
 from rageval_hooks.runtime.jsonable import json_text, string_of
 from rageval_hooks.runtime.narrowing import entry_or_attribute, items_or_empty, mapping_or_empty, text_or_none
 from rageval_hooks.turn import Message, ToolCall
@@ -116,8 +117,8 @@ def _jsonable(value: Any) -> Any:
     if callable(dump) and not isinstance(value, type):
         try:
             return dump(mode="json", warnings=False)
-        except Exception:
-            pass  # a field of the model has no JSON form: its `str` is used
+        except Exception as error:
+            raise_interrupt(error)  # else a field of the model has no JSON form: its `str` is used
     return str(value)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_r
 from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.runtime.interrupts import raise_interrupt
 from rageval_hooks.runtime.suppression import is_suppressed
 from rageval_hooks.turn import Message, Passage, SpanReference, Step, Turn
 
@@ -23,22 +25,23 @@ def begin(pipeline: Pipeline, given: Turn) -> Block | None:
     """Start to record a turn; None if nothing is captured here."""
     if not pipeline.enabled or is_suppressed():
         return None
+    block = Block(pipeline)
     try:
-        return Block(pipeline, given)
-    except Exception as error:
-        pipeline.failed("the start of a turn could not be recorded", error)
+        block.start(given)
+        return block
+    except BaseException as error:
+        block.failed("the start of a turn could not be recorded", error)
         return None
 
 
 class Block:
-    """A turn in progress. Its methods never raise.
+    """A turn in progress. Its methods raise nothing but interrupts.
 
     Args:
         pipeline: receives the turn.
-        given: what the application says about the turn.
     """
 
-    def __init__(self, pipeline: Pipeline, given: Turn) -> None:
+    def __init__(self, pipeline: Pipeline) -> None:
         self.id = str(uuid4())
         self.answer: str | None = None
         self.inner_answer: str | None = None
@@ -48,12 +51,19 @@ class Block:
         # Inside another open block, this one only adds to it. In a forked child, blocks of the parent are not open.
         self._outer = self._before if self._before is not None and _recorder.knows(self._before.id) else None
         self._encloses = False
+
+    def start(self, given: Turn) -> None:
+        """Record the start.
+
+        Args:
+            given: what the application says about the turn.
+        """
         if self._outer is not None:
             return
         # Joined only now: with one more framework the recorder looks up more for each run.
         _recorder.join(FRAMEWORK)
         details = {"given": given, "passages": self._passages}
-        run = _recorder.start(pipeline, self.id, None, "block", "turn", given.query, FRAMEWORK, details=details)
+        run = _recorder.start(self._pipeline, self.id, None, "block", "turn", given.query, FRAMEWORK, details=details)
         if run is not None:
             deferred.prepare()
         # Inside a framework's run, that run is the turn, and what follows belongs to it as if there were no block.
@@ -83,25 +93,39 @@ class Block:
             # The garbage collector may be closing a generator: no context variable may be set, and no work be done.
             deferred.hand_over(self._submit, error)
             return None
-        # Not by a token: a generator may end in another context than it began in.
-        if self._encloses and _innermost.get() is self:
-            _innermost.set(self._before)
         return self._submit(error)
 
     def _submit(self, error: BaseException | None) -> PendingTurn | None:
         try:
+            # Not by a token: a generator may end in another context than it began in.
+            if self._encloses and _innermost.get() is self:
+                _innermost.set(self._before)
             answer = self.inner_answer if self.answer is None else self.answer
             recording = _recorder.end(self.id, answer, error)
             if recording is None:  # sampled out, part of another turn, or forgotten
                 return None
-            turn = turns.turn_of(recording)
+            turn: Turn | Callable[[], Turn] = partial(turns.turn_of, recording)
+            try:
+                turn = turns.turn_of(recording)
+            except BaseException as failure:
+                recording.not_submitted(failure)
             if turns.outcome_of_error(error)[0] == "cancelled":  # the caller does not wait for scores
                 recording.owner.submit(turn, recording.selection)
                 return None
             return deferred.submit(recording.owner, turn, recording.selection)
-        except Exception as failure:
-            self._pipeline.failed("a turn could not be built from what was recorded", failure)
+        except BaseException as failure:
+            self.failed("a turn could not be built from what was recorded", failure)
             return None
+
+    def drop(self) -> None:
+        """Drop the turn unless it was submitted. Safe in a finalizer."""
+        _recorder.abandon(self.id)
+
+    def failed(self, what: str, error: BaseException) -> None:
+        """Drop the turn after an exception, and count an exception of ours."""
+        self.drop()
+        raise_interrupt(error)
+        self._pipeline.failed(what, error)
 
 
 _innermost: ContextVar[Block | None] = ContextVar("rageval_hooks_block", default=None)

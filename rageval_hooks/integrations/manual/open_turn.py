@@ -39,9 +39,10 @@ class OpenTurn:
         given: what the application says about the turn.
     """
 
+    _block: Block | None = None
+
     def __init__(self, given: Turn) -> None:
         self._given = given
-        self._block: Block | None = None
 
     def add_passages(self, passages: Iterable[PassageLike] | PassageLike) -> None:
         """Say what was retrieved and given to the model. May be called several times, from any thread.
@@ -105,8 +106,14 @@ class OpenTurn:
             await pending
 
     def _end(self, error: BaseException | None) -> PendingTurn | None:
-        block, self._block = self._block, None
-        return None if block is None else block.end(error)
+        pending = None if self._block is None else self._block.end(error)
+        self._block = None
+        return pending
+
+    def __del__(self) -> None:
+        """Drop a turn whose end was interrupted: later turns of this context would belong to it."""
+        if self._block is not None:
+            self._block.drop()
 
 
 def start_turn(

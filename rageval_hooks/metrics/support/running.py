@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError, current_task
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
@@ -55,7 +56,8 @@ def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
         found = (metric.skip(str(error)).model_copy(update={"missing_model": error.role}),)
     except InputTooLargeError as error:
         found = (metric.skip(str(error)),)
-    except (Exception, SystemExit) as error:  # some libraries exit when a model cannot be loaded
+    # Some libraries exit when a model cannot be loaded, and a timeout inside `asyncio.run` cancels.
+    except (Exception, SystemExit, CancelledError) as error:
         found = (_failure(metric, error),)
     analysis.results[metric.name] = found
     return found
@@ -72,7 +74,11 @@ async def compute_judged(metric: Metric, case: JudgedTurn) -> tuple[Result, ...]
         return (metric.fail(error),)
     except InputTooLargeError as error:
         return (metric.skip(str(error)),)
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        return (_failure(metric, error),)
+    except CancelledError as error:
+        if (task := current_task()) is None or task.cancelling():  # by a shutdown
+            raise
         return (_failure(metric, error),)
 
 

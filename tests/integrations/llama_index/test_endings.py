@@ -108,7 +108,7 @@ def test_a_fault_of_ours(place: str, monkeypatch: pytest.MonkeyPatch, caplog: py
         rageval_hooks.instrument(metrics=[], exporters=[InMemoryExporter()]) as handle,
     ):
         assert str(engine().query(QUESTION)) == "It was opened in 2019."
-        assert handle.flush(10)
+        assert handle.flush(10) == (place != "the turn")  # without a turn there is something missing
         assert handle.stats()["internal_errors"] > 0
         assert len(shared_recorder()) == 0
 
