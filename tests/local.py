@@ -20,6 +20,7 @@ from rageval_hooks.settings import LEXICAL, ModelSettings
 __all__ = ["LEXICAL_MODELS", "LOCAL", "ground_by", "label_of", "make_turn", "run", "why_not"]
 
 LOCAL = (
+    "answers_question",
     "answer_relevance",
     "concept_completeness",
     "context_relevance",

@@ -371,6 +371,41 @@ VerdictLabel = Literal["good", "doubtful", "bad"]
 VERDICT_VALUES: Final[Mapping[VerdictLabel, float]] = {"good": 1.0, "doubtful": 0.5, "bad": 0.0}
 """The value of each label of ``verdict``, so that a mean over turns can be charted."""
 
+Cause = Literal[
+    "language", "no_passages", "not_retrieved", "not_shown", "refused", "nothing_found", "asks_back", "no_claims",
+    "should_decline", "computed", "unsupported", "off_topic",
+]  # fmt: skip
+"""Why a verdict is not good; :data:`rageval_hooks.score.CAUSES` has the meanings."""
+
+
+def cause_of(
+    *,
+    shown: bool,
+    unseen: bool,
+    elsewhere: bool,
+    declines: bool = False,
+    computed: bool = False,
+    supported: bool = False,
+) -> Cause:
+    """Return the cause of a verdict that is not good: the first thing that went wrong, from retrieval to answer.
+
+    Args:
+        shown: a passage of the prompt is about the question.
+        unseen: a passage that was retrieved and not in the prompt is about the question.
+        elsewhere: such a passage supports what those of the prompt do not.
+        declines: the response declines.
+        computed: all that is unsupported are figures that follow from figures of a passage.
+        supported: nothing is unsupported.
+    """
+    if elsewhere or (unseen and not shown):
+        return "not_shown"
+    if declines:
+        return "refused" if shown else "nothing_found"
+    if not shown:
+        return "not_retrieved"
+    return "off_topic" if supported else "computed" if computed else "unsupported"
+
+
 DECLINES: Final = "the response declines to answer"
 """The reason of the verdict ``declined``."""
 

@@ -57,7 +57,9 @@ GROUNDING = {
     "unsupported_facts",
 }
 EVERYTHING = (
-    COUNTS | GROUNDING | {"entity_consistency", "answer_relevance", "context_relevance", "concept_completeness"}
+    COUNTS
+    | GROUNDING
+    | {"entity_consistency", "answers_question", "answer_relevance", "context_relevance", "concept_completeness"}
 )
 
 CASES: dict[str, tuple[Callable[[], Turn], set[str]]] = {
@@ -148,11 +150,11 @@ def test_a_long_passage_is_embedded_as_a_whole(real_models: Models) -> None:
     [
         (
             make_turn(ANSWER, ["word " * 30_000, "word " * 30_001], QUERY),
-            GROUNDING - {"unsupported_facts"} | {"context_relevance"},
+            GROUNDING - {"unsupported_facts"} | {"answers_question", "context_relevance"},
         ),
         (
             make_turn(ANSWER, ["word " * 200_001], QUERY),
-            GROUNDING | {"context_relevance", "entity_consistency"},
+            GROUNDING | {"answers_question", "context_relevance", "entity_consistency"},
         ),
         (make_turn("word " * 60_001, [], QUERY), {"answer_relevance", "concept_completeness"}),
         (make_turn(ANSWER, [], "word " * 4_001), {"concept_completeness"}),

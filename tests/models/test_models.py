@@ -25,6 +25,7 @@ TURN = Turn(
 )
 NEEDS = {
     "embedder": {
+        "answers_question",
         "concept_completeness",
         "context_relevance",
         "factual_accuracy",

@@ -1,8 +1,9 @@
-"""Query, passages and response: ``answer_relevance``, ``concept_completeness`` and ``context_relevance``."""
+"""Query, passages and response: does the response answer the query, and are the passages about it?"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
@@ -19,8 +20,92 @@ from rageval_hooks.text.words import fold, has_words, weighted_words
 # One passage per question: a threshold for a passage says nothing about a mean over several.
 _SETS: Final = ("clapnq_dev",)
 
+# "Yes, it is." and "No": the words of the query are left out.
+_YES_OR_NO: Final = re.compile(r"\W*(?:yes|no)\b", re.IGNORECASE)
+
+# "When did it open?", "What year was that?"; "How many rooms are there?", "What percentage of it?"; "Who built it?"
+_WHEN: Final = re.compile(r"\W*when\b|\b(?:what|which) (?:year|date|day|month|century|decade)\b", re.IGNORECASE)
+_HOW_MANY: Final = re.compile(r"\bhow (?:many|much|old|tall|high|far)\b|\bwhat (?:percent|number)", re.IGNORECASE)
+_WHO: Final = re.compile(r"\W*who\b", re.IGNORECASE)
+# "in spring", "after the war", "two weeks ago", "as soon as it is paid"
+_TIME: Final = re.compile(
+    r"\b(?:century|decade|year|month|week|day|hour|minute|morning|noon|midnight|evening|night|spring|summer|autumn|fall"
+    r"|winter|season|time|era|age|period|war|reign|dynasty)s?\b|\b(?:\w+day|today|tomorrow|now|recently|ago|when|while"
+    r"|after|before|during|until|since|once|later|early|late|always|never|annually|daily|weekly|monthly|soon|if)\b",
+    re.IGNORECASE,
+)
+# "a dozen", "several", "free", "half of them"
+_QUANTITY: Final = re.compile(
+    r"\b(?:dozen|no|none|nothing|several|many|much|few|little|most|more|less|all|both|single|double|twice|once|pair|couple"
+    r"|half|majority|every|each|free|an?|any|unlimited|depends|varies)\b",
+    re.IGNORECASE,
+)
+
+_OTHER_KIND: Final = 0.1
+"""The highest value of an answer that has no date, number or name where the query asks for one."""
+
+_MAX_NAMED: Final = 10
+"""Words of the query that an explanation names."""
+
 _LONGEST_STEMMED: Final = 60
 """In characters."""
+
+
+class AnswersQuestion(LocalMetric):
+    """Probability that the response answers the query, by the query's words and vector, without a cross-encoder.
+
+    The response is read with its evidence: the sentences of the prompt's passages that have most of its words. So a
+    short answer such as a name can be compared with the query. :mod:`rageval_hooks.metrics.support.question_fit` has
+    the formula. An answer without a date to "when", without a number to "how many", or with figures and no name to
+    "who", has at most .1. It says nothing about truth.
+    """
+
+    name = "answers_question"
+    scores = (
+        ScoreDefinition(
+            name="answers_question",
+            description="probability that the response, read with its evidence, answers the query",
+        ),
+    )
+    requires = ("query", "response", "passages")
+    passages = "prompt"
+    models = ("embedder",)
+    family = "local"
+    answerable_only = True
+    about_claims = True
+    source = "ours; all-MiniLM-L6-v2"
+    default = True
+
+    def evaluate(self, analysis: TurnAnalysis) -> Result:
+        """Return the probability; skipped for yes and no, for other languages than English, and without words."""
+        if language := analysis.query_language or analysis.response_language:
+            return self.skip(f"language {language}: the formula was chosen for English")
+        if _YES_OR_NO.match(analysis.response.said):
+            return self.skip("an answer that begins with yes or no leaves the words of the query out")
+        found = analysis.answers_question
+        if found is None:
+            return self.skip("the query has no words that could be compared")
+        value, lacking = found
+        reasons = []
+        if kind := _lacking_kind(analysis):
+            value = min(value, _OTHER_KIND)
+            reasons.append(f"the question asks for {kind}, and the answer has none")
+        if lacking:
+            reasons.append(f"neither the answer nor its evidence has {', '.join(lacking[:_MAX_NAMED])}")
+        model = analysis.models.embedder(wait=analysis.wait).name
+        return self.score(value, model=model, explanation="; ".join(reasons) or None)
+
+
+def _lacking_kind(analysis: TurnAnalysis) -> str | None:
+    """Return what the query asks for if the response has none of it, in words; else None."""
+    query, said = analysis.turn.query, analysis.response.stated
+    kinds = {fact.kind for fact in analysis.response.facts}
+    has_figure = any(map(str.isdigit, said)) or not kinds.isdisjoint(("number", "date"))
+    if _WHEN.search(query):
+        return None if has_figure or _TIME.search(said) else "a date or time"
+    if _HOW_MANY.search(query):
+        return None if has_figure or _QUANTITY.search(said) else "a number"
+    return "a person" if _WHO.match(query) and has_figure and "name" not in kinds else None
 
 
 class AnswerRelevance(LocalMetric):

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rageval_hooks.metrics.base import (
     DECLINES,
     MODEL_DETAILS,
+    NO_WORDS,
     VERDICT_VALUES,
+    Cause,
     GroundingMetric,
     Metric,
     ScoreDefinition,
     VerdictLabel,
+    cause_of,
 )
 from rageval_hooks.metrics.local.faithfulness import Faithfulness
 from rageval_hooks.metrics.local.groundedness import Groundedness
+from rageval_hooks.metrics.local.relevance import AnswersQuestion
 from rageval_hooks.metrics.local.unsupported_facts import UnsupportedFacts
 from rageval_hooks.metrics.support.running import compute
 from rageval_hooks.metrics.support.sentence_scores import SentenceScore, sentences_in
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models.grounding import GroundingModel
-from rageval_hooks.score import VERDICT, Result, Score, Skipped
+from rageval_hooks.score import VERDICT, Failed, Result, Score, Skipped
 from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.formatting import shorten
 
@@ -31,6 +35,22 @@ _SEVERAL: Final = (0.54, 0.62)
 _SEVERAL_LEXICAL: Final = (0.5, 0.6)
 """The values of faithfulness below which an answer is bad, and below which it is doubtful. They were chosen on half of
 RAGTruth QA test and on ExpertQA dev; docs/metrics.md has the figures."""
+
+_ANSWERS: Final = 0.2
+"""The value of ``answers_question`` below which a supported answer is doubtful; docs/metrics.md has the figures."""
+
+_SUPPORTED: Final = 0.75
+"""The groundedness of a sentence at which the passages of the prompt support it well enough."""
+
+_CAUSES: Final[Mapping[str, Cause]] = {
+    "the turn has no passages": "no_passages",
+    "no passage was in the prompt": "no_passages",
+    "the passages have no text": "no_passages",
+    "the response has no words": "no_claims",
+    "the response claims nothing": "no_claims",
+    NO_WORDS: "no_claims",
+}
+"""The causes of turns that cannot be evaluated, by the beginning of the reason."""
 
 _MAX_NAMED: Final = 5
 """Missing words that a reason names."""
@@ -50,7 +70,7 @@ class Verdict(GroundingMetric):
         ScoreDefinition(
             name=VERDICT,
             headline=7,
-            description="do the passages support the response? 1 good, 0.5 doubtful, 0 bad",
+            description="do the passages support the response, and does it answer? 1 good, 0.5 doubtful, 0 bad",
             labels=tuple(VERDICT_VALUES),
         ),
     )
@@ -60,31 +80,72 @@ class Verdict(GroundingMetric):
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the verdict; skipped if the response declines or cannot be evaluated."""
         if analysis.response.declines and analysis.claims_nothing:
-            return self.skip(DECLINES).model_copy(update={"label": "declined"})
+            return self.skip(DECLINES).model_copy(
+                update={"label": "declined", "cause": _cause(analysis, declines=True)}
+            )
+        found, facts, label, reason = self._support(analysis), _result_of(UnsupportedFacts(), analysis), None, ""
+        if isinstance(found, Skipped):
+            return self.skip(found.reason).model_copy(update={"missing_model": found.missing_model})
+        if isinstance(found, Failed):
+            # Its message may quote the turn, and a reason must not.
+            return self.skip(f"{found.name} failed: {found.error_type}")
+        if found.name == Faithfulness.name:
+            label, reason = _local_verdict(found, facts)
+        else:
+            label, reason = _grounded_verdict(found)
+        cause: Cause | None = None
+        if label != "good":
+            cause = _cause(analysis, elsewhere=_is_elsewhere(analysis, facts))
+        else:
+            answers = _result_of(AnswersQuestion(), analysis)
+            if isinstance(answers, Score) and answers.value < _ANSWERS:
+                label, cause = "doubtful", _cause(analysis, supported=True)
+                reason = ": ".join(filter(None, ("it may not answer the question", answers.explanation)))
+        value = VERDICT_VALUES[label]
+        score = self.score(value, label=label, explanation=reason, model=found.model)
+        return score.model_copy(update={"cause": cause})
+
+    def _support(self, analysis: TurnAnalysis) -> Result:
+        """Return the score that the verdict follows."""
         if isinstance(analysis.models.grounding(wait=analysis.wait), GroundingModel):
             grounded = _result_of(Groundedness(), analysis)
             # A grounding model cannot read every turn. The formula can.
             if isinstance(grounded, Score):
-                return self._verdict(grounded, *_grounded_verdict(grounded))
-        found = _result_of(Faithfulness(), analysis)
-        if isinstance(found, Score):
-            return self._verdict(found, *_local_verdict(found, _result_of(UnsupportedFacts(), analysis)))
-        if isinstance(found, Skipped):
-            return found.model_copy(update={"name": VERDICT, "metric": VERDICT, "label": "not_evaluable"})
-        # Its message may quote the turn, and a reason must not.
-        return self.skip(f"{found.name} failed: {found.error_type}")
-
-    def _verdict(self, source: Score, label: VerdictLabel, reason: str) -> Score:
-        return self.score(VERDICT_VALUES[label], label=label, explanation=reason, model=source.model)
+                return grounded
+        return _result_of(Faithfulness(), analysis)
 
     def skip(self, reason: str, name: str | None = None) -> Skipped:
         """Return the verdict of a turn that cannot be evaluated."""
-        return super().skip(reason, name).model_copy(update={"label": "not_evaluable"})
+        cause = next((cause for beginning, cause in _CAUSES.items() if reason.startswith(beginning)), None)
+        return super().skip(reason, name).model_copy(update={"label": "not_evaluable", "cause": cause})
 
 
 def _result_of(metric: Metric, analysis: TurnAnalysis) -> Result:
     """Return the turn's result of a metric: the one that is known, else a new one."""
     return (analysis.results.get(metric.name) or compute(metric, analysis))[0]
+
+
+def _cause(
+    analysis: TurnAnalysis, *, elsewhere: bool = False, declines: bool = False, supported: bool = False
+) -> Cause:
+    """Return the cause of a verdict that is not good."""
+    about = [fit.is_about_question for fit in analysis.passage_fits]
+    return cause_of(
+        # A question without words, such as "And then?", says nothing about its passages.
+        shown=not about or any(about[position] for position in analysis.prompt_positions),
+        unseen=bool(about) and any(about[position] for position in analysis.unseen_positions),
+        elsewhere=elsewhere,
+        declines=declines,
+        supported=supported,
+    )
+
+
+def _is_elsewhere(analysis: TurnAnalysis, facts: Result) -> bool:
+    """Return True if a passage that was not in the prompt has what those of the prompt do not have."""
+    found = analysis.unseen_support
+    return bool(isinstance(facts, Score) and facts.metadata["unseen"]) or any(
+        sentence.span in found and sentence.score < _SUPPORTED for sentence in analysis.grounding.sentences
+    )
 
 
 def _local_verdict(faithfulness: Score, facts: Result) -> tuple[VerdictLabel, str]:
@@ -111,7 +172,7 @@ def _local_verdict(faithfulness: Score, facts: Result) -> tuple[VerdictLabel, st
         return "bad", _reason(min(stating, key=lambda sentence: sentence.score, default=weakest), wrong)
     if faithfulness.value < doubtful:
         return ("bad" if faithfulness.value < bad else "doubtful"), _reason(weakest, [])
-    return "good", _why_good(weakest, sentences)
+    return "good", _why_good(sentences)
 
 
 def _grounded_verdict(groundedness: Score) -> tuple[VerdictLabel, str]:
@@ -123,7 +184,7 @@ def _grounded_verdict(groundedness: Score) -> tuple[VerdictLabel, str]:
     sentences = sentences_in(groundedness.metadata)
     weakest = min(sentences, key=lambda sentence: sentence.score)
     if weakest.score >= threshold:
-        return "good", _why_good(weakest, sentences)
+        return "good", _why_good(sentences)
     return "bad" if groundedness.value < threshold else "doubtful", _reason(weakest, [])
 
 
@@ -131,7 +192,8 @@ def _quoted(sentence: SentenceScore) -> str:
     return f"“{shorten(sentence.text)}”"
 
 
-def _why_good(weakest: SentenceScore, sentences: Sequence[SentenceScore]) -> str:
+def _why_good(sentences: Sequence[SentenceScore]) -> str:
+    weakest = min(sentences, key=lambda sentence: sentence.score)
     # Not "supported": the formula compares words, and has only found nothing that is clearly unsupported.
     of = f"the weakest of {len(sentences)} sentences is" if len(sentences) > 1 else "the sentence is"
     return f"nothing is clearly unsupported; {of} {_quoted(weakest)}; the nearest is passage {weakest.passage_name}"

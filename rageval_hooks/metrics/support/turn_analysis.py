@@ -10,7 +10,8 @@ from typing import Final
 
 from rageval_hooks.errors import InputTooLargeError, OverBudgetError
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
-from rageval_hooks.metrics.support.turn_texts import TurnTexts, cached_index, cached_statements
+from rageval_hooks.metrics.support.question_fit import Fit, FitPassage, QuestionFit, answer_probability
+from rageval_hooks.metrics.support.turn_texts import TurnTexts, cached_index, cached_sentences, cached_statements
 from rageval_hooks.models import AnyEmbedding, Models
 from rageval_hooks.models.embedder import Embedder, Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
@@ -32,7 +33,7 @@ from rageval_hooks.text.language import other_language, prepare_language_detecti
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS, Span
 from rageval_hooks.text.negation import Statements, find_reversals, negates, statements_of
 from rageval_hooks.text.tokens import count_tokens
-from rageval_hooks.text.words import words_of
+from rageval_hooks.text.words import content_keys, weighted_words, words_of
 from rageval_hooks.turn import Passage, Turn, Usage
 
 _MAX_UNPREPARED: Final = 1_500
@@ -340,6 +341,58 @@ class TurnAnalysis(TurnTexts):
         passages = [found.tokens for found in self.prompt_embeddings if isinstance(found, Embedding)]
         tokens = whole.tokens if isinstance(whole, Embedding) else None
         return groundedness(response, lines, indexes, tokens, passages, self.pause)
+
+    # -- the question
+
+    @cached_property
+    def question_fit(self) -> QuestionFit | None:
+        """Compares texts with the query; None for a query without words to compare.
+
+        Raises:
+            InputTooLargeError: the query has more than 20,000 characters.
+            ModelUnavailableError: the embedder cannot be loaded, or is not loaded yet.
+            OverBudgetError: the time is used up.
+        """
+        check_size(len(self.turn.query), MAX_QUERY_CHARACTERS)
+        content = [word for word in weighted_words(self.turn.query) if word.is_content]
+        embedded = self.embed(self.turn.query) if content else None
+        if embedded is None or embedded.is_empty:
+            return None
+        words = {word.key: self.turn.query[word.start : word.end] for word in content}
+        return QuestionFit(words, embedded.vector if isinstance(embedded, Embedding) else None)
+
+    @cached_property
+    def passage_fits(self) -> list[Fit]:
+        """How near each passage comes to the query; empty for a query without words to compare.
+
+        Raises as :attr:`question_fit` and :attr:`passage_embeddings` do.
+        """
+        fit = self.question_fit
+        return [] if fit is None else [*map(fit.of_passage, self._fit_passages)]
+
+    @cached_property
+    def answers_question(self) -> tuple[float, list[str]] | None:
+        """The probability that the response answers the query, and the words of the query that it lacks.
+
+        None for a query with too few words to compare. Raises as :attr:`passage_fits` does.
+        """
+        fit = self.question_fit
+        if fit is None or fit.is_too_short:
+            return None
+        whole, said = self.response_embedding, content_keys(self.response.stated)
+        passages = [self._fit_passages[position] for position in self.prompt_positions]
+        vectors = whole if isinstance(whole, Embedding) else None
+        found, lacking = fit.of_response(said, self.response.lines, vectors, passages, self.pause)
+        return answer_probability(found, [self.passage_fits[position] for position in self.prompt_positions]), lacking
+
+    @cached_property
+    def _fit_passages(self) -> list[FitPassage]:
+        embeddings = self.passage_embeddings
+        sentences = map(cached_sentences, self._paused(passage.text for passage in self.turn.passages))
+        return [
+            FitPassage(found, embedding.tokens if isinstance(embedding, Embedding) else None)
+            for found, embedding in zip(sentences, embeddings, strict=True)
+        ]
 
     @cached_property
     def prompt_statements(self) -> list[Statements]:

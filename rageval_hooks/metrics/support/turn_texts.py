@@ -8,6 +8,7 @@ from itertools import chain, starmap
 from typing import Final
 
 from rageval_hooks.metrics.support.grounding import groundedness
+from rageval_hooks.metrics.support.question_fit import PassageSentence, read_sentences
 from rageval_hooks.models.cache import MemoryCache
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.score import Target
@@ -28,6 +29,7 @@ _SUPPORTED: Final = 0.75
 # What passages say is kept across turns: a knowledge base has few passages that are retrieved often.
 _indexes: MemoryCache[PassageIndex] = MemoryCache(32 * 2**20)
 _statements: MemoryCache[Statements] = MemoryCache(32 * 2**20)
+_sentences: MemoryCache[list[PassageSentence]] = MemoryCache(32 * 2**20)
 
 
 def cached_index(text: str) -> PassageIndex:
@@ -46,6 +48,16 @@ def cached_statements(text: str) -> Statements:
         found = statements_of(text)
         size = 500 + sum(400 + 150 * len(stems) for stems in found)
         _statements.put(text, found, size + sys.getsizeof(text))
+    return found
+
+
+def cached_sentences(text: str) -> list[PassageSentence]:
+    """Return the sentences of a passage; from the process's cache if an earlier turn had the passage."""
+    found = _sentences.get(text)
+    if found is None:
+        found = read_sentences(text)
+        size = 500 + sum(800 + 100 * len(sentence.about) for sentence in found)
+        _sentences.put(text, found, size + sys.getsizeof(text))
     return found
 
 

@@ -440,6 +440,7 @@ def test_without_a_passage_in_the_prompt_the_answer_is_not_judged() -> None:
         "semantic_grounding",
         "entity_consistency",
         "factual_accuracy",
+        "answers_question",
         "hallucination",
     }
     assert evaluation.score("context_relevance") is not None
@@ -559,6 +560,7 @@ def test_a_refusal_is_not_judged(query: str, response: str) -> None:
         "entity_consistency",
         "factual_accuracy",
         "hallucination",
+        "answers_question",
         "concept_completeness",
     }
     assert evaluation.score("context_relevance") is not None

@@ -1,4 +1,4 @@
-"""``answer_relevance`` and ``context_relevance``."""
+"""``answer_relevance``, ``context_relevance`` and ``answers_question``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rageval_hooks import Passage, Score, Skipped, Turn
-from rageval_hooks.metrics.local.relevance import AnswerRelevance, ContextRelevance
+from rageval_hooks.metrics.local.relevance import AnswerRelevance, AnswersQuestion, ContextRelevance
 from rageval_hooks.models import Models
 from rageval_hooks.score import Result, Target
 from tests.local import LEXICAL_MODELS, make_turn, run, why_not
@@ -196,3 +196,53 @@ def test_relevances_are_in_range_and_of_any_order(query: str, response: str, pas
         assert 0 <= forward[0].value <= 1
         assert forward[0].value == backward[0].value
         assert len(forward) == 1 + sum(any(map(str.isalnum, passage)) for passage in passages)
+
+
+# --------------------------------------------------------------------------- answers_question
+
+MUSEUM_TEXT = "The museum in Ardwell is open from 9 to 5. Tickets cost 12 euros. It was founded in 1911 by Marta Oldag."
+
+
+@pytest.mark.parametrize(
+    ("query", "response", "answers"),
+    [
+        ("What does a ticket to the museum cost?", "Tickets cost 12 euros.", True),
+        ("When was the museum founded?", "It was founded in 1911.", True),
+        # The words of the question are in the sentence that supports it.
+        ("Who founded the museum in 1911?", "Marta Oldag", True),
+        ("When was the museum founded?", "Tickets cost 12 euros.", False),
+        ("Which hotels have a swimming pool?", "The museum in Ardwell is open from 9 to 5.", False),
+        # Of another kind than the question asks for.
+        ("When was the museum founded?", "Marta Oldag", False),
+        ("Who founded the museum?", "The museum is open from 9 to 5.", False),
+        ("How many people founded the museum?", "Marta Oldag", False),
+    ],
+)
+def test_an_answer_to_another_question_has_a_low_probability(query: str, response: str, answers: bool) -> None:
+    """Though the passage supports it."""
+    [score] = scores(run(AnswersQuestion(), make_turn(response, [MUSEUM_TEXT], query)))
+
+    assert (score.value >= 0.2) is answers
+
+
+@pytest.mark.parametrize(
+    ("query", "response", "reason"),
+    [
+        ("Is the museum open at noon?", "Yes, it is.", "yes or no"),
+        ("Wann wurde das Museum in Ardwell eröffnet?", "1911", "German"),
+        ("And then?", "Tickets cost 12 euros.", "no words"),
+        ("How much is entry?", "Tickets cost 12 euros.", "no words"),
+    ],
+)
+def test_what_cannot_be_compared_with_the_question_is_skipped(query: str, response: str, reason: str) -> None:
+    """Words alone say nothing about a question of one word, which the answer may say in another."""
+    assert reason in why_not(run(AnswersQuestion(), make_turn(response, [MUSEUM_TEXT], query)))[1]
+
+
+def test_the_explanation_names_the_words_of_the_question_that_are_missing() -> None:
+    """As they are written there."""
+    [score] = scores(
+        run(AnswersQuestion(), make_turn("Tickets cost 12 euros.", [MUSEUM_TEXT], "When was the museum founded?"))
+    )
+
+    assert score.explanation == "neither the answer nor its evidence has museum, founded"

@@ -17,6 +17,7 @@ from rageval_hooks.models import Models
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.worker import shared_worker
+from rageval_hooks.score import CAUSES
 from rageval_hooks.settings import LEXICAL, ModelSettings
 from rageval_hooks.testing import FakeJudge
 from tests import tiny_models
@@ -58,11 +59,11 @@ def verdict_of(evaluation: Evaluation) -> Score | Skipped:
             ),
         ),
         (
-            f"{SUPPORTED} Mercedes Stahl built it.",
+            f"{SUPPORTED} Mercedes Stahl built it there.",
             "good",
             1.0,
             (
-                "nothing is clearly unsupported; the weakest of 2 sentences is “The pier was opened in 2019.”; "
+                "nothing is clearly unsupported; the weakest of 2 sentences is “Mercedes Stahl built it there.”; "
                 "the nearest is passage doc-1"
             ),
         ),
@@ -127,6 +128,69 @@ def test_an_answer_without_a_verdict_has_no_number(turn: Turn, label: str, reaso
     assert (verdict.label, verdict.metric) == (label, "verdict")
     assert reason in verdict.reason
     assert Skipped.model_validate_json(verdict.model_dump_json()).label == label
+
+
+UNSEEN = Passage(text="The lighthouse on Hallay was built of granite in 1884.", id="doc-3", in_prompt=False)
+
+
+@pytest.mark.parametrize(
+    ("turn", "label", "cause"),
+    [
+        (turn_of(SUPPORTED), "good", None),
+        (turn_of(INVENTED), "bad", "unsupported"),
+        (turn_of("Dogs are not allowed on the beach in summer."), "doubtful", "off_topic"),
+        (turn_of("I don't know."), "declined", "refused"),
+        # No passage is about the question.
+        (turn_of("It has a granite tower.", query="Which lighthouse did sailors like best?"), "bad", "not_retrieved"),
+        (turn_of(SUPPORTED, query="Which hotels have a swimming pool?"), "doubtful", "not_retrieved"),
+        (turn_of("I don't know.", query="Which hotels have a swimming pool?"), "declined", "nothing_found"),
+        # A passage is about the question that was not in the prompt.
+        (
+            turn_of(
+                "It is a tower of brick from 1870.",
+                query="What is the lighthouse on Hallay built of?",
+                passages=(*PASSAGES, UNSEEN),
+            ),
+            "bad",
+            "not_shown",
+        ),
+        (
+            turn_of("I don't know.", query="What is the lighthouse on Hallay built of?", passages=(*PASSAGES, UNSEEN)),
+            "declined",
+            "not_shown",
+        ),
+        # Both are about the question, and only that which was not in the prompt supports the answer.
+        (
+            turn_of(
+                "The pier was opened by Ada Quill.",
+                passages=(*PASSAGES, Passage(text="The pier was opened by Ada Quill.", in_prompt=False)),
+            ),
+            "bad",
+            "not_shown",
+        ),
+        (turn_of(SUPPORTED, passages=()), "not_evaluable", "no_passages"),
+        (turn_of("Sure! Here are the key points:"), "not_evaluable", "no_claims"),
+        (turn_of(""), "not_evaluable", None),
+    ],
+)
+def test_the_cause_is_the_first_thing_that_went_wrong(turn: Turn, label: str, cause: str | None) -> None:
+    """Retrieval, then the prompt, then the answer; one word, which survives JSON."""
+    verdict = verdict_of(rageval_hooks.evaluate(turn, models=LEXICAL))
+
+    assert (verdict.label, verdict.cause) == (label, cause)
+    assert type(verdict).model_validate_json(verdict.model_dump_json()).cause == cause
+    assert cause is None or cause in CAUSES
+
+
+def test_a_supported_answer_to_another_question_is_doubtful() -> None:
+    """The reason names the words of the question that it lacks."""
+    verdict = verdict_of(
+        rageval_hooks.evaluate(turn_of("Dogs are not allowed on the beach in summer."), models=LEXICAL)
+    )
+
+    assert verdict.explanation == (
+        "it may not answer the question: neither the answer nor its evidence has pier, opened"
+    )
 
 
 def test_a_metric_that_fails_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -273,6 +273,7 @@ def test_metrics_that_need_an_answer() -> None:
     needing = {name for name, metric in REGISTRY.builtin().items() if metric.answerable_only}
     assert needing == {
         "answer_relevance",
+        "answers_question",
         "concept_completeness",
         "context_relevance",
         "nuggets",
