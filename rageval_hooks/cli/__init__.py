@@ -65,7 +65,7 @@ def main() -> None:
     """
     forgive_encodings()
     try:
-        app()
+        app(prog_name="rageval-hooks")
     except Exception as error:
         if isinstance(error, (RagevalError, OSError)):
             from rageval_hooks.text.formatting import shown

@@ -43,6 +43,13 @@ def test_the_version() -> None:
     assert run_fresh("--version").stdout == f"rageval-hooks {rageval_hooks.__version__}\n"
 
 
+def test_the_package_is_a_command() -> None:
+    """``python -m rageval_hooks``, where the folder of scripts is not on the path."""
+    command = [sys.executable, "-m", "rageval_hooks", "metrics", "--help"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=280, check=True, env=clean_environment())
+    assert "Usage: rageval-hooks metrics" in found.stdout
+
+
 def test_a_wrong_option_is_said() -> None:
     """With what is valid."""
     assert "'default', 'lexical'" in run("demo", "--models", "huge", status=2).stderr
