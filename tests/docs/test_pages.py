@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,17 @@ def test_every_metric_has_its_paragraph() -> None:
     families = {re.split(r"[.@]", name)[0] for name in names}
     assert len(families) > 10
     assert {name for name in families if f"`{name}" not in prose} == set()
+
+
+def test_every_public_name_is_on_the_page_of_the_api() -> None:
+    """What users import: of the package, the frameworks, the judges and the tools for tests."""
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^::: rageval_hooks\.(?:[\w.]+\.)?(\w+)$", text, re.MULTILINE))
+    packages = ("", ".judges", ".testing", ".integrations.langchain", ".integrations.llama_index")
+    public = {name for package in packages for name in import_module(f"rageval_hooks{package}").__all__}
+    errors = set(vars(import_module("rageval_hooks.errors")))  # the page shows the whole module
+
+    assert sorted(public - shown - errors - {"__version__"}) == []
 
 
 def test_the_page_about_agreement_is_up_to_date() -> None:
