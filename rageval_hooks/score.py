@@ -115,10 +115,10 @@ class Skipped(_WithoutNumber):
         cause: of a skipped ``verdict``: one of :data:`CAUSES` if it is known; else None.
         missing_model: the role of the local model that is not available, such as ``nlp``; None for other reasons. Such
             a metric is skipped for every turn.
+        annotator: LLM for the judge's verdict that the answer declines.
         over_budget: True if the budget of the judge was used up, so that a larger one may give the score.
     """
 
-    annotator: ClassVar[Annotator] = "CODE"
     metadata: ClassVar[Mapping[str, Any]] = {}
 
     status: Literal["skipped"] = "skipped"
@@ -129,6 +129,7 @@ class Skipped(_WithoutNumber):
     cause: Text | None = None
     missing_model: Text | None = None
     over_budget: bool = False
+    annotator: Annotator = "CODE"
 
     @property
     def explanation(self) -> str:

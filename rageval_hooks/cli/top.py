@@ -122,10 +122,14 @@ def _of_process(found: dict[str, Any], before: tuple[float, int] | None) -> Iter
     if age > _STALE:
         heading += f"; not updated for {age:.0f} s"
     yield Text(heading, style="bold")
-    if verdicts := Counter(scores.get("verdict", {}).get("labels", {})):
-        # The most frequent verdict first, for example "88% good, 9% doubtful, 3% bad, of 1204".
+    # The local verdict and the judge's, each by itself: a judged turn has both.
+    for name in sorted(scores):
+        verdicts = Counter(scores[name]["labels"] if name.partition(".")[0] == "verdict" else {})
+        if not verdicts:
+            continue
+        # The most frequent label first, for example "88% good, 9% doubtful, 3% bad, of 1204".
         shares = [f"{count / verdicts.total():.0%} {label}" for label, count in verdicts.most_common()]
-        yield Text(f"verdict {', '.join(shares)}, of {verdicts.total()}", style="bold")
+        yield Text(f"{name} {', '.join(shares)}, of {verdicts.total()}", style="bold")
     yield Text("turns   " + ", ".join(f"{stats[name]} {name.replace('_', ' ')}" for name in _OUTCOMES))
     faults = ", ".join(f"{stats[name]} {name.replace('_', ' ')}" for name in _FAULTS)
     yield Text("faults  " + faults, style="red" if any(stats[name] for name in _FAULTS) else "")

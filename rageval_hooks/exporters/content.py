@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
 from rageval_hooks.privacy import REDACTED
@@ -22,7 +23,7 @@ from rageval_hooks.score import (
     metric_of,
 )
 from rageval_hooks.settings import SpanSelection
-from rageval_hooks.turn import ErrorInfo, Message, Passage, Step, StepKind, ToolCall, Turn
+from rageval_hooks.turn import ErrorInfo, Message, Passage, SpanReference, Step, StepKind, ToolCall, Turn
 
 _logger = logging.getLogger(__name__)
 
@@ -261,6 +262,15 @@ def importance(result: Result) -> int:
     # A judge that does not answer must not look like one that was not asked.
     name = VERDICT if isinstance(result, Failed) and metric_of(result) == _JUDGED else result.name
     return MAIN_SCORES.index(name) if name in MAIN_SCORES else len(MAIN_SCORES)
+
+
+def evaluation_span_id(evaluation: Evaluation, turn_span: SpanReference) -> str:
+    """Return the id of the span of an evaluation, 16 hex digits. One that is delivered again has the same."""
+    digest = evaluation.id  # 32 hex digits
+    if digest is None:
+        names = "/".join(result.name for result in evaluation.results)
+        digest = blake2b(f"{turn_span.span_id}/{evaluation.stage}/{names}".encode(), digest_size=16).hexdigest()
+    return f"{int(digest[:16], 16) or 1:016x}"
 
 
 class PassagePlace(NamedTuple):

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, SecretStr
 
-from rageval_hooks.exporters.content import passage_place
+from rageval_hooks.exporters.content import evaluation_span_id, passage_place
 from rageval_hooks.exporters.credentials import Secret, as_secret, reveal, variable
 from rageval_hooks.exporters.delivery_queue import Item, PostError, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, header_variable, otlp_places, resource_attributes
@@ -51,9 +51,9 @@ def _http_url(value: SecretStr) -> SecretStr:
 class PhoenixExporter(ScoreApiExporter):
     """Posts scores to a Phoenix server, which draws annotations where it shows attributes only on request.
 
-    Phoenix sorts annotations by name and its lists show the first, so the verdict is alone on the turn's span and on
-    its session. The trace has the other main scores, too. Scores of passages become annotations of their retriever's
-    documents.
+    Phoenix sorts annotations by name and its lists show the first, so the verdict is alone on the turn's span, on its
+    trace and on its session. The other main scores are on the span ``evaluate``. Scores of passages become annotations
+    of their retriever's documents.
 
     Args:
         endpoint: the server's base URL. By default the setting ``phoenix_endpoint``, or what ``PHOENIX_ENDPOINT``,
@@ -95,21 +95,21 @@ class PhoenixExporter(ScoreApiExporter):
         has_verdict = not self._named_metrics or VERDICT in self._named_metrics
         listed = [result for result in main if result.name == VERDICT] if has_verdict else main
         on_span: Sequence[Result] = evaluation.results if self.scores == "all" else listed
-        for result in on_span:
-            if not is_about_turn(result):
-                continue
+        for result in filter(is_about_turn, on_span):
             item = _annotation("span", span.span_id, result, _IDENTIFIER)
             # Lists show the mean of the numbers, or else the label, and "bad" says more than "0.00". The annotation of
             # the trace has the number, for charts.
             if result.name == VERDICT:
                 item.body["result"].pop("score", None)
             yield item
+        if self.scores == "main":
+            for result in main:
+                if result not in listed:
+                    yield _annotation("span", evaluation_span_id(evaluation, span), result, _IDENTIFIER)
         # A trace and a session may have several turns, each with the same scores.
-        for result in main:
-            yield _annotation("trace", span.trace_id, result, f"{_IDENTIFIER} {span.span_id}")
-        if evaluation.turn.session_id:
-            for result in listed:
-                yield _annotation("session", evaluation.turn.session_id, result, f"{_IDENTIFIER} {span.span_id}")
+        for kind, target in (("trace", span.trace_id), ("session", evaluation.turn.session_id)):
+            if target:
+                yield from (_annotation(kind, target, result, f"{_IDENTIFIER} {span.span_id}") for result in listed)
         for score in evaluation.scores:
             self._configs.setdefault(score.name, _config(score))
             if is_about_turn(score):

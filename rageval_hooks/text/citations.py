@@ -266,7 +266,7 @@ _FILE_END: Final = re.compile(r"\w\.[a-z]{2,5}\Z")
 _LONG_NAME: Final = 8
 
 # Metadata that names the document of a passage, in LangChain, LlamaIndex and common loaders.
-_SOURCE_FIELDS: Final = ("source", "file_name", "file_path", "url", "title", "doc_id", "document_id")
+SOURCE_FIELDS: Final = ("source", "file_name", "file_path", "url", "title", "doc_id", "document_id")
 _ANNOTATION_FIELDS: Final = (
     "id", "source", "source_id", "document_id", "doc_id", "url", "title", "document_title", "file_name",
 )  # fmt: skip
@@ -287,7 +287,7 @@ class _Names:
         self._add(passage.id for passage in passages)
         # Without ids, a word in brackets is a word: file names and titles look like any other text.
         self._has_ids = bool(self._named)
-        for field in _SOURCE_FIELDS:
+        for field in SOURCE_FIELDS:
             self._add(passage.metadata.get(field) for passage in passages)
         self._outlines = {outline for name in self._named for outline in _outlines(name)}
         for passage in unseen:

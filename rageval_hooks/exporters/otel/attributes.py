@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from pydantic_core import to_json
 
 from rageval_hooks.exporters.content import is_about_quality, quality_results
+from rageval_hooks.privacy import REDACTED
 from rageval_hooks.score import VERDICT, Evaluation, Result, Score, is_about_turn, judge_details, label_of, metric_of
 
 Value = str | bool | int | float | Sequence[str] | Sequence[float]
@@ -79,7 +80,7 @@ def evaluation_attributes(evaluation: Evaluation, *, for_braintrust: bool = Fals
         # A person who opens the span reads what was asked, and what came out.
         "input.value": evaluation.turn.query,
         "input.mime_type": "text/plain",
-        "output.value": "\n".join(map(result_line, ordered or results)),
+        "output.value": "\n".join([*_reason(results), *map(result_line, ordered or results)]),
         "output.mime_type": "text/plain",
         # The span's own times lie inside its parent's. These two say when the work was done and how long it took.
         "rageval.duration": sum(evaluation.durations.values()) or evaluation.duration,
@@ -143,6 +144,17 @@ def _verdict(results: Iterable[Result]) -> Attributes:
         "gen_ai.evaluation.name": VERDICT,
         "gen_ai.evaluation.score.label": label,
     }
+
+
+def _reason(results: Iterable[Result]) -> list[str]:
+    """Return the verdict's reason as a line; none if there is no verdict, or if its reason may not be shown."""
+    verdict = next((result for result in results if result.name == VERDICT), None)
+    explanation = verdict and verdict.explanation
+    return (
+        [" ".join(f"{label_of(verdict)}: {explanation}".split())]
+        if verdict and explanation not in (None, REDACTED)
+        else []
+    )
 
 
 def score_attributes(result: Result) -> dict[str, Value]:

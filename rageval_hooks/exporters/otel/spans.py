@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, Tracer, TracerProvider
 
-from rageval_hooks.exporters.content import has_span, passage_place
+from rageval_hooks.exporters.content import evaluation_span_id, has_span, passage_place
 from rageval_hooks.exporters.otel.attributes import evaluation_attributes, has_news, main_scores, written
 from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, OtelSignal, QueuedExporter
 from rageval_hooks.exporters.otel.turn_attributes import step_attributes, step_name, turn_attributes
@@ -223,8 +223,7 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
         metric = attributes["rageval.metric"]
         span = start_span(
             writer.tracer,
-            # An evaluation that is delivered again has the same id: half of a hash of 32 hex digits, and never 0.
-            None if evaluation.id is None else (judged.trace_id, int(evaluation.id[:16], 16) or 1),
+            None if turn.span is None else _preset_ids(turn.span, evaluation_span_id(evaluation, turn.span)),
             "evaluate" if metric is None else f"evaluate {metric}",
             context=trace.set_span_in_context(NonRecordingSpan(judged), _surrounding_context(turn.span)),
             kind=SpanKind.INTERNAL,

@@ -206,6 +206,9 @@ class Trace(JudgeMetric):
         # A passage without sentences has no keys, so the judge could not name anything in it.
         if not case.passage_sentences:
             return [self.skip("the passages have no sentences")]
+        # A judge calls a refusal unsupported, and the local verdict has said that it is one.
+        if case.response.declines and case.claims_nothing and not case.runs(NoAnswer.name):
+            return [self.skip(DECLINES)]
         judgement = await case.ask(_TASK, TraceLabels, about_response=True)
         turn = _LabelledTurn(self, case, judgement)
         # The labels are asked for before it is known whether the answer declines: the scores of the context hold for a
@@ -215,8 +218,8 @@ class Trace(JudgeMetric):
         if reason is not None:
             results = [result if result.name in _OF_CONTEXT else self.skip(reason, result.name) for result in results]
         # Where the judge is asked whether the response declines, its word counts more than the rules.
-        if reason is not None or (case.response.declines and not case.runs(NoAnswer.name)):
-            results.append(self.skip(DECLINES, VERDICT).model_copy(update={"label": "declined"}))
+        if reason is not None:
+            results.append(self.skip(DECLINES, VERDICT).model_copy(update={"label": "declined", "annotator": "LLM"}))
         elif any(isinstance(result, Score) and result.name == "trace.adherence" for result in results):
             results.append(turn.verdict())
         return results

@@ -24,7 +24,6 @@ from rageval_hooks.text.fact_index import (
     FactIndex,
     PassageIndex,
     entity_supported,
-    index_facts,
     merge_indexes,
     unsupported_facts,
 )
@@ -133,15 +132,6 @@ class TurnAnalysis(TurnTexts):
     # -- the response
 
     @cached_property
-    def claims_nothing(self) -> bool:
-        """True if the response declines, or only introduces and closes, without a number or name of its own."""
-        if not self.response.claims_nothing or not self.response.facts:
-            return self.response.claims_nothing
-        # "Sorry, the documents do not mention the pier" repeats a word of the question, and claims nothing.
-        known = merge_indexes([self.query_facts, *(index.facts for index in self.passage_indexes)])
-        return not unsupported_facts(self.response.facts, known)
-
-    @cached_property
     def query_language(self) -> str | None:
         """The name of the query's language if it is clear and not English."""
         return other_language(self.turn.query)
@@ -201,11 +191,6 @@ class TurnAnalysis(TurnTexts):
             # "IPL" is in no passage that has "Indian Premier League", and yet it is supported.
             found=_words(fact for fact in self.response.facts if fact.text not in gone),
         )
-
-    @cached_property
-    def query_facts(self) -> FactIndex:
-        """The facts that the query states."""
-        return index_facts(self.turn.query)
 
     # -- tokens
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, starmap
@@ -13,9 +14,17 @@ from rageval_hooks.models.cache import MemoryCache
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.score import Target
 from rageval_hooks.text.asides import claims_nothing, find_asides
-from rageval_hooks.text.citations import citation_marks
-from rageval_hooks.text.fact_index import PassageIndex, index_passage
+from rageval_hooks.text.citations import SOURCE_FIELDS, citation_marks
+from rageval_hooks.text.fact_index import (
+    FactIndex,
+    PassageIndex,
+    index_facts,
+    index_passage,
+    merge_indexes,
+    unsupported_facts,
+)
 from rageval_hooks.text.facts import Fact, find_facts
+from rageval_hooks.text.formatting import shorten
 from rageval_hooks.text.limits import Span, blank
 from rageval_hooks.text.negation import Statements, statements_of
 from rageval_hooks.text.refusals import declines
@@ -25,6 +34,10 @@ from rageval_hooks.turn import Passage, Turn
 
 _SUPPORTED: Final = 0.75
 """Share of a sentence's words that an unseen passage must have. By words, so that it costs no model."""
+
+# In ids that a store has made: "3f2b8c1e-5d60-4b7e-…" or "01ARZ3NDEKTSV4RRFFQ69G5FAV".
+_GENERATED_ID: Final = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-|(?=[^\W_]*\d)[^\W_]{16}")
+_LAST_PART: Final = re.compile(r"([^/\\]*[^/\\\s])[/\\\s]*\Z")
 
 # What passages say is kept across turns: a knowledge base has few passages that are retrieved often.
 _indexes: MemoryCache[PassageIndex] = MemoryCache(32 * 2**20)
@@ -96,9 +109,35 @@ class TurnTexts:
         """The passages that were retrieved, but not in the prompt."""
         return [self.turn.passages[position] for position in self.unseen_positions]
 
+    @cached_property
+    def passage_indexes(self) -> list[PassageIndex]:
+        """The words and facts of every passage."""
+        return [cached_index(passage.text) for passage in self.turn.passages]
+
+    @cached_property
+    def query_facts(self) -> FactIndex:
+        """The facts that the query states."""
+        return index_facts(self.turn.query)
+
+    @cached_property
+    def claims_nothing(self) -> bool:
+        """True if the response declines, or only introduces and closes, without a number or name of its own."""
+        if not self.response.claims_nothing or not self.response.facts:
+            return self.response.claims_nothing
+        # "Sorry, the documents do not mention the pier" repeats a word of the question, and claims nothing.
+        known = merge_indexes([self.query_facts, *(index.facts for index in self.passage_indexes)])
+        return not unsupported_facts(self.response.facts, known)
+
     def passage_name(self, position: int) -> str:
-        """Return how an explanation names a passage: by its id, else by its place, counted from 1."""
-        return self.turn.passages[position].id or f"number {position + 1}"
+        """Return how an explanation names a passage: by an id that people read, else by its number and its source."""
+        passage = self.turn.passages[position]
+        if passage.id and not _GENERATED_ID.search(passage.id):
+            return passage.id
+        texts = (passage.metadata.get(field) for field in SOURCE_FIELDS)
+        # "https://harbour.example/docs/pier.md" and "C:\\docs\\pier.md" become "pier.md".
+        names = (_LAST_PART.search(text) for text in texts if isinstance(text, str))
+        source = next((name[1] for name in names if name is not None), None)
+        return f"number {position + 1}" if source is None else f"{position + 1} ({shorten(source)})"
 
     def target(self, position: int) -> Target:
         """Return the target of a score that is about one passage."""

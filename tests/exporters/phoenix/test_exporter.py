@@ -155,12 +155,18 @@ def evaluation(*results: Any, **fields: Any) -> Evaluation:
     return Evaluation(turn=turn(**fields), results=results or (GOOD,))
 
 
+def elsewhere(server: Server) -> list[dict[str, Any]]:
+    """Return the annotations of spans that are neither the turn's nor the retriever's: of ``evaluate``."""
+    known = (SPAN, turn().step_span_id(turn().steps[0]))
+    return [item for item in server.stored if item["path"] == "/v1/span_annotations" and item["span_id"] not in known]
+
+
 def named(annotations: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {item["name"]: item for item in annotations}
 
 
 def test_what_is_posted(server: Server, exporter: PhoenixExporter) -> None:
-    """The verdict alone on the turn's span, main scores on its trace, passages' scores on the retriever's documents."""
+    """The verdict alone on the turn's span and trace, main scores on "evaluate", passages' scores on documents."""
     passage = Target(kind="passage", index=1, id="d2")
     exporter.export(
         evaluation(
@@ -175,7 +181,9 @@ def test_what_is_posted(server: Server, exporter: PhoenixExporter) -> None:
     )
     assert exporter.flush(10)
 
-    [verdict, document] = sorted(server.stored, key=lambda item: str(item["path"]), reverse=True)
+    of_turn = [item for item in server.stored if item.get("span_id") == SPAN]
+    [document] = [item for item in server.stored if "document_position" in item]
+    [verdict] = of_turn
     assert verdict == {
         "path": "/v1/span_annotations",
         "name": "verdict",
@@ -188,10 +196,12 @@ def test_what_is_posted(server: Server, exporter: PhoenixExporter) -> None:
     }
     assert (document["path"], document["document_position"]) == ("/v1/document_annotations", 1)
     assert document["span_id"] == turn().step_span_id(turn().steps[0])
-    traces = named(server.traces)
-    assert set(traces) == {"verdict", "faithfulness", "trace"}
-    assert traces["verdict"]["result"] == {"score": 0.0, "label": "bad", "explanation": "no passage has: 2019"}
-    assert traces["trace"]["result"] == {"label": "failed", "explanation": "rate_limited: too many requests"}
+    [of_trace] = server.traces
+    assert of_trace["name"] == "verdict"
+    assert of_trace["result"] == {"score": 0.0, "label": "bad", "explanation": "no passage has: 2019"}
+    others = named(elsewhere(server))
+    assert set(others) == {"faithfulness", "trace"}
+    assert others["trace"]["result"] == {"label": "failed", "explanation": "rate_limited: too many requests"}
 
 
 def test_a_verdict_without_a_number_has_its_label(server: Server, exporter: PhoenixExporter) -> None:
@@ -217,12 +227,12 @@ def test_the_judges_verdict_replaces_the_local_one(server: Server, exporter: Pho
         )
 
 
-def test_the_trace_has_the_main_scores_and_the_session_the_verdict(server: Server, exporter: PhoenixExporter) -> None:
-    """Told apart by the turn's span, as both may have several turns. The list of sessions shows one annotation."""
+def test_the_trace_and_the_session_have_the_verdict_alone(server: Server, exporter: PhoenixExporter) -> None:
+    """Told apart by the turn's span, as both may have several turns. Their lists show one annotation."""
     exporter.export(evaluation(GOOD, Score(name="faithfulness", value=0.9), session_id="monday"))
     assert exporter.flush(10)
 
-    assert [item["name"] for item in server.traces] == ["verdict", "faithfulness"]
+    assert [item["name"] for item in server.traces] == ["verdict"]
     [of_session] = server.sessions
     assert (of_session["session_id"], of_session["name"]) == ("monday", "verdict")
     assert {item["identifier"] for item in (of_session, *server.traces)} == {f"rageval-hooks {SPAN}"}
@@ -243,7 +253,8 @@ def test_the_choice_of_scores_does_not_depend_on_load_or_values(
     exporter.export(evaluation(*late).model_copy(update={"stage": "background", "results": tuple(late)}))
     assert exporter.flush(10)
 
-    assert sorted(item["name"] for item in server.traces) == ["faithfulness", "unsupported_facts"]
+    assert sorted(item["name"] for item in elsewhere(server)) == ["faithfulness", "unsupported_facts"]
+    assert server.traces == []
 
 
 def test_scores_of_the_users_own_metrics_are_annotated(server: Server, exporter: PhoenixExporter) -> None:
@@ -251,7 +262,7 @@ def test_scores_of_the_users_own_metrics_are_annotated(server: Server, exporter:
     exporter.export(evaluation(Score(name="tone", value=0.3), *LATE, *LOCAL))
     assert exporter.flush(10)
 
-    assert [item["name"] for item in server.traces] == ["faithfulness", "unsupported_facts", "tone"]
+    assert [item["name"] for item in elsewhere(server)] == ["faithfulness", "unsupported_facts", "tone"]
 
 
 def test_other_scores_of_the_packages_own_metrics_are_not(server: Server, exporter: PhoenixExporter) -> None:
@@ -268,16 +279,17 @@ def test_other_scores_of_the_packages_own_metrics_are_not(server: Server, export
     )
     assert exporter.flush(10)
 
-    assert [item["name"] for item in server.traces] == ["verdict", "faithfulness", "unsupported_facts"]
+    assert [item["name"] for item in elsewhere(server)] == ["faithfulness", "unsupported_facts"]
+    assert [item["name"] for item in server.traces] == ["verdict"]
 
 
-def test_a_judge_that_failed_is_shown_where_its_verdict_would_be(server: Server, exporter: PhoenixExporter) -> None:
+def test_a_judge_that_failed_is_shown(server: Server, exporter: PhoenixExporter) -> None:
     """Else it would look like one that was not asked."""
     failed = Failed(name="trace", error_type="timeout", annotator="LLM", metric="trace")
     exporter.export(evaluation(Score(name="faithfulness", value=0.5), failed))
     assert exporter.flush(10)
 
-    assert [item["name"] for item in server.traces] == ["trace", "faithfulness"]
+    assert [item["name"] for item in elsewhere(server)] == ["trace", "faithfulness"]
 
 
 def test_metrics_that_the_user_has_named_are_annotated_if_no_main_one_is_named(server: Server) -> None:
@@ -415,7 +427,7 @@ def test_one_score_that_is_refused_does_not_take_others_with_it(server: Server, 
     """The request is split until the culprit is alone."""
 
     def post(path: str, query: str, headers: dict[str, str], body: bytes) -> tuple[int, str]:
-        if any(item["name"] == "bad" for item in json.loads(body)["data"]):
+        if any(item["name"] == "bad" for item in json.loads(body).get("data", ())):
             return 422, "invalid"
         return Server.post(server, path, query, headers, body)
 
@@ -424,7 +436,7 @@ def test_one_score_that_is_refused_does_not_take_others_with_it(server: Server, 
     exporter.export(evaluation(*scores))
     assert not exporter.flush(10)
 
-    assert sorted(item["name"] for item in server.traces) == ["a", "b", "c", "d"]
+    assert sorted(item["name"] for item in elsewhere(server)) == ["a", "b", "c", "d"]
     assert exporter.stats()["rejected"] == 1
 
 
@@ -471,7 +483,7 @@ def test_hidden_content_is_not_posted(server: Server) -> None:
     exporter.shutdown(5)
 
     assert "pier" not in json.dumps(server.stored + server.traces)
-    assert [item["name"] for item in server.stored + server.traces] == ["verdict", "verdict", "odd"]
+    assert [item["name"] for item in server.stored + server.traces] == ["verdict", "odd", "verdict"]
 
 
 class TestOnItsOwn:

@@ -129,11 +129,12 @@ class TestARefusal:
         assert {result.name for result in evaluation.skipped} == {"precision@5"}
 
     def test_counts_only_where_no_answer_runs(self) -> None:
-        """No other metric asks the question."""
+        """No other metric asks the question. Without an answer to it, the rules decide whether "trace" asks at all."""
         evaluation, asked = self.run(DECLINED, metrics=["trace", "citation"])
 
-        assert "AnswerAttempt" not in asked
-        assert {"trace.adherence", "citation.f1"} <= {score.name for score in evaluation.scores}
+        assert {"AnswerAttempt", "TraceLabels"}.isdisjoint(asked)
+        assert "citation.f1" in {score.name for score in evaluation.scores}
+        assert "trace" in {result.name for result in evaluation.skipped}
 
     def test_if_that_is_not_known_the_response_is_judged(self) -> None:
         """A failing call fails its own score and nothing else."""

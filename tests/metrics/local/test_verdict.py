@@ -285,12 +285,15 @@ def test_without_the_judges_verdict_the_local_one_stays() -> None:
     assert (verdict.label, verdict.annotator) == ("bad", "CODE")
 
 
-def test_a_refusal_stays_declined_whatever_the_judge_says() -> None:
-    """A judge calls a refusal supported, and it is no good answer."""
-    evaluation = rageval_hooks.evaluate(turn_of("I don't know."), judge=FakeJudge(lambda call: labels(True)))
+def test_no_judge_is_asked_about_a_refusal() -> None:
+    """A judge calls it unsupported. The local verdict stands alone, so that the turn counts once."""
+    judge = FakeJudge(lambda call: labels(False))
+    evaluation = rageval_hooks.evaluate(turn_of("I don't know the price of the pier."), judge=judge, models=LEXICAL)
 
-    verdict = verdict_of(evaluation)
-    assert (verdict.label, verdict.metric) == ("declined", "trace")
+    assert [result.label for result in evaluation.results if result.name == "verdict"] == ["declined"]
+    assert verdict_of(evaluation).metric == "verdict"
+    assert not [result for result in evaluation.scores if result.metric == "trace"]
+    assert judge.calls == []
 
 
 # --------------------------------------------------------------------------- grounding models

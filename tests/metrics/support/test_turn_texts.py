@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rageval_hooks import Passage, Turn
 from rageval_hooks.metrics.base import REGISTRY
-from rageval_hooks.metrics.support.turn_texts import ResponseText
+from rageval_hooks.metrics.support.turn_texts import ResponseText, TurnTexts
 from rageval_hooks.models import Models
 from tests.local import LEXICAL_MODELS, run
 from tests.metrics.texts import MUSEUM, PIER, QUERY
@@ -97,3 +99,26 @@ def test_white_space_at_the_end_changes_no_score(metric: str, response: str) -> 
     [spaced] = run(REGISTRY.create(metric), turn.model_copy(update={"response": f"{response} \n"}), LEXICAL_MODELS)
 
     assert spaced == plain
+
+
+@pytest.mark.parametrize(
+    ("passage_id", "metadata", "name"),
+    [
+        ("pier-2019", {"source": "docs/pier.md"}, "pier-2019"),
+        (None, {}, "number 2"),
+        ("3f2b8c1e-5d60-4b7e-9a51-0c2a7d1f4e77", {}, "number 2"),
+        ("3f2b8c1e-5d60-4b7e-9a51-0c2a7d1f4e77", {"source": "https://harbour.example/docs/pier.md"}, "2 (pier.md)"),
+        ("01ARZ3NDEKTSV4RRFFQ69G5FAV", {"file_name": "pier.md", "file_path": "/srv/docs/pier.md"}, "2 (pier.md)"),
+        ("449876543210987654", {"file_path": "C:\\docs\\the pier.md"}, "2 (the pier.md)"),
+        (None, {"source": 7, "title": "The new pier"}, "2 (The new pier)"),
+        (None, {"source": "https://harbour.example/pier/"}, "2 (pier)"),
+        (None, {"source": " / "}, "number 2"),
+    ],
+)
+def test_an_explanation_names_a_passage_as_people_do(
+    passage_id: str | None, metadata: dict[str, Any], name: str
+) -> None:
+    """By an id that people read, else by its number and its source. A UUID says nothing."""
+    texts = TurnTexts(Turn(passages=(Passage(text=PIER), Passage(text=MUSEUM, id=passage_id, metadata=metadata))))
+
+    assert texts.passage_name(1) == name
