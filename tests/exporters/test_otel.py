@@ -338,7 +338,7 @@ class TestScores:
     @pytest.mark.parametrize(
         "verdict",
         [
-            Score(name="fixed", value=0.0, label="bad").model_copy(update={"name": "verdict"}),
+            Score(name="fixed", value=0.0, label="bad", explanation="as it is").model_copy(update={"name": "verdict"}),
             Skipped(name="verdict", label="bad", reason="as it is"),
         ],
         ids=["with a number", "without"],
@@ -353,7 +353,8 @@ class TestScores:
             assert found["rageval.verdict"] == found["rageval.label.verdict"] == "bad"
             assert found["gen_ai.evaluation.name"] == "verdict"
             assert found["gen_ai.evaluation.score.label"] == "bad"
-        assert attributes(backend.spans["evaluate"])["output.value"].startswith("verdict")
+        # The reason first, then the results.
+        assert attributes(backend.spans["evaluate"])["output.value"].startswith("bad: as it is\nverdict")
 
     def test_usage_is_no_main_score(self, run: Any) -> None:
         """Latency and tokens are on the evaluation's span only."""
