@@ -8,15 +8,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, Protocol
 from xml.sax.saxutils import escape
 
 from rageval_hooks.integrations.capture.values import (
-    attribute_text,
+    data_fields,
     finite,
     first_key,
     first_string,
     is_a,
+    names_search_results,
     or_else,
     parsed_json,
 )
@@ -34,7 +37,7 @@ TEXT_KEYS = (
 )
 """Keys of the text in LangChain, LlamaIndex, Ragas, Haystack, search engines and data sets, the most specific first."""
 
-_INNER_KEYS = ("document", "doc", "node", "chunk", "payload", "kwargs", "fields", "_source")
+_INNER_KEYS = ("document", "doc", "node", "chunk", "payload", "kwargs", "fields", "_source", "metadata")
 """Keys of mappings that hold the passage, next to its score: ``{"document": {...}, "score": 0.7}``."""
 
 _ID_KEYS = ("id", "passage_id", "chunk_id", "doc_id", "document_id", "docid", "node_id", "id_", "_id")
@@ -42,6 +45,12 @@ _ID_KEYS = ("id", "passage_id", "chunk_id", "doc_id", "document_id", "docid", "n
 
 _METADATA_ID_KEYS = ("id", "_id", "node_id", "doc_id")
 """Keys of a document's metadata that hold its id, in order."""
+
+_VECTORS = ("embedding", "vector", "values")
+"""Fields of stores and of pgvector's and Pinecone's matches that say nothing to a reader."""
+
+_DEPTH = 4
+"""Values within values of a search's result."""
 
 _OUR_FIELDS = ("in_prompt", "prompt_share", "from_turn")
 """Fields that only passages of this package have."""
@@ -61,28 +70,44 @@ class NodeLike(Protocol):
         ...
 
 
-PassageLike = str | Passage | Mapping[str, Any] | DocumentLike | NodeLike | tuple[DocumentLike | NodeLike, float]
+class TextLike(Protocol):
+    """An object of the application with its text under ``text``; other names, such as ``content``, are read, too."""
+
+    text: str
+
+
+PassageLike = (
+    str
+    | Passage
+    | Mapping[str, Any]
+    | DocumentLike
+    | NodeLike
+    | TextLike
+    | tuple[str | Mapping[str, Any] | DocumentLike | NodeLike | TextLike, float]
+)
 """One passage: a text, a mapping with ``text`` and optionally ``id`` and ``score``, a document, or a node.
 
-A document may have its score next to it, as LangChain's ``similarity_search_with_score`` returns it.
+An object of the application's own counts like a mapping of its fields: a dataclass, a pydantic model, a named tuple or
+any other object with a field such as ``text``. Each may have its score next to it, as LangChain's
+``similarity_search_with_score`` returns it.
 """
 
 
 @or_else(None)
 def passage_of(value: object) -> Passage | None:
-    """Return a value as a passage; None if it is not a passage or has no text."""
+    """Return a value as a passage; None if it is not a passage or has no text. Runs no code of the application."""
     if isinstance(value, Passage):
         return value
     if isinstance(value, str):
         return Passage(text=value)
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        # (Document(page_content="…"), 0.83), ({"content": "…"}, 0.83) or, of some rerankers, (0.83, "…")
+        item, score = value if finite(value[0]) is None else value[::-1]
+        passage = None if isinstance(score, str) or finite(score) is None else passage_of(item)
+        return None if passage is None else passage.model_copy(update={"score": finite(score)})
     if isinstance(value, Mapping):
         return passage_of_mapping(value)
-    if isinstance(value, tuple):
-        # (Document(page_content="…"), 0.83)
-        item, score = value
-        passage = passage_of(item) if is_a(score, (int, float)) else None
-        return None if passage is None else passage.model_copy(update={"score": finite(score)})
-    return passage_of_object(value)
+    return passage_of_object(value) or passage_of_mapping(data_fields(value))
 
 
 def passage_of_mapping(
@@ -95,15 +120,18 @@ def passage_of_mapping(
             with such a one inside, next to the score. What is left over is metadata, too.
         metadata_of: reads the value under ``metadata``.
     """
+    if "additional_kwargs" in value:
+        return None  # a message of LangChain or LlamaIndex
     text_key = first_key(value, TEXT_KEYS, str)
     if text_key is None:
-        inner = first_key(value, _INNER_KEYS, Mapping)
+        # {"payload": {"text": "…"}, "score": 0.8}, or Hit(chunk=Chunk(text="…"), score=0.8)
+        inner = next((key for key in _INNER_KEYS if data_fields(value.get(key))), None)
         around = {key: item for key, item in value.items() if key != inner}
-        return None if inner is None else passage_of_mapping({**around, **value[inner]}, metadata_of)
+        return None if inner is None else passage_of_mapping({**around, **data_fields(value[inner])}, metadata_of)
     id_key = next((key for key in _ID_KEYS if not is_missing(value.get(key))), None)
     score_key = next((key for key in SCORE_KEYS if finite(value.get(key)) is not None), None)
     metadata = metadata_of(value.get("metadata"))
-    known = {text_key, id_key, score_key, "metadata", *_OUR_FIELDS}
+    known = {text_key, id_key, score_key, "metadata", *_VECTORS, *_OUR_FIELDS}
     return Passage(
         text=value[text_key],
         id=None if id_key is None else str(value[id_key]),
@@ -113,21 +141,20 @@ def passage_of_mapping(
     )
 
 
+@or_else(None)
 def passage_of_object(value: Any) -> Passage | None:
     """Return a document of LangChain, a node of LlamaIndex, or ``NodeWithScore(node=…, score=0.83)`` as a passage."""
-    node, text = value, attribute_text(value, "page_content")
-    if text is None:
-        node = getattr(value, "node", value)
-        text = attribute_text(node, "page_content")
-    if text is None and callable(getattr(node, "get_content", None)):
+    around = value.__dict__  # fields of pydantic; a property of the application may load a page
+    node = around.get("node", value)
+    fields = node.__dict__
+    text = fields.get("page_content")
+    if text is None and callable(getattr(type(node), "get_content", None)) and "id_" in fields:
         text = node.get_content()
     if not isinstance(text, str):
         return None
-    known = mapping_or_empty(getattr(node, "metadata", None))
-    # Each only if the one before is missing: pydantic takes long to find that an object has no such attribute.
-    identity = first_string({"id": getattr(node, "id", None)}, ("id",))
-    identity = identity or first_string({"id": getattr(node, "node_id", None)}, ("id",))
-    score = finite(getattr(value, "score", None))
+    known = mapping_or_empty(fields.get("metadata"))
+    identity = first_string(fields, ("id", "id_"))
+    score = finite(around.get("score"))
     return Passage(
         text=text,
         id=identity or first_string(known, _METADATA_ID_KEYS),
@@ -293,21 +320,19 @@ class EarlierPassages:
             self._passages.pop(next(iter(list(self._passages))), None)
 
 
-_RESULT_TEXT_KEYS = ("content", "text", "snippet", "page_content")
-"""Keys of a result that hold its text, in order."""
-
-_RESULT_ID_KEYS = ("id", "url", "link")
-_ABOUT_KEYS = frozenset({*_RESULT_ID_KEYS, *SCORE_KEYS, "title", "source", "metadata"})
-"""A mapping with a text is a search result if it has one of these keys, too."""
+_ADDRESS_KEYS = ("url", "link")
+_RESULT_KEYS = frozenset({*_ADDRESS_KEYS, *_ID_KEYS, *SCORE_KEYS, "distance", "title", "source", "metadata"})
+"""Of what a tool returns, a mapping with a text is a result only if it has one of these keys, too."""
 
 
 @or_else(())
-def text_results(value: Any, about: Mapping[str, Any]) -> Sequence[Passage]:
-    """Return the passages in what a search returned, if it is not made of documents.
+def text_results(value: Any, about: Mapping[str, Any], *, is_field: bool = False) -> Sequence[Passage]:
+    """Return the passages in what a search returned, if it is not made of documents of a framework.
 
     Args:
-        value: a text, which may be JSON, content blocks, or mappings.
+        value: a text, which may be JSON, content blocks, or whatever :func:`passage_of` reads, in lists and mappings.
         about: metadata of every passage.
+        is_field: True for a field that is named like search results. Then each item with a text is one.
 
     Returns:
         One passage for each result or block. If nothing can be told apart, one passage with the whole text and
@@ -316,14 +341,34 @@ def text_results(value: Any, about: Mapping[str, Any]) -> Sequence[Passage]:
     if isinstance(value, str):
         text = str.__str__(value).strip()
         whole = [Passage(text=value, metadata={**about, "whole_output": True})] if text else []
-        return _results_in(parsed_json(text), about) or whole
+        return _results_in(parsed_json(text), about, is_field) or whole
     blocks = _texts_of_blocks(value)
     if len(blocks) == 1:
-        return text_results(blocks[0], about)
+        return text_results(blocks[0], about, is_field=is_field)
     found: list[Passage] = []
     for text in blocks:
-        found += _results_in(parsed_json(text), about) or [Passage(text=text, metadata=dict(about))]
-    return found or _results_in(value, about)
+        found += _results_in(parsed_json(text), about, is_field) or [Passage(text=text, metadata=dict(about))]
+    return found or _results_in(value, about, is_field)
+
+
+def results_in_fields(fields: Mapping[Any, Any], given: Mapping[Any, Any]) -> list[Passage]:
+    """Return the search results in the fields of a mapping or a state, by their names.
+
+    Args:
+        fields: what a function or a step returned.
+        given: what it was given: that, it has not found.
+    """
+    results: list[Passage] = []
+    for key, item in fields.items():
+        if names_search_results(key) and not _is_same(item, given.get(key)):
+            results += text_results(item, {"field": key}, is_field=True)
+    # A text without a space is a label, for example "vectorstore".
+    return [result for result in results if " " in result.text.strip()]
+
+
+@or_else(False)
+def _is_same(item: Any, other: Any) -> bool:
+    return item is other or bool(item == other)  # arrays have no truth value
 
 
 def _texts_of_blocks(value: Any) -> list[str]:
@@ -338,29 +383,29 @@ def _texts_of_blocks(value: Any) -> list[str]:
     return [text for text in texts if is_a(text, str) and text.strip()]
 
 
-def _results_in(value: Any, about: Mapping[str, Any]) -> list[Passage]:
-    """Return the results in a list, in a mapping with a list of results, or in a mapping that is a result."""
-    if is_a(value, Mapping):
-        single = _result(value, about)
-        if single is not None:
-            return [single]
-        # {"query": "pier", "results": [{"url": …, "content": …}], "response_time": 0.4}
-        lists = [_results_in(item, about) for item in value.values() if is_a(item, list)]
-        return max(lists, key=len, default=[])
-    if not is_a(value, (list, tuple)):
+def _results_in(value: Any, about: Mapping[str, Any], is_field: bool, depth: int = _DEPTH) -> list[Passage]:
+    """Return the results in a list, in an object or mapping with a list of results, or in one that is a result."""
+    if not depth or is_a(value, str):
         return []
-    results = [_result(item, about) for item in value]
-    return [result for result in results if result is not None]
+    single = _result(value, about, is_field)
+    if single is not None:
+        return [single]
+    read = partial(_results_in, about=about, is_field=is_field, depth=depth - 1)
+    if is_a(value, (list, tuple)):
+        return list(chain.from_iterable(map(read, value)))
+    # {"query": "pier", "results": [{"url": …, "content": …}], "response_time": 0.4}, {"hits": {"hits": […]}} of
+    # Elasticsearch, or QueryResponse(points=[…]) of Qdrant
+    inside = [read(item) for key, item in data_fields(value).items() if is_a(item, list) or names_search_results(key)]
+    return max(inside, key=len, default=[])
 
 
-def _result(value: Any, about: Mapping[str, Any]) -> Passage | None:
-    """Return {"content": "…", "url": "…", "score": 0.8} as a passage; None for a mapping that is no search result."""
-    if not is_a(value, Mapping) or _ABOUT_KEYS.isdisjoint(value):
+def _result(value: Any, about: Mapping[str, Any], is_field: bool) -> Passage | None:
+    """Return {"content": "…", "url": "…", "score": 0.8} as a passage; None for anything that is no search result."""
+    # Rows of a database are pairs, too: ("lamp", 129.0).
+    is_pair = is_a(value, tuple) and not hasattr(value, "_fields")
+    fields = {} if is_pair else data_fields(value)
+    passage = passage_of(value) if is_field or not _RESULT_KEYS.isdisjoint(fields) else None
+    if passage is None or not passage.text.strip():
         return None
-    key = first_key(value, _RESULT_TEXT_KEYS, str)
-    if key is None or not value[key].strip():
-        return None
-    rest = {name: item for name, item in value.items() if name != key}
-    return Passage(
-        text=value[key], id=first_string(value, _RESULT_ID_KEYS), score=_score_in(value), metadata={**about, **rest}
-    )
+    identity = passage.id or first_string(fields, _ADDRESS_KEYS)
+    return passage.model_copy(update={"id": identity, "metadata": {**about, **passage.metadata}})

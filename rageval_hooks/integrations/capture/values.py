@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, wraps
+from types import MemberDescriptorType, ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from rageval_hooks.runtime.interrupts import raise_interrupt
@@ -107,8 +109,9 @@ _BESIDE = frozenset(
 )
 
 _SEARCH_RESULTS = frozenset(
-    "background chunk chunks content contents context contexts doc docs document documents evidence facts knowledge "
-    "passage passages references results retrieval retrieved search snippet snippets source sources web".split()
+    "background chunk chunks content contents context contexts doc docs document documents evidence facts hits "
+    "knowledge matches passage passages points references results retrieval retrieved search snippet snippets source "
+    "sources web".split()
 )
 _SEARCHES = frozenset(
     "context docs documents fetch find knowledge lookup passages rag retrieval retrieve search".split()
@@ -201,6 +204,33 @@ _COLLECTIONS = ("collection_name", "_collection_name", "index_name", "_index_nam
 
 
 _NO_FIELDS: dict[str, Any] = {}
+
+
+@or_else(_NO_FIELDS)
+def data_fields(value: Any) -> Mapping[str, Any]:
+    """Return the items of a mapping, or the public fields of an object that holds data; empty for anything else.
+
+    No code of the object's class runs: a property may load a page or ask a server.
+
+    Args:
+        value: a mapping, a dataclass, a named tuple, a pydantic model, or any object with fields of its own.
+    """
+    if isinstance(value, Mapping):
+        return value
+    kind = type(value)
+    if isinstance(value, tuple):
+        return dict(zip(getattr(kind, "_fields", ()), value, strict=False))
+    if isinstance(value, (type, ModuleType)) or callable(value):
+        return {}
+    fields = dict(getattr(value, "__dict__", {}))
+    for base in kind.__mro__:
+        for name, slot in vars(base).items():
+            if isinstance(slot, MemberDescriptorType):  # @dataclass(slots=True)
+                with suppress(AttributeError):  # it has never been set
+                    fields.setdefault(name, slot.__get__(value))
+    # Fields beyond those that a pydantic class names.
+    fields.update(fields.pop("__pydantic_extra__", None) or {})
+    return {name: item for name, item in fields.items() if not name.startswith("_")}
 
 
 @or_else(_NO_FIELDS)

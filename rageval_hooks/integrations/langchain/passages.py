@@ -19,6 +19,7 @@ from rageval_hooks.integrations.capture.passages import (
     PromptText,
     mark_seen,
     passage_key,
+    results_in_fields,
     text_results,
 )
 from rageval_hooks.integrations.capture.recorder import Run
@@ -453,12 +454,6 @@ def _text_results(output: Any, about: Mapping[str, Any]) -> Sequence[Passage]:
 def _results_in_fields(run: Run, value: Any) -> Sequence[Passage]:
     """Return the search results in a text, or in the fields of a mapping or a state, by their names."""
     if is_a(value, (str, list, tuple)):
-        return text_results(value, {"function": run.name}) if values.names_search(run.name) else ()
+        return text_results(value, {"function": run.name}, is_field=True) if values.names_search(run.name) else ()
     given = payloads.fields_by_name(run.input) if value is not run.input else {}
-    results: list[Passage] = []
-    for key, item in payloads.fields_by_name(value.update if payloads.is_command(value) else value).items():
-        # What a function was given, it has not found.
-        if values.names_search_results(key) and is_a(item, (str, list, tuple)) and item != given.get(key):
-            results += text_results(item, {"field": key})
-    # A text without a space is a label, for example "vectorstore".
-    return [result for result in results if " " in result.text.strip()]
+    return results_in_fields(payloads.fields_by_name(value.update if payloads.is_command(value) else value), given)

@@ -269,7 +269,8 @@ def copied(value: Any, seen: dict[int, tuple[Any, Any]] | None = None, depth: in
         # Most values inside are texts. Calling a function for each would take longer than the rest.
         if isinstance(value, (list, tuple)):
             items = [item if type(item) is str else copied(item, seen, depth - 1) for item in value]
-            copy = tuple(items) if isinstance(value, tuple) else items
+            # A named tuple is made again with its names.
+            copy = getattr(kind, "_make", tuple)(items) if isinstance(value, tuple) else items
         elif _is_data(kind):
             copy = value.model_copy()
             fields = vars(copy)

@@ -18,6 +18,7 @@ from rageval_hooks.integrations.capture.passages import (
     mark_dropped,
     mark_seen,
     passage_key,
+    results_in_fields,
     text_results,
     unique_passages,
 )
@@ -243,6 +244,16 @@ def passages_in_turn(
             passages += [result for result in results if result.in_prompt and result not in passages]
         else:
             left_out[id(tool)] = reason
+    if not passages and prompt is not None:
+        # The steps of a workflow may search by themselves, and pass on chunks of the application's own classes.
+        written = [generated_text(call) for call in calls]
+        for run in outside(of_kind(steps, "chain"), "tool"):
+            inputs = [fields_of(value) for value in arguments_of(run.input).values()]
+            given = {key: item for fields in inputs for key, item in fields.items()}
+            for result in mark_seen(results_in_fields(fields_of(run.output), given), prompt):
+                is_written = any(carries(result.text, one) for one in written)
+                if result.in_prompt and not is_written and not _is_among(result, passages):
+                    passages.append(result)
     return tuple(passages), marks, left_out
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_PASSAGE_FORMS = "a text, a mapping with 'text', a Passage, a document of LangChain or a node of LlamaIndex"
+_PASSAGE_FORMS = "a text, a mapping or an object with 'text', a Passage, a document or a node"
 
 
 _pipeline: Pipeline | None = None

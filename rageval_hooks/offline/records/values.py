@@ -164,16 +164,17 @@ def _flat(items: Iterable[Any]) -> Iterator[Any]:
     A pair of passage and score, ``["text", 0.7]``, as ``similarity_search_with_score`` returns it, stays together.
     """
     for item in items:
-        is_list = isinstance(item, (list, tuple))
-        if is_list and not (len(item) == 2 and not isinstance(item[0], (list, tuple)) and is_number(item[1])):
+        is_list = isinstance(item, (list, tuple)) and not hasattr(item, "_fields")
+        if is_list and not (len(item) == 2 and not isinstance(item[0], (list, tuple)) and any(map(is_number, item))):
             yield from _flat(item)
         elif not is_missing(item):
             yield item
 
 
 def _passage(item: Any, number: int) -> Passage:
-    if isinstance(item, (list, tuple)):
-        return _passage(item[0], number).model_copy(update={"score": finite(item[1])})
+    if isinstance(item, (list, tuple)) and not hasattr(item, "_fields"):
+        content, score = item if is_number(item[1]) else item[::-1]
+        return _passage(content, number).model_copy(update={"score": finite(score)})
     passage = passage_of_mapping(item, metadata_in) if isinstance(item, Mapping) else passage_of(item)
     if passage is not None:
         return passage
@@ -201,7 +202,9 @@ def _may_be_passage(item: Any) -> bool:
     if isinstance(item, Mapping):
         # {"title": "Handbook", "url": "https://…"} says where a passage is from.
         return not _SOURCE_KEYS.issuperset(str(key).lower().replace(" ", "_") for key in item)
-    return not are_no_texts(item) if isinstance(item, str) else isinstance(item, (list, tuple))
+    if isinstance(item, str):
+        return not are_no_texts(item)
+    return isinstance(item, (list, tuple)) or passage_of(item) is not None
 
 
 def are_no_texts(text: str) -> bool:
