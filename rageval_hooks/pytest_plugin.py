@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rageval_hooks.score import Evaluation
+from rageval_hooks.score import Evaluation, label_of, missing_score
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.turn import Passage, Turn
 
@@ -86,20 +86,20 @@ class Evaluator:
         return self._pipeline(metrics).evaluate(turn)
 
     def assert_scores(
-        self, subject: Turn | Evaluation, bounds: Mapping[str, float] | None = None, /, **more: float
+        self, subject: Turn | Evaluation, bounds: Mapping[str, float | str] | None = None, /, **more: float | str
     ) -> Evaluation:
-        """Assert that scores reach their bounds: at least, or at most where lower is better.
+        """Assert that scores reach their bounds: at least, or at most where lower is better; or have a label.
 
         Args:
             subject: an evaluation; or a turn, which is evaluated with the metrics that make these scores.
             bounds: bounds by score, for names that are not valid keywords: ``{"trace.adherence": 1}``.
-            more: bounds by score: ``groundedness=0.7``.
+            more: bounds or labels by score: ``groundedness=0.7``, ``verdict="good"``.
 
         Returns:
             The evaluation.
 
         Raises:
-            AssertionError: a score is worse than its bound, was skipped, or failed.
+            AssertionError: a score is worse than its bound or has another label, was skipped, or failed.
             UnknownNameError: no metric makes a score of that name.
         """
         # pytest then shows the line of the test, not this one.
@@ -128,7 +128,7 @@ class Evaluator:
 
 
 def assert_scores(
-    subject: Turn | Evaluation, bounds: Mapping[str, float] | None = None, /, **more: float
+    subject: Turn | Evaluation, bounds: Mapping[str, float | str] | None = None, /, **more: float | str
 ) -> Evaluation:
     """Assert that scores reach their bounds, with the options of the running session; see :class:`Evaluator`.
 
@@ -248,9 +248,16 @@ def _metric_of(score: str) -> str:
     raise UnknownNameError("score", score, makers, hint)
 
 
-def _complaint(evaluation: Evaluation, name: str, bound: float) -> str | None:
+def _complaint(evaluation: Evaluation, name: str, bound: float | str) -> str | None:
     """Return what is wrong with a score, or None if nothing is."""
     score = evaluation.score(name)
+    if isinstance(bound, str):
+        found = score or missing_score(name, evaluation.results)
+        if found is None:
+            return evaluation.why_not(name)
+        # A verdict that was skipped has a label, too: an answer may rightly be `declined`.
+        line = f"{name} is {label_of(found) or 'without a label'}, and it should be {bound}"
+        return None if found.label == bound else "\n    ".join([line, *(found.explanation or "").splitlines()])
     if score is None:
         return evaluation.why_not(name)
     is_lower_better = score.direction == "lower"

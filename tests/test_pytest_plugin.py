@@ -88,6 +88,25 @@ def test_it(assert_scores):
     result.stdout.no_fnmatch_line("*pytest_plugin.py*")
 
 
+def test_labels_are_compared_as_labels(run) -> None:
+    """A verdict is a word, also where it is skipped: an answer may rightly decline."""
+    result = run(
+        """
+def test_good(assert_scores):
+    assert_scores(GOOD, verdict="good")
+
+def test_declined(rageval, assert_scores):
+    declined = rageval(query="Who built it?", response="I do not know.", passages=PASSAGES, metrics="verdict")
+    assert_scores(declined, verdict="declined")
+
+def test_bad(assert_scores):
+    assert_scores(BAD, verdict="good")
+"""
+    )
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["E * AssertionError: verdict is bad, and it should be good", "E *1978*"])
+
+
 def test_a_score_that_is_none_fails_with_its_reason(run) -> None:
     """Skipped, failed or absent: the test fails."""
     result = run(

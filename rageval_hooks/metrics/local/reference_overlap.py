@@ -28,14 +28,14 @@ _ARTICLES: Final = frozenset({"a", "an", "the"})
 _MOST_LISTED: Final = 10
 
 # The longest common subsequence takes time and memory in the product of the two lengths: about a second here.
-_MOST_WORD_PAIRS: Final = 4_000_000
+_MAX_WORD_PAIRS: Final = 4_000_000
 
 
 class ReferenceOverlap(LocalMetric):
     """Word F1, recall, exact match and ROUGE-L of the response against the reference answer.
 
-    Words are compared without case, punctuation, English articles and the endings of English words. ROUGE-L is the F
-    measure of the longest common subsequence, computed by rouge-score (``pip install "rageval-hooks[offline]"``).
+    Words are compared without case, punctuation, English articles and the endings of English words. ROUGE-L is that of
+    rouge-score (``pip install "rageval-hooks[offline]"``): all words of the letters a to z, with articles and endings.
     """
 
     name = "reference_overlap"
@@ -59,6 +59,7 @@ class ReferenceOverlap(LocalMetric):
     requires = ("response", "reference")
     family = "reference"
     source = "Rajpurkar et al. 2016 (SQuAD); Lin 2004 (ROUGE)"
+    version = "2"
 
     def evaluate(self, analysis: TurnAnalysis) -> list[Result]:
         """Return the four scores."""
@@ -71,21 +72,17 @@ class ReferenceOverlap(LocalMetric):
     def _rouge(self, turn: Turn) -> Result:
         name = "reference_overlap.rouge_l"
         try:
-            from rouge_score import rouge_scorer  # type: ignore[import-untyped]
+            from rouge_score import rouge_scorer, tokenizers  # type: ignore[import-untyped]
         except ImportError:
             return self.skip(str(MissingDependencyError("rouge-score", "offline", name)), name)
-        response, reference = _words(turn.response), _words(turn.reference or "")
-        if len(response) * len(reference) > _MOST_WORD_PAIRS:
+        tokenizer = tokenizers.DefaultTokenizer()
+        response, reference = tokenizer.tokenize(turn.response), tokenizer.tokenize(turn.reference or "")
+        if not (response and reference):
+            return self.skip("ROUGE-L compares words of the letters a to z, and a text has none", name)
+        if len(response) * len(reference) > _MAX_WORD_PAIRS:
             return self.skip("the texts are too long for ROUGE-L", name)
-        found = rouge_scorer.RougeScorer(["rougeL"], tokenizer=_Words()).score(turn.reference, turn.response)
+        found = rouge_scorer.RougeScorer(["rougeL"], tokenizer=tokenizer).score(turn.reference, turn.response)
         return self.score(found["rougeL"].fmeasure, name)
-
-
-class _Words:
-    """Our words behind the interface of rouge-score, whose own tokenizer knows the letters a to z only."""
-
-    def tokenize(self, text: str) -> list[str]:
-        return _words(text)
 
 
 def overlap_scores(turn: Turn) -> tuple[Score, ...]:

@@ -23,11 +23,11 @@ def overlap(response: str, reference: str | None) -> dict[str, float]:
     ("response", "f1", "recall", "exact", "rouge_l"),
     [
         ("The pier was opened in 2019.", 1, 1, 1, 1),
-        ("a pier was opened, in 2019", 1, 1, 1, 1),  # articles, case and punctuation make no difference
-        ("In 2019 the pier was opened.", 1, 1, 0, 0.6),  # the longest common subsequence is "pier was opened"
-        ("It was 2019.", 0.5, 0.4, 0, 0.5),  # 2 of 3 words are in the reference, 2 of its 5 words are there
-        ("Ask the office", 0, 0, 0, 0),
-        ("2019 2019 2019", 0.25, 0.2, 0, 0.25),  # a word counts as often as the reference has it
+        ("a pier was opened, in 2019", 1, 1, 1, 5 / 6),  # articles make a difference to ROUGE-L only
+        ("In 2019 the pier was opened.", 1, 1, 0, 2 / 3),  # the longest common subsequence is "the pier was opened"
+        ("It was 2019.", 0.5, 0.4, 0, 4 / 9),  # 2 of 3 words are in the reference, 2 of its 5 words are there
+        ("Ask the office", 0, 0, 0, 2 / 9),
+        ("2019 2019 2019", 0.25, 0.2, 0, 2 / 9),  # a word counts as often as the reference has it
     ],
 )
 def test_the_scores(response: str, f1: float, recall: float, exact: float, rouge_l: float) -> None:
@@ -36,10 +36,18 @@ def test_the_scores(response: str, f1: float, recall: float, exact: float, rouge
     assert found == pytest.approx({"f1": f1, "recall": recall, "exact_match": exact, "rouge_l": rouge_l})
 
 
+def test_rouge_l_is_that_of_rouge_score() -> None:
+    """With articles, numbers and endings: other tools compute the same number."""
+    rouge_scorer = pytest.importorskip("rouge_score.rouge_scorer")
+    reference, response = "The cat is on the mat, it's 5.", "A cat is on a mat number 5."
+    expected = rouge_scorer.RougeScorer(["rougeL"]).score(reference, response)["rougeL"].fmeasure
+    assert overlap(response, reference)["rouge_l"] == expected
+
+
 def test_scripts_without_spaces_have_words() -> None:
-    """rouge-score alone finds no word in them."""
-    found = overlap("码头于2019年开放。", "码头于2019年开放。")
-    assert found == {"f1": 1, "recall": 1, "exact_match": 1, "rouge_l": 1}
+    """rouge-score reads the letters a to z only, so ROUGE-L is skipped."""
+    found = overlap("码头于年开放。", "码头于年开放。")
+    assert found == {"f1": 1, "recall": 1, "exact_match": 1}
 
 
 def test_an_answer_with_less_than_half_of_the_words_fails() -> None:
