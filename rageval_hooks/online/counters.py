@@ -19,10 +19,11 @@ _OF_TURNS = ("turns", "evaluated", "in_progress", "without_retrieval", "sampled_
 _OF_RESULTS = ("deferred_metrics", "undone", "scored", "skipped", "failed")
 _OF_ERRORS = ("export_errors", "callback_errors", "internal_errors")
 
-DROPPED = ("queue_full", "not_ended", "not_built", "failed", "interrupted")
+DROPPED = ("queue_full", "not_ended", "not_built", "failed", "interrupted", "same_run_id")
 """Why a turn was dropped: a queue had no room for it; it did not end, for example because its stream was neither read
 nor closed; it could not be built from what was recorded; its evaluation failed with an error
-of ours or of the application's code; or a signal handler of the application raised while it was submitted."""
+of ours or of the application's code; a signal handler of the application raised while it was submitted; or
+calls at the same time had one run id."""
 
 _BY_CAUSE = "dropped."
 

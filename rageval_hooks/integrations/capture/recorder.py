@@ -122,6 +122,8 @@ class Recording:
         ids: the ids in the recorder's table that belong to this recording, the root's first.
         dropped: runs that were not recorded because there were too many.
         closed: True once the recording is leaving the table.
+        reporters: the pipelines of the handlers that have reported the root.
+        mixed: True if several calls at the same time have the root's id, so that their runs cannot be told apart.
         other_span: the span that another tracer has made for the root.
         other_context: the context of the first span that another tracer has made for a run below the root.
     """
@@ -135,6 +137,8 @@ class Recording:
     ids: dict[Hashable, None] = field(init=False)
     dropped: int = 0
     closed: bool = False
+    reporters: list[Pipeline] = field(default_factory=list)
+    mixed: bool = False
     other_span: Span | None = None
     other_context: SpanContext | None = None
 
@@ -320,6 +324,7 @@ class Recorder:
                 selection = owner.begin(context, selected=selected) if standalone else _SAMPLED_OUT
                 now = self.clock()
                 recording = Recording(root, owner, selection, opened_at=now, clock_offset=root.started_at - now)
+                recording.reporters.append(owner)
                 self._give_up_the_oldest(now)
                 self._open[run_id] = recording
                 recorded = root if selection.selected or self.guards else None
@@ -374,9 +379,14 @@ class Recorder:
         """
         seen = self._table.get(run_id)
         if seen is not None:
+            recording = seen[0]
+            if run_id == recording.root.id and owner in recording.reporters:
+                self._note_same_id(recording)
+                return None
             # Two handlers report the same run. The turn belongs to the explicit one.
+            recording.reporters.append(owner)
             if explicit:
-                seen[0].owner = owner
+                recording.owner = owner
             return None
 
         around = self._table.get(parent_id)
@@ -395,6 +405,18 @@ class Recorder:
         if explicit:
             around[0].owner = owner
         return around
+
+    def _note_same_id(self, recording: Recording) -> None:
+        """Count a call with the id of another one that has not ended: its runs would be in the other one's turn."""
+        if recording.selection.selected:
+            recording.mixed = True
+            recording.owner.count_dropped("same_run_id")
+            self._limited_log.warn(
+                "same run id",
+                "calls of %r at the same time have one run_id, so their runs cannot be told apart: they are not "
+                "evaluated; give each call its own run_id [RAGEVAL-221]",
+                recording.root.name,
+            )
 
     # --------------------------------------------------------------------------- tokens and ends
 
@@ -484,14 +506,17 @@ class Recorder:
         recording.closed = True
         ids = list(recording.ids)
         self.ended.add(ids)
-        if not recording.streamed:  # the reader of a stream may have left early, while branches of the chain still run
+        # The reader of a stream may have left early, while branches of the chain still run.
+        if not recording.streamed and not recording.mixed:
             whole = (run.id for run in recording.runs if run.ended_at is not None and run.error is None)
             self.ended.add(whole, completed=True)
         for run_id in ids:
             self._table.pop(run_id, None)
         # At last, so that a turn whose end is interrupted is abandoned later. Another handler may have closed it.
         is_open = self._open.pop(recording.root.id, None) is not None
-        return recording if is_open and recording.selection.selected else None
+        if is_open and recording.mixed:
+            recording.owner.count_dropped("same_run_id")
+        return recording if is_open and recording.selection.selected and not recording.mixed else None
 
     def _give_up_the_oldest(self, now: int) -> None:
         """Abandon roots that are too old, or too many: a cancelled call may never report its end."""

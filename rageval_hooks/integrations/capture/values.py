@@ -187,10 +187,17 @@ def question_among(fields: Mapping[Any, Any]) -> str:
     ]
     # "original_question", "search_query"
     questions = [key for key, words in words_of.items() if words[-1:] in (["question"], ["query"])]
+    # {"topic": "Piers", "language": "en"}
+    subjects = [key for key in words_of if names_subject(key)]
     # {"message": "…", "language": "en"}
     messages = [key for key in words_of if key.lower() in ("message", "request", "utterance")]
-    named = of_user or questions or messages
+    named = of_user or questions or subjects or messages
     return str(texts[named[0]]) if len(named) == 1 else ""
+
+
+def names_subject(key: str) -> bool:
+    """Return True for the key of what an application is to work on: ``topic``, ``research_task``, ``goal``."""
+    return words_in(key)[-1:] in (["topic"], ["task"], ["subject"], ["goal"])
 
 
 def words_in(key: str) -> list[str]:

@@ -254,6 +254,7 @@ def _query(root: Run) -> str:
     # several the one whose key names a question, else the first field of the state.
     state: Mapping[Any, Any] = fields_by_name(root.input)
     no_questions = {*values.answer_keys_in(state), *filter(values.is_beside_answer, state)}
+    no_questions = {key for key in no_questions if not values.names_subject(str(key))}
     texts = {key: item for key, item in state.items() if is_a(item, str) and item and key not in no_questions}
     return query_of(texts) or next(iter(texts.values()), "") or query_of(root.input)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import product, takewhile
 from typing import Any
@@ -110,6 +111,17 @@ def generated_text(call: Run) -> str:
     # OpenAI has a separate field for the words in which a model refused.
     places = (entry_or_attribute(_choice(call.output), "message"), getattr(call.output, "additional_kwargs", None))
     return first_text(entry_or_attribute(place, "refusal") for place in places) or ""
+
+
+# "Thought: I need a tool.\nAction: search\nAction Input: {…", as an agent of the kind ReAct asks for a tool.
+_REACT = re.compile(r"\s*(?:Thought:.*)?\bAction:", re.DOTALL)
+
+
+def answer_text(call: Run) -> str:
+    """Return the text that a model wrote or has streamed so far, unless it only asks for a tool."""
+    text = generated_text(call)
+    asks = _REACT.match(text) or (text and text == values.as_json(values.tool_calls_of(call.output)))
+    return "" if asks else text
 
 
 @or_else(None)

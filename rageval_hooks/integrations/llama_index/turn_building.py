@@ -69,7 +69,7 @@ def turn_from_events(
     response = returned
     # Without an answer in its output: the model's text, unless the output is something else, such as a list of nodes.
     if not response and answering is not None and root.kind != "retriever" and values.leaves_answer_open(root.output):
-        response = model_calls.generated_text(answering)
+        response = model_calls.answer_text(answering)
     status, error = _outcome(root, runs)
     # What the application set with instrument_tags: {"session_id": "42", "llamaindex.workflow_run_id": "…"}.
     tags = {key: value for key, value in root.metadata.items() if not str(key).startswith(_OWN_TAGS)}

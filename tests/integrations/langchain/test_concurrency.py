@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 from langchain_core.documents import Document
 from langchain_core.output_parsers import StrOutputParser
-from langchain_core.runnables import RunnablePassthrough
+from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 
 from rageval_hooks.turn import Turn
 from tests.integrations.langchain.conftest import Captured
@@ -83,3 +86,37 @@ def test_streams_in_tasks(captured: Captured) -> None:
     asyncio.run(main())
 
     check(captured.turns)
+
+
+def test_calls_at_the_same_time_with_one_run_id(captured: Captured, caplog: pytest.LogCaptureFixture) -> None:
+    """Their runs cannot be told apart. They are counted and said once, and no turn mixes them."""
+    together = asyncio.Barrier(4)
+
+    async def meet(question: str) -> str:
+        await together.wait()
+        return question
+
+    chain = RunnableLambda(meet) | echo_chain()
+    run_id = uuid.uuid4()
+
+    async def main() -> None:
+        calls = [chain.ainvoke(f"question {number}", {"run_id": run_id}) for number in range(4)]
+        answers = await asyncio.gather(*calls)
+        assert answers == [f"answer to question {number}" for number in range(4)]
+
+    asyncio.run(main())
+
+    assert captured.turns == []
+    stats = captured.handle.stats()
+    assert (stats["turns"], stats["dropped_by_cause"]["same_run_id"]) == (4, 4)
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len([line for line in warnings if "one run_id" in line]) == 1
+
+
+def test_calls_with_one_run_id_after_each_other(captured: Captured) -> None:
+    """Each is a turn."""
+    run_id = uuid.uuid4()
+    for number in range(3):
+        echo_chain().invoke(f"question {number}", {"run_id": run_id})
+
+    assert {turn.response for turn in captured.turns} == {f"answer to question {number}" for number in range(3)}

@@ -377,6 +377,37 @@ def test_a_graph_that_stops_before_a_node_and_goes_on(captured: Captured) -> Non
     assert (second.query, second.response, ids(second)) == (QUESTION, ANSWER, ["d1", "d2"])
 
 
+class Report(TypedDict, total=False):
+    topic: str
+    research_task: str
+    language: str
+    human_analyst_feedback: str
+    report: str
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"topic": QUESTION},
+        {"topic": QUESTION, "human_analyst_feedback": "Go on, this is good."},
+        {"research_task": QUESTION, "language": "English"},
+    ],
+    ids=["alone", "with feedback", "a task"],
+)
+def test_the_question_of_a_graph_that_goes_on_with_a_topic(captured: Captured, state: Any) -> None:
+    """The models inside it have prompts of their own."""
+
+    def write(given: Report) -> Any:
+        return {"report": model(ANSWER).invoke("So you are writing an article?").text}
+
+    builder: Any = StateGraph(Report).add_node("write", write).add_edge(START, "write")
+    app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["write"])
+    app.invoke(state, thread("1"))
+    app.invoke(None, thread("1"))
+
+    assert [turn.query for turn in captured.turns] == [QUESTION, QUESTION]
+
+
 class Ticket(TypedDict, total=False):
     ticket: str
     messages: Annotated[list[Any], add_messages]

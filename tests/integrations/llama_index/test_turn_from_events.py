@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.llama_index import turn_from_events
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
@@ -109,3 +111,31 @@ def test_a_bare_root() -> None:
     turn = turn_from_events([run("Engine.query", None, "query", 1_000, None)])
 
     assert (turn.query, turn.response, turn.passages, turn.steps, turn.usage) == ("", "", (), (), None)
+
+
+CALLS = [{"index": 0, "id": "1", "function": {"name": "search", "arguments": '{"query": "pier'}}]
+BLOCK = SimpleNamespace(block_type="tool_call", tool_name="search", tool_call_id="1", tool_kwargs={"query": "pier"})
+
+
+@pytest.mark.parametrize(
+    ("content", "kwargs", "blocks", "expected"),
+    [
+        ("", {"tool_calls": CALLS}, [], ""),
+        ("", {}, [BLOCK], ""),
+        ('Thought: I need a tool.\nAction: search\nAction Input: {"query', {}, [], ""),
+        ("Action: search", {}, [], ""),
+        ("I look it up.", {"tool_calls": CALLS}, [], "I look it up."),
+        ("It was opened in", {}, [], "It was opened in"),
+    ],
+)
+def test_a_cancelled_agent(content: str, kwargs: Any, blocks: Any, expected: str) -> None:
+    """A call of a tool is no answer; no user has seen it."""
+    root = run("FunctionAgent.run", None, "agent", 1_000, 9_000, {"user_msg": "When?"}, cancelled=True)
+    call = run("M.astream_chat", root, "llm", 2_000, None, [message("user", "When?")])
+    call.output = SimpleNamespace(
+        message=SimpleNamespace(role="assistant", content=content, blocks=blocks, additional_kwargs=kwargs), raw=None
+    )
+
+    turn = turn_from_events([root, call])
+
+    assert (turn.status, turn.response) == ("cancelled", expected)
