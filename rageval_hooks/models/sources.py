@@ -116,18 +116,6 @@ def on_this_machine(role: str, name: str) -> bool:
     return _is_packaged(name) or _cached_folder(name) is not None
 
 
-def missing_files(role: str, name: str) -> list[str]:
-    """Return what a model's folder on this machine lacks, for example after a download that was interrupted."""
-    # pip installs a package as a whole or not at all.
-    folder = Path(name).expanduser() if is_path(name) else _cached_folder(name)
-    if role == "nlp" or _is_packaged(name) or folder is None:
-        return []
-    missing = [] if (folder / "config.json").is_file() else ["config.json"]
-    if not weight_files(folder) and next(folder.rglob("*.onnx"), None) is None:
-        missing.append("the file of its weights")
-    return missing
-
-
 def hub_is_offline() -> bool:
     """Return True if a variable of the hub's client forbids downloads."""
     values = [os.environ.get(name, "").lower() for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")]

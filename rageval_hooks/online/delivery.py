@@ -148,12 +148,14 @@ class Delivery:
         """Show on the trace why the metrics of a job are missing; on the background thread."""
         self.export(self._counters.counted(job.skipped(reason)))
 
-    def export(self, evaluation: Evaluation) -> None:
-        """Hand an evaluation to every exporter; on the background thread."""
+    def export(self, evaluation: Evaluation, to: Exporter | None = None) -> None:
+        """Hand an evaluation to every exporter, or to one of them; on the background thread."""
         # A job of another process may come from the spool as that process has stored it, with other settings.
         if evaluation.stage == "background" and self._privacy.active:
             evaluation = evaluation.model_copy(update={"turn": self._privacy.turn(evaluation.turn)})
         for exporter, shown in self._shown(evaluation):
+            if to is not None and exporter is not to:
+                continue
             # Only an exporter that was used has something to deliver at exit.
             EXIT_DRAIN.add(exporter.shutdown, "export")
             try:

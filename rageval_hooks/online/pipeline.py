@@ -361,11 +361,20 @@ class Pipeline:
         """
         self._counters.drop_unbegun(cause)
 
-    def evaluate(self, turn: Turn) -> Evaluation:
-        """Compute every metric for a turn here and now, waiting for models and the judge; nothing is exported."""
-        job = self.engine.job(turn)
+    def evaluate(self, turn: Turn, names: Iterable[str] | None = None) -> Evaluation:
+        """Compute metrics for a turn here and now, waiting for models and the judge; nothing is exported.
+
+        Args:
+            turn: the turn.
+            names: some of the metrics; None for all.
+        """
+        job = self.engine.job(turn, names)
         evaluation = self._worker.call(lambda: self.engine.evaluate(job)).result()
         return self._counters.counted(evaluation)
+
+    def deliver(self, evaluation: Evaluation, to: Exporter) -> None:
+        """Hand an evaluation to one of the exporters, as all are handed over; for ``rageval-hooks doctor``."""
+        self._delivery.export(evaluation, to)
 
     def failed(self, what: str, error: BaseException) -> None:
         """Count and log an exception of our own that must not reach the application."""

@@ -136,10 +136,14 @@ def test_the_judge_need_not_be_asked(server: JudgeServer) -> None:
     ("settings", "message", "advice"),
     [
         ({"sample_rate": "3"}, "sample_rate: Input should be less than", "correct"),
-        ({"jsonl_path": "a.jsonl"}, "jsonl is not in exporters", "add jsonl"),
-        ({"judge_budget": "calls_per_day=3"}, "judge_budget: set without a judge", "set judge"),
+        ({"jsonl_path": "a.jsonl"}, "jsonl_path is an option of 'jsonl', which is not in use: add it", "correct"),
+        ({"judge_budget": "calls_per_day=3"}, "judge_budget and judge_sample_rate need a judge", "correct"),
         ({"metrics": "trace"}, "trace needs a judge", "correct"),
-        ({"phoenix_endpoint": "http://user:hunter22@localhost:1"}, "phoenix is not in exporters", "add phoenix"),
+        (
+            {"phoenix_endpoint": "http://user:hunter22@localhost:1"},
+            "phoenix_endpoint is an option of 'phoenix'",
+            "correct",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other(settings: dict[str, str], message: str, advice: str) -> None:
@@ -212,16 +216,11 @@ def test_a_model_that_a_named_metric_needs_is_missing(tmp_path: Path) -> None:
     found = doctor(status=1, models=models, metrics="groundedness,latency")
 
     [finding] = problems(found["models"])
-    assert "lacks the file of its weights" in finding["message"]
+    assert finding["message"].startswith("embedder: ")
+    assert str(tmp_path) in finding["message"]
     assert finding["message"].endswith("these are skipped: groundedness")
     assert "ok: can run: latency" in messages(found["models"])
     assert "the rest later: latency" in messages(found["a turn"])
-
-
-def test_models_are_loaded_on_request() -> None:
-    found = doctor("--load-models", "--no-send", status=0)
-
-    assert "ok: embedder: lexical is loaded" in messages(found["models"])
 
 
 def test_a_file_is_written_and_read(tmp_path: Path) -> None:
@@ -271,7 +270,7 @@ def test_an_exporter_that_raises_is_a_problem() -> None:
 
 
 def test_an_exporter_without_its_key_is_a_problem() -> None:
-    [finding] = problems(doctor(status=1, exporters="console,langfuse")["exporters"])
+    [finding] = problems(doctor(status=1, exporters="console,langfuse")["settings"])
 
     assert "LANGFUSE_PUBLIC_KEY" in finding["message"]
 
@@ -282,21 +281,24 @@ def test_automatic_exporters_without_their_backend_are_not_in_use() -> None:
 
     assert "note: not in use, because spans do not go there: " in messages(found["exporters"])
     assert "phoenix-auto" in messages(found["exporters"])
-    assert "goes to: console, the API of the backend that gets the spans" in messages(found["a turn"])
+    assert "note: goes to: console" in messages(found["a turn"])
 
 
-def test_spans_are_sent_to_the_collector(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("variable", "path"), [("OTEL_EXPORTER_OTLP_ENDPOINT", ""), ("PHOENIX_COLLECTOR_ENDPOINT", "/v1/traces")]
+)
+def test_spans_are_sent_to_the_collector(variable: str, path: str) -> None:
     """In a separate process, as a user runs it: plain text in a pipe, and the span on the wire."""
     with http_collector() as collector:
         settings = {
-            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            variable: collector.url,
             "RAGEVAL_MODELS": "lexical",
             "RAGEVAL_EXPORTERS": "otel",
         }
         said = run_command("doctor", **settings).stdout
         names = [span.name for span in collector.spans]
 
-    assert f"otel: sent to {collector.url}; it cannot be asked for what it has" in said
+    assert f"otel: sent to {collector.url}{path}; it cannot be asked for what it has" in said
     assert "no problems" in said
     assert "\x1b" not in said
     assert "rag rageval-hooks doctor" in names

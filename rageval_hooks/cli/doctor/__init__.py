@@ -1,7 +1,6 @@
 """``rageval-hooks doctor``: check a setup, and say what would happen to a turn.
 
-``checks`` and ``exporters`` have the checks. To add one, write a function that yields findings and name it in
-``_run_checks``.
+``checks`` has the checks. To add one, write a function that yields findings and name it in ``_run_checks``.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ def doctor(
     ] = None,
     no_judge: Annotated[bool, typer.Option("--no-judge", help="Do not send the judge a request.")] = False,
     no_send: Annotated[bool, typer.Option("--no-send", help="Do not send a marked trace and score.")] = False,
-    load_models: Annotated[
-        bool, typer.Option("--load-models", help="Also load the models that are on this machine.")
+    load_models: Annotated[  # noqa: ARG001 - accepted since it was needed once: models are always loaded
+        bool, typer.Option("--load-models", hidden=True)
     ] = False,
     seconds: Annotated[
         float, typer.Option("--timeout", min=0.5, help="Seconds for each server: to answer, to take and to show data.")
     ] = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Check models, judge, exporters, settings, versions and clock, and say what would happen to a turn.
+    """Make what an application would make of the settings, send a turn through it, and say what became of it.
 
-    Reads the settings from the environment, as an application does, and from --set. Nothing is downloaded. Exit status:
-    0 without problems, 1 with problems, 2 when nothing could be checked.
+    Reads the settings from the environment, as an application does, and from --set. Also checks judge, versions and
+    clock. Nothing is downloaded. Exit status: 0 without problems, 1 with problems, 2 when nothing could be checked.
     """
     from rageval_hooks.cli.doctor.checks import Setup, problem
     from rageval_hooks.cli.output import for_stream
@@ -64,7 +63,7 @@ def doctor(
     except ConfigurationError as error:
         found = {"settings": [problem(line, "correct the setting or its variable") for line in str(error).split("; ")]}
     else:
-        found = _run_checks(Setup(settings, pairs, not no_judge, not no_send, load_models, seconds))
+        found = _run_checks(Setup(settings, pairs, not no_judge, not no_send, seconds))
     counts: Counter[str] = Counter(finding.status for findings in found.values() for finding in findings)
     if as_json:
         sections = [{"check": name, "findings": list(map(vars, findings))} for name, findings in found.items()]
@@ -78,7 +77,6 @@ def doctor(
 def _run_checks(setup: Setup) -> dict[str, list[DoctorFinding]]:
     """Return what each check finds. Nothing that a check does can end the others."""
     from rageval_hooks.cli.doctor import checks
-    from rageval_hooks.cli.doctor.exporters import exporters
     from rageval_hooks.errors import RagevalError
 
     table: dict[str, Callable[[Setup], Iterable[DoctorFinding]]] = {
@@ -86,7 +84,7 @@ def _run_checks(setup: Setup) -> dict[str, list[DoctorFinding]]:
         "settings": checks.settings,
         "models": checks.models,
         "judge": checks.judge,
-        "exporters": exporters,
+        "exporters": checks.exporters,
         "dispatch": checks.dispatch,
         "clock": checks.clock,
         "a turn": checks.turn,
@@ -107,6 +105,7 @@ def _run_checks(setup: Setup) -> dict[str, list[DoctorFinding]]:
             findings.append(checks.problem(f"the check failed: {type(error).__name__}: {error}", "please report this"))
         if findings:
             found[name] = findings
+    setup.close()
     return found
 
 

@@ -3,44 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import platform
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
 from functools import partial
 from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, requires, version
-from importlib.util import find_spec
-from typing import Final, Literal
+from logging.handlers import BufferingHandler
+from typing import Any, Final, Literal
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from pydantic import BaseModel, Field
 
-from rageval_hooks.errors import ConfigurationError, JudgeError, ModelUnavailableError
-from rageval_hooks.exporters.base import AUTOMATIC
-from rageval_hooks.exporters.base import REGISTRY as EXPORTERS
-from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.errors import ConfigurationError, JudgeError
+from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.credentials import reveal
-from rageval_hooks.exporters.otlp_places import otlp_places
+from rageval_hooks.exporters.delivery_queue import DestinationAbsentError, PostError
+from rageval_hooks.exporters.mlflow import mlflow_fault
+from rageval_hooks.exporters.otlp_places import otlp_fault, otlp_places
 from rageval_hooks.exporters.phoenix import phoenix_places
+from rageval_hooks.exporters.score_api import ScoreApiExporter
 from rageval_hooks.judges.base import Judgement, resolve_judge
-from rageval_hooks.judges.fake import FakeJudge
+from rageval_hooks.judges.failures import clean_message
 from rageval_hooks.metrics.base import Metric
-from rageval_hooks.models import Models, Role
-from rageval_hooks.models.onnx import onnx_is_wanted
-from rageval_hooks.models.sources import hub_is_offline, missing_files, on_this_machine
-from rageval_hooks.online.build import resolve_metrics, resolve_thresholds, unused_options, within_budget
+from rageval_hooks.online.build import unused_options, within_budget
 from rageval_hooks.online.job import Job, MetricSpec
-from rageval_hooks.online.turn_context import MetricSampler
+from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.lazy import cached_property
+from rageval_hooks.runtime.time_limit import remaining, within
 from rageval_hooks.runtime.tracing import RandomIds
-from rageval_hooks.score import Evaluation, Score
+from rageval_hooks.runtime.urls import safe_url
+from rageval_hooks.score import Evaluation, Score, metric_of
 from rageval_hooks.settings import Settings, setting_names, unknown_variables
 from rageval_hooks.text.wording import counted
 from rageval_hooks.turn import Passage, SpanReference, Timing, Turn
@@ -77,7 +78,6 @@ class Setup:
         given: the settings that are options, as text.
         asks_judge: True to send the judge a request.
         sends: True to send a marked trace and score.
-        loads_models: True to load the models that are on this machine.
         seconds: how long each server may take.
     """
 
@@ -85,70 +85,62 @@ class Setup:
     given: Mapping[str, str]
     asks_judge: bool
     sends: bool
-    loads_models: bool
     seconds: float
 
     @cached_property
-    def models(self) -> Models:
-        """The configured models, none of which is loaded."""
-        return Models(self.settings.models)
-
-    @cached_property
-    def metrics(self) -> list[Metric]:
-        """The metrics that run.
+    def pipeline(self) -> Pipeline:
+        """The pipeline of an application with these settings, which downloads nothing and leaves a spool alone.
 
         Raises:
-            ConfigurationError: a metric is unknown or contradicts another setting.
+            ConfigurationError: as ``instrument()`` does.
         """
-        # The real judge may be impossible to make, for example without its key; which metrics it would run is known.
-        judge = None if self.settings.judge is None else FakeJudge()
-        return resolve_metrics(self.settings.metrics, judge, self.settings, allow_unused_judge=True)
+        models = self.settings.models.model_copy(update={"download": False})
+        options: dict[str, Any] = {**self.given, "dispatch": "thread", "models": models}
+        if "redact" in options:
+            options["redact"] = self.settings.redact
+        return Pipeline.build(**options)
+
+    def close(self) -> None:
+        """End the pipeline without waiting: what was not delivered until now was reported."""
+        if "pipeline" in vars(self):
+            self.pipeline.shutdown(0.5)
 
     @cached_property
-    def missing_models(self) -> dict[Role, str]:
-        """Why models that the metrics need cannot be loaded from this machine, by role."""
-        missing: dict[Role, str] = {}
-        for role in sorted(self.models.needed(role for metric in self.metrics for role in metric.models)):
-            name = getattr(self.settings.models, role)
-            if self.models.state(role) == "ready":  # a lexical stand-in needs no files
-                continue
-            libraries = {"nlp": "spacy", "hhem": "transformers", "grounding": "transformers"}
-            library = libraries.get(role, "sentence_transformers")
-            # ONNX Runtime computes the others, and PyTorch only where it is not installed.
-            needs_library = role in ("nlp", "hhem") or not onnx_is_wanted(self.settings.models)
-            if needs_library and find_spec(library) is None:
-                missing[role] = f"the package {library} is not installed"
-            elif not on_this_machine(role, name):
-                missing[role] = f"{name} is not on this machine"
-            elif files := missing_files(role, name):
-                missing[role] = f"{name} lacks {' and '.join(files)}"
-        return missing
+    def evaluation(self) -> Evaluation:
+        """A turn that people recognise in a backend, with what the pipeline's local metrics say of it."""
+        ids = RandomIds()
+        span = SpanReference(trace_id=f"{ids.generate_trace_id():032x}", span_id=f"{ids.generate_span_id():016x}")
+        now = time.time_ns()
+        turn = Turn(
+            name="rageval-hooks doctor",
+            query="Is this trace stored?",
+            passages=(Passage(text="This trace was sent by the command rageval-hooks doctor."),),
+            response="Yes.",
+            timing=Timing(started_at=now - 1_000_000, ended_at=now),
+            span=span,
+            metadata={"rageval.doctor": True},
+        )
+        local = [metric.name for metric in self.pipeline.metrics if not metric.asks_judge]
+        evaluated = self.pipeline.evaluate(turn, local)
+        marker = Score(name="rageval_doctor", value=1.0, explanation="a test of the connection")
+        return evaluated.model_copy(update={"results": (*evaluated.results, marker)})
 
-    def can_run(self, metric: Metric) -> bool:
-        """Return True if no model that a metric needs is missing; without one it is skipped in every turn."""
-        return self.missing_models.keys().isdisjoint(self.models.needed(metric.models))
+    @cached_property
+    def skipped(self) -> dict[str, list[str]]:
+        """The metrics that lack a local model, by the reason."""
+        found: dict[str, list[str]] = {}
+        for result in self.evaluation.skipped:
+            if result.missing_model and metric_of(result) not in found.setdefault(result.reason, []):
+                found[result.reason].append(metric_of(result))
+        return found
 
-    def metrics_with(self, role: Role) -> str:
-        """Return the names of the metrics that need a model."""
-        return ", ".join(metric.name for metric in self.metrics if role in self.models.needed(metric.models))
+    def runs(self, metric: Metric) -> bool:
+        """Return True for a metric that has its models, or needs none."""
+        return all(metric.name not in names for names in self.skipped.values())
 
-
-def marked_evaluation() -> Evaluation:
-    """Return an evaluation that people recognise in a backend: a turn with one passage and one score."""
-    ids = RandomIds()
-    span = SpanReference(trace_id=f"{ids.generate_trace_id():032x}", span_id=f"{ids.generate_span_id():016x}")
-    now = time.time_ns()
-    turn = Turn(
-        name="rageval-hooks doctor",
-        query="Is this trace stored?",
-        passages=(Passage(text="This trace was sent by the command rageval-hooks doctor."),),
-        response="Yes.",
-        timing=Timing(started_at=now - 1_000_000, ended_at=now),
-        span=span,
-        metadata={"rageval.doctor": True},
-    )
-    score = Score(name="rageval_doctor", value=1.0, explanation="a test of the connection")
-    return Evaluation(turn=turn, results=(score,))
+    def is_idle(self, exporter: Exporter) -> bool:
+        """Return True for an automatic exporter whose backend gets no spans."""
+        return isinstance(exporter, ScoreApiExporter) and exporter.automatic and not exporter.applies()
 
 
 # --------------------------------------------------------------------------- versions
@@ -186,7 +178,7 @@ def versions(_: Setup) -> Iterator[DoctorFinding]:
 
 
 def settings(setup: Setup) -> Iterator[DoctorFinding]:
-    """Show the settings that differ from the defaults, and find unknown variables and contradictions."""
+    """Show the settings that differ from the defaults, and what is wrong with them for the pipeline."""
     given = setup.settings
     changed = {**given.model_dump(exclude_unset=True), **given.options}
     if not changed:
@@ -205,68 +197,33 @@ def settings(setup: Setup) -> Iterator[DoctorFinding]:
             yield problem(message, f"did you mean RAGEVAL_{close[0]}?")
         else:
             yield warning(message, "docs/settings.md lists all")
-    unused = [name for name in ("judge_options", "judge_budget") if getattr(given, name)]
     folder = os.path.dirname(os.path.abspath(given.spool_path))
     sampler = os.environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
-    if given.judge is None and unused:
-        yield problem(f"{' and '.join(unused)}: set without a judge, so without effect", "set judge, or remove them")
     if given.judge is not None and given.judge_sample_rate == 0:
         yield warning("judge_sample_rate is 0: the judge is never asked", "set a rate above 0, or remove the judge")
     if given.dispatch == "spool" and not os.access(folder, os.W_OK):
         yield problem(f"the folder of spool_path, {folder}, is not writable", "make it writable, or set another path")
-    kinds = EXPORTERS.builtin()
-    automatic = [kind for kind in kinds.values() if kind.automatic and AUTOMATIC in given.exporters]
-    used = [*(kinds[name] for name in given.exporters if name in kinds), *automatic]
-    for name, owner in unused_options(given.options, [*used, *setup.metrics]):
-        group = "exporters" if owner in kinds else "metrics"
-        yield problem(f"{name} is set, but {owner} is not in {group}", f"add {owner} to {group}")
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         yield problem("OTEL_SDK_DISABLED is true: OpenTelemetry writes no spans, so no scores", "remove the variable")
     if sampler.endswith("always_off") and not given.evaluate_unsampled:
         message = f"OTEL_TRACES_SAMPLER is {sampler}: traces are not recorded, so turns are not evaluated"
         yield problem(message, "set another sampler, or evaluate_unsampled=true")
-    # What `instrument()` would raise for settings that are valid one by one.
-    resolve_thresholds(setup.metrics, given, own="thresholds" in setup.given)
-    MetricSampler(setup.metrics, given)
+    for name, owner in unused_options(given.options, [*setup.pipeline.exporters, *setup.pipeline.metrics]):
+        yield problem(f"{name} is set, but {owner} is not in use", f"add {owner}, or remove {name}")
 
 
 # --------------------------------------------------------------------------- models
 
 
 def models(setup: Setup) -> Iterator[DoctorFinding]:
-    """Say which local metrics can run, and which models or files are missing. Nothing is downloaded."""
-    given = setup.settings.models
-    if ready := [metric.name for metric in setup.metrics if not metric.asks_judge and setup.can_run(metric)]:
-        yield ok(f"can run: {', '.join(ready)}")
-    may_download = given.download and not hub_is_offline()
-    for role, reason in setup.missing_models.items():
-        effect, name = "without it these are skipped", getattr(given, role)
-        if "not installed" in reason:
-            advice = 'pip install "rageval-hooks[local]"'
-        elif role == "nlp":
-            advice = f"python -m spacy download {name}"
-        else:
-            advice = f"hf download {name} where there is a network, and set models.{role} to the folder"
-            if may_download:
-                effect = "the first turn downloads it in the background, and until then these are skipped"
-        advice += "; or set models=lexical"
-        message = f"{role}: {reason}; {effect}: {setup.metrics_with(role)}"
+    """Say which local metrics ran for the turn, and which models they lack. Nothing is downloaded."""
+    if names := [metric.name for metric in setup.pipeline.metrics if not metric.asks_judge and setup.runs(metric)]:
+        yield ok(f"can run: {', '.join(names)}")
+    for reason, names in setup.skipped.items():
         # Metrics that the user has named must run. The defaults are those that can run.
-        yield warning(message, advice) if setup.settings.metrics is None else problem(message, advice)
-    if not may_download:
-        why = "HF_HUB_OFFLINE is set" if hub_is_offline() else "models.download is false"
-        yield note(f"{why}: no model is downloaded, files on this machine are used")
-    if not setup.loads_models:
-        return
-    loading = Models(given.model_copy(update={"download": False}))
-    wanted = loading.needed(role for metric in setup.metrics for role in metric.models)
-    for role in sorted(wanted - setup.missing_models.keys()):
-        try:
-            getattr(loading, role)(wait=True)
-        except ModelUnavailableError as error:
-            yield problem(f"{role}: {error.reason}", "the message says what is missing")
-        else:
-            yield ok(f"{role}: {getattr(given, role)} is loaded")
+        found = warning if setup.settings.metrics is None else problem
+        advice = "put the model on this machine, see docs/guides/grounding-models.md; or set models=lexical"
+        yield found(f"{reason}; without it these are skipped: {', '.join(names)}", advice)
 
 
 # --------------------------------------------------------------------------- judge
@@ -325,6 +282,116 @@ def judge(setup: Setup) -> Iterator[DoctorFinding]:
         cost = "unknown cost" if found.cost is None else f"{found.cost:.6f} USD"
         seconds = time.monotonic() - started
         yield ok(f"{given.judge}: {found.model} answered ({seconds:.1f} s, as {found.mode}, {cost})")
+
+
+# --------------------------------------------------------------------------- exporters
+
+_PAUSE: Final = 0.25
+
+_FAILED: Final = ("rejected", "lost", "dropped", "queued")
+"""Ends of the counters of exporters that are above 0 when something was not delivered."""
+
+
+def exporters(setup: Setup) -> Iterator[DoctorFinding]:
+    """Send the turn through each exporter of the pipeline, and yield what became of it."""
+    idle = []
+    # Spans go first: servers take a score only for a span that they have.
+    for exporter in sorted(setup.pipeline.exporters, key=lambda exporter: not exporter.traces):
+        if setup.is_idle(exporter):
+            idle.append(exporter.name)
+        elif exporter.name == "console":
+            yield ok("console: prints to standard error")
+        elif not setup.sends:
+            yield note(f"{exporter.name}: nothing sent (--no-send)")
+        else:
+            yield _examine(exporter, setup)
+    if idle:
+        yield note(f"not in use, because spans do not go there: {', '.join(idle)}")
+
+
+def _examine(exporter: Exporter, setup: Setup) -> DoctorFinding:
+    """Send the turn, look for it, and return what became of it."""
+    name, seconds = exporter.name, setup.seconds
+    backend = exporter.backend if isinstance(exporter, ScoreApiExporter) else ""
+    finished, found = False, None
+    with _warnings() as logged:
+        try:
+            setup.pipeline.deliver(setup.evaluation, exporter)
+            finished = within(lambda: exporter.flush(seconds), seconds + 1)
+            found = _look(exporter, setup.evaluation, seconds)
+        except DestinationAbsentError:
+            # An automatic exporter that stays off is not a fault.
+            return note(f"{name}: not in use, because the server that gets the spans is another one")
+        except TimeoutError:
+            pass
+    provider = getattr(exporter, "provider", None)
+    place = next(iter(otlp_places(provider)), None) if exporter.traces else None
+    target = backend if place is None else safe_url(place.url)
+    where = f" to {target}" if target else ""
+    if found:
+        return ok(f"{name}: a marked trace was sent{where} and found again")
+    counts = exporter.stats()
+    said = [*map(_said, logged)]
+    if exporter.traces and provider is None:
+        return warning(f"{name}: {said[0] if said else 'evaluations are printed'}", _advice(name))
+    # An automatic exporter without any count waits for a server to say what it is.
+    if backend and exporter.automatic and not any(counts.values()):
+        advice = f"nothing, if no {backend} gets the spans; else name its address: see docs/backends.md"
+        return warning(f"{name}: the server that gets the spans does not say whether it is {backend}", advice)
+    undelivered = ", ".join(f"{amount} {kind}" for kind, amount in counts.items() if amount and kind.endswith(_FAILED))
+    if undelivered or not finished or any(record.exc_info for record in logged):
+        # The log has the server's words; the counters have only numbers. Its first line is nearest to the cause.
+        reason = next(filter(None, (*said, undelivered, "no answer in time")))
+        return problem(f"{name}: the marked trace was not delivered{where}: {reason}", _advice(name))
+    if found is False:
+        advice = "the backend may take longer: look for 'rageval-hooks doctor' there, or give a longer --timeout"
+        return problem(f"{name}: the marked score was sent{where}, but is not shown there", advice)
+    return ok(f"{name}: sent{where}; it cannot be asked for what it has")
+
+
+def _said(record: logging.LogRecord) -> str:
+    """Return a warning, or the exception that it is about. HTTP clients quote URLs, and a URL may have a key in it."""
+    error = record.exc_info and record.exc_info[1]
+    text = f"{type(error).__name__}: {error}" if error else record.getMessage()
+    return clean_message(text).removeprefix("rageval-hooks: ")
+
+
+@contextmanager
+def _warnings() -> Iterator[list[logging.LogRecord]]:
+    """Collect the warnings that are logged in a ``with`` block: exporters only count their failures."""
+    handler = BufferingHandler(capacity=1_000)
+    handler.setLevel(logging.WARNING)
+    loggers = [logging.getLogger(name) for name in ("rageval_hooks", "opentelemetry")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        yield handler.buffer
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+
+
+def _look(exporter: Exporter, evaluation: Evaluation, seconds: float) -> bool | None:
+    """Ask the backend again and again, until it has the score or the time is over; None if it cannot be asked."""
+    end = time.monotonic() + seconds
+    found: bool | None = False
+    with suppress(PostError):  # for example a key that may write and not read
+        while found is False and time.monotonic() < end:
+            found = within(lambda: exporter.stores(evaluation), max(1.0, remaining(end)))
+            if found is False:
+                time.sleep(_PAUSE)
+        return found
+    return None
+
+
+def _advice(name: str) -> str:
+    # The server's own words seldom name the mistake.
+    fault = otlp_fault() or (mlflow_fault() if name.startswith(("otel", "mlflow")) else None)
+    if fault is not None:
+        return fault
+    if name == "otel":
+        return "check OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL and OTEL_EXPORTER_OTLP_HEADERS"
+    return f"check the server, its address and the key that the exporter {name} uses: see docs/backends.md"
 
 
 # --------------------------------------------------------------------------- clock
@@ -397,7 +464,7 @@ def dispatch(setup: Setup) -> Iterator[DoctorFinding]:
         yield warning(f"{failed} jobs failed", "rageval-hooks jobs shows why, and sends them again with --resend")
     if not setup.sends:
         return
-    job = Job(turn=marked_evaluation().turn, metrics=(MetricSpec(name="latency", reference="latency"),))
+    job = Job(turn=setup.evaluation.turn, metrics=(MetricSpec(name="latency", reference="latency"),))
     began = time.monotonic()
     try:
         fault = probe(app, job, setup.seconds)["problem"]
@@ -414,8 +481,8 @@ def dispatch(setup: Setup) -> Iterator[DoctorFinding]:
 
 
 def turn(setup: Setup) -> Iterator[DoctorFinding]:
-    """Follow a turn through the settings: whether it is evaluated, by which metrics and when, and what leaves."""
-    given = setup.settings
+    """Say what the pipeline does with a turn: whether it is evaluated, by which metrics and when, and what leaves."""
+    given, pipeline = setup.settings, setup.pipeline
     if not given.enabled or given.sample_rate == 0:
         why = "sample_rate is 0" if given.enabled else "enabled is false"
         yield warning(f"nothing happens: {why}", "set enabled=true and a sample_rate above 0 to evaluate")
@@ -425,29 +492,26 @@ def turn(setup: Setup) -> Iterator[DoctorFinding]:
         by = "the trace id and the salt" if given.sampling_salt else "the trace id"
         share = f"{given.sample_rate:.4g} of turns are evaluated, chosen by {by}"
     yield note(f"{share}; {'also' if given.evaluate_unsampled else 'not'} in traces that are not recorded")
-    rates = MetricSampler(setup.metrics, given).probabilities
     local = "late, because inline_budget_ms is 0"
     if given.inline_budget_ms > 0:
         local = f"inline, within {given.inline_budget_ms:g} ms, the rest later"
     places = {"spool": f"from the file {given.spool_path}", "celery": "by workers"}
     judged = "judged later, " + places.get(given.dispatch, "from this process's memory")
+    rates = {spec.name: spec.probability for spec in pipeline.engine.job(Turn()).metrics}
     for when, asks_judge in ((local, False), (judged, True)):
-        names = [metric.name for metric in setup.metrics if metric.asks_judge == asks_judge and setup.can_run(metric)]
+        names = [metric.name for metric in pipeline.metrics if metric.asks_judge == asks_judge and setup.runs(metric)]
         shown = [name if rates[name] == 1 else f"{name} ({rates[name]:.4g} of turns)" for name in names]
         if shown:
             yield note(f"{when}: {', '.join(shown)}")
-    for role, reason in setup.missing_models.items():
-        yield warning(f"skipped, because {reason}: {setup.metrics_with(role)}", "see models above")
-    api = "the API of the backend that gets the spans"
-    yield note(f"goes to: {', '.join(api if name == AUTOMATIC else name for name in given.exporters) or 'nowhere'}")
+    used = [exporter.name for exporter in pipeline.exporters if not setup.is_idle(exporter)]
+    yield note(f"goes to: {', '.join(used) or 'nowhere'}")
     metadata_is_filtered = given.metadata_allow is not None or given.metadata_deny
     yield note(
-        f"{'redaction is on' if given.redact else 'redaction is off'};"
+        f"{'redaction is on' if pipeline.privacy.redacts else 'redaction is off'};"
         f" {'metadata is filtered' if metadata_is_filtered else 'all metadata leaves'};"
         f" user and session ids are {'hashed' if given.id_salt else 'sent unchanged'}"
     )
-    policy = ContentPolicy.build(given.capture_content)
-    hidden = [name.replace("_", " ") for name, shown in policy.model_dump().items() if not shown]
+    hidden = [name.replace("_", " ") for name, shown in pipeline.content.model_dump().items() if not shown]
     if hidden:
         yield note(f"not on spans or in exports: {', '.join(hidden)}; scores are")
     else:

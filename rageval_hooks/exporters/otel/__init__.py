@@ -108,6 +108,12 @@ class OtelExporter(Exporter):
         for signal in self._signals:
             signal.prepare()
 
+    @property
+    def provider(self) -> TracerProvider | None:
+        """Where the spans go: the provider of the application, or else one of our own; None without either."""
+        provider: TracerProvider | None = self._spans.provider()
+        return provider
+
     def _apply(self, spans: SpanSelection) -> None:
         self._spans.selection = spans
         self._log_events.for_azure = bool(self.azure_events)

@@ -69,7 +69,7 @@ class Metrics(OtelSignal[MeterProvider, "Instruments"]):
 
     def prepare(self) -> None:
         """Also report the counts of the process from now on: perhaps every turn is sampled out."""
-        provider = self._find_provider()
+        provider = self.provider()
         if provider is not None:
             instruments_of(provider)
 

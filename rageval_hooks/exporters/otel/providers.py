@@ -179,18 +179,18 @@ class OtelSignal(ABC, Generic[Provider, Writer]):
 
     def prepare(self) -> None:
         """Make our own provider now, unless the application has one: at exit it would be too late."""
-        self._find_provider()
+        self.provider()
 
     def writer(self) -> Writer | None:
         """Return what writes to the provider; None if there is no provider."""
-        provider = self._find_provider()
+        provider = self.provider()
         # Applications set their provider late, and tests replace it.
         if provider is not None and provider is not self._provider:
             EXIT_DRAIN.run_before(provider)
             self._provider, self._writer = provider, self._make_writer(provider)
         return None if provider is None else self._writer
 
-    def _find_provider(self) -> Any:
+    def provider(self) -> Any:
         """Return the application's provider, or else our own; None without either."""
         provider = self._given or self._global_provider()
         if provider is not None:

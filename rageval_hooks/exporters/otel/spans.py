@@ -122,7 +122,7 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
         live_span = None if span is None else span.live_span
         if live_span is None:
             return None
-        provider = provider_of_span(live_span, self._find_provider())
+        provider = provider_of_span(live_span, self.provider())
         if provider is None:
             return None
         if provider not in self._others:
