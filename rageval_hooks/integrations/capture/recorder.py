@@ -41,6 +41,9 @@ class Framework:
         texts_of: returns the texts of the passages in the output of a retriever or reranker.
         join: builds one turn of a root's turn and the turns of the other frameworks' outermost runs inside it. None if
             the inner runs are only details of what the root does.
+        given_text: returns all text that a run received, for example the prompt of a model.
+        returned_text: returns all text that a run returned, for a model also its thoughts and the arguments of its tool
+            calls. With both, ``turn_of`` also receives the ``authors`` of what the whole recording has.
         find_span: returns the span that another tracer has made for a run, by the run's id. For a root that is about to
             start the recording is None. Never raises.
     """
@@ -51,6 +54,8 @@ class Framework:
     text_id: Callable[[Any], str] = str
     texts_of: Callable[[Any], Sequence[str]] = lambda _: ()
     join: Callable[[Turn, Sequence[Turn]], Turn] | None = None
+    given_text: Callable[[Run], str] | None = None
+    returned_text: Callable[[Run], str] | None = None
     find_span: Callable[[Any, Recording | None], Span | None] = lambda _run_id, _recording: None
 
 

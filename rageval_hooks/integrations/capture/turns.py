@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from rageval_hooks.integrations.capture.authorship import Authors
 from rageval_hooks.integrations.capture.passages import mark_seen
 from rageval_hooks.integrations.capture.recorder import Recording, Run
 from rageval_hooks.integrations.capture.trace_context import context_attributes, span_reference
@@ -214,7 +215,8 @@ def turn_of(recording: Recording) -> Turn:
     outer, *inner = _families(recording.runs)
     root = outer[0]
     settings = recording.owner.settings
-    build = partial(_turn_of_family, every_step=settings.spans == "all", search_tools=settings.search_tools)
+    known = {"authors": Authors(recording.runs), "search_tools": settings.search_tools}
+    build = partial(_turn_of_family, every_step=settings.spans == "all", known=known)
     attributes = context_attributes(recording.selection.context)
     build_root = partial(build, outer, about={"span": span_reference(recording), "attributes": attributes})
     if root.framework.join is None:
@@ -233,16 +235,23 @@ def turn_of(recording: Recording) -> Turn:
 
 
 def _turn_of_family(
-    family: Sequence[Run], inner: Sequence[Sequence[Run]], *, about: Mapping[str, Any] | None = None, **settings: Any
+    family: Sequence[Run],
+    inner: Sequence[Sequence[Run]],
+    *,
+    every_step: bool,
+    known: Mapping[str, Any],
+    about: Mapping[str, Any] | None = None,
 ) -> Turn:
     """Build the turn of one framework's runs, and add what other frameworks did inside it."""
     for other in inner:
         # The text that a tool or a function returns has what the other framework found inside it.
         for run in other[0].ancestors() if of_kind(other, "retriever", "reranker") else ():
             run.details["has_search"] = True
-    turn = family[0].framework.turn_of(family, **settings, **(about or {}))
+    framework = family[0].framework
+    options = {**(about or {}), **(known if framework.returned_text is not None else {})}
+    turn = framework.turn_of(family, every_step=every_step, **options)
     for other in inner:
-        turn = _merge(turn, _turn_of_family(other, (), **settings), other[0])
+        turn = _merge(turn, _turn_of_family(other, (), every_step=every_step, known=known), other[0])
     return turn
 
 

@@ -117,6 +117,10 @@ _SEARCHES = frozenset(
     "context docs documents fetch find knowledge lookup passages rag retrieval retrieve search".split()
 )
 
+# "query" and "str" of "query_str"; "search_term", "q"
+_QUERIES = frozenset("input keyword keywords phrase q queries query question questions term terms topic topics".split())
+_NO_QUERIES = frozenset("count embedding follow id ids language limit mode type vector".split())
+
 _USERS = frozenset({"client", "customer", "human", "user"})
 _USERS_TEXTS = frozenset({"input", "message", "prompt", "query", "question", "request", "text"})
 # "final" and "Answer" of "finalAnswer", "follow" and "ups" of "follow_ups", "URL" of "URL".
@@ -198,6 +202,24 @@ def question_among(fields: Mapping[Any, Any]) -> str:
 def names_subject(key: str) -> bool:
     """Return True for the key of what an application is to work on: ``topic``, ``research_task``, ``goal``."""
     return words_in(key)[-1:] in (["topic"], ["task"], ["subject"], ["goal"])
+
+
+@or_else(())
+def queries_among(fields: Mapping[Any, Any]) -> Sequence[str]:
+    """Return the questions and keywords among the arguments of a search: texts, or lists of texts, by their names.
+
+    For example ["pier", "ferry"] of {"queries": ["pier", "ferry"], "max_results": 3}. The id of an article and a
+    thought are not searched for.
+    """
+    found: list[str] = []
+    for key, item in fields.items():
+        words = words_in(str(key))
+        if not _QUERIES.isdisjoint(words) and _NO_QUERIES.isdisjoint(words):
+            # An object is a query, too: {"queries": [{"query": "pier"}]}, or QueryBundle(query_str="pier").
+            for one in item if is_a(item, (list, tuple)) else (item,):
+                inner = one if is_a(one, Mapping) else {"query": attribute_text(one, "query_str")}
+                found += [one] if is_a(one, str) else queries_among(inner) if any(inner.values()) else ()
+    return [query for query in dict.fromkeys(found) if query.strip()]
 
 
 def words_in(key: str) -> list[str]:

@@ -24,6 +24,7 @@ from rageval_hooks.integrations.capture.recorder import Framework, Recording, Ru
 from rageval_hooks.integrations.capture.trace_context import note_other_span
 from rageval_hooks.integrations.capture.turns import turn_of
 from rageval_hooks.integrations.capture.values import first_string
+from rageval_hooks.integrations.langchain.model_calls import given_text, returned_text
 from rageval_hooks.integrations.langchain.other_tracers import find_span
 from rageval_hooks.integrations.langchain.passages import IDENTITY_KEYS
 from rageval_hooks.integrations.langchain.payloads import copy_found, copy_values
@@ -91,6 +92,8 @@ FRAMEWORK = Framework(
     turn_of_conversation,
     ambient_run,
     texts_of=lambda documents: [document.page_content for document in documents or ()],
+    given_text=given_text,
+    returned_text=returned_text,
     find_span=find_span,
 )
 _recorder.join(FRAMEWORK)

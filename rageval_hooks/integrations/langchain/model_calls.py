@@ -9,9 +9,9 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.capture.turns import seconds_to_first_token
+from rageval_hooks.integrations.capture.turns import prompt_text, seconds_to_first_token
 from rageval_hooks.integrations.capture.values import attribute_text, first_string, or_else, public_parameters
-from rageval_hooks.integrations.langchain.payloads import as_json, as_text, message_text, role_of
+from rageval_hooks.integrations.langchain.payloads import as_json, as_text, message_text, role_of, tool_text
 from rageval_hooks.judges.token_counts import usage_from
 from rageval_hooks.runtime.narrowing import items_or_empty, mapping_or_empty, text_or_none
 from rageval_hooks.text.citations import annotations_from_blocks
@@ -62,6 +62,23 @@ def written_by(run: Run) -> str:
     """Return what a model wrote, or the arguments of its tool calls: one of them may be a structured answer."""
     calls = tool_calls_of(run.output)
     return as_json([call.get("args") for call in calls]) if calls else generated_text(run.output)
+
+
+@or_else("")
+def given_text(run: Run) -> str:
+    """Return all text that a run received."""
+    return prompt_text(prompt_of(run)) if run.kind == "llm" else as_text(run.input)
+
+
+@or_else("")
+def returned_text(run: Run) -> str:
+    """Return all text that a run returned, for a model with its thoughts, its tool calls and all of its blocks."""
+    message = _message(run.output)
+    if message is not None:
+        # Reasoning, calls that are no valid JSON, and the provider's own form of calls.
+        parts = (message.content, message.tool_calls, message.invalid_tool_calls, message.additional_kwargs)
+        return "\n".join(map(as_text, filter(None, parts)))
+    return generated_text(run.output) if run.kind == "llm" else tool_text(run.output)
 
 
 @or_else(())

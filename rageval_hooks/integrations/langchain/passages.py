@@ -28,6 +28,7 @@ from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain import payloads
 from rageval_hooks.integrations.langchain.model_calls import generated_text, prompt_messages, prompt_of
 from rageval_hooks.integrations.langchain.question_and_answer import query_of
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.turn import Passage, Turn
 
 _MOST_HANDED_IN = 1000
@@ -41,13 +42,14 @@ Key: TypeAlias = tuple[str | None, str]
 """Id and text of a passage."""
 
 
-def _query(run: Run, found_documents: bool) -> str:
-    """Return what a run searched for; empty if it did not search, or if its input does not say for what."""
-    is_function = run.kind == "chain" and run.parent is not None  # the input of the root is the question
-    if run.kind == "retriever" or (found_documents and is_function):
-        return run.input if isinstance(run.input, str) else ""
-    # A tool's input may be a mapping of its arguments, for example {"query": "opening hours"}.
-    return query_of(run.input) if found_documents and run.kind == "tool" else ""
+def _queries(run: Run) -> Sequence[str]:
+    """Return what a run searched for; nothing if its input does not say for what."""
+    given = run.input
+    if isinstance(given, str):
+        # The input of the root is the question. The only argument of a tool may be passed by itself.
+        return [given] if run.parent is not None or run.kind == "retriever" else ()
+    # The arguments of a tool, or the state of a graph: {"question": "How long is it?", "search_query": "pier length"}.
+    return values.queries_among(payloads.fields_by_name(given))
 
 
 def _end_or_start(run: Run) -> int:
@@ -64,6 +66,7 @@ class TurnPassages:
         response: the answer.
         earlier: what tools and retrievers found in earlier turns: see :func:`remember`.
         search_tools: the setting of this name.
+        authors: who wrote what.
 
     Attributes:
         prompts: the prompt of each model call, by the identity of its run.
@@ -82,12 +85,14 @@ class TurnPassages:
         answering: Run | None,
         response: str,
         earlier: EarlierPassages,
-        search_tools: Collection[str] = (),
+        search_tools: Collection[str],
+        authors: authorship.Authors,
     ) -> None:
         self.prompts = {id(run): prompt_of(run) for run in turns.of_kind(runs, "llm")}
         self.found: dict[int, list[Passage]] = {}
         self.left_out: dict[int, str] = {}
         self._search_tools = search_tools
+        self._authors = authors
         self._runs = runs
         self._models = models
         self._answering = answering
@@ -103,8 +108,10 @@ class TurnPassages:
         self.searches = [
             run for run in runs if id(run) in self.found and not (run.parent is None and run.kind == "chain")
         ]
-        queries = [_query(run, id(run) in self.found) for run in runs]
-        self.queries = [query for query in queries if query.strip()]
+        searches = [
+            one for one in runs if one.kind == "retriever" or (id(one) in self.found and one.parent is not None)
+        ]
+        self.queries = [query for run in searches for query in _queries(run) if query.strip()]
 
     def _collect(self) -> list[Passage]:
         retrieved = self._retrieved()
@@ -122,6 +129,23 @@ class TurnPassages:
             passages += self._in_texts(self._prompt, {passage.text for passage in passages})
         return passages
 
+    def _evidence(self, found: Iterable[Passage], run: Run, at: int | None = None) -> list[Passage]:
+        """Return the passages that no model of this turn wrote before they were found.
+
+        Args:
+            found: the passages.
+            run: the run that returned them, or received them.
+            at: when they were there; by default when the run's output was.
+        """
+        at = self._authors.found_at(run) if at is None else at
+        queries = (*self._searched, *_queries(run))
+        return [passage for passage in found if not self._authors.wrote(passage.text, at, queries)]
+
+    @cached_property
+    def _searched(self) -> list[str]:
+        """What retrievers and tools were asked for. The results may have it, although a model wrote it."""
+        return [query for run in turns.of_kind(self._runs, "retriever", "tool") for query in _queries(run)]
+
     def _prompt_text(self, call: Run) -> str:
         return turns.prompt_text(self.prompts[id(call)])
 
@@ -138,7 +162,11 @@ class TurnPassages:
         if len(self._models) == 1:
             return self._models  # saves looking for texts in its prompt
         return authorship.contributors(
-            self._answering, self._models, self._prompt_text, lambda run: generated_text(run.output)
+            self._answering,
+            self._models,
+            self._prompt_text,
+            lambda run: generated_text(run.output),
+            self._authors.reached,
         )
 
     # ----------------------------------------------------------------------- retrievers, tools, functions
@@ -154,7 +182,10 @@ class TurnPassages:
             # An ensemble or a compressor is a retriever around others, and its result is what the application gets.
             is_outermost = run.kind == "retriever" and not turns.is_inside(run, "retriever")
             if is_outermost or (run.kind == "tool" and not run.details.get("has_search")):
-                passages = self._reader.passages_in(run.output) if is_outermost else self._results_of_tool(run)
+                results = self._reader.passages_in(run.output) if is_outermost else self._results_of_tool(run)
+                passages = self._evidence(results, run)
+                if results and not passages and run.kind == "tool":
+                    self.left_out[id(run)] = authorship.WRITTEN_BY_MODEL
                 if passages or is_outermost:
                     self.found[id(run)] = passages
                     collected.add(passages)
@@ -174,7 +205,7 @@ class TurnPassages:
             any(self._follow(run, collected) for run in late)
         return collected
 
-    def _results_of_tool(self, run: Run) -> list[Passage]:
+    def _results_of_tool(self, run: Run) -> Sequence[Passage]:
         """Return what a tool found: documents, or search results that are text."""
         output = _message_of_command(run)
         text: Any = output.content if isinstance(output, BaseMessage) else output
@@ -186,12 +217,7 @@ class TurnPassages:
         if not is_search:
             self.left_out[id(run)] = reason
             return []
-        return self._not_written(_text_results(output, {"tool": run.name}))
-
-    def _not_written(self, results: Iterable[Passage]) -> list[Passage]:
-        """Return the results that no model of this turn wrote."""
-        written = [generated_text(run.output) for run in self._models]
-        return [result for result in results if not any(authorship.carries(result.text, one) for one in written)]
+        return _text_results(output, {"tool": run.name})
 
     def _follow(self, run: Run, collected: _Collected) -> bool:
         """Take over what a function did with documents: it found some, chose among them, or scored and ordered them.
@@ -202,7 +228,8 @@ class TurnPassages:
         is_new = False
         for documents in self._reader.new_lists(run.output, run.input):
             # The state that a graph returns has documents of earlier turns, too.
-            passages = [one for one in documents if collected.has(one) or passage_key(one) not in self._carried_over]
+            own = [one for one in documents if passage_key(one) not in self._carried_over or collected.has(one)]
+            passages = [one for one in own if collected.has(one) or self._evidence([one], run)]
             if passages and not all(map(collected.has, passages)):
                 self.found.setdefault(id(run), []).extend(passages)
             collected.arrange(passages)
@@ -240,8 +267,9 @@ class TurnPassages:
         of_thread = {passage.text: passage.from_turn for passage in self._earlier.get(self._thread)}
         documents: dict[int, Passage] = {}
         for run in turns.outside(turns.of_kind(self._runs, "chain", "tool", "prompt", "parser"), "retriever"):
-            for value in (run.input, run.output):
-                documents.update((id(passage), passage) for passage in self._reader.passages_in(value))
+            for value, at in ((run.input, run.started_at), (run.output, self._authors.found_at(run))):
+                found = [passage for passage in self._reader.passages_in(value) if id(passage) not in documents]
+                documents.update((id(passage), passage) for passage in self._evidence(found, run, at))
         for passage in list(documents.values())[:_MOST_HANDED_IN]:
             if passage_key(passage) in self._carried_over:
                 yield passage.model_copy(update={"from_turn": of_thread.get(passage.text) or EARLIER})
@@ -273,15 +301,16 @@ class TurnPassages:
             for position, message in enumerate(messages):
                 if message.type == "tool" and message.tool_call_id not in own:
                     request = requested.get(message.tool_call_id) or {}
-                    yield message, self._results_of_message(message, request), position < last_human
+                    found = self._evidence(self._results_of_message(message, request), call, call.started_at)
+                    yield message, found, position < last_human
 
-    def _results_of_message(self, message: Any, request: Mapping[str, Any]) -> list[Passage]:
+    def _results_of_message(self, message: Any, request: Mapping[str, Any]) -> Sequence[Passage]:
         # The message has the documents as its artifact if the tool has response_format="content_and_artifact".
         if documents := self._reader.passages_in(message):
             return documents
         name = message.name or request.get("name")
         is_search, _ = verdict_on(self._search_tools, name, None, request.get("args"), message.content)
-        return self._not_written(_text_results(message, {"tool": name or "tool"})) if is_search else []
+        return _text_results(message, {"tool": name or "tool"}) if is_search else []
 
     # ----------------------------------------------------------------------- search results that are text
 
@@ -305,7 +334,8 @@ class TurnPassages:
                 # prompt.
                 joined = [one for one in (query, *(passage.text for passage in passages)) if one]
                 new = []
-                for result in self._not_written(_results_in_fields(run, run.input if is_root else run.output)):
+                at = run.started_at if is_root else None
+                for result in self._evidence(_results_in_fields(run, run.input if is_root else run.output), run, at):
                     is_known = result.text in taken or any(one in result.text for one in joined)
                     if not is_known and text.contains(result.text):
                         taken.add(result.text)

@@ -171,6 +171,7 @@ def turn_from_runs(
     every_step: bool = False,
     search_tools: Collection[str] = (),
     earlier: EarlierPassages | None = None,
+    authors: authorship.Authors | None = None,
     span: SpanReference | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> Turn:
@@ -181,6 +182,7 @@ def turn_from_runs(
         every_step: keep chains, prompts and parsers as steps too, not only retrievers, model calls and tools.
         search_tools: the setting of this name.
         earlier: what was found in earlier turns: see :func:`~rageval_hooks.integrations.langchain.passages.remember`.
+        authors: who wrote what, if other frameworks belong to the turn.
         span: the turn's position in its trace.
         attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
     """
@@ -198,7 +200,8 @@ def turn_from_runs(
     elif root.error is None and _stopped_early(runs, answering, returned):
         status = "cancelled"
     response = response_of(runs, models, answering, returned, status)
-    context = TurnPassages(runs, models, answering, response, earlier or EarlierPassages(), search_tools)
+    authors = authors or authorship.Authors(runs)
+    context = TurnPassages(runs, models, answering, response, earlier or EarlierPassages(), search_tools, authors)
     # What was searched for first is the best guess if the input of the root has no question.
     query = _query(root) or next(iter(context.queries), "")
     steps = _steps_of(runs, ended_at, every_step, context)

@@ -124,6 +124,22 @@ def answer_text(call: Run) -> str:
     return "" if asks else text
 
 
+@or_else("")
+def given_text(run: Run) -> str:
+    """Return all text that a run received."""
+    return turns.prompt_text(_messages_of(run)) if run.kind == "llm" else values.tool_input(run.input)
+
+
+@or_else("")
+def returned_text(run: Run) -> str:
+    """Return all text that a run returned, for a model with its thoughts, its tool calls and all of its blocks."""
+    if run.kind == "retriever":
+        return "\n".join(text for _, _, text in run.details.get("nodes_after") or ())
+    message = getattr(run.output, "message", None) if run.kind == "llm" else None
+    parts = [] if message is None else [values.as_json(message), values.as_json(values.tool_calls_of(run.output))]
+    return "\n".join([generated_text(run) if run.kind == "llm" else values.answer_of(run.output), *parts])
+
+
 @or_else(None)
 def _choice(response: Any) -> Any:
     """Return the provider's own form of an answer, an object or a mapping; None without one."""

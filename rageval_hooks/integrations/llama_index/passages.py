@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from rageval_hooks.integrations.capture import values
-from rageval_hooks.integrations.capture.authorship import carries
+from rageval_hooks.integrations.capture.authorship import WRITTEN_BY_MODEL, Authors
 from rageval_hooks.integrations.capture.passages import (
     EarlierPassages,
     mark_dropped,
@@ -24,14 +24,15 @@ from rageval_hooks.integrations.capture.passages import (
 )
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.search_tools import verdict_on
-from rageval_hooks.integrations.capture.turns import of_kind, outside
+from rageval_hooks.integrations.capture.turns import end_of, of_kind, outside
 from rageval_hooks.integrations.capture.values import or_else
-from rageval_hooks.integrations.llama_index.model_calls import generated_text, prompts_of_answer
+from rageval_hooks.integrations.llama_index.model_calls import prompts_of_answer
 from rageval_hooks.integrations.llama_index.values import (
     answer_of,
     arguments_of,
     fields_of,
     messages_of,
+    queries_of,
     tool_arguments,
     tool_fields,
 )
@@ -170,6 +171,9 @@ def collection_of(retriever: Any) -> str | None:
 Marks = dict[tuple[str | None, str], Passage]
 """Passages by id and text, marked with how much of each was in the prompt."""
 
+OfTool = list[Passage] | str
+"""What a tool found as text, or why its result is no passage."""
+
 _STEPS = ("chain", "tool", "workflow", "agent")
 """Kinds that are an application's own code: workflow steps, functions and tools, and what receives its arguments."""
 
@@ -187,8 +191,8 @@ def passages_found(run: Run) -> list[Passage]:
 
 
 def passages_in_turn(
-    runs: Sequence[Run], calls: Sequence[Run], answering: Run | None, search_tools: Collection[str]
-) -> tuple[tuple[Passage, ...], Marks, dict[int, str]]:
+    runs: Sequence[Run], calls: Sequence[Run], answering: Run | None, search_tools: Collection[str], authors: Authors
+) -> tuple[tuple[Passage, ...], Marks, dict[int, OfTool]]:
     """Return the passages of a turn, those of the answer's prompt first, and the marks of all that was retrieved.
 
     Args:
@@ -196,32 +200,41 @@ def passages_in_turn(
         calls: the model calls outside of retrievers.
         answering: the call that wrote the answer.
         search_tools: the setting of this name.
+        authors: who wrote what. What a model of the turn wrote is no passage.
+
+    Returns:
+        The passages, the marks, and by the identity of a tool's run what it found as text, or why that is no passage.
     """
+    searched = [query for run in of_kind(runs, "retriever", "tool") for query in queries_of(run)]
+
+    def evidence(found: Iterable[Passage], at: int) -> list[Passage]:
+        return [passage for passage in found if not authors.wrote(passage.text, at, searched)]
+
+    answered_at = end_of(runs[0], runs[0].started_at) if answering is None else answering.started_at
     context_nodes, rebuilt_ids = _context_of(runs)
-    context = passages_of(context_nodes)
-    retrievals = retrievals_of(runs)
+    context = evidence(passages_of(context_nodes), answered_at)
+    retrievals = [(run, evidence(passages_found(run), answered_at)) for run in retrievals_of(runs)]
     # An application's steps, tools and functions may call a vector store themselves, search the web, or receive
     # documents from their caller. LlamaIndex's engines pass nodes with model output around, for example the answers
     # to sub-questions, so what is inside of them does not count.
+    passed: list[Passage] = []
     steps = outside(of_kind(runs, *_STEPS), "query", "chat")
-    values = chain.from_iterable((arguments_of(run.input), run.output) for run in steps)
-    passed = passages_of(chain.from_iterable(map(nodes_in, values)))
-    candidates = unique_passages(
-        [*context, *(passage for run in retrievals for passage in passages_found(run)), *passed]
-    )
+    for run in steps:
+        for value, at in ((arguments_of(run.input), run.started_at), (run.output, authors.found_at(run))):
+            passed += evidence(passages_of(nodes_in(value)), at)
+    candidates = unique_passages([*context, *chain.from_iterable(found for _, found in retrievals), *passed])
     prompt = prompts_of_answer(runs, calls, answering)
     marks = {passage_key(passage): passage for passage in mark_seen(candidates, prompt)}
     passages = [with_mark(passage, marks) for passage in unique_passages(context)]
 
     # What the outermost retrievers found, with the scores that they gave, and what did not reach the prompt.
-    for run in of_kind(retrievals, "retriever"):
-        for found in passages_found(run):
-            marked = with_mark(found, marks)
-            # A node that was cut into citations is in the prompt as these.
-            is_rebuilt = found.id in rebuilt_ids and bool(marked.prompt_share)
-            if not is_rebuilt and not _is_among(marked, passages):
-                # Without a mark no model was called: a reranker or the engine dropped the passage before.
-                passages.append(mark_dropped(marked) if marked.in_prompt is None else marked)
+    for passage in chain.from_iterable(found for run, found in retrievals if run.kind == "retriever"):
+        marked = with_mark(passage, marks)
+        # A node that was cut into citations is in the prompt as these.
+        is_rebuilt = passage.id in rebuilt_ids and bool(marked.prompt_share)
+        if not is_rebuilt and not _is_among(marked, passages):
+            # Without a mark no model was called: a reranker or the engine dropped the passage before.
+            passages.append(mark_dropped(marked) if marked.in_prompt is None else marked)
 
     # Steps pass many nodes around, whole documents too. Only the prompt tells which of them were used.
     for passage in passed:
@@ -229,10 +242,10 @@ def passages_in_turn(
         if marked.in_prompt and not _is_among(marked, passages):
             passages.append(marked)
 
-    left_out: dict[int, str] = {}
+    of_tools: dict[int, OfTool] = {}
     for tool in of_kind(runs, "tool"):
         # Of a search with a retriever or with nodes, these are the passages. Its text has the same ones.
-        has_search = tool.details.get("has_search") or any(tool in run.ancestors() for run in retrievals)
+        has_search = tool.details.get("has_search") or any(tool in run.ancestors() for run, _ in retrievals)
         if has_search or nodes_in(tool.output):
             continue
         output = answer_of(tool.output)
@@ -240,32 +253,32 @@ def passages_in_turn(
         arguments = tool_arguments(tool.input)[1]
         is_search, reason = verdict_on(search_tools, tool.name, description, arguments, output)
         if is_search:
-            results = mark_seen(_text_results_of(tool, calls), prompt)
-            passages += [result for result in results if result.in_prompt and result not in passages]
+            results = _text_results_of(tool)
+            own = evidence(results, authors.found_at(tool))
+            found = [result for result in mark_seen(own, prompt) if result.in_prompt]
+            of_tools[id(tool)] = WRITTEN_BY_MODEL if results and not own else found
+            passages += [result for result in found if result not in passages]
         else:
-            left_out[id(tool)] = reason
+            of_tools[id(tool)] = reason
     if not passages and prompt is not None:
         # The steps of a workflow may search by themselves, and pass on chunks of the application's own classes.
-        written = [generated_text(call) for call in calls]
         for run in outside(of_kind(steps, "chain"), "tool"):
             inputs = [fields_of(value) for value in arguments_of(run.input).values()]
             given = {key: item for fields in inputs for key, item in fields.items()}
-            for result in mark_seen(results_in_fields(fields_of(run.output), given), prompt):
-                is_written = any(carries(result.text, one) for one in written)
-                if result.in_prompt and not is_written and not _is_among(result, passages):
+            results = results_in_fields(fields_of(run.output), given)
+            for result in mark_seen(evidence(results, authors.found_at(run)), prompt):
+                if result.in_prompt and not _is_among(result, passages):
                     passages.append(result)
-    return tuple(passages), marks, left_out
+    return tuple(passages), marks, of_tools
 
 
-def _text_results_of(tool: Run, calls: Sequence[Run]) -> Sequence[Passage]:
-    """Return the search results that a tool returned as text; none if it failed or if a model of the turn wrote it."""
-    output = answer_of(tool.output)
-    is_error = getattr(tool.output, "is_error", False)
-    if is_error or any(carries(output, generated_text(call)) for call in calls if tool in call.ancestors()):
+def _text_results_of(tool: Run) -> Sequence[Passage]:
+    """Return the search results that a tool returned as text; none if it failed."""
+    if getattr(tool.output, "is_error", False):
         return ()
     raw = getattr(tool.output, "raw_output", None)
     structured = text_results(raw, {"tool": tool.name}) if isinstance(raw, (list, dict)) else ()
-    return structured or text_results(output, {"tool": tool.name})
+    return structured or text_results(answer_of(tool.output), {"tool": tool.name})
 
 
 def _is_among(passage: Passage, others: Iterable[Passage]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, cast
 from llama_index_instrumentation.span import active_span_id
 
 from rageval_hooks.integrations.capture import turns
+from rageval_hooks.integrations.capture.authorship import Authors
 from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
 from rageval_hooks.integrations.capture.values import first_string
@@ -16,6 +17,7 @@ from rageval_hooks.integrations.llama_index.other_tracers import find_span
 from rageval_hooks.integrations.llama_index.passages import (
     EarlierTools,
     Marks,
+    OfTool,
     collection_of,
     passages_found,
     passages_in_turn,
@@ -37,6 +39,7 @@ def turn_from_events(
     every_step: bool = False,
     search_tools: Collection[str] = (),
     earlier: EarlierTools | None = None,
+    authors: Authors | None = None,
     span: SpanReference | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> Turn:
@@ -47,6 +50,7 @@ def turn_from_events(
         every_step: keep every span as a step, not only retrievers, rerankers, model calls and tools.
         search_tools: the setting of this name.
         earlier: what tools found in earlier turns.
+        authors: who wrote what, if other frameworks belong to the turn.
         span: the place of the turn in its trace.
         attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
     """
@@ -57,10 +61,11 @@ def turn_from_events(
     answers = turns.outside(calls, "retriever", "reranker")
     returned = _returned_answer(root, runs)
     answering = model_calls.answering_call(root, answers, returned)
-    passages, marks, left_out = passages_in_turn(runs, answers, answering, search_tools)
+    authors = authors or Authors(runs)
+    passages, marks, of_tools = passages_in_turn(runs, answers, answering, search_tools, authors)
     if earlier is not None:
         passages = unique_passages((*passages, *earlier.passages_in(answering, runs)))
-    steps = _steps_of(runs, calls, ended_at, marks, left_out, every_step)
+    steps = _steps_of(runs, calls, ended_at, marks, of_tools, every_step)
     query = values.query_of(values.arguments_of(root.input))
     if not query and calls:
         # A resumed workflow has no question in its arguments: what the user said in the first prompt.
@@ -82,7 +87,7 @@ def turn_from_events(
         query=query,
         passages=passages,
         response=response,
-        retrieval_queries=_rewritten_queries(runs, answers, query),
+        retrieval_queries=_rewritten_queries(runs, answers, query, of_tools),
         span=span,
         status=status,
         complete=not response or status not in ("cancelled", "error"),
@@ -98,15 +103,19 @@ def turn_from_events(
 # --------------------------------------------------------------------------- questions
 
 
-def _rewritten_queries(runs: Sequence[Run], answers: Sequence[Run], query: str) -> tuple[str, ...]:
-    """Return the queries of retrievers that differ from the user's question."""
+def _rewritten_queries(
+    runs: Sequence[Run], answers: Sequence[Run], query: str, of_tools: Mapping[int, OfTool]
+) -> tuple[str, ...]:
+    """Return the queries of retrievers, and of tools that found texts, that differ from the user's question."""
     written = [text.strip() for text in map(model_calls.generated_text, answers)]
-    queries: list[str] = []
-    for run in turns.of_kind(runs, "retriever"):
-        text = values.query_of(values.arguments_of(run.input)).strip()
-        # The retriever of an evaluator receives a prompt that quotes the answer.
-        if not any(" " in answer and answer in text and answer != text for answer in written):
-            queries.append(text)
+    searches = [run for run in runs if run.kind == "retriever" or isinstance(of_tools.get(id(run)), list)]
+    # The retriever of an evaluator receives a prompt that quotes the answer.
+    queries = [
+        text
+        for run in searches
+        for text in values.queries_of(run)
+        if not any(" " in answer and answer in text and answer != text for answer in written)
+    ]
     return turns.rewritten(queries, query)
 
 
@@ -153,7 +162,7 @@ def _steps_of(
     calls: Sequence[Run],
     ended_at: int,
     marks: Marks,
-    left_out: Mapping[int, str],
+    of_tools: Mapping[int, OfTool],
     every_step: bool,
 ) -> tuple[Step, ...]:
     """Build the steps of a turn.
@@ -163,7 +172,7 @@ def _steps_of(
         calls: the model calls that count.
         ended_at: when the turn ended.
         marks: passages by id and text, with how much of each was in the prompt.
-        left_out: why the results of tools are no passages, by the identity of the tool's run.
+        of_tools: what tools found as text, or why their results are no passages, by the identity of the tool's run.
         every_step: keep every span, not only retrievers, rerankers, model calls and tools.
     """
     counted = set(map(id, calls))
@@ -174,8 +183,7 @@ def _steps_of(
         Step(
             kind=cast("StepKind", run.kind if run.kind in _KINDS else "chain"),
             **turns.step_frame(run, ids, ended_at, stopped=type(run.error).__name__ in _NO_ERRORS),
-            left_out=left_out.get(id(run)),
-            **_fields(run, runs, marks),
+            **_fields(run, runs, marks, of_tools.get(id(run), [])),
         )
         for run in kept
     )
@@ -194,12 +202,13 @@ def _is_step(run: Run, counted: Collection[int], every_step: bool) -> bool:
     return True
 
 
-def _fields(run: Run, runs: Sequence[Run], marks: Marks) -> dict[str, Any]:
+def _fields(run: Run, runs: Sequence[Run], marks: Marks, of_tool: OfTool) -> dict[str, Any]:
     if run.kind == "llm":
         return model_calls.call_fields(run, runs)
     if run.kind == "tool":
         described = values.tool_fields(run.details.get("instance"))
-        return {"input": values.tool_input(run.input), "output": values.answer_of(run.output), **described}
+        found = {"left_out": of_tool} if isinstance(of_tool, str) else {"passages": tuple(of_tool)}
+        return {"input": values.tool_input(run.input), "output": values.answer_of(run.output), **found, **described}
     query = values.query_of(values.arguments_of(run.input))
     if run.kind in ("retriever", "reranker"):
         passages = tuple(with_mark(passage, marks) for passage in passages_found(run))
@@ -228,6 +237,8 @@ FRAMEWORK = Framework(
     "llama_index",
     _turn_of,
     active_span_id.get,
+    given_text=model_calls.given_text,
+    returned_text=model_calls.returned_text,
     texts_of=lambda nodes: [node.get_content() for node in nodes or ()],
     find_span=find_span,
 )

@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from rageval_hooks.integrations.capture import values as capture_values
+from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.runtime.interrupts import raise_interrupt
 from rageval_hooks.runtime.jsonable import json_text, string_of
@@ -341,6 +342,15 @@ def tool_input(bound: Any) -> str:
     if len(values) == 1 and is_a(values[0], str):
         return str.__str__(values[0])
     return as_json(named or values)
+
+
+def queries_of(run: Run) -> Sequence[str]:
+    """Return what a retriever or a tool was asked for."""
+    if run.kind != "tool":
+        return [query for query in [query_of(arguments_of(run.input)).strip()] if query]
+    positional, named = tool_arguments(run.input)
+    # The only argument may be passed without its name.
+    return capture_values.queries_among({**named, "query": positional} if positional else named)
 
 
 # --------------------------------------------------------------------------- outputs
