@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from kombu import Queue
 from pydantic import ValidationError
 
-from rageval_hooks.online.celery import FAILED_QUEUE, FORMAT, TASK, celery_app
+from rageval_hooks.online.celery import FAILED_QUEUE, FORMAT, PROBE, TASK, celery_app
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.pipeline import JobRun, Pipeline
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
+from rageval_hooks.text.formatting import shorten
 
 if TYPE_CHECKING:
     from celery import Celery, Task
@@ -37,37 +38,47 @@ pipeline = Pipeline.build(dispatch="thread")
 
 
 @app.task(name=TASK, bind=True, max_retries=_RETRIES, default_retry_delay=10)  # type: ignore[untyped-decorator]
-def evaluate(task: Task, format: int, job: str, results: list[str] | None = None, reply_to: str | None = None) -> None:
+def evaluate(task: Task, *_: object, **content: Any) -> None:
     """Evaluate a job, and deliver its results to the exporters of this process.
 
     Args:
         task: the Celery task.
-        format: version of the other arguments.
-        job: a job as JSON.
-        results: evaluations of earlier attempts as JSON, without their turn. They are not computed again.
-        reply_to: a queue that gets the results, too; ``rageval-hooks doctor`` waits for them.
+        content: ``format``, the version of the message; ``job``, as JSON; ``results``, the evaluations of earlier
+            attempts as JSON without their turn, which are not computed again; ``reply_to``, a queue that gets the
+            results, too: ``rageval-hooks doctor`` waits for them.
     """
-    content: dict[str, Any] = {"format": format, "job": job, "results": results or []}
-    if format != FORMAT:
-        _keep_failed(content, f"a message of format {format}: this worker reads {FORMAT}; update it")
+    # Anybody who reaches the broker can send anything. Reasons quote names from a message, without control characters.
+    if (version := content.get("format")) != FORMAT:
+        _keep_failed(content, f"a message of format {str(version)[:20]!r}: this worker reads {FORMAT}; update it")
         return
     try:
-        todo = Job.model_validate_json(job)
-    except ValidationError as error:
+        todo = Job.model_validate_json(content["job"])
+        texts = content.get("results") or []
+        earlier = [Evaluation.model_validate({**json.loads(text), "turn": todo.turn}) for text in texts]
+        if not (reply_to := content.pop("reply_to", None) or PROBE).startswith(PROBE):
+            raise ValueError("reply_to")
+    except Exception as error:
         # Without the values: they may be the turn's texts.
-        fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors()[:3])
-        _keep_failed(content, f"another version of rageval-hooks wrote this job: it cannot read {fields}")
+        problem = type(error).__name__
+        if isinstance(error, ValidationError):
+            problem = ", ".join(".".join(map(str, place["loc"])) for place in error.errors()[:3]) or problem
+        _keep_failed(content, f"this version of rageval-hooks cannot read the job: {shorten(problem)}")
         return
-    earlier = [Evaluation.model_validate({**json.loads(text), "turn": todo.turn}) for text in content["results"]]
+    # A job must not choose which modules a worker imports.
+    named = {spec.reference for spec in pipeline.engine.job(todo.turn).metrics}
+    unknown = [name for name in (spec.reference or "" for spec in todo.metrics) if ":" in name and name not in named]
+    if unknown:
+        _keep_failed(content, f"the settings of this worker do not name the metric {shorten(unknown[0])}")
+        return
     is_last = task.request.retries >= _RETRIES
     try:
         run = pipeline.run_job(todo, earlier, timeout=_DELIVERY_SECONDS, gives_up=is_last)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # Without the message: it may quote the turn.
         _logger.exception("rageval-hooks: a job failed [RAGEVAL-415]")
         run = JobRun(earlier, is_delivered=False, rest=todo, problem=f"an error of the worker: {type(error).__name__}")
     found = [part.model_dump_json(exclude={"turn"}) for part in run.evaluations]
-    if reply_to is not None:
+    if reply_to != PROBE:
         _send({"results": found, "problem": run.problem}, reply_to)
         return
     if run.problem is None:

@@ -61,7 +61,7 @@ class ConsoleExporter(Exporter):
         elif results or missing:
             verdict = _verdict(results)
             shown += [] if verdict is None else [verdict]
-            shown.append(f"later scores of: {evaluation.turn.query}")
+            shown.append(_line("later scores of", evaluation.turn.query))
         if results:
             shown.append(score_table(results))
         for skipped in missing.values():

@@ -35,6 +35,7 @@ from rageval_hooks.runtime.suppression import suppress
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import Worker
 from rageval_hooks.settings import Settings
+from rageval_hooks.text.formatting import flat
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -46,6 +47,9 @@ TASK: Final = "rageval_hooks.evaluate"
 QUEUE: Final = "rageval"
 FAILED_QUEUE: Final = "rageval.failed"
 """Jobs that failed three times, with their reason. ``rageval-hooks jobs`` lists and resends them."""
+
+PROBE: Final = "rageval.probe."
+"""Beginning of the names of the queues for answers to ``rageval-hooks doctor``."""
 
 FORMAT: Final = 1
 """Version of a message's content. A worker keeps a message of a later version in the queue of failed jobs."""
@@ -349,7 +353,7 @@ def failed_reasons(app: Celery) -> Counter[str]:
     with app.connection_for_read() as connection, connection.SimpleQueue(FAILED_QUEUE) as failed:
         messages = [failed.get(timeout=5) for _ in range(min(1000, total))]
         for message in messages:
-            reasons[str(message.payload.get("reason"))] += 1
+            reasons[flat(str(message.payload.get("reason")))] += 1
             message.requeue()
     return reasons
 
@@ -385,7 +389,7 @@ def probe(app: Celery, job: Job, seconds: float) -> dict[str, Any]:
         TimeoutError: no worker answered in time.
         Exception: the broker cannot be reached.
     """
-    name = f"{QUEUE}.probe.{uuid4().hex}"
+    name = f"{PROBE}{uuid4().hex}"
     with (
         app.connection_for_write() as connection,
         connection.SimpleQueue(name, queue_opts={"auto_delete": True, "durable": False}) as replies,

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.privacy.pieces import mask_pieces, removed
 from rageval_hooks.privacy.redactor import PatternRedactor
 from rageval_hooks.runtime.logs import REDACTORS
 from rageval_hooks.score import Failed, Result, Score, Skipped, Target
@@ -35,6 +37,7 @@ _HASH_DIGITS = 32
 _LEAST_LONG_INTEGER = 10**9
 # Passages come several times: in steps, in prompts, in the turn for the judge and in that for the trace.
 _REMEMBERED_TEXTS = 512
+_RECENT_SECRETS = 200
 
 _FROM_REDACTED = " (from the redacted texts)"
 _NOT_SHOWN = "not shown: it may quote redacted texts"
@@ -92,6 +95,7 @@ class PrivacyPolicy:
         self._salt = id_salt
         self._warned = False
         self._redacted = lru_cache(_REMEMBERED_TEXTS)(self._redact_text)
+        self._recent: deque[str] = deque(maxlen=_RECENT_SECRETS)
         if self._redact is not None:
             REDACTORS.add(self)
 
@@ -117,14 +121,19 @@ class PrivacyPolicy:
 
     def text(self, text: str) -> str:
         """Return a text without what must not leave."""
-        return text if self._redact is None or not text else self._redacted(text)
+        return text if self._redact is None or not text else self._redacted(text)[0]
 
-    def _redact_text(self, text: str) -> str:
+    def line(self, text: str) -> str:
+        """Return a line of the log without what must not leave: its messages may quote pieces of recent secrets."""
+        return mask_pieces(self.text(text), set(self._recent))
+
+    def _redact_text(self, text: str) -> tuple[str, frozenset[str]]:
+        """Return a redacted text, and the secrets that were in it."""
         assert self._redact is not None  # noqa: S101 - only called then
         try:
             found = self._redact(text)
             if isinstance(found, str):
-                return found
+                return found, frozenset(removed(text, found))
             problem = f"returned {type(found).__name__}"
         except BaseException as error:
             # Not the message: it may quote the text.
@@ -133,7 +142,7 @@ class PrivacyPolicy:
         if not self._warned:
             self._warned = True
             _logger.warning("rageval-hooks: redact %s: texts are replaced as a whole [RAGEVAL-213]", problem)
-        return REDACTED
+        return REDACTED, frozenset()
 
     def turn(self, turn: Turn) -> Turn:
         """Return a turn as it may leave."""
@@ -145,11 +154,26 @@ class PrivacyPolicy:
             plain = [name for name in (turn.user_id, turn.session_id) if name and not name.startswith(_HASHED)]
             digests = (hmac.new(self._salt.encode(), name.encode(), hashlib.sha256).hexdigest() for name in plain)
             ids = {name: _HASHED + digest[:_HASH_DIGITS] for name, digest in zip(plain, digests, strict=True)}
-        return _Copier(self.text, ids, self._allowed, self._denied).model(turn)
+        return self._without_pieces(_Copier(self.text, ids, self._allowed, self._denied), turn)
 
     def with_redacted_texts(self, turn: Turn) -> Turn:
         """Return a turn with redacted texts, and with all its metadata and ids; the same one if nothing is redacted."""
-        return turn if self._redact is None else _Copier(self.text).model(turn)
+        return turn if self._redact is None else self._without_pieces(_Copier(self.text), turn)
+
+    def _without_pieces(self, copier: _Copier, turn: Turn) -> Turn:
+        """Return a copy of a turn, in which messages and quotations have no pieces of its secrets either."""
+        secrets: set[str] = set()
+
+        def redact(text: str) -> str:
+            shown, found = self._redacted(text) if text else (text, ())
+            secrets.update(found)
+            return shown
+
+        shown = replace(copier, redact=copier.redact if self._redact is None else redact).model(turn)
+        if not secrets:
+            return shown
+        self._recent.extend(secrets)
+        return _Copier(partial(mask_pieces, secrets=secrets)).model(shown)
 
     def result(self, result: M) -> M:
         """Return a result as it may leave. The value of a score stays."""

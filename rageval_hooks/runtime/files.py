@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import json
 import logging
 import os
+import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,8 +23,34 @@ PID = "{pid}"
 
 
 def open_private(path: str, flags: int) -> int:
-    """Open a file; a new one can only be read by its owner. For the argument ``opener`` of :func:`open`."""
-    return os.open(path, flags, 0o600)
+    """Open a file that only its owner can read. For the argument ``opener`` of :func:`open`.
+
+    In a shared folder, somebody may have made a file or a link of this name, to read or to redirect what is written.
+
+    Raises:
+        OSError: it is a link, or the file of another user.
+    """
+    # /dev/stdout is a link.
+    no_links = 0 if os.path.abspath(path).startswith("/dev/") else getattr(os, "O_NOFOLLOW", 0)
+    try:
+        file = os.open(path, flags | no_links, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(error.errno, "is a symbolic link: name the file itself", path) from None
+        raise
+    found = os.fstat(file)
+    # Access of a group was given on purpose.
+    if stat.S_ISREG(found.st_mode) and (found.st_mode & 0o007 or found.st_uid != _user()):
+        try:
+            os.chmod(path, 0o600)
+        except OSError:
+            os.close(file)
+            raise
+    return file
+
+
+def _user() -> int:
+    return os.geteuid() if hasattr(os, "geteuid") else 0
 
 
 class StatsFile:

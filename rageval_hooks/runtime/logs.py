@@ -14,8 +14,8 @@ from rageval_hooks.runtime.fork import ForkSafeLock
 class Redactor(Protocol):
     """An object that redacts texts, such as a privacy policy."""
 
-    def text(self, text: str) -> str:
-        """Return a text without what must not leave the process."""
+    def line(self, text: str) -> str:
+        """Return a line without what must not leave the process."""
 
 
 REDACTORS: weakref.WeakSet[Redactor] = weakref.WeakSet()
@@ -66,5 +66,5 @@ class RateLimitedLogger:
         if error is not None:
             line = "\n".join([line, "".join(traceback.format_exception(error)).rstrip()])
         for redactor in redactors:
-            line = redactor.text(line)
+            line = redactor.line(line)
         self._logger.warning("rageval-hooks: %s", line)

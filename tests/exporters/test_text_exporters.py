@@ -397,3 +397,21 @@ def test_every_exporter_keeps_the_contract(name: str, tmp_path: Path, monkeypatc
     assert exporter.flush(5)
     exporter.shutdown(5)
     exporter.shutdown(5)
+
+
+@pytest.mark.parametrize("made", ["link", "readable by all"])
+def test_a_file_that_somebody_has_prepared(tmp_path: Path, made: str) -> None:
+    """In a shared folder nobody else reads what is written, and it goes to no other file."""
+    path, other = tmp_path / "rageval.jsonl", tmp_path / "other"
+    other.write_text("kept")
+    if made == "link":
+        path.symlink_to(other)
+        with pytest.raises(OSError, match="is a symbolic link"):
+            JsonlExporter(path)
+    else:
+        path.touch(0o666)
+        path.chmod(0o666)
+        JsonlExporter(path).export(Evaluation(turn=Turn(query="q"), results=(), stage="inline"))
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.read_text()
+    assert other.read_text() == "kept"

@@ -68,12 +68,14 @@ SECRETS = {
 }
 SAID = [form.format(secret) for secret, form in SECRETS.items()]
 # Words of a secret that are no secret by themselves.
-HARMLESS = {"example", "mail", "ENCRYPTED"}
+HARMLESS = {"example", "XAMPLE", "le.org", "mail", "ENCRYPTED"}
 
 
 def leaked(text: str) -> list[str]:
-    """Return every part of a secret of four or more characters, such as "5500" and "1234567", that is in a text."""
+    """Return every part of a secret that is in a text: words of four or more characters, and longer ends of it."""
     parts = {part for secret in SECRETS for part in re.findall(r"\w{4,}", secret)}
+    # "5500-0" and "-0004", whatever is cut off after or before it.
+    parts |= {part for secret in SECRETS for part in (secret[:6], secret[-6:])}
     # "0000" and "8888" are in ids and durations.
     found = {part for part in {*SECRETS, *parts} - HARMLESS if len(set(part)) > 2}
     return sorted(part for part in found if re.search(rf"(?<![\d.]){re.escape(part)}", text, re.IGNORECASE))
@@ -157,7 +159,7 @@ def test_no_piece_of_a_secret_leaves_the_process(
         "file": (tmp_path / "turns.jsonl").read_text(),
         "spool": "".join(spooled),
         "judge": repr(judge.calls),
-        "log": caplog.text,
+        "log": re.sub(r'File "[^"]*"', "", caplog.text),  # a folder may be called "proj"
         "exporters": repr(exporter.evaluations),
     }
     assert {name: leaked(text) for name, text in shown.items()} == {name: [] for name in shown}

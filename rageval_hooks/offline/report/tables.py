@@ -390,4 +390,4 @@ def _markdown_row(cells: Iterable[str]) -> str:
 
 def _escaped(text: str) -> str:
     """Return a text that Markdown shows literally: no markup, no HTML, no end of the cell."""
-    return _MARKUP.sub(r"\\\1", " ".join(text.split()))
+    return _MARKUP.sub(r"\\\1", flat(text))
