@@ -33,7 +33,7 @@ class Groundedness(GroundingMetric):
     """
 
     name = "groundedness"
-    version = "3"
+    version = "4"
     scores = (
         ScoreDefinition(
             name="groundedness",

@@ -13,7 +13,6 @@ from rageval_hooks.metrics.support.question_fit import PassageSentence, read_sen
 from rageval_hooks.models.cache import MemoryCache
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.score import Target
-from rageval_hooks.text.asides import claims_nothing, find_asides
 from rageval_hooks.text.citations import SOURCE_FIELDS, citation_marks
 from rageval_hooks.text.fact_index import (
     FactIndex,
@@ -27,8 +26,8 @@ from rageval_hooks.text.facts import Fact, find_facts
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.text.limits import Span, blank
 from rageval_hooks.text.negation import Statements, statements_of
+from rageval_hooks.text.reading import Reading, claims_nothing, find_own_dates, read_answer
 from rageval_hooks.text.refusals import declines
-from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import Line, blank_marks, weighted_lines
 from rageval_hooks.turn import Passage, Turn
 
@@ -177,9 +176,18 @@ class ResponseText:
         self._turn = turn
 
     @cached_property
+    def reading(self) -> Reading:
+        """The response as it is read: as prose, Markdown or JSON."""
+        return read_answer(self.original)
+
+    @cached_property
     def marks(self) -> list[Span]:
-        """Where the response only cites or talks about its sources, as (start, end)."""
-        return self._citations + find_asides(self.original)
+        """Where the response only cites, has markup or talks about its sources, as (start, end)."""
+        found = self._citations + self.reading.silent
+        dates = find_own_dates(self.original)
+        if dates and not any(" as of " in passage.text.lower() for passage in self._turn.passages):
+            found += dates
+        return found
 
     @cached_property
     def _citations(self) -> list[Span]:
@@ -188,7 +196,7 @@ class ResponseText:
     @cached_property
     def blanked(self) -> str:
         """The response with spaces for all that only cites; offsets are those of the original."""
-        return blank(self.original, self.marks)
+        return blank(self.reading.text, self.marks)
 
     @cached_property
     def said(self) -> str:
@@ -208,7 +216,7 @@ class ResponseText:
     @cached_property
     def sentences(self) -> list[Span]:
         """The sentences, as (start, end) in the original; a marker belongs to the sentence that it follows."""
-        return sentence_spans(self.original)
+        return self.reading.sentences
 
     @cached_property
     def sentence_texts(self) -> list[str]:
