@@ -335,6 +335,22 @@ class Step(Data):
         return sum(len(text) for text in texts if text)
 
 
+class GuardOutcome(Data):
+    """What a guard did with the answer of a turn.
+
+    Attributes:
+        action: ``passed``, ``flagged``, ``replaced``, ``raised`` or ``regenerated``.
+        verdict: ``supported``, ``unsupported``, ``refusal``, ``no_claims`` or ``unchecked``.
+        reason: why; it names scores and quotes no text.
+        blocked_answer: the answer that the user did not get; None if it was shown.
+    """
+
+    action: Text
+    verdict: Text
+    reason: Text = ""
+    blocked_answer: Text | None = None
+
+
 _BARE_TURN_BYTES = 2_000
 """A turn without texts."""
 
@@ -351,7 +367,8 @@ class Turn(Data):
         query: the user's question.
         passages: the retrieved passages, in the order of the prompt or of the retriever. Those of earlier turns that
             are in the prompt again come last, marked with ``from_turn``.
-        response: the answer; empty without one.
+        response: the answer as the user saw it; empty without one.
+        guard: what a guard did with the answer; None without a guard.
         retrieval_queries: queries of retrievers that differ from the user's question, for example rewritten ones.
         reference: a known good answer, for offline evaluation.
         prompt: the final prompt of the model call that wrote the answer.
@@ -376,6 +393,7 @@ class Turn(Data):
     query: Text = ""
     passages: tuple[Passage, ...] = ()
     response: Text = ""
+    guard: GuardOutcome | None = None
     retrieval_queries: tuple[Text, ...] = ()
     reference: Text | None = None
     prompt: tuple[Message, ...] = ()
@@ -396,6 +414,15 @@ class Turn(Data):
     # What the texts tell about the steps, in a copy whose texts are hidden.
     _places: tuple[tuple[int, int] | None, ...] | None = PrivateAttr(default=None)
     _answer_id: str | None = PrivateAttr(default=None)
+
+    @property
+    def evaluated(self) -> Turn:
+        """The turn with the answer that metrics judge: what the model wrote, also if a guard has blocked it."""
+        if self.guard is None or self.guard.blocked_answer is None:
+            return self
+        # The exception of a guard that raises ended the turn, and not the answer.
+        ended = {"status": "ok", "complete": True, "error": None}
+        return self.model_copy(update={**ended, "response": self.guard.blocked_answer, "guard": None})
 
     @property
     def prompt_passages(self) -> tuple[Passage, ...]:

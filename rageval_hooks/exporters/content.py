@@ -23,7 +23,7 @@ from rageval_hooks.score import (
     metric_of,
 )
 from rageval_hooks.settings import SpanSelection
-from rageval_hooks.turn import ErrorInfo, Message, Passage, SpanReference, Step, StepKind, ToolCall, Turn
+from rageval_hooks.turn import ErrorInfo, GuardOutcome, Message, Passage, SpanReference, Step, StepKind, ToolCall, Turn
 
 _logger = logging.getLogger(__name__)
 
@@ -146,6 +146,7 @@ def hide(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
         "query": policy.quote(turn.query, policy.inputs),
         "passages": _passages(turn.passages, policy),
         "response": policy.quote(turn.response, policy.outputs),
+        "guard": _guard(turn.guard, policy),
         "retrieval_queries": tuple(policy.quote(query, policy.inputs) for query in turn.retrieval_queries),
         "reference": policy.quote(turn.reference, policy.outputs),
         "prompt": _messages(turn.prompt, policy),
@@ -155,6 +156,12 @@ def hide(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
     }
     results = evaluation.results if everything else tuple(map(_result, evaluation.results))
     return evaluation.model_copy(update={"turn": turn.with_texts(changes), "results": results})
+
+
+def _guard(outcome: GuardOutcome | None, policy: ContentPolicy) -> GuardOutcome | None:
+    return outcome and outcome.model_copy(
+        update={"blocked_answer": policy.quote(outcome.blocked_answer, policy.outputs)}
+    )
 
 
 def _step(step: Step, policy: ContentPolicy) -> Step:

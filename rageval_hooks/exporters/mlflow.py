@@ -19,6 +19,7 @@ from rageval_hooks.exporters.credentials import Secret, as_secret, basic_auth, r
 from rageval_hooks.exporters.delivery_queue import Item, Outcomes, PostError, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
 from rageval_hooks.exporters.score_api import (
+    GUARD,
     DeliveryOptions,
     PlacedResult,
     ScoreApiExporter,
@@ -225,7 +226,7 @@ def _assessments(placed: PlacedResult, trace_id: str, at: int, *, is_late: bool,
     feedback: dict[str, dict[str, Any]] = {}
     if isinstance(result, Failed):
         feedback[""] = {"error": {"error_code": result.error_type, "error_message": result.message}}
-    elif result.name == VERDICT:
+    elif result.name in (VERDICT, GUARD):
         feedback[""] = {"value": _PASS_OR_FAIL.get(result.label or "", result.label)}
     else:
         feedback[""] = {"value": result.value}

@@ -19,7 +19,15 @@ from rageval_hooks.exporters.content import evaluation_span_id, passage_place
 from rageval_hooks.exporters.credentials import Secret, as_secret, reveal, variable
 from rageval_hooks.exporters.delivery_queue import Item, PostError, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, header_variable, otlp_places, resource_attributes
-from rageval_hooks.exporters.score_api import DeliveryOptions, ScoreApiExporter, ScoreServer, find_server, known
+from rageval_hooks.exporters.score_api import (
+    GUARD,
+    DeliveryOptions,
+    ScoreApiExporter,
+    ScoreServer,
+    find_server,
+    guard_results,
+    known,
+)
 from rageval_hooks.plugins import Option
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import VERDICT, Evaluation, Result, Score, is_about_turn, label_of
@@ -94,12 +102,13 @@ class PhoenixExporter(ScoreApiExporter):
         main = self.main_results(evaluation.results)
         has_verdict = not self._named_metrics or VERDICT in self._named_metrics
         listed = [result for result in main if result.name == VERDICT] if has_verdict else main
+        guard = guard_results(evaluation)
         on_span: Sequence[Result] = evaluation.results if self.scores == "all" else listed
-        for result in filter(is_about_turn, on_span):
+        for result in filter(is_about_turn, (*guard, *on_span)):
             item = _annotation("span", span.span_id, result, _IDENTIFIER)
             # Lists show the mean of the numbers, or else the label, and "bad" says more than "0.00". The annotation of
             # the trace has the number, for charts.
-            if result.name == VERDICT:
+            if result.name in (VERDICT, GUARD):
                 item.body["result"].pop("score", None)
             yield item
         if self.scores == "main":
@@ -109,7 +118,8 @@ class PhoenixExporter(ScoreApiExporter):
         # A trace and a session may have several turns, each with the same scores.
         for kind, target in (("trace", span.trace_id), ("session", evaluation.turn.session_id)):
             if target:
-                yield from (_annotation(kind, target, result, f"{_IDENTIFIER} {span.span_id}") for result in listed)
+                for result in (*guard, *listed):
+                    yield _annotation(kind, target, result, f"{_IDENTIFIER} {span.span_id}")
         for score in evaluation.scores:
             self._configs.setdefault(score.name, _config(score))
             if is_about_turn(score):

@@ -65,6 +65,9 @@ _FAULTY_DATA = frozenset({400, 409, 413, 415, 422})
 _MOST_FAILURES = 2
 """Failures beyond the successes after which the rest of a batch is not tried: the server is down."""
 
+GUARD = "guard"
+"""The name of the result that says what a guard did: 1 if the user did not get the answer."""
+
 ScoreSelection = Literal["main", "all"]
 Body = Mapping[str, Any]
 
@@ -334,6 +337,15 @@ class PlacedResult:
         return self.replaces or self.id
 
 
+def guard_results(evaluation: Evaluation) -> list[Score]:
+    """Return what a guard did with the answer as a result, which lists then show; none if the guard let it pass."""
+    guard = evaluation.turn.guard
+    if evaluation.stage != "inline" or guard is None or guard.action == "passed":
+        return []
+    blocked = float(guard.blocked_answer is not None)
+    return [Score(name=GUARD, value=blocked, label=guard.action, explanation=guard.reason, direction="lower")]
+
+
 def _placed(result: Result, span_id: str, turn_span: SpanReference, evaluated_at: int) -> PlacedResult:
     """Return a result of a turn in the form of score APIs."""
     fields = ("annotator", "version", "probability", "model", "label")
@@ -455,7 +467,7 @@ class ScoreApiExporter(Exporter):
         timing = evaluation.turn.timing
         evaluated_at = time.time_ns() if timing is None else timing.ended_at
         choose = tuple if self.scores == "all" else self.main_results if self.few_scores else quality_results
-        for result in choose(evaluation.results):
+        for result in (*choose(evaluation.results), *guard_results(evaluation)):
             if isinstance(result, Skipped) and result.label is None:
                 continue
             if isinstance(result, Failed) and not self.takes_failures:

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias, TypeVar, get_args
 from opentelemetry import context as otel_context
 
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.exporters.otel.metrics import instruments_of
 from rageval_hooks.guard.options import AnswerBlockedError, GuardAction, GuardDecision, GuardOptions, GuardVerdict
 from rageval_hooks.guard.span import GuardSpans
 from rageval_hooks.integrations.capture.deferred import in_event_loop
@@ -33,11 +34,13 @@ from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.runtime.fork import ForkSafeLock, run_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import DaemonPool, local_pool
+from rageval_hooks.runtime.queues import PROCESS_TOTALS
+from rageval_hooks.runtime.tracing import global_meter_provider
 from rageval_hooks.runtime.worker import shared_worker
 from rageval_hooks.score import VERDICT, Result, Score, Skipped, is_about_turn, missing_score, verdict_first
 from rageval_hooks.text.refusals import says_nothing
 from rageval_hooks.text.words import weighted_words
-from rageval_hooks.turn import Passage, Turn
+from rageval_hooks.turn import GuardOutcome, Passage, Turn
 
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 
@@ -133,7 +136,7 @@ class GuardEvidence:
             return named
         # Passages may also come from code that nothing captures.
         passages = captured.passages if captured.prompt_passages else (named.passages or captured.passages)
-        changes = {"query": self.question or captured.query, "passages": passages, "response": answer}
+        changes = {"query": self.question or captured.query, "passages": passages, "response": answer, "guard": None}
         # The turn has not ended, and the part of the answer that is there is what is checked.
         return captured.model_copy(update={**changes, "status": "ok", "complete": True, "error": None})
 
@@ -228,7 +231,7 @@ class Decider:
         self, options: GuardOptions, engine: Engine, thresholds: Mapping[str, float | None], spans: GuardSpans
     ) -> None:
         self.options = options
-        self._engine = engine
+        self.engine = engine
         self._thresholds = thresholds
         self._spans = spans
         self._asks_judge = any(metric.asks_judge for metric in engine.metrics)
@@ -243,7 +246,14 @@ class Decider:
         return {name: counts.get(name, 0) for name in names}
 
     def decide(
-        self, answer: str, evidence: GuardEvidence, *, attempt: int = 1, may_regenerate: bool = True, final: bool = True
+        self,
+        answer: str,
+        evidence: GuardEvidence,
+        *,
+        attempt: int = 1,
+        may_regenerate: bool = True,
+        final: bool = True,
+        shown: str = "",
     ) -> GuardSteps[GuardDecision]:
         """Check an answer and decide.
 
@@ -254,6 +264,7 @@ class Decider:
             may_regenerate: False if a part of the answer has been shown, so that no other one can take its place.
             final: False if the answer is the beginning of a stream. A beginning that passes is not reported: the whole
                 answer will be.
+            shown: the beginning of the answer, in a stream of which the user has seen a part.
 
         Raises:
             AnswerBlockedError: the answer is blocked and ``on_fail`` is "raise".
@@ -280,6 +291,8 @@ class Decider:
         if final or verdict in ("unsupported", "unchecked"):
             yield from self._write_span(decision, check)
             self._report(decision)
+            if evidence.recording is not None:
+                evidence.recording.guard = _outcome(decision, shown, evidence.recording.guard)
         if action == "raised":
             raise AnswerBlockedError(f"the guard blocked the answer: {reason}", decision)
         return decision
@@ -306,7 +319,7 @@ class Decider:
     def _run(self, check: _Check) -> None:
         """Do a check on this thread; what happens is kept in it."""
         _running.add(check)
-        engine = self._engine
+        engine = self.engine
         try:
             turn = check.turn = check.evidence.turn(check.answer)
             # The judge is asked first, since it takes longest; local metrics run meanwhile.
@@ -319,7 +332,8 @@ class Decider:
                 judging = shared_worker().call(lambda: engine.evaluate(job))
                 check.futures.append(judging)
             # They wait for models that are loading, but not longer than the caller waits.
-            check.analysis = engine.analyze(turn).patient()
+            check.analysis = engine.analyze(turn)
+            check.analysis.wait = True  # but not for the language detector: until it is loaded, the rules answer
             if not check.given_up:
                 check.results = engine.evaluate_local(local, check.analysis)[0].results
             if judging is not None:
@@ -366,6 +380,8 @@ class Decider:
         # One that fails is enough, whatever became of the others.
         if failing:
             return "unsupported", "; ".join(failing)
+        if missing and check.analysis is not None and check.analysis.claims_nothing:
+            return "no_claims", ""  # "Hello!" has no scores, and nothing in it could be wrong
         if missing:
             # For example "faithfulness, unsupported_facts: the turn has no passages"
             return "unchecked", "; ".join(f"{', '.join(names)}: {reason}" for reason, names in missing.items())
@@ -396,6 +412,9 @@ class Decider:
         yield written
 
     def _report(self, decision: GuardDecision) -> None:
+        PROCESS_TOTALS.add_guard_decision(decision.action, decision.verdict)
+        if (provider := global_meter_provider()) is not None:
+            instruments_of(provider)  # reports it, also where nothing is instrumented
         with self._counting:
             self._counts.update(("decisions", decision.verdict, decision.action))
         if decision.verdict == "unchecked":
@@ -413,6 +432,28 @@ class Decider:
         except Exception as error:
             kind = type(error).__name__
             _limited_log.warn("on_decision", "on_decision of a guard raised %s [RAGEVAL-702]", kind, error=error)
+
+
+def _outcome(decision: GuardDecision, shown: str, before: GuardOutcome | None) -> GuardOutcome:
+    """Return what the guard has done with the answer of a turn.
+
+    Args:
+        decision: the last decision.
+        shown: what the user has seen of the answer.
+        before: the outcome of the decisions before it.
+    """
+    outcome = GuardOutcome(
+        action=decision.action,
+        verdict=decision.verdict,
+        reason=decision.reason,
+        blocked_answer=shown + decision.checked if decision.blocked else None,
+    )
+    # A second answer that passes is the one that the user gets.
+    if before is not None and before.action == "regenerated" and decision.action == "passed":
+        return outcome.model_copy(update={"action": before.action, "reason": before.reason})
+    # An agent may say something more after an answer was blocked or flagged.
+    has_acted = before is not None and before.action not in ("passed", "regenerated")
+    return before if before is not None and has_acted and not decision.blocked else outcome
 
 
 def _why_missing(name: str, results: Sequence[Result]) -> str:

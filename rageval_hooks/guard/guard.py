@@ -23,6 +23,7 @@ from rageval_hooks.privacy import Redact
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.score import VERDICT
 from rageval_hooks.settings import FORMULA, ModelSettings, Settings
+from rageval_hooks.turn import Passage, Turn
 
 if TYPE_CHECKING:
     from langchain_core.runnables import Runnable, RunnableConfig
@@ -150,13 +151,18 @@ class GroundingGuard(_Base):
         return sorted(self._models.needed(role for metric in self.metrics for role in metric.models))
 
     def warm_up(self) -> None:
-        """Wait until the local models are loaded, so that the first check is not the one that waits for them.
+        """Wait until what local checks need is loaded, so that the first check is not the one that waits for it.
 
         Raises:
             ModelUnavailableError: a model cannot be loaded.
         """
         for role in self._roles:
             getattr(self._models, role)(wait=True)
+        # The first check imports modules and builds tables.
+        answer = "The pier was not opened in May 2019: Anna Berg's ferry costs 9 euros."
+        engine, turn = self.decider.engine, Turn(query="When?", passages=(Passage(text=answer),), response=answer)
+        local, _ = engine.split(engine.job(turn))
+        engine.evaluate_local(local, engine.analyze(turn).patient())
 
     def stats(self) -> dict[str, int]:
         """Return how many decisions there were, in all, by verdict and by action."""

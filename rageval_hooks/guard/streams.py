@@ -43,6 +43,7 @@ class GuardedStream:
         self._is_blocked = False
         self._has_shown = False
         self._chunks: deque[tuple[Any, str]] = deque()
+        self._shown = ""
         self._unchecked = ""
         self._checked = 0  # characters at the beginning of the waiting chunks that belong to checked sentences
 
@@ -123,6 +124,7 @@ class GuardedStream:
             # What was shown cannot be taken back, so a new answer is only written while nothing was.
             may_regenerate=not self._has_shown,
             final=is_last,
+            shown=self._shown,
         )
         if decision.blocked:
             self._is_blocked = True
@@ -133,6 +135,7 @@ class GuardedStream:
             fallback = f"\n\n{decision.answer}" if self._has_shown else decision.answer
             waiting = next(chunk for chunk, text in self._chunks if text)
             return [ending_chunk(waiting, self._decider.options.answer_keys, fallback)]
+        self._shown += self._unchecked[:end]
         self._unchecked = self._unchecked[end:]
         self._checked += end
         shown = []

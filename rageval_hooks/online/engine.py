@@ -183,7 +183,7 @@ class Engine:
         # All judge metrics of a turn share one prompt prefix, which the provider can then cache.
         case = None
         if self.judge is not None:
-            turn = self._privacy.turn(job.turn)
+            turn = self._privacy.turn(job.turn).evaluated
             case = JudgedTurn(turn, self.judge, map(self._metric, judged.metrics))
         work += [self._ask(job.turn, spec, case, stage, on_part) for spec in judged.metrics]
         # Local and judge metrics overlap: a judge mostly waits for the network.
@@ -202,7 +202,7 @@ class Engine:
             turn: the turn.
             deadline: value of ``time.perf_counter()`` at which unfinished work stops; None for no deadline.
         """
-        return TurnAnalysis(turn, self.models, deadline=deadline)
+        return TurnAnalysis(turn.evaluated, self.models, deadline=deadline)
 
     def evaluate_local(self, job: Job, analysis: TurnAnalysis) -> tuple[Evaluation, Job | None]:
         """Run the local metrics of a job on this thread.

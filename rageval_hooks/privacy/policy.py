@@ -20,7 +20,18 @@ from rageval_hooks.privacy.redactor import PatternRedactor
 from rageval_hooks.runtime.logs import REDACTORS
 from rageval_hooks.score import Failed, Result, Score, Skipped, Target
 from rageval_hooks.settings import Settings
-from rageval_hooks.turn import ErrorInfo, Message, Passage, SpanReference, Step, Timing, ToolCall, Turn, Usage
+from rageval_hooks.turn import (
+    ErrorInfo,
+    GuardOutcome,
+    Message,
+    Passage,
+    SpanReference,
+    Step,
+    Timing,
+    ToolCall,
+    Turn,
+    Usage,
+)
 
 _logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
@@ -57,7 +68,8 @@ _NOT_TEXTS: Mapping[type[BaseModel], frozenset[str]] = {
     Timing: frozenset(Timing.model_fields),
     Target: frozenset({"kind"}),
     Score: frozenset({"status", "name", "label", "annotator", "model", "version", "metric", "unit", "direction"}),
-    Skipped: frozenset({"status", "name", "metric", "label"}),
+    Skipped: frozenset({"status", "name", "metric", "label", "annotator"}),
+    GuardOutcome: frozenset({"action", "verdict"}),
     Failed: frozenset({"status", "name", "error_type", "annotator", "metric"}),
 }
 

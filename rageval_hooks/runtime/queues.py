@@ -29,6 +29,7 @@ class ProcessTotals:
         """Start from zero: a child counts its own turns."""
         self._events: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
+        self._guard_decisions: Counter[tuple[str, str]] = Counter()
 
     def add(self, event: str, amount: int = 1) -> None:
         """Count events."""
@@ -40,6 +41,11 @@ class ProcessTotals:
         with self._lock.lock:
             self._dropped[queue] += amount
 
+    def add_guard_decision(self, action: str, verdict: str) -> None:
+        """Count a decision of a guard."""
+        with self._lock.lock:
+            self._guard_decisions[action, verdict] += 1
+
     def watch(self, queue: BoundedQueue) -> None:
         """Include a queue in :meth:`queues`, for as long as it exists."""
         self._queues[id(queue)] = queue
@@ -47,6 +53,11 @@ class ProcessTotals:
     def __getitem__(self, event: str) -> int:
         """Return how many events of a name were counted."""
         return self._events[event]
+
+    def guard_decisions(self) -> Mapping[tuple[str, str], int]:
+        """Return how many decisions of guards there were, by action and verdict."""
+        with self._lock.lock:
+            return dict(self._guard_decisions)
 
     def dropped(self) -> Mapping[str, int]:
         """Return how many items were dropped, by the name of the queue; queues without a drop are 0."""

@@ -19,7 +19,7 @@ import pytest
 from rageval_hooks import Evaluation, Failed, Passage, Score, Skipped, Step, Target, Turn
 from rageval_hooks.exporters.mlflow import MlflowAutoExporter, MlflowExporter
 from rageval_hooks.runtime.threads import wait_until
-from rageval_hooks.turn import SpanReference, Timing
+from rageval_hooks.turn import GuardOutcome, SpanReference, Timing
 from tests.exporters.delivered import delivery_to
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server, shaky
 
@@ -116,6 +116,25 @@ def test_what_is_posted(mlflow: FakeMlflow, exporter: MlflowExporter) -> None:
     assert stored["politeness"]["source"] == {"source_type": "LLM_JUDGE", "source_id": "judge-model"}
     error = {"error_code": "rate_limited", "error_message": "too many requests"}
     assert stored["tone"]["feedback"] == {"error": error}
+
+
+def test_what_a_guard_did_has_a_column(mlflow: FakeMlflow, exporter: MlflowExporter) -> None:
+    """Unless it let the answer pass."""
+    verdict = Score(name="verdict", value=0.0, label="bad", metric="verdict")
+    for action, blocked in (("replaced", "In 2018."), ("passed", None)):
+        given = evaluation(verdict)
+        outcome = GuardOutcome(
+            action=action, verdict="unsupported", reason="the verdict is bad", blocked_answer=blocked
+        )
+        exporter.export(given.model_copy(update={"turn": given.turn.model_copy(update={"guard": outcome})}))
+        assert exporter.flush(10)
+
+    stored = [(item["assessment_name"], item["feedback"]["value"], item["rationale"]) for item in mlflow.stored]
+    assert sorted(stored) == [
+        ("guard", "replaced", "the verdict is bad"),
+        ("verdict", "fail", None),
+        ("verdict", "fail", None),
+    ]
 
 
 @pytest.mark.parametrize(

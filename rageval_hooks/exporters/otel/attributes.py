@@ -16,6 +16,7 @@ from pydantic_core import to_json
 from rageval_hooks.exporters.content import is_about_quality, quality_results
 from rageval_hooks.privacy import REDACTED
 from rageval_hooks.score import VERDICT, Evaluation, Result, Score, is_about_turn, judge_details, label_of, metric_of
+from rageval_hooks.turn import Turn
 
 Value = str | bool | int | float | Sequence[str] | Sequence[float]
 
@@ -88,6 +89,7 @@ def evaluation_attributes(evaluation: Evaluation, *, for_braintrust: bool = Fals
         "gen_ai.response.id": evaluation.turn.answer_id,
         "error.type": evaluation.failed[0].error_type if evaluation.failed and not scores else None,
         "rageval.metric": metric,
+        **guard_attributes(evaluation.turn),
         "rageval.annotator": None if one_score is None else one_score.annotator,
         "rageval.version": None if one_score is None else one_score.version,
     }
@@ -144,6 +146,11 @@ def _verdict(results: Iterable[Result]) -> Attributes:
         "gen_ai.evaluation.name": VERDICT,
         "gen_ai.evaluation.score.label": label,
     }
+
+
+def guard_attributes(turn: Turn) -> Attributes:
+    """Return what a guard did with the answer, and the answer if the user did not get it; empty without a guard."""
+    return {} if turn.guard is None else {f"rageval.guard.{name}": value or None for name, value in turn.guard}
 
 
 def _reason(results: Iterable[Result]) -> list[str]:

@@ -261,6 +261,7 @@ class Instruments:
         counter, gauge = meter.create_observable_counter, meter.create_observable_gauge
         counter("rageval.turns.sampled_out", [_sampled_out], "{turn}", "Turns not captured")
         counter("rageval.errors", [_errors], "{error}", "Errors of rageval-hooks itself")
+        counter("rageval.guard.decisions", [_guard_decisions], "{decision}", "Decisions of guards")
         counter("rageval.dropped", [_dropped], "{item}", "Work that a full queue refused")
         gauge("rageval.queue.depth", [_depths], "{item}", "Items that wait in a queue")
         gauge("rageval.queue.capacity", [_capacities], "{item}", "Items that may wait")
@@ -274,6 +275,11 @@ def _sampled_out(_: CallbackOptions) -> Iterable[Observation]:
 def _errors(_: CallbackOptions) -> Iterable[Observation]:
     for kind in ("export", "callback", "internal"):
         yield Observation(PROCESS_TOTALS[f"{kind}_errors"], {"error.type": kind})
+
+
+def _guard_decisions(_: CallbackOptions) -> Iterable[Observation]:
+    for (action, verdict), amount in PROCESS_TOTALS.guard_decisions().items():
+        yield Observation(amount, {"rageval.guard.action": action, "rageval.guard.verdict": verdict})
 
 
 def _dropped(_: CallbackOptions) -> Iterable[Observation]:

@@ -17,7 +17,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, Tracer, TracerProvider
 
 from rageval_hooks.exporters.content import evaluation_span_id, has_span, passage_place
-from rageval_hooks.exporters.otel.attributes import evaluation_attributes, has_news, main_scores, written
+from rageval_hooks.exporters.otel.attributes import (
+    evaluation_attributes,
+    guard_attributes,
+    has_news,
+    main_scores,
+    written,
+)
 from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, OtelSignal, QueuedExporter
 from rageval_hooks.exporters.otel.turn_attributes import step_attributes, step_name, turn_attributes
 from rageval_hooks.exporters.otlp_places import otlp_places
@@ -247,7 +253,7 @@ def add_scores(evaluation: Evaluation) -> None:
     span = None if evaluation.turn.span is None else evaluation.turn.span.live_span
     if span is None or not span.is_recording():
         return
-    span.set_attributes(written(main_scores(evaluation.results)))
+    span.set_attributes(written(main_scores(evaluation.results) | guard_attributes(evaluation.turn)))
 
 
 def _record_error(span: Span, error: ErrorInfo, at: int | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from rageval_hooks.exporters.otel.attributes import Attributes, json_string, main_scores
+from rageval_hooks.exporters.otel.attributes import Attributes, guard_attributes, json_string, main_scores
 from rageval_hooks.privacy import REDACTED
 from rageval_hooks.score import Result
 from rageval_hooks.turn import Message, Step, StepKind, ToolCall, Turn
@@ -33,6 +33,7 @@ def turn_attributes(turn: Turn, results: Iterable[Result]) -> Attributes:
         **_value("input", turn.query),
         **_value("output", turn.response),
         **main_scores(results),
+        **guard_attributes(turn),
         "rageval.turn.id": turn.id,
         "rageval.framework": turn.framework,
         "session.id": turn.session_id,

@@ -26,7 +26,7 @@ from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.interrupts import is_interrupt
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.narrowing import size_of
-from rageval_hooks.turn import Turn
+from rageval_hooks.turn import GuardOutcome, Turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +129,7 @@ class Recording:
         closed: True once the recording is leaving the table.
         reporters: the pipelines of the handlers that have reported the root.
         mixed: True if several calls at the same time have the root's id, so that their runs cannot be told apart.
+        guard: what a guard has done with the answer; None without a guard.
         other_span: the span that another tracer has made for the root.
         other_context: the context of the first span that another tracer has made for a run below the root.
     """
@@ -144,6 +145,7 @@ class Recording:
     closed: bool = False
     reporters: list[Pipeline] = field(default_factory=list)
     mixed: bool = False
+    guard: GuardOutcome | None = None
     other_span: Span | None = None
     other_context: SpanContext | None = None
 

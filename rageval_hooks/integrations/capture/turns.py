@@ -229,6 +229,7 @@ def turn_of(recording: Recording) -> Turn:
             top = next((run for run in (family[0], *family[0].ancestors()) if run.parent is root), family[0])
             below.setdefault(id(top), []).append(family)
         turn = root.framework.join(build_root(()), [build(first, others) for first, *others in below.values()])
+    turn = turn.model_copy(update={"guard": recording.guard})
     earlier = [passage for passage in turn.passages if passage.from_turn is not None]
     # These come last, as metrics of retrieval expect them.
     return turn.model_copy(update={"passages": (*turn.retrieved, *earlier)}) if earlier else turn

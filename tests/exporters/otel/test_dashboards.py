@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
 import rageval_hooks
-from rageval_hooks import Skipped, metric
+from rageval_hooks import GroundingGuard, Skipped, metric
 from rageval_hooks.exporters.otel import OtelExporter
 from rageval_hooks.testing import FakeJudge
 from rageval_hooks.turn import Usage
@@ -68,6 +68,7 @@ def emitted() -> Mapping[str, set[str]]:
         exporters=[OtelExporter(TracerProvider(), meter_provider=meters)],
     ) as handle:
         lcel().invoke("When was the pier opened?")
+        GroundingGuard(models="lexical").check("In May 2019.", ["The pier was opened in May 2019."])
         assert handle.flush(30)
         samples = scrape(registry)
     meters.shutdown()

@@ -21,7 +21,7 @@ from rageval_hooks import ConfigurationError, Evaluation, Failed, Passage, Score
 from rageval_hooks.exporters.phoenix import PhoenixAutoExporter, PhoenixExporter
 from rageval_hooks.metrics.base import REGISTRY as METRICS
 from rageval_hooks.settings import Settings
-from rageval_hooks.turn import SpanReference
+from rageval_hooks.turn import GuardOutcome, SpanReference
 from tests.exporters.collector import Collector
 from tests.exporters.delivered import delivery_to
 from tests.integrations.langchain.fakes import lcel
@@ -237,6 +237,22 @@ def test_the_trace_and_the_session_have_the_verdict_alone(server: Server, export
     assert (of_session["session_id"], of_session["name"]) == ("monday", "verdict")
     assert {item["identifier"] for item in (of_session, *server.traces)} == {f"rageval-hooks {SPAN}"}
     assert {item["trace_id"] for item in server.traces} == {"0" * 31 + "1"}
+
+
+def test_lists_show_what_a_guard_did(server: Server, exporter: PhoenixExporter) -> None:
+    """Before the verdict, so that a blocked answer is told from one that the user got."""
+    given = evaluation(GOOD, session_id="monday")
+    outcome = GuardOutcome(action="replaced", verdict="unsupported", reason="why", blocked_answer="In 2018.")
+    exporter.export(given.model_copy(update={"turn": given.turn.model_copy(update={"guard": outcome})}))
+    assert exporter.flush(10)
+
+    for found in (server.stored, server.traces, server.sessions):
+        assert sorted(item["name"] for item in found) == ["guard", "verdict"]
+        assert (named(found)["guard"]["result"]["label"], named(found)["guard"]["result"]["explanation"]) == (
+            "replaced",
+            "why",
+        )
+    assert "In 2018." not in json.dumps([server.stored, server.traces])
 
 
 LOCAL = [Score(name=name, value=0.9, label="pass") for name in ("groundedness", "faithfulness", "unsupported_facts")]
