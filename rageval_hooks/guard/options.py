@@ -33,9 +33,9 @@ class GuardDecision(Data):
 
     Attributes:
         verdict: ``unsupported`` if the verdict on the answer is bad, or if a score is worse than a threshold of yours;
-            else ``supported``. ``refusal`` if the answer declines to answer, and
-            ``no_claims`` if nothing in it could be wrong, such as "Hello!": both always pass. ``unchecked`` if the check
-            failed, took too long or had no passages: ``on_error`` decides.
+            else ``supported``. ``refusal`` if the answer declines to answer, and ``no_claims`` if nothing in it could
+            be wrong, such as "Hello!": both always pass. ``unchecked`` if the check failed, took too long or had no
+            passages: ``on_error`` decides.
         action: what the guard did with the answer.
         answer: what the user gets: the answer itself, or the fallback.
         checked: the text that was checked.
