@@ -26,7 +26,7 @@ from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.search_tools import verdict_on
 from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain import payloads
-from rageval_hooks.integrations.langchain.model_calls import generated_text, prompt_messages, prompt_of
+from rageval_hooks.integrations.langchain.model_calls import generated_text, prompt_messages, prompt_of, tool_calls_of
 from rageval_hooks.integrations.langchain.question_and_answer import query_of
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.turn import Passage, Turn
@@ -288,8 +288,8 @@ class TurnPassages:
     def _foreign_tool_messages(self) -> Iterator[tuple[Any, list[Passage], bool]]:
         """Yield the tool messages in the prompts whose tools did not run in this turn, with what they found.
 
-        The last item says whether the message is of an earlier turn. An application that calls functions by itself
-        appends their results after the question.
+        The last item says whether the message is of an earlier turn: it is before the last question, and no model of
+        this turn requested it. An application may put an instruction after the results.
         """
         own: set[str | None] = set()
         for tool in turns.of_kind(self._runs, "tool"):
@@ -299,10 +299,28 @@ class TurnPassages:
             last_human = max((at for at, message in enumerate(messages) if message.type == "human"), default=-1)
             requested = {one["id"]: one for message in messages for one in getattr(message, "tool_calls", ())}
             for position, message in enumerate(messages):
-                if message.type == "tool" and message.tool_call_id not in own:
+                if message.type == "tool" and message.tool_call_id not in own and not self._repeats_found(message):
                     request = requested.get(message.tool_call_id) or {}
                     found = self._evidence(self._results_of_message(message, request), call, call.started_at)
-                    yield message, found, position < last_human
+                    yield message, found, position < last_human and message.tool_call_id not in self._requested
+
+    def _repeats_found(self, message: Any) -> bool:
+        """Return True if an application has made a message of what a tool, or another search of this turn, found."""
+        text = PromptText(payloads.message_text(message))
+        known = (passage.text for found in self.found.values() for passage in found)
+        return any(text.contains(one) for one in known if one.strip())
+
+    @cached_property
+    def _requested(self) -> set[str | None]:
+        """The ids of the tool calls that models of this turn requested.
+
+        Some models number the calls of each conversation: an id with a result in the prompt is that of an earlier call.
+        """
+        ids: set[str | None] = set()
+        for run in self._models:
+            answered = {message.tool_call_id for message in prompt_messages(run) if message.type == "tool"}
+            ids |= {call["id"] for call in tool_calls_of(run.output)} - answered
+        return ids
 
     def _results_of_message(self, message: Any, request: Mapping[str, Any]) -> Sequence[Passage]:
         # The message has the documents as its artifact if the tool has response_format="content_and_artifact".

@@ -17,7 +17,7 @@ from rageval_hooks.integrations.langchain import model_calls
 from rageval_hooks.integrations.langchain.passages import SESSION_KEYS, USER_KEYS, TurnPassages, identity_of, remember
 from rageval_hooks.integrations.langchain.payloads import DocumentReader, as_json, as_text, fields_by_name, tool_text
 from rageval_hooks.integrations.langchain.question_and_answer import answer_of, is_stream_event, query_of
-from rageval_hooks.turn import SpanReference, Step, StepKind, Turn, TurnStatus
+from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn, TurnStatus
 
 # What a reasoning model writes before its answer, for example "<think>Which pier?</think>". Some chat templates leave
 # the opening tag in the prompt.
@@ -321,5 +321,7 @@ def _steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Tur
                 or values.first_string(run.metadata, ("ls_vector_store_provider",)),
             }
         frame = turns.step_frame(run, ids, ended_at, is_cancelled(run.error))
+        if kind == "tool" and getattr(run.output, "status", None) == "error":  # the application has handled it
+            frame["error"] = ErrorInfo(type="ToolError", message=tool_text(run.output))
         steps.append(Step(kind=cast("StepKind", kind), **frame, **fields))
     return steps

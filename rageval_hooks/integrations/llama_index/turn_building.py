@@ -182,11 +182,19 @@ def _steps_of(
     return tuple(
         Step(
             kind=cast("StepKind", run.kind if run.kind in _KINDS else "chain"),
-            **turns.step_frame(run, ids, ended_at, stopped=type(run.error).__name__ in _NO_ERRORS),
+            **_frame(run, ids, ended_at),
             **_fields(run, runs, marks, of_tools.get(id(run), [])),
         )
         for run in kept
     )
+
+
+def _frame(run: Run, ids: Collection[int], ended_at: int) -> dict[str, Any]:
+    frame = turns.step_frame(run, ids, ended_at, stopped=type(run.error).__name__ in _NO_ERRORS)
+    # A tool may return its error: ToolOutput(content="The index is offline.", is_error=True, …).
+    if run.kind == "tool" and getattr(run.output, "is_error", False) is True and frame["error"] is None:
+        frame["error"] = ErrorInfo(type="ToolError", message=values.answer_of(run.output))
+    return frame
 
 
 def _is_step(run: Run, counted: Collection[int], every_step: bool) -> bool:
