@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
+from opcode import opname
+from types import FrameType
 from typing import Any
 from uuid import uuid4
 
@@ -48,9 +52,10 @@ class Block:
         self._passages: list[Passage] = []
         self._pipeline = pipeline
         self._before = _innermost.get()
-        # Inside another open block, this one only adds to it. In a forked child, blocks of the parent are not open.
-        self._outer = self._before if self._before is not None and _recorder.knows(self._before.id) else None
+        self._outer = _current()  # inside another open block, this one only adds to it
         self._encloses = False
+        self._has_ended = False
+        self._generator: FrameType | None = None
 
     def start(self, given: Turn) -> None:
         """Record the start.
@@ -70,6 +75,17 @@ class Block:
         self._encloses = run is None or run.parent is None
         if self._encloses:
             _innermost.set(self)
+            self._generator = _generator_around()
+            if self._generator is not None:
+                _in_generators[self._generator] = self
+
+    @property
+    def is_running(self) -> bool:
+        """False if the block has ended, or while the reader of its generator has control."""
+        # In a forked child, blocks of the parent are not open.
+        if self._has_ended or not _recorder.knows(self.id):
+            return False
+        return self._generator is None or not _is_at_yield(self._generator)
 
     def add(self, passages: Iterable[Passage]) -> None:
         """Add passages to the turn."""
@@ -89,6 +105,10 @@ class Block:
         """Submit the turn. A synchronous caller waits for inline scores here; an asynchronous one awaits the result."""
         if self._outer is not None:
             return None
+        self._has_ended = True
+        if self._generator is not None:
+            _in_generators.pop(self._generator, None)
+            self._generator = None
         if isinstance(error, GeneratorExit) or deferred.closes_generator():
             # The garbage collector may be closing a generator: no context variable may be set, and no work be done.
             deferred.hand_over(self._submit, error)
@@ -129,6 +149,61 @@ class Block:
 
 
 _innermost: ContextVar[Block | None] = ContextVar("rageval_hooks_block", default=None)
+
+
+# --------------------------------------------------------------------------- blocks in generators
+
+_in_generators: dict[FrameType, Block] = {}
+"""Open blocks in generators, by the frame of the generator.
+
+A generator shares its context with its reader, who has control between two pieces. What the reader does then is not
+part of the block: two answers may be read side by side. The generator may also be read in a different context each
+time, for example by a web server that reads it on a pool of threads.
+"""
+
+_MANAGERS = frozenset({"contextlib", "_pytest.fixtures"})
+"""Modules that make context managers of generators. Their block is around what the manager is around."""
+
+_OWN = frozenset({__name__, "rageval_hooks.integrations.manual.open_turn"})
+
+
+def _current() -> Block | None:
+    """Return the block that the calling code is in."""
+    frame = sys._getframe(1) if _in_generators else None
+    while frame is not None:
+        if (block := _in_generators.get(frame)) is not None:
+            return block
+        frame = frame.f_back
+    block = _innermost.get()
+    while block is not None and not block.is_running:
+        block = block._before
+    return block
+
+
+def _generator_around() -> FrameType | None:
+    """Return the frame of the generator whose code opens a block; None outside of generators."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module, caller = frame.f_globals.get("__name__"), frame.f_back
+        if module not in _OWN | _MANAGERS:
+            is_generator = frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR)
+            if not is_generator:
+                return None
+            if caller is None or caller.f_globals.get("__name__") not in _MANAGERS:
+                return frame
+        frame = caller
+    return None
+
+
+def _is_at_yield(frame: FrameType) -> bool:
+    """Return True if a generator waits for its reader, and not for something that it awaits."""
+    if frame.f_back is not None:
+        return False  # it runs, on this thread or on another one
+    # After a yield, the next instruction is RESUME 1, or RESUME 2 of a "yield from". After an await it is RESUME 3.
+    # Higher bits are flags. On a Python without such instructions, the generator counts as running.
+    position, code = frame.f_lasti, frame.f_code.co_code
+    position += 2 * (opname[code[position]] == "YIELD_VALUE")
+    return opname[code[position]] == "RESUME" and code[position + 1] & 3 != 3
 
 
 # --------------------------------------------------------------------------- from a block to a turn
@@ -268,4 +343,4 @@ def _passages(turn: Turn, inner: Sequence[Turn], source: Turn | None, prompt: st
     return (*named, *others)
 
 
-FRAMEWORK = Framework("manual", _turn_from_block, lambda: getattr(_innermost.get(), "id", None), join=_join_inner_turns)
+FRAMEWORK = Framework("manual", _turn_from_block, lambda: getattr(_current(), "id", None), join=_join_inner_turns)
