@@ -202,6 +202,14 @@ def label_of(result: Result) -> str | None:
     return result.label or (None if isinstance(result, Score) else result.status)
 
 
+def with_cause(result: Result) -> Result:
+    """Return a result whose explanation begins with its cause, for places that have no field for it."""
+    if result.cause is None:
+        return result
+    field = "explanation" if isinstance(result, Score) else "reason"
+    return result.model_copy(update={field: ": ".join(filter(None, (result.cause, result.explanation)))})
+
+
 def judge_details(result: Result) -> Mapping[str, Any]:
     """Return what is known of the judgement behind a result: model, tokens, cost; empty without a judgement."""
     return mapping_or_empty(result.metadata.get("judge"))
@@ -294,7 +302,7 @@ class Evaluation(Data):
 def _html_row(result: Result) -> tuple[str, str, str, str]:
     value = "" if result.value is None else f"{result.value:.4g}"
     label = (label_of(result) or "").replace("_", " ")  # "not_evaluable"
-    return result.name, value, label, result.explanation or ""
+    return result.name, value, label, with_cause(result).explanation or ""
 
 
 # pydantic prepares its first validation and its first dump under locks. A child that is forked by another thread at

@@ -130,6 +130,8 @@ def _of_process(found: dict[str, Any], before: tuple[float, int] | None) -> Iter
         # The most frequent label first, for example "88% good, 9% doubtful, 3% bad, of 1204".
         shares = [f"{count / verdicts.total():.0%} {label}" for label, count in verdicts.most_common()]
         yield Text(f"{name} {', '.join(shares)}, of {verdicts.total()}", style="bold")
+        if causes := Counter(scores[name].get("causes", {})):
+            yield Text(f"  by cause: {', '.join(f'{count} {cause}' for cause, count in causes.most_common())}")
     yield Text("turns   " + ", ".join(f"{stats[name]} {name.replace('_', ' ')}" for name in _OUTCOMES))
     faults = ", ".join(f"{stats[name]} {name.replace('_', ' ')}" for name in _FAULTS)
     yield Text("faults  " + faults, style="red" if any(stats[name] for name in _FAULTS) else "")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, TextIO
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.runtime.fork import delay_forks
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, is_about_turn, label_of
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, is_about_turn, label_of, with_cause
 from rageval_hooks.text.formatting import format_value
 from rageval_hooks.turn import Passage, Step, Turn, Usage
 
@@ -118,7 +118,8 @@ def _verdict(results: Iterable[Result]) -> Text | None:
     for result in results:
         if result.name == VERDICT and not isinstance(result, Failed) and result.label:
             verdict = _text(result.label, style=_VERDICT_STYLES.get(result.label, "bold"))
-            return verdict.append(_text(f": {result.explanation}" if result.explanation else "", style="default"))
+            explanation = with_cause(result).explanation
+            return verdict.append(_text(f": {explanation}" if explanation else "", style="default"))
     return None
 
 

@@ -30,7 +30,7 @@ from rageval_hooks.exporters.score_api import (
 )
 from rageval_hooks.plugins import Option
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import VERDICT, Evaluation, Result, Score, is_about_turn, label_of
+from rageval_hooks.score import VERDICT, Evaluation, Result, Score, is_about_turn, label_of, with_cause
 from rageval_hooks.turn import SpanReference
 
 _logger = logging.getLogger(__name__)
@@ -201,8 +201,8 @@ def _annotation(kind: str, target: str, result: Result, identifier: str, **more:
         more: further fields.
     """
     # Phoenix takes an annotation without a score: it shows the label and does not count it in means.
-    shown = {"score": result.value, "label": label_of(result), "explanation": result.explanation}
-    about = {"version": result.version, "probability": result.probability, "model": result.model}
+    shown = {"score": result.value, "label": label_of(result), "explanation": with_cause(result).explanation}
+    about = {name: getattr(result, name) for name in ("version", "probability", "model", "cause")}
     body = {
         "span_id" if kind == "document" else f"{kind}_id": target,
         "name": result.name,

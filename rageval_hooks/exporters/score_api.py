@@ -46,7 +46,7 @@ from rageval_hooks.metrics.base import REGISTRY as METRICS
 from rageval_hooks.runtime.pool import DaemonPool
 from rageval_hooks.runtime.tracing import provider_of_span
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, metric_of
+from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, metric_of, with_cause
 from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.text.formatting import flat
 from rageval_hooks.turn import SpanReference
@@ -314,7 +314,7 @@ class PlacedResult:
     """A result and its place, with what score APIs ask for.
 
     Attributes:
-        result: a score, a metric that failed, or a verdict without a number.
+        result: a score, a metric that failed, or a verdict without a number; its explanation begins with its cause.
         span_id: the span that it belongs to: the turn's, or for a passage's score that of its retriever.
         id: one per turn, score, target and version of the metric, the same in every process, so that a score that is
             sent twice can be told from two scores.
@@ -348,7 +348,7 @@ def guard_results(evaluation: Evaluation) -> list[Score]:
 
 def _placed(result: Result, span_id: str, turn_span: SpanReference, evaluated_at: int) -> PlacedResult:
     """Return a result of a turn in the form of score APIs."""
-    fields = ("annotator", "version", "probability", "model", "label")
+    fields = ("annotator", "version", "probability", "model", "label", "cause")
     details = {**result.metadata, **known({name: getattr(result, name) for name in fields})}
     identity: list[str | int | None] = [turn_span.trace_id, turn_span.span_id, result.name]
     if result.target.kind != "turn":
@@ -357,7 +357,7 @@ def _placed(result: Result, span_id: str, turn_span: SpanReference, evaluated_at
         identity += [result.target.kind, result.target.index, result.version]
     is_judged = result.name == VERDICT and metric_of(result) != VERDICT
     return PlacedResult(
-        result=result,
+        result=with_cause(result),
         span_id=span_id,
         id=_uuid([*identity, "LLM"] if is_judged else identity),
         replaces=_uuid(identity) if is_judged else None,

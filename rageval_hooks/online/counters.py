@@ -39,6 +39,7 @@ class ScoreTotals:
         total: the sum of the values.
         last: the latest value; None before the first.
         labels: turns by label: ``pass`` and ``fail``, of the verdict ``good``, ``doubtful``, ``bad``, ``declined`` …
+        causes: turns by cause, of the verdict.
         skipped: turns for which it was skipped.
         failed: turns for which it failed.
     """
@@ -47,6 +48,7 @@ class ScoreTotals:
     total: float = 0.0
     last: float | None = None
     labels: Counter[str] = field(default_factory=Counter)
+    causes: Counter[str] = field(default_factory=Counter)
     skipped: int = 0
     failed: int = 0
 
@@ -54,6 +56,8 @@ class ScoreTotals:
         """Add one result."""
         if not isinstance(result, Failed) and result.label:
             self.labels[result.label] += 1
+        if result.cause:
+            self.causes[result.cause] += 1
         if isinstance(result, Score):
             self.count += 1
             self.total += result.value
@@ -70,6 +74,7 @@ class ScoreTotals:
             "mean": self.total / self.count if self.count else None,
             "last": self.last,
             "labels": dict(self.labels),
+            **({"causes": dict(self.causes)} if self.causes else {}),
             "skipped": self.skipped,
             "failed": self.failed,
         }

@@ -92,12 +92,21 @@ def test_counts_of_judge_and_exporters_are_shown_unless_they_are_0(path: Path) -
     content["stats"]["judge"] = {"calls": 3, "cost": 0.25, "failures": 0, "by_kind": {"refused": 1}}
     content["stats"]["exporters"] = {"phoenix": {"queued": 0}}
     content["stats"]["scores"]["verdict"]["labels"] = {"bad": 1, "good": 3}
-    content["stats"]["scores"]["verdict.trace"] = {**content["stats"]["scores"]["verdict"], "labels": {"bad": 2}}
+    content["stats"]["scores"]["verdict"]["causes"] = {"unsupported": 1}
+    content["stats"]["scores"]["verdict.trace"] = {
+        **content["stats"]["scores"]["verdict"],
+        "labels": {"bad": 2},
+        "causes": {},
+    }
     other = path.with_name("other.json")
     other.write_text(json.dumps(content))
 
     lines = top(str(other), "--once").splitlines()
-    assert lines[1:3] == ["verdict 75% good, 25% bad, of 4", "verdict.trace 100% bad, of 2"]
+    assert lines[1:4] == [
+        "verdict 75% good, 25% bad, of 4",
+        "  by cause: 1 unsupported",
+        "verdict.trace 100% bad, of 2",
+    ]
     assert "judge   3 calls, 0.25 cost" in lines
     assert "export  phoenix: nothing yet" in lines
 

@@ -338,8 +338,8 @@ class TestScores:
     @pytest.mark.parametrize(
         "verdict",
         [
-            Score(name="fixed", value=0.0, label="bad", explanation="as it is").model_copy(update={"name": "verdict"}),
-            Skipped(name="verdict", label="bad", reason="as it is"),
+            Score(name="verdict", value=0.0, label="bad", cause="unsupported", explanation="as it is"),
+            Skipped(name="verdict", label="bad", cause="unsupported", reason="as it is"),
         ],
         ids=["with a number", "without"],
     )
@@ -351,10 +351,11 @@ class TestScores:
         [root] = [span for span in backend.exporter.get_finished_spans() if span.parent is None]
         for found in map(attributes, (root, backend.spans["evaluate"])):
             assert found["rageval.verdict"] == found["rageval.label.verdict"] == "bad"
+            assert found["rageval.cause"] == "unsupported"
             assert found["gen_ai.evaluation.name"] == "verdict"
             assert found["gen_ai.evaluation.score.label"] == "bad"
         # The reason first, then the results.
-        assert attributes(backend.spans["evaluate"])["output.value"].startswith("bad: as it is\nverdict")
+        assert attributes(backend.spans["evaluate"])["output.value"].startswith("bad: unsupported: as it is\nverdict")
 
     def test_usage_is_no_main_score(self, run: Any) -> None:
         """Latency and tokens are on the evaluation's span only."""

@@ -188,17 +188,17 @@ class TestConsole:
 
     def test_the_verdict_is_the_first_line(self) -> None:
         """With its reason, which is hidden with the texts. The table does not repeat it."""
-        bad = Score(name="verdict", value=0.0, label="bad", explanation="no passage has: 2019")
+        bad = Score(name="verdict", value=0.0, label="bad", cause="unsupported", explanation="no passage has: 2019")
         evaluation = EVALUATION.model_copy(update={"results": (*EVALUATION.results, bad)})
         late = evaluation.model_copy(update={"stage": "background"})
         declined = Skipped(name="verdict", label="declined", reason="the response declines to answer")
 
         first, second, *lines = printed(evaluation).splitlines()
-        assert first.strip() == "bad: no passage has: 2019"
+        assert first.strip() == "bad: unsupported: no passage has: 2019"
         assert second.startswith("rag handbook")
         assert not [line for line in lines if line.startswith("verdict")]
         assert printed(late).splitlines()[0] == first.strip()
-        assert printed(evaluation, policy=ContentPolicy.build(False)).startswith("bad: __REDACTED__")
+        assert printed(evaluation, policy=ContentPolicy.build(False)).startswith("bad: unsupported: __REDACTED__")
         assert printed(evaluation.model_copy(update={"results": (declined,)})).startswith(
             f"declined: {declined.reason}"
         )

@@ -29,12 +29,13 @@ def record(
 _VALUES = {"good": 1.0, "doubtful": 0.5, "bad": 0.0}
 
 
-def judged(id: str, verdict: str, **fields: Any) -> Record:
+def judged(id: str, verdict: str, cause: str | None = None, **fields: Any) -> Record:
     """Make a record with a verdict."""
     reason = f"“It is {id}.” has no support in passage 1"
     result: Any = Skipped(name="verdict", label=verdict, reason=reason, metric="verdict")
     if verdict in _VALUES:
         result = Score(name="verdict", value=_VALUES[verdict], label=verdict, explanation=reason, metric="verdict")
+    result = result.model_copy(update={"cause": cause})
     return record(id, 1, result, response=f"It is {id}.", **fields)
 
 

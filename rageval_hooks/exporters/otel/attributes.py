@@ -15,7 +15,17 @@ from pydantic_core import to_json
 
 from rageval_hooks.exporters.content import is_about_quality, quality_results
 from rageval_hooks.privacy import REDACTED
-from rageval_hooks.score import VERDICT, Evaluation, Result, Score, is_about_turn, judge_details, label_of, metric_of
+from rageval_hooks.score import (
+    VERDICT,
+    Evaluation,
+    Result,
+    Score,
+    is_about_turn,
+    judge_details,
+    label_of,
+    metric_of,
+    with_cause,
+)
 from rageval_hooks.turn import Turn
 
 Value = str | bool | int | float | Sequence[str] | Sequence[float]
@@ -138,11 +148,13 @@ def _verdict(results: Iterable[Result]) -> Attributes:
     Jaeger shows a span's attributes in one line, sorted by name, and cuts it at the width of the page: the names of
     GenAI come before the question and the answer there.
     """
-    label = next((label for result in results if result.name == VERDICT and (label := label_of(result))), None)
-    if label is None:
+    verdict = next((result for result in results if result.name == VERDICT and label_of(result)), None)
+    if verdict is None:
         return {}
+    label = label_of(verdict)
     return {
         "rageval.verdict": label,
+        "rageval.cause": verdict.cause,
         "gen_ai.evaluation.name": VERDICT,
         "gen_ai.evaluation.score.label": label,
     }
@@ -158,7 +170,7 @@ def _reason(results: Iterable[Result]) -> list[str]:
     verdict = next((result for result in results if result.name == VERDICT), None)
     explanation = verdict and verdict.explanation
     return (
-        [" ".join(f"{label_of(verdict)}: {explanation}".split())]
+        [" ".join(f"{label_of(verdict)}: {with_cause(verdict).explanation}".split())]
         if verdict and explanation not in (None, REDACTED)
         else []
     )
@@ -179,8 +191,8 @@ def score_attributes(result: Result) -> dict[str, Value]:
 def result_line(result: Result) -> str:
     """Return a result as a line without texts of the turn, such as ``groundedness=0.83 (pass)``."""
     if result.value is None:
-        return f"{result.name} {label_of(result)}"
-    label = "" if result.label is None else f" ({result.label})"
+        return f"{result.name} {label_of(result)}" + (f" ({result.cause})" if result.cause else "")
+    label = "" if result.label is None else f" ({', '.join(filter(None, (result.label, result.cause)))})"
     return f"{result.name}={result.value:g}{label}"
 
 

@@ -85,6 +85,7 @@ class LogEvents(OtelSignal[LoggerProvider, Logger]):
             "gen_ai.evaluation.score.label": label_of(result),
             "gen_ai.evaluation.score.value": result.value,
             "gen_ai.evaluation.explanation": result.explanation,
+            "rageval.cause": result.cause,
             "gen_ai.evaluation.evaluator.version": result.version,
             # With sampling, a mean over all traffic weights each score by the inverse of this.
             "rageval.sampling.probability": result.probability,

@@ -188,7 +188,8 @@ def _others_measure() -> bool:
 def _of_result(made: Instruments, result: Result, turn: Turn) -> Iterator[Measurement]:
     if result.name == VERDICT and not isinstance(result, Failed):
         # With a judge, a turn has two verdicts: one series for each.
-        yield made.verdicts.add, 1, {"rageval.verdict": label_of(result), "rageval.annotator": result.annotator}
+        attributes = {"rageval.verdict": label_of(result), "rageval.cause": result.cause}
+        yield made.verdicts.add, 1, {**attributes, "rageval.annotator": result.annotator}
     if isinstance(result, Score):
         attributes = {
             "rageval.score.name": result.name,

@@ -15,7 +15,15 @@ from pydantic import Field as Described
 
 from rageval_hooks.errors import ConfigurationError, JudgeAnswerError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.metrics.base import DECLINES, VERDICT_VALUES, JudgeMetric, ScoreDefinition, VerdictLabel
+from rageval_hooks.metrics.base import (
+    DECLINES,
+    VERDICT_VALUES,
+    Cause,
+    JudgeMetric,
+    ScoreDefinition,
+    VerdictLabel,
+    cause_of,
+)
 from rageval_hooks.metrics.judged.no_answer import NoAnswer, declined
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn, SentenceKey
 from rageval_hooks.plugins import Option
@@ -219,7 +227,8 @@ class Trace(JudgeMetric):
             results = [result if result.name in _OF_CONTEXT else self.skip(reason, result.name) for result in results]
         # Where the judge is asked whether the response declines, its word counts more than the rules.
         if reason is not None:
-            results.append(self.skip(DECLINES, VERDICT).model_copy(update={"label": "declined", "annotator": "LLM"}))
+            changes = {"label": "declined", "annotator": "LLM", "cause": turn.cause(declines=True)}
+            results.append(self.skip(DECLINES, VERDICT).model_copy(update=changes))
         elif any(isinstance(result, Score) and result.name == "trace.adherence" for result in results):
             results.append(turn.verdict())
         return results
@@ -291,8 +300,19 @@ class _LabelledTurn:
             reason = f"“{shorten(bad['text'])}” is {where}"
             if bad["explanation"]:
                 reason += f": {bad['explanation']}"
-        value = VERDICT_VALUES[label]
-        return self._metric.judged(value, self._judgement, name=VERDICT, label=label, explanation=reason)
+        value, cause = VERDICT_VALUES[label], None if bad is None else self.cause(bad)
+        score = self._metric.judged(value, self._judgement, name=VERDICT, label=label, explanation=reason)
+        return score.model_copy(update={"cause": cause})
+
+    def cause(self, bad: Mapping[str, Any] | None = None, *, declines: bool = False) -> Cause:
+        """Return the cause of a verdict that is not good: the judge says which sentences help to answer.
+
+        Args:
+            bad: the evidence of the sentence that decides; None if the response declines.
+            declines: the response declines.
+        """
+        shown = not self._context.keys().isdisjoint(self._labels.all_relevant_sentence_keys)
+        return cause_of(shown=shown, unseen=False, elsewhere=bool(bad and bad.get("unseen")), declines=declines)
 
     def _scored(self, name: str, explanation: str | None, more: Mapping[str, Any] | None = None) -> Score:
         dropped = list(self._values.dropped_keys)

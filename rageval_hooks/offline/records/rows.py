@@ -249,7 +249,7 @@ FIXED_COLUMNS = ("id", "run", "query", "response")
 OPTIONAL_COLUMNS = ("reference", "target", "rank", "missed", "document", "answerable", "error")
 """The next columns, each if a record of the file has a value for it."""
 
-LABEL, PROBABILITY, REASON = ".label", ".probability", ".reason"
+LABEL, CAUSE, PROBABILITY, REASON = ".label", ".cause", ".probability", ".reason"
 """The endings of the columns next to a score."""
 
 # The beginnings of a reason in a cell: "failed: TimeoutError: no answer".
@@ -287,7 +287,7 @@ def record_of_table(
         if name not in (*FIXED_COLUMNS, *OPTIONAL_COLUMNS)
         and (name in described or is_known_score(name) or (name in scores and _is_number(row.get(name))))
     ]
-    about = {name + suffix for name in names for suffix in ("", LABEL, PROBABILITY, REASON)}
+    about = {name + suffix for name in names for suffix in ("", LABEL, CAUSE, PROBABILITY, REASON)}
     rest = {column: value for column, value in row.items() if column not in about}
     missed = str(rest.pop("missed", "")).lower() == "true"
     record = record_from_row(rest, name, required)
@@ -316,20 +316,23 @@ def _known_names() -> frozenset[str]:
 
 def _result(name: str, row: Mapping[str, Any]) -> Result | None:
     value, probability = row.get(name), row.get(name + PROBABILITY)
-    label = None if is_missing(row.get(name + LABEL)) else str(row[name + LABEL])
+    label, cause = (
+        None if is_missing(row.get(name + suffix)) else str(row[name + suffix]) for suffix in (LABEL, CAUSE)
+    )
     if not is_missing(value):
         try:
             return Score(
                 name=name,
                 value=float(str(value)),
                 label=label,
+                cause=cause,
                 probability=1.0 if is_missing(probability) else float(str(probability)),
             )
         except (TypeError, ValueError):
             raise TurnError(f"{name} is {value!r}, not a number") from None
     reason = str(row.get(name + REASON))
     if reason.startswith(_SKIPPED):
-        return Skipped(name=name, reason=reason.removeprefix(_SKIPPED), label=label)
+        return Skipped(name=name, reason=reason.removeprefix(_SKIPPED), label=label, cause=cause)
     if reason.startswith(_FAILED):
         kind, _, message = reason.removeprefix(_FAILED).partition(": ")
         return Failed(name=name, error_type=kind or "Error", message=message)

@@ -15,6 +15,7 @@ from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.offline.records.formats import FileFormat, writable_format
 from rageval_hooks.offline.records.record import Record, distinct
 from rageval_hooks.offline.records.rows import (
+    CAUSE,
     FIXED_COLUMNS,
     LABEL,
     OPTIONAL_COLUMNS,
@@ -128,8 +129,9 @@ def our_table(records: Sequence[Record]) -> Table:
     """Return the header and the rows of a table with one row per answer.
 
     Each score of a whole turn has a column of its name. Next to it are ``<name>.label`` if there are labels,
-    ``<name>.probability`` if turns were sampled, and ``<name>.reason`` if some scores are missing. A score of a metric
-    that is not ours always has one of these: it distinguishes the score from other columns when the table is read.
+    ``<name>.cause`` for a verdict, ``<name>.probability`` if turns were sampled, and ``<name>.reason`` if some scores
+    are missing. A score of a metric that is not ours always has one of these: it distinguishes the score from other
+    columns when the table is read.
     """
     # The header needs all records, so they are read twice: results do not fit into memory.
     about: set[str] = set()
@@ -143,7 +145,7 @@ def our_table(records: Sequence[Record]) -> Table:
     for name in names:
         if not is_known_score(name) and name + LABEL not in columns:
             columns.add(name + REASON)
-        header += [name + suffix for suffix in ("", LABEL, PROBABILITY, REASON) if name + suffix in columns]
+        header += [name + suffix for suffix in ("", LABEL, CAUSE, PROBABILITY, REASON) if name + suffix in columns]
     return header, map(row_of, records)
 
 
@@ -184,6 +186,8 @@ def cells(record: Record) -> dict[str, Any]:
         # A verdict without a number is skipped, and says so: "declined".
         if result.label is not None:
             found[name + LABEL] = result.label
+        if result.cause is not None:
+            found[name + CAUSE] = result.cause
     return found
 
 

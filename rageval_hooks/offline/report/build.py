@@ -145,6 +145,22 @@ class DocumentRow(Data):
     means: dict[str, float]
 
 
+class CauseReport(Data):
+    """A cause of verdicts that are not good.
+
+    Attributes:
+        cause: one of :data:`rageval_hooks.score.CAUSES`.
+        answers: number of answers with it.
+        bad: how many of them are bad.
+        example: the first of them.
+    """
+
+    cause: str
+    answers: int
+    bad: int
+    example: ShownTurn
+
+
 class FileReport(Data):
     """One file.
 
@@ -155,6 +171,7 @@ class FileReport(Data):
         questions: number of distinct questions.
         runs: the most answers that a question has; more than 1 if questions were repeated.
         verdicts: number of answers by verdict, from good to not_evaluable; empty without verdicts.
+        causes: the causes of the verdicts that are not good, the most frequent first.
         bad: rows that could not be used.
         errors: answers that failed, by type of error.
         failed_questions: questions of which at least one answer failed.
@@ -174,6 +191,7 @@ class FileReport(Data):
     questions: int
     runs: int
     verdicts: dict[str, int] = Field(default_factory=dict)
+    causes: tuple[CauseReport, ...] = ()
     bad: int
     errors: dict[str, int]
     failed_questions: int = 0
@@ -185,6 +203,11 @@ class FileReport(Data):
     similarity: tuple[Similarity, ...] = ()
     worst_by: str | None
     worst: tuple[ShownTurn, ...]
+
+    @property
+    def bad_by_cause(self) -> list[str]:
+        """How many bad answers have which cause, such as "3 unsupported"."""
+        return [f"{found.bad} {found.cause}" for found in self.causes if found.bad]
 
     def score(self, name: str) -> ScoreSummary | None:
         """Return a score, or None."""
@@ -320,6 +343,7 @@ def analyze(
                 questions=len(file.ids),
                 runs=file.runs,
                 verdicts={label: file.verdicts[label] for label in VERDICTS} if file.verdicts else {},
+                causes=_causes(file),
                 bad=file.bad,
                 errors=dict(file.errors.most_common()),
                 failed_questions=file.failed_questions(),
@@ -367,6 +391,14 @@ def _summary(file: ScoredFile, name: str, how: Resampling) -> ScoreSummary:
         if file.runs > 1:
             fields["repeats"] = variation(values.values, values.questions, how)
     return ScoreSummary(name=name, **fields)
+
+
+def _causes(file: ScoredFile) -> tuple[CauseReport, ...]:
+    found = sorted(file.causes.items(), key=lambda item: -item[1].count)
+    return tuple(
+        CauseReport(cause=cause, answers=rows.count, bad=rows.bad, example=show_turn(file, rows.first, None))
+        for cause, rows in found
+    )
 
 
 def _ranks(file: ScoredFile) -> Ranks | None:

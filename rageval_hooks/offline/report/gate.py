@@ -10,6 +10,7 @@ from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.offline.report.build import FileReport, Report
 from rageval_hooks.offline.report.compare import FileComparison, Loss, ScoreChange
 from rageval_hooks.offline.running import MaxErrors
+from rageval_hooks.offline.score_definitions import BAD_ANSWERS
 from rageval_hooks.text.formatting import show_value
 from rageval_hooks.text.wording import counted, listed
 
@@ -196,6 +197,7 @@ def _shortfall(file: FileReport, name: str, bound: float) -> Iterator[str]:
     if shortfall > 0:
         numbers = {"skipped": row.skipped.count, "failed": row.failed.count}
         values = [counted(row.count, "value"), *(f"{number} {word}" for word, number in numbers.items() if number)]
+        values += file.bad_by_cause if name == BAD_ANSWERS else []
         yield (
             f"{file.name}: {name} is {show_value(mean)}, {show_value(shortfall)} {side} the bound"
             f" ({limit} {bound:g}; {', '.join(values)})"

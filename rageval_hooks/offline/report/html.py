@@ -156,6 +156,7 @@ def _row(turn: ShownTurn, names: Sequence[str]) -> list[Any]:
         [float(f"{values[name]:.6g}") if name in values else None for name in names],
         turn.verdict,
         shorten(turn.reason, _LONGEST_QUERY),
+        turn.cause,
     ]
 
 

@@ -11,6 +11,7 @@ import weakref
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,15 @@ def verdict_of(record: Record) -> Result | None:
     """Return the verdict of a record, which has a label; None for a record without one."""
     first = verdict_first(record.results)[:1]
     return next((result for result in first if result.name == VERDICT and result.label), None)
+
+
+@dataclass(slots=True)
+class CauseRows:
+    """The records with one cause: the first of them, how many there are, and how many of them are bad."""
+
+    first: int
+    count: int = 0
+    bad: int = 0
 
 
 class ScoreValues:
@@ -142,6 +152,7 @@ class ScoredFile:
         ids: ids of the questions, each with its number.
         values: the values of each score: the share of bad answers, then the order of the file, then derived scores.
         verdicts: number of records by verdict.
+        causes: the records with each cause of a verdict.
         errors: turns that failed, by type of error.
         ranks: how many target passages have which rank; None for a target that was missed.
         unranked: turns with a target whose rank is unknown.
@@ -165,6 +176,7 @@ class ScoredFile:
         self.ids: dict[str, int] = {}
         self.values: dict[str, ScoreValues] = {}
         self.verdicts: Counter[str | None] = Counter()
+        self.causes: dict[str, CauseRows] = {}
         self.errors: Counter[str] = Counter()
         self.ranks: Counter[int | None] = Counter()
         self.unranked = 0
@@ -212,6 +224,10 @@ class ScoredFile:
             self.unranked += record.has_target
         if verdict := verdict_of(record):
             self.verdicts[verdict.label] += 1
+            if verdict.cause is not None:
+                rows = self.causes.setdefault(verdict.cause, CauseRows(self.records - 1))
+                rows.count += 1
+                rows.bad += verdict.label == "bad"
 
     def add_bad(self, bad: BadRow) -> None:
         """Count a row that cannot be used."""

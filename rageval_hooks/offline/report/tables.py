@@ -16,7 +16,7 @@ from rich.text import Text
 from rageval_hooks.offline.report.build import MOST_RANKS, Conclusion, DocumentRow, FileReport, Report
 from rageval_hooks.offline.report.compare import FileComparison
 from rageval_hooks.offline.report.statistics import Spread
-from rageval_hooks.score import VERDICT
+from rageval_hooks.score import CAUSES, VERDICT
 from rageval_hooks.text.formatting import (
     MISSING,
     flat,
@@ -95,8 +95,8 @@ def to_tables(report: Report) -> list[Table]:
 
 def file_tables(file: FileReport) -> list[Table]:
     """Return the tables of one file, without empty ones, such as ranks without targets."""
-    tables = (_scores(file), _ranks(file), _repeats(file), _similarity(file), _documents(file), _worst(file))
-    return [table for table in tables if table.rows]
+    tables = (_scores(file), _ranks(file), _repeats(file), _similarity(file), _documents(file), _causes(file))
+    return [table for table in (*tables, _worst(file)) if table.rows]
 
 
 def comparison_tables(comparison: FileComparison) -> list[Table]:
@@ -241,11 +241,30 @@ def _documents(file: FileReport) -> Table:
     return Table(f"{file.name}: by source document", rows, notes)
 
 
+def _causes(file: FileReport) -> Table:
+    rows = [
+        {
+            "cause": found.cause,
+            "answers": f"{found.answers}",
+            "bad": f"{found.bad or ''}",
+            "meaning": CAUSES.get(found.cause, ""),
+            "example": found.example.id,
+            "question": shorten(found.example.query, _LONGEST_TEXT),
+            "reason": shorten(found.example.reason, _LONGEST_TEXT),
+        }
+        for found in file.causes
+    ]
+    return Table(
+        f"{file.name}: causes of verdicts that are not good", rows, texts=("meaning", "example", "question", "reason")
+    )
+
+
 def _worst(file: FileReport) -> Table:
     rows = [
         {
             "id": turn.id if file.runs == 1 else f"{turn.id}, run {turn.run}",
             "verdict": (turn.verdict or "").replace("_", " "),
+            "cause": turn.cause or "",
             "score": "" if file.worst_by == VERDICT else show_value(turn.value),
             "reason": shorten(turn.reason, _LONGEST_TEXT),
             "question": shorten(turn.query, _LONGEST_TEXT),
@@ -254,7 +273,7 @@ def _worst(file: FileReport) -> Table:
         for turn in file.worst
     ]
     title = f"{file.name}: worst turns by {file.worst_by}"
-    return Table(title, rows, texts=("verdict", "reason", "question", "answer"), is_detail=True)
+    return Table(title, rows, texts=("verdict", "cause", "reason", "question", "answer"), is_detail=True)
 
 
 # --------------------------------------------------------------------------- two files

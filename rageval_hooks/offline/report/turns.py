@@ -108,6 +108,7 @@ class ShownTurn(Data):
         reference: the known good answer.
         error: what ended the turn, if it failed.
         verdict: good, doubtful, bad, declined or not_evaluable; None without a verdict.
+        cause: the cause of a verdict that is not good, in one word.
         reason: why the verdict is not good.
         value: of the score by which the turn is shown; None if it has none.
         scores: all scores about the whole turn.
@@ -127,6 +128,7 @@ class ShownTurn(Data):
     reference: Short | None
     error: str | None
     verdict: str | None = None
+    cause: str | None = None
     reason: Short = ""
     value: float | None = None
     scores: tuple[ShownScore, ...] = ()
@@ -176,6 +178,7 @@ def show_turn(file: ScoredFile, row: int, name: str | None) -> ShownTurn:
         reference=turn.reference,
         error=error,
         verdict=verdict.label if verdict else None,
+        cause=verdict.cause if verdict else None,
         reason=(verdict.explanation or "") if verdict else "",
         value=chosen.value if chosen else None,
         scores=tuple(ShownScore.model_validate(score, from_attributes=True) for score in scores.values()),

@@ -119,6 +119,7 @@ class Counts(Data):
         results: number of results of each status.
         names: names of the scores of whole turns.
         verdicts: number of turns with each verdict: ``good``, ``doubtful``, ``bad``, ``declined``, ``not_evaluable``.
+        causes: number of turns with each cause of a verdict.
         why_not: name and reason of the first result that is not a score.
         over_budget: names of the metrics that were skipped because the budget of the judge was used up.
     """
@@ -127,6 +128,7 @@ class Counts(Data):
     results: Counter[str] = Field(default_factory=Counter)
     names: frozenset[str] = frozenset()
     verdicts: Counter[str] = Field(default_factory=Counter)
+    causes: Counter[str] = Field(default_factory=Counter)
     why_not: str | None = None
     over_budget: frozenset[str] = frozenset()
 
@@ -134,13 +136,15 @@ class Counts(Data):
     def of(cls, records: Iterable[Record]) -> Counts:
         """Count the results of records."""
         turns, results, names, verdicts, why_not = 0, Counter[str](), set[str](), Counter[str](), None
-        over_budget = set[str]()
+        over_budget, causes = set[str](), Counter[str]()
         for record in records:
             turns += 1
             for result in record.results:
                 results[result.status] += 1
                 if result.name == VERDICT and result.label is not None:
                     verdicts[result.label] += 1
+                if result.cause is not None:
+                    causes[result.cause] += 1
                 if not isinstance(result, Score):
                     why_not = why_not or f"{result.name}: {result.reason.removeprefix(f'{result.name}: ')}"
                 elif is_about_turn(result):
@@ -152,16 +156,18 @@ class Counts(Data):
             results=results,
             names=frozenset(names),
             verdicts=verdicts,
+            causes=causes,
             why_not=why_not,
             over_budget=frozenset(over_budget),
         )
 
     def verdict_line(self) -> str:
-        """Return how many turns have which verdict: ``verdict: 31 good (78%), 9 bad (22%)``."""
+        """Return how many turns have which verdict: ``verdict: 31 good (78%), 9 bad (22%); causes: 9 unsupported``."""
         total = self.verdicts.total()
         found = [(name, self.verdicts[name]) for name in VERDICTS if self.verdicts[name]]
         shares = [f"{count} {name.replace('_', ' ')} ({count / total:.0%})" for name, count in found]
-        return f"verdict: {', '.join(shares)}"
+        causes = ", ".join(f"{count} {cause}" for cause, count in self.causes.most_common())
+        return f"verdict: {', '.join(shares)}" + (f"; causes: {causes}" if causes else "")
 
     def plus(self, other: Counts) -> Counts:
         """Return both together."""
@@ -170,6 +176,7 @@ class Counts(Data):
             results=self.results + other.results,
             names=self.names | other.names,
             verdicts=self.verdicts + other.verdicts,
+            causes=self.causes + other.causes,
             why_not=self.why_not or other.why_not,
             over_budget=self.over_budget | other.over_budget,
         )

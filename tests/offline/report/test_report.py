@@ -250,6 +250,22 @@ class TestVerdict:
         assert to_markdown(report).splitlines()[2] == f"**{first}**"
         assert report.files[0].verdicts == {"good": 5, "doubtful": 2, "bad": 1, "declined": 1, "not_evaluable": 1}
 
+    def test_causes_are_counted_with_an_example_of_each(self, tmp_path: Path) -> None:
+        """In a table, in the sentence about bad answers, and where a gate fails; a file of scores keeps them."""
+        causes = ["unsupported", "not_retrieved", "unsupported"]
+        records = [judged(f"q{k}", "bad", cause=cause) for k, cause in enumerate(causes)]
+        report = report_of(tmp_path, *records, judged("q9", "good"))
+        file = report.files[0]
+
+        assert [(found.cause, found.answers, found.bad, found.example.id) for found in file.causes] == [
+            ("unsupported", 2, 2, "q0"),
+            ("not_retrieved", 1, 1, "q1"),
+        ]
+        assert "By cause: 2 unsupported, 1 not_retrieved." in " ".join(line.text for line in conclude(report).quality)
+        [failure] = check_gate(report, ReportGate(bounds={"verdict.bad": 0.1})).failures
+        assert "2 unsupported, 1 not_retrieved" in failure
+        assert "no retrieved passage is about the question" in to_markdown(report)
+
     def test_the_share_of_bad_answers_is_a_score(self, tmp_path: Path) -> None:
         """A declined answer is not bad; of what is not evaluable, nothing is known. It is the first score."""
         verdicts = ["good", "bad", "declined", "not_evaluable", "doubtful"]

@@ -4,7 +4,7 @@
   const PAGE = 50;
   const load = (id) => JSON.parse(document.getElementById(id).textContent);
   const index = load("index");
-  const [ID, RUN, QUERY, DOCUMENT, FAILED, UNSUPPORTED, VALUES, VERDICT, REASON] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+  const [ID, RUN, QUERY, DOCUMENT, FAILED, UNSUPPORTED, VALUES, VERDICT, REASON, CAUSE] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
   const VERDICTS = { bad: "bad", doubtful: "weak", good: "good", declined: "weak", not_evaluable: "weak" };
   const words = (verdict) => verdict.replaceAll("_", " ");
   const $ = (id) => document.getElementById(id);
@@ -172,7 +172,7 @@
     if (state.other !== null && (!row.data || !row.other)) {
       tags.push(element("span", { className: "tag weak" }, `only in ${index.files[row.data ? 0 : state.other].name}`));
     }
-    const about = [data[ID], runsOf(row), data[DOCUMENT]];
+    const about = [data[CAUSE], data[ID], runsOf(row), data[DOCUMENT]];
     const line = element("tr", {},
       element("td", { className: "q" }, opener,
         data[REASON] && data[VERDICT] !== "good" ? element("span", { className: "reason" }, data[REASON]) : null,
@@ -235,7 +235,7 @@
     const found = element("div", { className: "side" });
     if (title) found.append(element("h3", {}, title));
     found.append(...labelled("Question", element("p", { className: "answer" }, turn.query || "(none)")));
-    if (turn.verdict) found.append(...labelled("Verdict", element("p", {}, verdictTag(turn.verdict), turn.reason || "")));
+    if (turn.verdict) found.append(...labelled("Verdict", element("p", {}, verdictTag(turn.verdict), ` ${[turn.cause, turn.reason].filter(Boolean).join(": ")}`)));
     if (turn.error) found.append(...labelled("Failed", element("p", { className: "answer worse" }, turn.error)));
     found.append(...labelled("Answer", ...answer(turn)));
     if (turn.reference) found.append(...labelled("Reference answer", element("p", { className: "answer" }, turn.reference)));
