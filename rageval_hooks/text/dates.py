@@ -44,6 +44,14 @@ _NOTATIONS: Final[tuple[tuple[re.Pattern[str], bool], ...]] = (
         ),
         False,
     ),
+    # 05/2019, 5.2019, and 2019-05, which is no range of years: 2010-12 may be 2010 to 2012
+    (re.compile(r"(?<![\d.,/-])(?P<month>0?[1-9]|1[0-2])/(?P<year>[12]\d{3})(?![\d/])"), False),
+    (
+        re.compile(
+            r"(?<![\d/-])(?P<year>[12]\d(?:\d\d(?=-0)|1[2-9](?=-1)|[2-9]\d(?=-1)))-(?P<month>0[1-9]|1[0-2])(?![\d/-])"
+        ),
+        False,
+    ),
     # 5. März 2019, 1er mars, 5 de marzo de 2019, 1º gennaio 2001
     (
         re.compile(rf"(?<!\d)(?P<day>[0-3]?\d)(?:\.|er|º)? (?:de )?{_OTHER_MONTH}(?:(?: de)? {_YEAR})?"),

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
-from itertools import chain, product
+from itertools import chain, groupby, product
+from operator import attrgetter
 from typing import Any, Final
 
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.dates import Date, find_dates, loose_dates, month_number
-from rageval_hooks.text.facts import DECADE, TITLES, Fact, code_key, find_codes, find_values
-from rageval_hooks.text.numbers import find_numbers, is_ordinal, numbers_apart, supported_numbers
-from rageval_hooks.text.numerals import MONTHS, is_decimal
+from rageval_hooks.text.facts import TITLES, Fact, code_key, find_codes, find_phones_and_periods, find_values
+from rageval_hooks.text.numbers import find_numbers, is_ordinal, numbers_apart, supported_numbers, table_powers
+from rageval_hooks.text.numerals import MONTHS, small_number
+from rageval_hooks.text.quantities import BARE, WRITTEN, Reading, find_quantities, is_found
+from rageval_hooks.text.units import Unit
 from rageval_hooks.text.words import STOP_WORDS, Words, fold, stem, words_of
 
 CHUNK_WORDS: Final = 100
@@ -56,13 +59,35 @@ class FactIndex:
 
     numbers: frozenset[str] = frozenset()
     bare_numbers: frozenset[str] = frozenset()
-    measures: frozenset[tuple[str, str]] = frozenset()
+    measures: frozenset[tuple[str, Unit]] = frozenset()
     dates: frozenset[Date] = frozenset()
     codes: frozenset[str] = frozenset()
     keys: frozenset[str] = frozenset()
     acronyms: frozenset[str] = frozenset()
     text: str = ""
     parts: tuple[FactIndex, ...] = ()
+
+    @cached_property
+    def quantities(self) -> Mapping[str, Sequence[Reading]]:
+        """The quantities by dimension, in order; found when the first fact is in no passage as it is written."""
+        readings = {*chain.from_iterable(quantity.readings for quantity in find_quantities(self.text))}
+        readings.update(*(chain.from_iterable(part.quantities.values()) for part in self.parts))
+        for power in table_powers(self.text):
+            plain = [reading for reading in readings if reading.dimension in (WRITTEN, BARE)]
+            readings.update(r._replace(low=r.low * 10**power, high=r.high * 10**power) for r in plain)
+        return {dimension: [*found] for dimension, found in groupby(sorted(readings), attrgetter("dimension"))}
+
+    @cached_property
+    def plain_keys(self) -> frozenset[str]:
+        """The words with accents, without them; found when the first name is in no passage as it is written."""
+        return frozenset(stem(without_accents(key)) for key in self.keys if not key.isascii())
+
+    @cached_property
+    def phones_and_periods(self) -> frozenset[str]:
+        """The keys of phone numbers and quarters; found when the first code is in no passage as it is written."""
+        if self.parts:
+            return frozenset().union(*(part.phones_and_periods for part in self.parts))
+        return frozenset(key for _, _, key in find_phones_and_periods(self.text))
 
     @cached_property
     def initials(self) -> frozenset[str]:
@@ -220,8 +245,9 @@ def _same_place_found(forms: Sequence[str], keys: Collection[str], acronyms: Col
 
 # "NATO", "U.S.", "NATO's"
 _ACRONYM: Final = re.compile(r"((?:[^\W\d_]\.?){2,6})(?:[’']s)?")
-# The code of a quarter: "q3".
-_QUARTER: Final = re.compile(r"q([1-4])")
+# The code of a quarter or a half of a year: "q3".
+_PERIOD: Final = re.compile(r"([qh])([1-4])")
+_ROMAN: Final = re.compile(r"[ivx]{1,6}")
 # Endings of stemmed words: "libyan", "chines" (of "Chinese"), "turkish".
 _DEMONYM: Final = re.compile(r"(?:ian|ean|an|es|ish|ism|ist|ic|i)$")
 _COUNTRY_ENDINGS: Final = ("", "a", "e", "y", "ia", "o", "land", "i")
@@ -229,10 +255,6 @@ _DEMONYM_ENDINGS: Final = ("ian", "ean", "an", "es", "ish")
 # Letters of the shortest demonym, and of the shortest country without its ending.
 _SHORTEST_DEMONYM: Final = 5
 _SHORTEST_BASE: Final = 4
-
-_MOST_ROUNDED: Final = 2_000
-_LONGEST_ROUNDED: Final = 20
-"""Numbers of a text, and their digits, that are compared with a rounded one."""
 
 _SAY_NOTHING: Final = STOP_WORDS | TITLES
 # Labels of spaCy for entities that are compared by value, not by words.
@@ -243,14 +265,11 @@ def unsupported_facts(stated: Iterable[Fact], index: FactIndex) -> list[Fact]:
     """Return the facts that no passage has. The same fact in another notation is returned once."""
     missing: dict[tuple[object, ...], Fact] = {}
     for fact in stated:
-        identity: tuple[object, ...] = (fact.kind, fact.forms, fact.dates)
-        if fact.kind == "number":
-            identity = (fact.kind, fact.forms[0], fact.forms[-1] == DECADE)
         if not _SUPPORTED_BY_KIND[fact.kind](fact, index):
-            missing.setdefault(identity, fact)
-        elif _has_other_unit(fact, index):
-            # The number alone is right, so the message must show its unit.
-            missing.setdefault(identity, fact._replace(text=fact.measure))
+            # The number alone may be right, and then the message must show its unit.
+            shown = fact._replace(text=fact.measure) if _has_other_unit(fact, index) else fact
+            forms = fact.forms[:1] or fact.values if fact.kind == "number" else fact.forms
+            missing.setdefault((fact.kind, forms, fact.dates), shown)
     return list(missing.values())
 
 
@@ -265,60 +284,29 @@ def _date_supported(fact: Fact, index: FactIndex) -> bool:
 
 
 def _number_supported(fact: Fact, index: FactIndex) -> bool:
-    if fact.forms[-1] == DECADE and fact.forms[0].endswith("0"):
-        return _decade_found(fact.forms[0][:-1], index.numbers)
-    if not index.numbers.isdisjoint(fact.forms):
+    if not index.numbers.isdisjoint(fact.forms) and not _has_other_unit(fact, index):
         return True
     # "12 737" may be two numbers, and then both must be there.
     apart = numbers_apart(fact.text)
     if apart and not any(map(index.numbers.isdisjoint, apart)):
         return True
-    return len(index.numbers) <= _MOST_ROUNDED and _rounded_found(fact.forms, index.numbers)
-
-
-def _rounded_found(forms: Iterable[str], numbers: Iterable[str]) -> bool:
-    """Return True if a text has a number that rounds to one of some forms: "1.58 billion" for 1,577 million.
-
-    One digit that is left of a number says too little: every text has a number that rounds to 70.
-    """
-    wanted = [Decimal(form).normalize() for form in forms if is_decimal(form)]
-    # 2019 does not round to the year 2020.
-    wanted = [value for value in wanted if len(value.as_tuple().digits) > 1 and not 1000 <= value <= 2100]
-    if not wanted:
-        return False
-    exact = [Decimal(number) for number in numbers if is_decimal(number) and len(number) <= _LONGEST_ROUNDED]
-    return any(
-        value == number.quantize(Decimal((0, (1,), int(value.as_tuple().exponent))), ROUND_HALF_UP)
-        for value, number in product(wanted, exact)
-        if number.adjusted() - value.adjusted() in (-1, 0)
-    )
+    return any(is_found(value, index.quantities.get(value.dimension, ())) for value in fact.values)
 
 
 def _has_other_unit(fact: Fact, index: FactIndex) -> bool:
     """Return True if the passages have a number, but each time with another unit: "$5" for "5 euros"."""
-    if not fact.units or not index.bare_numbers.isdisjoint(fact.forms):
-        return False
-    # Where two numbers in a row support it ("12 737"), the units are not clear.
-    if index.numbers.isdisjoint(fact.forms):
+    if not fact.units or not index.bare_numbers.isdisjoint(fact.forms) or index.numbers.isdisjoint(fact.forms):
         return False
     return index.measures.isdisjoint(product(fact.forms, fact.units))
-
-
-def _decade_found(decade: str, numbers: frozenset[str]) -> bool:
-    """Return True if a text has a year of a decade: 1994 for "1990s"; "'90s" and "1990s" are the same."""
-    # "90s" is written without its century, in the response or in the passage.
-    other = [decade[-1]] if len(decade) == 3 else [f"19{decade}", f"20{decade}"]
-    years = [*(decade + digit for digit in "0123456789"), *(f"{form}0" for form in other)]
-    return not numbers.isdisjoint(years)
 
 
 def _code_supported(fact: Fact, index: FactIndex) -> bool:
     for form in fact.forms:
         # "third quarter" for "q3"
-        quarter = _QUARTER.fullmatch(form)
-        if quarter and {_ordinal_key(quarter[1]), "quarter"} <= index.keys:
+        period = _PERIOD.fullmatch(form)
+        if period and {_ordinal_key(period[2]), "quarter" if period[1] == "q" else "half"} <= index.keys:
             return True
-        if form in index.codes or form in index.keys:
+        if form in index.codes or form in index.keys or form in index.phones_and_periods:
             return True
     return False
 
@@ -341,10 +329,25 @@ def _name_supported(fact: Fact, index: FactIndex) -> bool:
 
 
 def _word_found(form: str, index: FactIndex) -> bool:
+    # "XII" is 12.
+    if _ROMAN.fullmatch(form) and str(small_number(form)) in index.numbers:
+        return True
+    if not index.plain_keys.isdisjoint((form, stem(without_accents(form)))):
+        return True
     # "Indian" is of "India", whose name without its ending is too short for the rule.
-    if form in index.keys or form.removesuffix("n") in index.keys or _demonym_found(form, index.keys):
+    if (
+        form in index.keys
+        or form.removesuffix("n") in index.keys
+        or form.removesuffix("sm") in index.keys
+        or _demonym_found(form, index.keys)
+    ):
         return True
     return _same_place_found((form,), index.keys, index.acronyms)
+
+
+def without_accents(text: str) -> str:
+    """Return a text without accents: "pokemon" for "pokémon"."""
+    return "".join(c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c))
 
 
 def _demonym_found(form: str, keys: frozenset[str]) -> bool:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from functools import cache, lru_cache
 from importlib.resources import files
+from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from rageval_hooks.text.dates import Date, find_dates
 from rageval_hooks.text.language import language_of
-from rageval_hooks.text.limits import PIECE_CHARACTERS, Span, blank, scan_at
-from rageval_hooks.text.numbers import NO_UNIT, UNIT_WORDS, find_numbers, is_ordinal, measure
+from rageval_hooks.text.limits import PIECE_CHARACTERS, Span, blank, scan, scan_at
+from rageval_hooks.text.numbers import find_numbers, is_ordinal
+from rageval_hooks.text.numerals import MAGNITUDES, small_number
+from rageval_hooks.text.quantities import YEAR, Quantity, Reading, find_quantities, with_precision
 from rageval_hooks.text.sentences import sentence_spans
+from rageval_hooks.text.units import NO_UNIT, UNIT_WORDS, Unit, measure
 from rageval_hooks.text.words import STOP_WORDS, Words, blank_marks, fold, words_by_sentence, words_of
 
 # Letters of scripts with spaces between words. In 耗資1250萬元 the characters around the digits are words.
@@ -32,13 +37,11 @@ _CODE_SEPARATOR: Final = re.compile(r"[\s-]")
 TITLES: Final = frozenset(
     "mr mrs ms mx dr prof sir dame lord lady rev hon gen col capt lt sgt st jr sr "
     # As keys, which are stemmed: "princ" is the key of "prince".
+    "execut produc director author actor actress singer coach professor judg justic secretari speaker ceo "
     "king queen princ princess emperor empress president chancellor minister senator governor pop bishop "
     "fig figur".split()
 )
 """Keys of words that are no part of a name: "Dr. Smith" is the same person as "Smith"."""
-
-DECADE: Final = "decade"
-"""The last form of a number that is a decade, for example "1990s"."""
 
 _CAPITALISED_NOUNS: Final = "de"
 
@@ -48,10 +51,10 @@ _VAGUE: Final = frozenset(("0", "1"))
 # The label of something in the prompt, on the page or in the answer itself, before its number: "passage 2", "Step 6".
 _REFERRING: Final = re.compile(
     r"(?:passages?|excerpts?|contexts?|sources?|documents?|fig(?:ure)?s?\.?|tables?|steps?|options?|questions?|answers?|"
-    r"points?|items?|methods?|notes?|examples?|parts?)\s{1,3}(?:#\s?)?\Z",
+    r"points?|items?|methods?|notes?|examples?|parts?)\s{1,3}(?:#\s?|ids? |no\.? |numbers? )?\Z",
     re.IGNORECASE,
 )
-_REFERRING_LENGTH: Final = 16
+_REFERRING_LENGTH: Final = 24
 # "2) " in "the parts are 1) the hull and 2) the mast"
 _ENUMERATING: Final = re.compile(r"(?<![\w(])\d{1,2}(?=\)\s)")
 # "two types", "the three main steps": a count of what the answer lists itself.
@@ -62,9 +65,11 @@ _COUNTING: Final = re.compile(
     r"passages?|documents?|approach(?:es)?|stages?|phases?|components?|elements?)(?![^\W_])"
     r"|\s(?:is|are|was|were|have|has|do|of them|of these)(?![^\W_])|\s?[.,;:)]|\Z"
 )
-_MOST_COUNTED: Final = 10
+_MOST_COUNTED: Final = 20
+# "24/7" says always.
+_NO_FACT: Final = re.compile(r".{0,3}?(?<!\d)24[/x]7(?!\d)")
 # "millions of people", "several thousand dollars"
-_MAGNITUDE_ALONE: Final = re.compile(r"(?:hundred|thousand|million|billion|trillion|lakh|crore)s?", re.IGNORECASE)
+_MAGNITUDE_ALONE: Final = re.compile(rf"(?:{'|'.join(MAGNITUDES)})s?", re.IGNORECASE)
 # " (26" in "79 °F (26 °C)", "10 km (about 6.2 miles)": the same in another unit, which is no further fact.
 _CONVERTED: Final = re.compile(
     r"\d\s?(?:[^\W\d_]{1,10}\s){0,2}(?:[^\W\d_]{1,12}|°[CF]?)?\s?\((?:about |approximately |~|≈|or )?-?\Z"
@@ -72,6 +77,8 @@ _CONVERTED: Final = re.compile(
 _CONVERTED_LENGTH: Final = 48
 # " (BLS)" behind "Bureau of Labor Statistics"
 _ALIAS: Final = re.compile(r"[^.;:()\n]{0,60}\((?P<letters>[A-Z]{2,6})s?\)")
+# "vinyl sulphone (VS)": an abbreviation that the text itself introduces is no further fact.
+_ALIAS_BEHIND: Final = re.compile(r"(?<![^\W_])(?P<name>[^.;:()\n]{2,60}) \((?P<letters>[A-Z][A-Za-z]{1,6}?)s?\)")
 # Words that are often written with a capital and name nothing.
 _NO_NAMES: Final = UNIT_WORDS.union(
     "ok tv pc id url it faq diy pdf usb dvd cd am pm vs ui step option question answer section part chapter "
@@ -105,15 +112,23 @@ class Fact(NamedTuple):
     kind: Literal["number", "date", "code", "name", "negation"]
     text: str
     forms: tuple[str, ...]
-    """Numbers and codes: the accepted spellings. Names: the keys that must all occur. Dates: empty."""
+    """Numbers and codes: the accepted spellings. Names: the keys that must all occur. Dates: empty. So too for a number
+    that means nothing by itself ("one in two")."""
     dates: tuple[Date, ...] = ()
     """The accepted readings of a date."""
-    units: frozenset[str] = NO_UNIT
+    units: frozenset[Unit] = NO_UNIT
     """What the unit of a number may be; empty if it has none that is known."""
     measure: str = ""
     """A number with its unit as written, for example "$5"; empty if it has no known unit."""
+    values: tuple[Reading, ...] = ()
+    """What a number accepts in other notations."""
     alias: str = ""
     """The acronym that follows a name in brackets, in lower case: "bls" for "Bureau of Labor Statistics (BLS)"."""
+
+    @property
+    def measure_end(self) -> int:
+        """The position behind it and its unit."""
+        return max(self.end, self.start + len(self.measure) - (self.measure.find(self.text) if self.measure else 0))
 
 
 def find_facts(text: str, sentences: Sequence[Span] | None = None) -> list[Fact]:
@@ -136,11 +151,23 @@ def find_facts(text: str, sentences: Sequence[Span] | None = None) -> list[Fact]
 def _new_facts(text: str, sentences: Sequence[Span]) -> list[Fact]:
     masked = blank_marks(text)
     facts = _values(text, masked)
-    # Names come last: "March 5, 2019" is no name.
-    names = list(_names(blank(masked, ((fact.start, fact.end) for fact in facts)), sentences))
+    # Names come last: "March 5, 2019" is no name, and "GB" in "5 GB" is none.
+    names = list(_names(blank(masked, ((fact.start, fact.measure_end) for fact in facts)), sentences))
+    own = {found["letters"] for found in scan(_ALIAS_BEHIND, masked) if _abbreviates(found["letters"], found["name"])}
+    names = [name for name in names if name.text.removesuffix("s") not in own]
     if names and language_of(text) == _CAPITALISED_NOUNS:
         names = [name for name in names if any(map(str.isupper, name.text[1:])) and " " not in name.text]
     return sorted([*facts, *names])
+
+
+def _abbreviates(letters: str, name: str) -> bool:
+    """Return True if the last words of a text have the letters of an abbreviation in order, from a first letter on."""
+    words = name.casefold().split()[-len(letters) - 2 :]
+    for first, word in enumerate(words):
+        rest = iter(" ".join(words[first:]))
+        if word[0] == letters[0].casefold() and all(letter in rest for letter in letters.casefold()):
+            return True
+    return False
 
 
 @lru_cache(maxsize=_TEXTS_KEPT)
@@ -161,10 +188,14 @@ def _values(text: str, masked: str) -> list[Fact]:
         if taken.isdisjoint(range(start, end)):
             taken.update(range(start, end))
             facts.append(Fact(start, end, "date", text[start:end], (), readings))
+    for start, end, key in find_phones_and_periods(masked):
+        if taken.isdisjoint(range(start, end)):
+            taken.update(range(start, end))
+            facts.append(Fact(start, end, "code", text[start:end], (key,)))
     for found in find_codes(masked):
         raw = found.group()
-        # "5km" is a number with a unit, and "½5" has no letter.
-        is_number = raw[0].isdigit() or not any(map(str.isalpha, raw))
+        # "5km" is a number with a unit, "FY22" a year, and "½5" has no letter.
+        is_number = raw[0].isdigit() or not any(map(str.isalpha, raw)) or raw[:2] in ("FY", "CY")
         if not is_number and taken.isdisjoint(range(*found.span())):
             taken.update(range(*found.span()))
             facts.append(Fact(*found.span(), "code", raw, (code_key(raw),)))
@@ -183,32 +214,121 @@ def find_codes(text: str) -> Iterator[re.Match[str]]:
     return scan_at(_CODE, text, sorted(starts))
 
 
+# "+44 (0)20 7946 0018", "0800 123 4567", "(555) 123-4567", "555.123.4567"
+_PHONE: Final = re.compile(
+    r"(?<![\w.,+-])(?:(?:\+\d|\(?0\d|\(\d{3}\))[\d ().-]{5,18}\d|\d{3}[-.]\d{3}[-.]\d{4})(?![^\W_]|[.,]\d)"
+)
+_PHONE_DIGITS: Final = range(8, 16)
+# "third quarter of 2021", "first half of fiscal year 2020"; "3Q21", "1H 2020"
+_PERIOD: Final = re.compile(
+    r"(?<![^\W_])(?:(?P<ordinal>first|second|third|fourth|[1-4](?:st|nd|rd|th))[ -](?P<name>quarter|half)"
+    r"(?=,? (?:of )?(?:the )?(?:fiscal )?(?:year )?(?:FY ?)?\d{2})|(?P<number>[1-4])(?P<letter>[QH])(?= ?['’]?\d{2}))",
+    re.IGNORECASE,
+)
+
+
+def find_phones_and_periods(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield (start, end, key) of phone numbers and of quarters and halves of a year.
+
+    The key of a phone number is its last nine digits: "+44 20 7946 0018" and "020 7946 0018" are one.
+    """
+    for found in scan(_PHONE, text):
+        digits = "".join(filter(str.isdigit, found.group()))
+        if len(digits) in _PHONE_DIGITS:
+            yield *found.span(), digits[-9:]
+    for found in scan(_PERIOD, text):
+        letter = (found["name"] or found["letter"])[0].casefold()
+        yield *found.span(), letter + str(small_number(found["ordinal"] or found["number"]))
+
+
 def code_key(raw: str) -> str:
     """Return the form in which codes are compared: "gpt4" for "GPT-4" and "GPT 4"."""
     return _CODE_SEPARATOR.sub("", fold(raw))
 
 
 def _numbers(text: str, masked: str, taken: Set[int]) -> Iterator[Fact]:
-    for start, end, values, is_word, _ in find_numbers(masked):
+    quantities = find_quantities(masked)
+    # "one in two", "half past three", "two and a half hours": one fact, whatever numbers are in it.
+    composed = [quantity for quantity in quantities if quantity.kind == "composed"]
+    for quantity in composed:
+        if taken.isdisjoint(range(quantity.start, quantity.end)):
+            written = text[quantity.start : quantity.end]
+            values = with_precision(quantity, masked)
+            yield Fact(quantity.start, quantity.end, "number", written, (), values=values)
+    inside = {at for quantity in composed for at in range(quantity.start, quantity.end)}.union(taken)
+    covering: defaultdict[int, list[Quantity]] = defaultdict(list)
+    for quantity in quantities:
+        for at in range(quantity.start, quantity.end):
+            covering[at].append(quantity)
+    for start, end, forms, is_word, _ in find_numbers(masked):
         raw = text[start:end]
-        if not taken.isdisjoint(range(start, end)):
+        if start in inside or (end - 1) in inside or _NO_FACT.match(text, max(0, start - 3)):
             continue
         # "passage 2" and "Fig. 3" refer to the prompt or the page.
         if _REFERRING.search(text[max(0, start - _REFERRING_LENGTH) : start]) or _ENUMERATING.match(text, start):
             continue
-        if is_word and (values[0] in _VAGUE or is_ordinal(raw) or _MAGNITUDE_ALONE.fullmatch(raw)):
+        if is_word and (forms[0] in _VAGUE or is_ordinal(raw) or _MAGNITUDE_ALONE.fullmatch(raw)):
             continue
-        # A small number in words counts what the answer lists: "two types", "the two are".
-        if is_word and len(values[0]) <= 2 and int(values[0]) <= _MOST_COUNTED and _COUNTING.match(text, end):
-            continue
+        if len(forms[0]) < 3 and forms[0].isdigit() and int(forms[0]) <= _MOST_COUNTED:
+            listed = _listed(text, start, end)
+            if int(forms[0]) in listed or (is_word and listed <= {0, 1} and _COUNTING.match(text, end)):
+                continue
         found = measure(text, start, end)
         if found.units and _CONVERTED.search(text[max(0, start - _CONVERTED_LENGTH) : start]):
             continue
-        # "1990s", "1990's", "sixties"
-        is_plural = raw.endswith("s") or text[end : end + 2].lstrip("'’")[:1] == "s"
+        around = covering[start]
+        values = tuple(chain.from_iterable(with_precision(quantity, masked) for quantity in around))
+        # "1870s" is not the year.
+        is_decade = any(value.dimension == YEAR and value.high - value.low > 1 for value in values)
         written = text[found.start : found.end] if found.units else ""
-        forms = (*values, DECADE) if is_plural else values
-        yield Fact(start, end, "number", raw, forms, units=found.units, measure=written)
+        yield Fact(start, end, "number", raw, () if is_decade else forms, (), found.units, written, values)
+
+
+_MAX_LIST: Final = 4_000
+_MAX_LIST_BEFORE: Final = 240
+# ": ", " - ", " (", ", namely ", ", Anna" and "." before a list, not far behind its count.
+_LIST_START: Final = re.compile(
+    r"[^.!?\n:;,]{0,80}?"
+    r"(?::|\s(?:are|were)\s|\s[-–—]\s|, (?:namely|including|such as)|,(?= [\"“]?[A-Z])|\s\(|\.(?=\s*\n))\s*"
+)
+# "A, B and C are the ", before a count
+_LIST_BEFORE: Final = re.compile(
+    r"(?P<items>[^.!?\n:]{1,150}(?:,| and )[^.!?\n:]{1,80}) (?:are|were|form|as)(?: (?:the|its|their|our|all))?\s\Z"
+)
+# "- ", "* ", "1. ", "(2) " at the beginning of a line; "1) " in a line
+_LIST_ITEM: Final = re.compile(r"(?m)^ {0,3}(?:[-*•+]|\(?\d{1,2}[.)])\s")
+_INLINE_ITEM: Final = re.compile(r"(?<![\w(])\(?(?:\d{1,2}|[a-h])[.)]\s")
+_LIST_END: Final = re.compile(r"[.!?)](?=\s|\Z)|\n")
+_COMMA: Final = re.compile(r"[,;] (?:(?:and|or|und|et|y|e) )?")
+_CONJUNCTION: Final = re.compile(r"[,;] (?:(?:and|or|und|et|y|e) )?| (?:and|or|&|und|et|y|e) ")
+
+
+def _listed(text: str, start: int, end: int) -> set[int]:
+    """Return how many items the list around a count may have: 2 in "two plans: A and B"."""
+    before = _LIST_BEFORE.search(text[max(0, start - _MAX_LIST_BEFORE) : start])
+    if before:
+        return _items(before["items"])
+    opening = _LIST_START.match(text, end)
+    if not opening:
+        return set()
+    items = text[opening.end() : opening.end() + _MAX_LIST]
+    if _LIST_ITEM.match(items):
+        # A list ends before the first line that is not indented and no item.
+        block = re.split(r"\n\s*\n(?![ \t]|[-*•+]|\(?\d)", items, maxsplit=1)[0]
+        return {len(_LIST_ITEM.findall(block))}
+    close = _LIST_END.search(items)
+    return _items(items[: close.start()] if close else items) | {len(_INLINE_ITEM.findall(items.partition("\n\n")[0]))}
+
+
+def _items(text: str) -> set[int]:
+    """Return how many items a list in a sentence may have, which may go on behind it."""
+    line = " ".join(text.split())
+    items = _CONJUNCTION.split(line)
+    # The "and" of "A, B and C" is before its last item, and that of "Bed and Breakfast, C" is not.
+    *most, last = _COMMA.split(line)
+    first = _CONJUNCTION.search(line, line.find(" and "))
+    counts = {len(items), len(most) + len(_CONJUNCTION.split(last))}
+    return counts | {len(_CONJUNCTION.split(line[: first.end()]))} if first else counts
 
 
 # --------------------------------------------------------------------------- names

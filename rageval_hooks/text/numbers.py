@@ -20,6 +20,7 @@ from rageval_hooks.text.numerals import (
     number_readings,
     scaled,
 )
+from rageval_hooks.text.units import Unit, measure
 from rageval_hooks.text.words import words_of
 
 # After digits only: "5k", "1.2bn".
@@ -29,7 +30,6 @@ _MOSTLY_UNITS: Final = ("m", "b")
 # Words of one number. Longer runs are lists.
 _LONGEST_RUN: Final = 32
 _NUMBER_WORDS: Final = frozenset((*CARDINALS, *ORDINALS, *MAGNITUDES))
-_CURRENCY: Final = "$€£¥₹"
 # In order: "12 000" with spaces between groups; ".5"; "1,000.5", "12:30" or "3.11.7".
 _LITERAL: Final = "|".join(
     (
@@ -44,8 +44,8 @@ _NUMBER: Final = re.compile(
     rf"|{NUMBER_WORD.pattern}",
     re.IGNORECASE,
 )
-# "two hundred and five", "twenty-one"
-_BETWEEN_NUMBERS: Final = re.compile(r"(?:[ \u00a0\u202f-]|,? and )\Z")
+# "two hundred and five", "twenty-one", "twenty - one"
+_BETWEEN_NUMBERS: Final = re.compile(r"(?:[ \u00a0\u202f-]| - |,? and )\Z")
 # "12 737": one number with a space between groups, or two numbers in a row. "12 000" must be one.
 _GROUPS: Final = re.compile(r"\d{1,3}(?: [1-9]\d{2})+(?:[.,]\d+)?(?![\d ]\d)")
 # The "19" of "2018–19": the century is that of the year before it.
@@ -197,7 +197,7 @@ class SupportedNumbers(NamedTuple):
     values: set[str]
     ordinals: set[str]
     bare: set[str]
-    measures: set[tuple[str, str]]
+    measures: set[tuple[str, Unit]]
 
 
 def supported_numbers(text: str) -> SupportedNumbers:
@@ -215,96 +215,17 @@ def supported_numbers(text: str) -> SupportedNumbers:
             bare.update(readings)
         if is_ordinal(text[number.start : number.end]):
             found.ordinals.add(number.readings[0])
-    for power in _table_powers(text):
+    for power in table_powers(text):
         # The caption says which numbers are meant in words only, so each may be.
         bare.update(scaled(tuple(found.values), power))
     found.values.update(bare)
     return found
 
 
-def _table_powers(text: str) -> set[int]:
+def table_powers(text: str) -> set[int]:
     """Return the powers of ten that a table's header or caption gives to its numbers."""
     # Most texts have none, and these tests take a tenth of the time of the search.
     folded = text.casefold()
     if not any(word in folded for word in ("thousands", "millions", "billions", "m)", "bn)", "mn)", "k)")):
         return set()
     return {_TABLE_POWERS[(found["unit"] or found["short"]).casefold()] for found in scan(_TABLE_UNIT, text)}
-
-
-# --------------------------------------------------------------------------- units
-
-# The ways to write each unit; those of more than three letters have a plural with "s". A way that two units share is
-# ambiguous and agrees with both: "pounds".
-_UNITS: Final = """
-$ dollar usd us$ buck; cent; € euro eur; £ pound gbp sterling; ¥ yen jpy; ¥ yuan cny rmb renminbi; ₹ rupee inr rs; chf
-franc; % percent pct; points point pp; mg milligram; g gram; kg kilo kilogram; ton tons tonne; lb lbs pound; oz ounce;
-mm millimeter millimetre; cm centimeter centimetre; meter metre; km kms kilometer kilometre; mile; feet foot ft; inch
-inches; yard; ml milliliter millilitre; liter litre; gallon; ms millisecond; second sec secs; minute min mins; hour hr
-hrs; day days; week; month; year yr yrs; decade; century centuries; am; pm; °c ° degree celsius centigrade; °f °
-degree fahrenheit; kw kilowatt; mw megawatt; gw gigawatt; kwh; mwh; gwh; kb kilobyte; mb megabyte; gb gigabyte; tb
-terabyte; hz hertz; khz kilohertz; mhz megahertz; ghz gigahertz
-"""
-
-NO_UNIT: Final[frozenset[str]] = frozenset()
-
-
-def _by_spelling() -> dict[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
-    for number, spellings in enumerate(map(str.split, _UNITS.split(";"))):
-        for spelling in spellings:
-            for form in (spelling, f"{spelling}s") if len(spelling) > 3 else (spelling,):
-                # The number keeps two units apart that begin alike: yen and yuan.
-                found[form] = found.get(form, NO_UNIT) | {f"{spellings[0]}{number}"}
-    return found
-
-
-_BY_SPELLING: Final = _by_spelling()
-
-UNIT_WORDS: Final = frozenset(spelling for spelling in _BY_SPELLING if len(spelling) > 4)
-"""Units that are written out, for example "fahrenheit"."""
-
-# " kg", "-year", " million dollars" is read from " dollars" on; "%", "°C", "€", " percentage points", " p.m."
-_AFTER: Final = re.compile(
-    rf"[ \u00a0\u202f-]?(?:(?P<share>per ?cent(?:age)?(?: points?)?|basis points?)(?![^\W_])|(?P<time>[ap])\.m\."
-    rf"|(?P<word>[^\W\d_]{{1,12}}|°[CFcf]?|[%{_CURRENCY}])(?![^\W_]))",
-    re.IGNORECASE,
-)
-# "$", "US$", "EUR ", "C$ " before a number, also before its sign.
-_BEFORE: Final = re.compile(
-    rf"(?:(?P<sign>[{_CURRENCY}])|(?<![^\W_])(?P<code>USD|EUR|GBP|JPY|CNY|INR|CHF|Rs\.?))[ \u00a0]?[-−–]?\Z"
-)
-# "kg" in "5kg", which is one number with its unit.
-_GLUED: Final = re.compile(r"(?<=\d)[^\W\d_]{1,2}\Z")
-_LONGEST_BEFORE: Final = 6
-_LONGEST_AFTER: Final = 24
-
-
-class Measure(NamedTuple):
-    """The unit of a number.
-
-    Attributes:
-        units: what the unit may be; more than one if it is ambiguous, none if it is not known.
-        start: the start of the number with its unit.
-        end: the end of the number with its unit.
-    """
-
-    units: frozenset[str]
-    start: int
-    end: int
-
-
-def measure(text: str, start: int, end: int) -> Measure:
-    """Return the unit of the number from ``start`` to ``end``, which may hold a unit glued to it."""
-    first = max(0, start - _LONGEST_BEFORE)
-    if before := _BEFORE.search(text[first:start]):
-        spelling = (before["sign"] or before["code"]).casefold().rstrip(".")
-        return Measure(_BY_SPELLING[spelling], first + before.start(), end)
-    glued = _GLUED.search(text[start:end]) if text[end - 1].isalpha() else None
-    found = _AFTER.match(text, end - len(glued.group()) if glued else end, end + _LONGEST_AFTER)
-    if found is None:
-        return Measure(NO_UNIT, start, end)
-    if share := found["share"]:
-        spelling = "points" if "point" in share.casefold() else "%"
-    else:
-        spelling = f"{found['time']}m" if found["time"] else found["word"]
-    return Measure(_BY_SPELLING.get(spelling.casefold(), NO_UNIT), start, max(end, found.end()))

@@ -23,10 +23,20 @@ _FIRST_TO_TWENTIETH: Final = (
 )
 ORDINALS: Final[Mapping[str, int]] = dict(zip(_FIRST_TO_TWENTIETH, range(1, 21), strict=True))
 
+FRACTIONS: Final[Mapping[str, int]] = {
+    "half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "eighth": 8, "tenth": 10,
+    "hälfte": 2, "halbe": 2, "halben": 2, "drittel": 3, "viertel": 4, "moitié": 2, "tiers": 3, "mitad": 2, "tercio": 3,
+    "metà": 2, "metade": 2,
+}  # fmt: skip
+"""The denominators of fractions in words."""
+_ROMAN: Final[Mapping[str, int]] = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
+
 # Word → the power of ten that it multiplies by.
 MAGNITUDES: Final[Mapping[str, int]] = {
-    "hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12,
-    "mln": 6, "bln": 9,
+    "hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12, "mln": 6, "bln": 9,
+    "tausend": 3, "mille": 3, "duizend": 3, "millionen": 6, "millón": 6, "millones": 6, "milione": 6, "milioni": 6,
+    "milhão": 6, "milhões": 6, "miljoen": 6, "milliarde": 9, "milliarden": 9, "milliard": 9, "miliardo": 9,
+    "miliardi": 9, "miljard": 9,
 }  # fmt: skip
 # "two", "Hundreds", "third"
 NUMBER_WORD: Final = re.compile(
@@ -103,3 +113,24 @@ def scaled(readings: tuple[str, ...], power: int) -> tuple[str, ...]:
 def is_decimal(number: str) -> bool:
     """Return True for digits with at most one decimal point, and not for "12:30" or "3.11.7"."""
     return number.replace(".", "", 1).isdigit()
+
+
+def small_number(text: str) -> int:
+    """Return the value of a small number in digits, words or Roman numerals, or of its ordinal; 0 if it is none.
+
+    Example:
+        >>> [small_number(text) for text in ("7", "seven", "21st", "nineteenth", "XIXe", "boat")]
+        [7, 7, 21, 19, 19, 0]
+    """
+    word = text.casefold()
+    if digits := re.match(r"\d{1,4}", word):
+        return int(digits.group())
+    if word in CARDINALS or word in ORDINALS:
+        return CARDINALS.get(word) or ORDINALS.get(word, 0)
+    if word.startswith("twenty-"):
+        return 20 + small_number(word.removeprefix("twenty-"))
+    # "XIXe", "XIX"
+    letters = [_ROMAN.get(letter, 0) for letter in word.removesuffix("e")]
+    if 0 in letters or not letters:
+        return 0
+    return sum(-one if one < other else one for one, other in zip(letters, [*letters[1:], 0], strict=True))

@@ -21,6 +21,9 @@ def read(text: str) -> None:
     """Everything that the text layer does with a response and a passage."""
     spans = sentence_spans(text)
     index = index_passage(text)
+    # Read in every case, whether or not a fact is missing.
+    facts = index.facts
+    assert None not in (facts.quantities, facts.plain_keys, facts.phones_and_periods, facts.initials)
     unsupported_facts(find_facts(text, spans), index.facts)
     groundedness(text, weighted_lines(blank_marks(text), spans), [index])
 

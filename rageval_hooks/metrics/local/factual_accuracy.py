@@ -34,7 +34,7 @@ class EntityConsistency(GroundingMetric):
     """Share of the response's named entities that the passages of the prompt have; numbers and dates by value."""
 
     name = "entity_consistency"
-    version = "5"
+    version = "6"
     scores = (
         ScoreDefinition(name="entity_consistency", description="share of the response's named entities in the context"),
     )
@@ -67,7 +67,7 @@ class FactualAccuracy(GroundingMetric):
     """
 
     name = "factual_accuracy"
-    version = "5"
+    version = "6"
     scores = (
         ScoreDefinition(name="factual_accuracy", description="mean of semantic grounding and entity consistency"),
     )

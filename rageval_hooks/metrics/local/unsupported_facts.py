@@ -22,8 +22,11 @@ class UnsupportedFacts(GroundingMetric):
     A number with another unit counts ("$5" for "5 euros"), and so does a sentence that repeats one of a passage with a
     negation added or left out.
 
-    A separate count: one wrong number in a long answer is as wrong as in a short one. The question supports nothing:
-    only what the answer denies of it ("No, it did not cost 500") is listed and not counted.
+    A separate count: one wrong number in a long answer is as wrong as in a short one. Values are compared, not their
+    notations. A number that two numbers of one passage give in one step is listed as computed and not counted.
+
+    The question supports no number. Its names, and what the answer denies of it ("No, it did not cost 500"), are listed
+    and not counted.
     """
 
     name = "unsupported_facts"
@@ -47,16 +50,18 @@ class UnsupportedFacts(GroundingMetric):
         # A fact of an unseen passage is counted: the model cannot have read it there. The explanation says where it is.
         unseen = _facts_in_unseen(support.missing, analysis)
         # The same number may be stated in several sentences.
-        stated = list(dict.fromkeys(fact.text for fact in analysis.response.facts))
+        figures = {hit.fact.text for hit in support.computed}
+        stated = list(dict.fromkeys(fact.text for fact in analysis.response.facts if fact.text not in figures))
         if support.missing:
             lines = [f"no passage has: {_texts(support.missing)}"]
-        elif stated:
-            lines = [f"the passages support: {listed(stated, _MAX_STATED)}"]
+        elif stated or figures:
+            lines = [f"the passages support: {listed(stated, _MAX_STATED)}"] if stated else []
         else:
             lines = ["the response states no numbers, dates or names"]
         lines += [
             f"only in a passage that was not in the prompt ({name}): {text}" for text, name in unseen[:_MAX_STATED]
         ]
+        lines += [f"computed: {fact.text}, the {step} of {a} and {b}" for fact, (a, b), step in support.computed]
         if support.contradicted:
             lines.append(f"the passages say otherwise: {_texts(support.contradicted)}")
         if support.in_question:
@@ -67,6 +72,10 @@ class UnsupportedFacts(GroundingMetric):
             metadata={
                 "stated": len(analysis.response.facts),
                 "missing": _as_data(support.unsupported),
+                "computed": [
+                    {"text": fact.text, "from": list(operands), "step": step}
+                    for fact, operands, step in support.computed[:_MAX_LISTED]
+                ],
                 "in_question": _as_data(support.in_question),
                 "unseen": [{"text": text, "passage": name} for text, name in unseen[:_MAX_LISTED]],
             },

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rageval_hooks.errors import InputTooLargeError, OverBudgetError
+from rageval_hooks.metrics.support.computed import Computed, find_computed
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
 from rageval_hooks.metrics.support.question_fit import Fit, FitPassage, QuestionFit, answer_probability
 from rageval_hooks.metrics.support.turn_texts import TurnTexts, cached_index, cached_sentences, cached_statements
@@ -48,15 +49,17 @@ class FactSupport:
     """The facts of a response that no passage of the prompt has.
 
     Attributes:
-        missing: those that no passage has and the response states.
+        missing: those that no passage has and the response states, but for those that it computes.
+        computed: numbers that two numbers of one passage give in one step.
         contradicted: sentences that repeat one of a passage with a negation added or left out.
-        in_question: facts of the question that no passage has and the response denies: "No, it did not cost 500". What
-            it affirms is missing, since a leading question supports nothing.
+        in_question: names of the question that no passage has, and other facts of it that the response denies: "No, it
+            did not cost 500". A number that it affirms is missing, since a leading question supports nothing.
         stated: words of all facts of the response.
         found: words of the facts that the passages support.
     """
 
     missing: tuple[Fact, ...]
+    computed: tuple[Computed, ...]
     contradicted: tuple[Fact, ...]
     in_question: tuple[Fact, ...]
     stated: frozenset[str]
@@ -177,14 +180,20 @@ class TurnAnalysis(TurnTexts):
         not_in_passages = unsupported_facts(self.response.facts, self.prompt_facts)
         gone = {fact.text for fact in not_in_passages}
         response, sentences = self.turn.response, self.response.sentences
+        passages = [passage.text for passage in self.prompt_passages]
+        computed = find_computed(not_in_passages, self.response.blanked, sentences, self.turn.query, passages)
+        figures = {hit.fact for hit in computed}
+        not_in_passages = [fact for fact in not_in_passages if fact not in figures]
         denying = [(a, b) for a, b in sentences if negates(response[a:b])] if gone else []
-        denied = [fact for fact in not_in_passages if any(a <= fact.start < b for a, b in denying)]
-        # Most responses deny nothing, and then the question need not be read.
-        stated = set(unsupported_facts(denied, self.query_facts)) if denied else set()
-        in_question = tuple(fact for fact in denied if fact not in stated)
+        # The name of what was asked about is no claim. A number of the question is, unless it is denied.
+        asked = [f for f in not_in_passages if f.kind == "name" or any(a <= f.start < b for a, b in denying)]
+        # Most responses have neither, and then the question need not be read.
+        stated = set(unsupported_facts(asked, self.query_facts)) if asked else set()
+        in_question = tuple(fact for fact in asked if fact not in stated)
         contradicted = (Fact(a, b, "negation", response[a:b], ()) for a, b in self.reversals)
         return FactSupport(
             missing=tuple(fact for fact in not_in_passages if fact not in in_question),
+            computed=tuple(computed),
             contradicted=tuple(contradicted),
             in_question=in_question,
             stated=_words(self.response.facts),
