@@ -73,7 +73,7 @@ class Evaluator:
             turn: the turn; without it, the other arguments describe one.
             query: the question.
             response: the answer.
-            passages: the retrieved passages.
+            passages: the retrieved passages; a text is one.
             metrics: names, classes or instances; by default those of the session.
             fields: further fields of the turn, such as ``reference``.
 
@@ -81,7 +81,8 @@ class Evaluator:
             ConfigurationError: a setting is wrong.
         """
         if turn is None:
-            found = tuple(Passage(text=item) if isinstance(item, str) else item for item in passages)
+            items = [passages] if isinstance(passages, str) else passages
+            found = tuple(Passage(text=item) if isinstance(item, str) else item for item in items)
             turn = Turn(query=query, response=response, passages=found, **fields)
         return self._pipeline(metrics).evaluate(turn)
 

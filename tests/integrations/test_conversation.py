@@ -61,6 +61,87 @@ def test_other_names_for_the_roles(user: str, assistant: str, key: str) -> None:
     assert (turn.query, turn.response) == ("When?", "In 2019.")
 
 
+QUESTION = {"role": "user", "content": "When?"}
+
+
+@pytest.mark.parametrize(
+    ("chat", "expected"),
+    [
+        # A call of a tool is no answer, and neither is what the tool says.
+        (
+            [
+                QUESTION,
+                {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+                {"role": "tool", "content": "The pier was opened in 2019."},
+                {"role": "assistant", "content": "In 2019."},
+            ],
+            [("When?", "In 2019.")],
+        ),
+        ([QUESTION, {"role": "assistant", "content": "Let me look."}, {"role": "function", "content": "x"}], []),
+        (
+            [{"role": "developer", "content": "Be brief."}, QUESTION, {"role": "gpt", "value": "In 2019."}],
+            [("When?", "In 2019.")],
+        ),
+        (
+            [
+                {"role": "user", "content": [{"type": "text", "text": "When?"}]},
+                {"role": "assistant", "content": [{"type": "text", "text": "In 2019."}]},
+            ],
+            [("When?", "In 2019.")],
+        ),
+        # Both messages are the answer.
+        (
+            [QUESTION, {"role": "assistant", "content": "In 2018."}, {"role": "assistant", "content": "No, in 2019."}],
+            [("When?", "In 2018.\n\nNo, in 2019.")],
+        ),
+        # The last question has no answer yet.
+        (
+            [QUESTION, {"role": "assistant", "content": "In 2019."}, {"role": "user", "content": "Why?"}],
+            [("When?", "In 2019.")],
+        ),
+        # A question in two messages: the last one counts.
+        (
+            [{"role": "user", "content": "Hi"}, QUESTION, {"role": "assistant", "content": "In 2019."}],
+            [("When?", "In 2019.")],
+        ),
+    ],
+)
+def test_each_question_has_its_own_answer(chat: Any, expected: list[tuple[str, str]]) -> None:
+    """As logs of chat applications have them."""
+    assert [(turn.query, turn.response) for turn in turns_from_conversation(chat, "x")] == expected
+
+
+TEXT = "The pier was opened in 2019."
+
+
+@pytest.mark.parametrize(
+    ("contexts", "expected"),
+    [
+        (TEXT, [[TEXT], [TEXT]]),
+        ({"text": TEXT}, [[TEXT], [TEXT]]),
+        ([TEXT, "Other."], [[TEXT, "Other."]] * 2),
+        ([TEXT, None], [[TEXT], []]),
+        ([TEXT, []], [[TEXT], []]),
+        ([[TEXT], None], [[TEXT], []]),
+        ([{"text": TEXT}, []], [[TEXT], []]),
+        ([TEXT, ""], [[TEXT], []]),
+        ([(TEXT, 0.7), ("Other.", 0.6)], [[TEXT, "Other."]] * 2),
+        ([], [[], []]),
+    ],
+)
+def test_contexts(contexts: Any, expected: list[list[str]]) -> None:
+    """A text or a mapping is one passage. None, an empty text or a list is what was retrieved for one answer."""
+    turns = turns_from_conversation(CHAT, contexts)
+    assert [[passage.text for passage in turn.passages] for turn in turns] == expected
+
+
+def test_a_vector_without_a_text_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """The others are used."""
+    turns = turns_from_conversation(CHAT, [{"id": 1, "text": TEXT}, {"id": 2, "tokens": 5}])
+    assert [[passage.text for passage in turn.passages] for turn in turns] == [[TEXT], [TEXT]]
+    assert "a passage of all answers has no text and is not used" in caplog.text
+
+
 def test_the_same_scores_as_in_an_application() -> None:
     """The metrics find the answer with the wrong number."""
     first, second = evaluate_conversation(CHAT, CONTEXTS, models="lexical")
@@ -79,7 +160,7 @@ def test_the_same_scores_as_in_an_application() -> None:
         (CHAT, [["x"]], "2 answers but 1 contexts"),
         ([{"role": "user"}], [], "message 1 has no text"),
         ([{"role": "robot", "content": "x"}], [], "message 1 has the role 'robot'"),
-        (CHAT, [[{"id": "p"}], ["x"]], "a passage of answer 1 has no text"),
+        (CHAT, [[{"id": "p"}], ["x"]], "no passage of answer 1 has a text"),
         (CHAT, [[3], ["x"]], "a passage of answer 1 is a int"),
     ],
 )

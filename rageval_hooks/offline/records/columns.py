@@ -16,7 +16,7 @@ from itertools import chain, product
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, TurnError, UnknownNameError, requires
-from rageval_hooks.offline.records.values import are_no_texts, chat_text, may_be_passages, unpacked
+from rageval_hooks.offline.records.values import are_no_texts, chat_text, last_exchange, may_be_passages, unpacked
 from rageval_hooks.runtime.narrowing import is_missing, mapping_or_empty
 from rageval_hooks.text.wording import counted
 
@@ -279,8 +279,16 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
             column = (filled or candidates)[0]
             found.take(name, column, row[column])
             used.add(column)
+    # Messages that hold both the question and the answer: a question after the last answer has none.
+    if found.columns.get("query") == found.columns.get("response") and (pair := _exchange_in(row, found)):
+        found.values["query"], found.values["response"] = pair
     found.rest = {column: value for column, value in row.items() if column not in used and not is_missing(value)}
     return found
+
+
+def _exchange_in(row: Mapping[str, Any], found: Fields) -> tuple[str, str] | None:
+    path = found.columns.get("query", "")
+    return last_exchange(row.get(path.removesuffix(".messages"), found.values.get("query"))) if path else None
 
 
 _Places = dict[tuple[str, str], tuple[str, str, Any]]

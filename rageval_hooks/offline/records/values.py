@@ -11,12 +11,12 @@ from typing import Any
 from rageval_hooks.errors import TurnError
 from rageval_hooks.integrations.capture.passages import TEXT_KEYS, passage_of, passage_of_mapping
 from rageval_hooks.integrations.capture.values import finite, first_key
-from rageval_hooks.runtime.narrowing import content_text, is_missing, is_number, mapping_or_empty
+from rageval_hooks.integrations.conversation import exchanges, is_from_assistant, is_from_user, message_text
+from rageval_hooks.runtime.narrowing import is_missing, is_number, mapping_or_empty
 from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import Passage
 
 _KINDS = {dict: "object", list: "list", bool: "boolean", int: "number", float: "number", str: "text"}
-_ROLES = {"user": ("human", "user"), "assistant": ("ai", "assistant", "model", "bot", "gpt")}
 
 # An item of a list, and white space before the next one where numpy writes no comma: "['a' 'b']" has two items.
 # A quote after a backslash begins no item. Otherwise a long run of escaped quotes would take quadratic time.
@@ -75,26 +75,36 @@ def _node_value(node: ast.AST) -> Any:
 
 
 def chat_text(value: Any, role: str) -> str:
-    """Return the text of the last message of a role; empty if no message has it.
+    """Return the text of the last message of the user, or of the assistant's last answer; empty if there is none.
 
     Args:
         value: messages in the format of OpenAI, LangChain or ShareGPT, an object with ``messages``, or the ``choices``
             of a chat completion.
         role: ``user`` or ``assistant``.
     """
+    messages = _messages_in(value)
+    if role == "user":
+        return next((message_text(message) for message in reversed(messages) if is_from_user(message)), "")
+    pairs = exchanges(messages)
+    if pairs or any(map(is_from_user, messages)):
+        return pairs[-1][1] if pairs else ""
+    # The messages of an answer alone, such as the choices of a chat completion.
+    return "\n\n".join(filter(None, (message_text(message) for message in messages if is_from_assistant(message))))
+
+
+def last_exchange(value: Any) -> tuple[str, str] | None:
+    """Return the last question of messages that has an answer, and the answer; None if no question has one."""
+    return next(reversed(exchanges(_messages_in(value))), None)
+
+
+def _messages_in(value: Any) -> list[Any]:
+    value = unpacked(value)
     if isinstance(value, Mapping):
-        # A chat completion: `{"choices": [{"message": {...}}]}`.
         choices = value.get("choices")
         if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
-            return content_text(mapping_or_empty(choices[0].get("message")).get("content"))
+            return [{**mapping_or_empty(choices[0].get("message")), "role": "assistant"}]
         value = value.get("messages")
-    # The newest message counts: the earlier ones are the history of the conversation.
-    for message in reversed(value) if isinstance(value, list) else ():
-        if isinstance(message, Mapping):
-            said = str(message.get("role") or message.get("type") or message.get("from")).lower()
-            if said in _ROLES[role]:
-                return content_text(message.get("content", message.get("value")))
-    return ""
+    return value if isinstance(value, list) else []
 
 
 def metadata_in(value: Any) -> Mapping[str, Any]:

@@ -216,6 +216,19 @@ class TestNames:
 
         assert record.turn.query == QUERY
 
+    @pytest.mark.parametrize("column", ["messages", "conversation"])
+    def test_a_question_and_its_answer_are_of_one_exchange(self, column: str, tmp_path: Path) -> None:
+        """A log that ends with a question has no answer to it."""
+        said = [
+            {"role": "user", "content": QUERY},
+            {"role": "assistant", "content": RESPONSE},
+            {"role": "user", "content": "And who built the lighthouse?"},
+        ]
+        row = {column: said, "contexts": [PASSAGE]}
+        [record] = read_records(write_lines(tmp_path / "a.jsonl", [row]))
+
+        assert (record.turn.query, record.turn.response) == (QUERY, RESPONSE)
+
     def test_ids_and_runs_are_kept(self, tmp_path: Path) -> None:
         """Under their names in open-rag-eval too; numbers are fine."""
         rows = [{**NAMES["ours"], "query_id": 5, "query_run": run} for run in (1, 2)]
