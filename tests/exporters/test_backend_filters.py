@@ -10,9 +10,10 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -28,6 +29,7 @@ from rageval_hooks.exporters.score_api import ScoreApiExporter
 from rageval_hooks.exporters.weave import WeaveExporter
 from rageval_hooks.models import Models
 from rageval_hooks.settings import ModelSettings
+from tests.exporters.collector import http_collector, values
 from tests.exporters.recording import RecordingServer, Reply, recording_server
 from tests.judges.server import JudgeServer, Received, answer, error
 from tests.judges.server import Reply as JudgeReply
@@ -80,8 +82,7 @@ def ask_everything(*exporters: Any, judge: Callable[[Received], JudgeReply] = ju
             judge="openai:judge-model",
             exporters=list(exporters),
             thresholds={"trace.adherence": 1},
-            inline_budget_ms=60_000,
-            **settings,
+            **{"inline_budget_ms": 60_000, **settings},
         ) as handle:
             for question in QUESTIONS:
                 chain.invoke({"question": question.text})
@@ -125,13 +126,13 @@ def test_jaegers_tag_for_a_metric_that_did_not_work() -> None:
     assert found == {question.text for question in QUESTIONS}
 
 
-def condition(text: str) -> Callable[[ReadableSpan], bool]:
+def condition(text: str) -> Callable[[ReadableSpan | SentSpan], bool]:
     """Return a condition of TraceQL as a function of a span."""
     found = CONDITION.match(text)
     assert found is not None, text
     name, operator, wanted = found.groups()
 
-    def matches(span: ReadableSpan) -> bool:
+    def matches(span: ReadableSpan | SentSpan) -> bool:
         value: Any = span.name if name == "name" else (span.attributes or {}).get(name)
         if value is None:
             return False
@@ -150,6 +151,37 @@ def test_tempos_queries(spans: list[ReadableSpan], query: str) -> None:
     conditions = [condition(part) for part in query.split(" && ")]
 
     assert questions(spans, lambda span: all(matches(span) for matches in conditions)) == {WRONG}
+
+
+@pytest.mark.parametrize("annotator", ["CODE", "LLM"])
+@pytest.mark.parametrize("budgets", [(60_000,), (0,), (60_000, 0)], ids=["in time", "late", "both"])
+def test_tempos_dashboard_counts_every_turn_once(budgets: tuple[int, ...], annotator: str) -> None:
+    """In the bytes that leave. Without a judge the local verdicts, with one its own."""
+    counted = re.findall(r"`\{ (.+?) \} \| rate\(\)`", PAGE)
+    assert len(counted) == 2
+    with http_collector() as collector:
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"{collector.url}/v1/traces")))
+        for budget in budgets:
+            ask_everything(
+                OtelExporter(provider, log_events=False, score_metrics=False),
+                tracer_provider=provider,
+                inline_budget_ms=budget,
+                judge_sample_rate=float(annotator == "LLM"),
+            )
+        sent = [SentSpan(span.name, values(span)) for span in collector.spans]
+
+    queries = [[condition(part.replace("CODE", annotator)) for part in query.split(" && ")] for query in counted]
+    bad, judged = (sum(all(matches(span) for matches in query) for span in sent) for query in queries)
+    assert bad == len(budgets)
+    assert judged == len(budgets) * len(QUESTIONS)
+
+
+class SentSpan(NamedTuple):
+    """A span as it was sent, as far as queries read it."""
+
+    name: str
+    attributes: dict[str, Any]
 
 
 @pytest.fixture
@@ -221,7 +253,7 @@ def test_braintrusts_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     spans = spans_of()
 
-    def matches(span: ReadableSpan) -> bool:
+    def matches(span: ReadableSpan | SentSpan) -> bool:
         scores = json.loads(str((span.attributes or {}).get("braintrust.scores", "{}")))
         return bool(scores.get("verdict", 1) < 0.5)
 

@@ -82,6 +82,7 @@ def evaluation_attributes(evaluation: Evaluation, *, for_braintrust: bool = Fals
     metrics = set(map(metric_of, results))
     metric = metrics.pop() if len(metrics) == 1 else None
     one_score = scores[0] if scores and metric is not None else None
+    verdict = next((result for result in results if result.name == VERDICT), None)
     attributes: Attributes = {
         "openinference.span.kind": "EVALUATOR",
         "rageval.stage": evaluation.stage,
@@ -91,7 +92,7 @@ def evaluation_attributes(evaluation: Evaluation, *, for_braintrust: bool = Fals
         # A person who opens the span reads what was asked, and what came out.
         "input.value": evaluation.turn.query,
         "input.mime_type": "text/plain",
-        "output.value": "\n".join([*_reason(results), *map(result_line, ordered or results)]),
+        "output.value": "\n".join([*_reason(verdict), *map(result_line, ordered or results)]),
         "output.mime_type": "text/plain",
         # The span's own times lie inside its parent's. These two say when the work was done and how long it took.
         "rageval.duration": sum(evaluation.durations.values()) or evaluation.duration,
@@ -100,7 +101,8 @@ def evaluation_attributes(evaluation: Evaluation, *, for_braintrust: bool = Fals
         "error.type": evaluation.failed[0].error_type if evaluation.failed and not scores else None,
         "rageval.metric": metric,
         **guard_attributes(evaluation.turn),
-        "rageval.annotator": None if one_score is None else one_score.annotator,
+        # Whose verdict it is: a query that counts turns counts the local verdicts or the judge's.
+        "rageval.annotator": annotated.annotator if (annotated := verdict or one_score) else None,
         "rageval.version": None if one_score is None else one_score.version,
     }
     if for_braintrust:
@@ -165,9 +167,8 @@ def guard_attributes(turn: Turn) -> Attributes:
     return {} if turn.guard is None else {f"rageval.guard.{name}": value or None for name, value in turn.guard}
 
 
-def _reason(results: Iterable[Result]) -> list[str]:
+def _reason(verdict: Result | None) -> list[str]:
     """Return the verdict's reason as a line; none if there is no verdict, or if its reason may not be shown."""
-    verdict = next((result for result in results if result.name == VERDICT), None)
     explanation = verdict and verdict.explanation
     return (
         [" ".join(f"{label_of(verdict)}: {with_cause(verdict).explanation}".split())]
