@@ -22,6 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 from rageval_hooks.errors import ExportError, RagevalError
@@ -198,6 +199,7 @@ class DeliveryQueue:
         connect: returns the destination, or raises DestinationAbsentError. Called on the queue's own thread.
         capacity: items that may wait. Beyond it the newest are dropped and counted.
         what: what the items are, for log lines.
+        max_request: size of the items in a request. A larger item has a request of its own.
 
     Attributes:
         max_bytes: size of the items that may wait. An empty queue always takes one item, whatever its size.
@@ -206,12 +208,19 @@ class DeliveryQueue:
     max_bytes: float = 128 * 2**20
 
     def __init__(
-        self, name: str, connect: Callable[[], Destination], *, capacity: int = _CAPACITY, what: str = "scores"
+        self,
+        name: str,
+        connect: Callable[[], Destination],
+        *,
+        capacity: int = _CAPACITY,
+        what: str = "scores",
+        max_request: float = math.inf,
     ) -> None:
         self.name = name
         self.capacity = capacity
         self._connect = connect
         self._what = what
+        self._max_request = max_request
         try:
             delay = max(0.0, float(os.environ.get("OTEL_BSP_SCHEDULE_DELAY", "5000")) / 1000)
         except ValueError:
@@ -387,6 +396,8 @@ class DeliveryQueue:
                     kinds = {item: (item.failures >= _SUSPECT, item.route) for item in due}
                     due.sort(key=lambda item: (kinds[item][0], item.queued_at))
                     batch = [item for item in due if kinds[item] == kinds[due[0]]][:_BATCH]
+                    sizes = accumulate(item.size for item in batch)
+                    batch = batch[: max(1, sum(size <= self._max_request for size in sizes))]
                     taken = set(batch)
                     self._waiting = [item for item in self._waiting if item not in taken]
                     return batch

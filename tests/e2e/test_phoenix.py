@@ -226,6 +226,20 @@ def test_documents_carry_their_scores(trace: Trace) -> None:
     assert scores[0] == max(scores.values())
 
 
+def test_the_model_call_shows_its_conversation(trace: Trace) -> None:
+    """The prompt with the passages, and the answer: the server reads the messages of GenAI's conventions."""
+    [chat] = [json.loads(span["attributes"]) for name, span in trace.spans.items() if name.startswith("chat ")]
+    asked = [item["message"] for item in chat["llm"]["input_messages"]]
+    [answered] = [item["message"] for item in chat["llm"]["output_messages"]]
+    whole = json.loads(chat["input"]["value"])["messages"]
+
+    assert [(message["role"], message["content"]) for message in asked] == [
+        (message["role"], message["content"]) for message in whole
+    ]
+    assert any("42 metres" in message["content"] or QUESTION in message["content"] for message in asked)
+    assert answered["content"] == json.loads(chat["output"]["value"])["choices"][0]["message"]["content"]
+
+
 def test_the_traces_latency_is_the_turns(trace: Trace) -> None:
     """Spans that came late do not stretch it."""
     turn = trace.spans["rag handbook"]

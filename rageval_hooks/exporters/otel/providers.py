@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,19 @@ SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 manifest declares this URL; there is no stable release yet."""
 
 _DEFAULT_QUEUE = 2048
+_MAX_REQUEST = 768 * 2**10
+"""Bytes of the items in a request, so that it is below the limits that are usual: 1 MiB in proxies, 4 MiB over gRPC."""
+
+_BARE_ITEM = 300
+_PER_TEXT = 4
+"""About how many bytes a span or log event has without its texts, and how many each text adds to its own."""
+
+_TOO_LARGE = 413
+_GRPC_LOGGER = "opentelemetry.exporter.otlp.proto.grpc.exporter"
+# For example "RESOURCE_EXHAUSTED, error details: Received message larger than max (5242880 vs. 4194304)". The same code
+# without these words means that the collector is overloaded.
+_TOO_LARGE_FOR_GRPC = re.compile(r"RESOURCE_EXHAUSTED.*(larger than max|exceeds maximum size)", re.DOTALL)
+
 _COUNTERS = ("queued", "delivered", "rejected", "lost", "dropped", "dropped_by_size")
 _TOGETHER, _ONE_BY_ONE = "together", "one by one"
 
@@ -60,7 +74,7 @@ class QueuedExporter:
     provider: Any
 
     def __init__(self, what: str, name: str, capacity: int) -> None:
-        self.queue = DeliveryQueue(name, lambda: self, capacity=capacity, what=what)
+        self.queue = DeliveryQueue(name, lambda: self, capacity=capacity, what=what, max_request=_MAX_REQUEST)
         self._status = self._rejected = 0
 
     def export(self, batch: Any, *_: Any, **__: Any) -> None:
@@ -68,21 +82,34 @@ class QueuedExporter:
         is_list = isinstance(batch, Sequence)
         for item in batch if is_list else [batch]:
             attributes: Mapping[str, Any] = getattr(getattr(item, "log_record", item), "attributes", None) or {}
-            size = sum(len(value) for value in attributes.values() if isinstance(value, str))
+            texts = [text for name, value in attributes.items() for text in (name, value) if isinstance(text, str)]
+            size = _BARE_ITEM + sum(len(text.encode(errors="replace")) + _PER_TEXT for text in texts)
             name = getattr(item, "name", "")
             self.queue.put([Item(route=_TOGETHER if is_list else _ONE_BY_ONE, name=name, body=item, size=size)])
 
     def post(self, route: str, bodies: Sequence[Any]) -> list[PostError | None]:
-        """Send queued items, and return the error of each."""
+        """Send queued items, and return the error of each.
+
+        Raises:
+            RejectedError: the request is too large; a part of it may be accepted.
+        """
         if route == _TOGETHER:
             return self._send(bodies, len(bodies))
-        return [error for body in bodies for error in self._send(body, 1)]
+        errors = list[PostError | None]()
+        for body in bodies:
+            try:
+                errors += self._send(body, 1)
+            except RejectedError as error:
+                errors.append(error)
+        return errors
 
     def _send(self, batch: Any, amount: int) -> list[PostError | None]:
         self._status = self._rejected = 0
         if self.exporter.export(batch).name == "SUCCESS":
             rejected = min(self._rejected, amount)  # the collector does not say which
             return [RejectedError("rejects a part of what it gets")] * rejected + [None] * (amount - rejected)
+        if self._status == _TOO_LARGE:
+            raise RejectedError(f"answers {_TOO_LARGE}: it is too large")
         # A collector that refuses the data itself would refuse it again.
         if 400 <= self._status < 500 and self._status not in (408, 425, 429):
             return [RejectedError(f"answers {self._status}")] * amount
@@ -106,6 +133,12 @@ class QueuedExporter:
                 return
             self._rejected = int(answer.partial_success.rejected_spans)
 
+    def read_log(self, record: logging.LogRecord) -> bool:
+        """Keep the fact that a message was too large, which exporters over gRPC only log: a filter of their logger."""
+        if _TOO_LARGE_FOR_GRPC.search(record.getMessage()):
+            self._status = _TOO_LARGE
+        return True
+
     def force_flush(self, *_: Any, **__: Any) -> bool:
         """Do nothing: the queue is flushed by itself."""
         return True
@@ -115,6 +148,7 @@ class QueuedExporter:
 
     def close(self) -> None:
         """Close the exporter, at the end of the queue."""
+        logging.getLogger(_GRPC_LOGGER).removeFilter(self.read_log)
         self.exporter.shutdown()
 
     def stats(self) -> dict[str, int]:
@@ -220,11 +254,13 @@ class OtelSignal(ABC, Generic[Provider, Writer]):
         transport = "grpc" if uses_grpc(self.variable) else "http"
         try:
             if transport == "http":
-                # Over gRPC a refusal cannot be told from a loss.
+                # Over gRPC, a refusal for another reason than the size cannot be told from a loss.
                 import requests
 
                 options["session"] = requests.Session()
                 options["session"].hooks["response"].append(sent.read_response)
+            else:
+                logging.getLogger(_GRPC_LOGGER).addFilter(sent.read_log)
             module, name = self.otlp_exporter
             exporters = import_module(f"opentelemetry.exporter.otlp.proto.{transport}.{module}")
             sent.exporter = getattr(exporters, name)(**options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import weakref
 from typing import Any, ClassVar, NamedTuple, cast
@@ -38,6 +39,10 @@ from rageval_hooks.version import __version__
 _CLIENT_STEPS = frozenset[StepKind]({"retriever", "reranker", "llm", "embedding"})
 _REMEMBERED = 4096
 
+# Langfuse, LangSmith and Weave, which draw a span's input and output, as do MLflow and Braintrust.
+_DRAW_VALUES = re.compile(r"/api/public/otel|smith\.langchain\.com|wandb\.ai")
+_DRAW_VALUES_HEADERS = frozenset({"x-mlflow-experiment-id", "langsmith-project"})
+
 _EVALUATION_NANOSECONDS = 1_000
 """Length of an evaluation's span. Jaeger warns about a span without length and about one that outlasts its parent."""
 
@@ -56,10 +61,12 @@ class SpanWriter(NamedTuple):
     Attributes:
         tracer: our own tracer of the provider.
         for_braintrust: True to make the scores Braintrust's own.
+        draws_values: True for a backend that draws a span's input and output.
     """
 
     tracer: Tracer
     for_braintrust: bool
+    draws_values: bool
 
 
 class Spans(OtelSignal[TracerProvider, SpanWriter]):
@@ -95,7 +102,7 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
             return False
         external = turn.span is not None and turn.span.external
         if evaluation.stage == "inline" and not external and other is None:
-            self._write_turn(writer.tracer, evaluation)
+            self._write_turn(writer, evaluation)
         self._write_evaluation(writer, evaluation)
         return True
 
@@ -137,11 +144,15 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
 
     def _make_writer(self, provider: TracerProvider) -> SpanWriter:
         # For example https://api-eu.braintrust.dev/otel; any host with the header of Braintrust's projects.
+        places = otlp_places(provider)
         for_braintrust = any(
             (urlsplit(place.url).hostname or "").endswith("braintrust.dev") or "x-bt-parent" in place.headers
-            for place in otlp_places(provider)
+            for place in places
         )
-        return SpanWriter(provider.get_tracer(SCOPE, __version__, SCHEMA_URL), for_braintrust)
+        draws_values = for_braintrust or any(
+            _DRAW_VALUES.search(place.url) or not _DRAW_VALUES_HEADERS.isdisjoint(place.headers) for place in places
+        )
+        return SpanWriter(provider.get_tracer(SCOPE, __version__, SCHEMA_URL), for_braintrust, draws_values)
 
     def _global_provider(self) -> TracerProvider | None:
         return global_tracer_provider()
@@ -156,9 +167,9 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
 
     # -- the turn and its steps
 
-    def _write_turn(self, tracer: Tracer, evaluation: Evaluation) -> None:
+    def _write_turn(self, writer: SpanWriter, evaluation: Evaluation) -> None:
         """Write the span of a turn and those of its steps."""
-        turn, timing = evaluation.turn, evaluation.turn.timing
+        turn, timing, tracer = evaluation.turn, evaluation.turn.timing, writer.tracer
         attributes = turn_attributes(turn, evaluation.results)
         span = start_span(
             tracer,
@@ -173,7 +184,7 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
         ended_at = timing.ended_at if timing else None
         if span.is_recording():
             if self.selection != "scores":
-                self._write_steps(tracer, span, turn)
+                self._write_steps(writer, span, turn)
             if turn.error is not None:
                 _record_error(span, turn.error, ended_at)
         span.end(end_time=ended_at)
@@ -192,7 +203,8 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
         """Return the span that a turn's results belong to; None for a turn without a place in a trace."""
         return self._written.get(turn.id) or span_context(turn.span)
 
-    def _write_steps(self, tracer: Tracer, root: Span, turn: Turn) -> None:
+    def _write_steps(self, writer: SpanWriter, root: Span, turn: Turn) -> None:
+        tracer = writer.tracer
         surrounding = _surrounding_context(turn.span)
         parents = {step.id: step.parent_id for step in turn.steps}
         shown = [step for step in turn.steps if has_span(step, self.selection)]
@@ -201,13 +213,14 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
             parent_id = step.parent_id
             while parent_id not in spans:  # steps in between may have no span
                 parent_id = parents.get(parent_id or "")
+            attributes = step_attributes(step, turn, draws_values=writer.draws_values)
             spans[step.id] = span = start_span(
                 tracer,
                 None if turn.span is None else _preset_ids(turn.span, turn.step_span_id(step)),
                 step_name(step),
                 context=trace.set_span_in_context(spans[parent_id], surrounding),
                 kind=SpanKind.CLIENT if step.kind in _CLIENT_STEPS else SpanKind.INTERNAL,
-                attributes=written(step_attributes(step, turn), most_attributes(tracer)),
+                attributes=written(attributes, most_attributes(tracer)),
                 start_time=step.started_at,
             )
             if step.error is not None:

@@ -11,6 +11,7 @@ from pydantic_core import from_json
 from rageval_hooks.exporters.otel.attributes import Attributes, guard_attributes, json_string, main_scores
 from rageval_hooks.privacy import REDACTED
 from rageval_hooks.score import Result
+from rageval_hooks.text.formatting import truncate
 from rageval_hooks.turn import Message, Step, StepKind, ToolCall, Turn
 
 
@@ -52,9 +53,8 @@ def turn_attributes(turn: Turn, results: Iterable[Result]) -> Attributes:
         attributes["rageval.tokens.input"] = usage.input_tokens
         attributes["rageval.tokens.output"] = usage.output_tokens
         attributes["rageval.usage.source"] = usage.source
-    # The conversation as a reader of the trace sees it: the user's question, not the prompt made of it.
-    question = [Message(role="user", content=turn.query)] if turn.query else []
-    attributes |= _input_messages([*(message for message in turn.prompt if message.role == "system"), *question])
+    # The conversation as a reader of the trace sees it. The prompt that is made of the question is on the model call.
+    attributes |= _input_messages([Message(role="user", content=turn.query)] if turn.query else [])
     if turn.response:
         attributes |= _output_message(turn.response, (), "stop" if turn.status == "ok" else "error")
     if turn.retrieval_queries:
@@ -94,8 +94,15 @@ def step_name(step: Step) -> str:
     return f"{operation} {step.model or step.name}" if step.kind == "llm" else f"{operation} {step.name}"
 
 
-def step_attributes(step: Step, turn: Turn) -> Attributes:
-    """Return the attributes of the span of one step."""
+def step_attributes(step: Step, turn: Turn, *, draws_values: bool) -> Attributes:
+    """Return the attributes of the span of one step.
+
+    Args:
+        step: the step.
+        turn: its turn.
+        draws_values: True for a backend that draws a span's input and output and no list of documents or messages.
+            They are then written in both forms.
+    """
     attributes: Attributes = {
         "openinference.span.kind": "CHAIN" if step.kind == "parser" else step.kind.upper(),
         "gen_ai.operation.name": _OPERATIONS.get(step.kind),
@@ -104,7 +111,7 @@ def step_attributes(step: Step, turn: Turn) -> Attributes:
         "session.id": turn.session_id,
     }
     if step.kind == "llm":
-        attributes |= _model_call(step)
+        attributes |= _model_call(step, draws_values)
     else:
         for name, text in (("input", step.input), ("output", step.output)):
             if text is not None:
@@ -112,7 +119,7 @@ def step_attributes(step: Step, turn: Turn) -> Attributes:
     if step.kind == "tool":
         attributes |= _tool(step)
     elif step.kind in ("retriever", "reranker"):
-        attributes |= _search(step)
+        attributes |= _search(step, draws_values)
     # Each kind has its own names: backends draw a reranker's documents next to those that went in.
     prefix = "reranker.output_documents" if step.kind == "reranker" else "retrieval.documents"
     for index, passage in enumerate(step.passages):
@@ -143,15 +150,14 @@ def _tool(step: Step) -> Attributes:
     }
 
 
-def _search(step: Step) -> Attributes:
+def _search(step: Step, draws_values: bool) -> Attributes:
     attributes: Attributes = {}
-    # The documents as one JSON value: MLflow and Langfuse show a span's output and not its list of documents.
-    is_hidden = any(passage.text == REDACTED for passage in step.passages)
-    if step.output is None and step.error is None and not is_hidden:
+    if step.output is None and step.passages:
         found = [
             {"page_content": passage.text, "id": passage.id, "metadata": passage.metadata} for passage in step.passages
         ]
-        attributes |= _value("output", json_string(found), is_json=True)
+        beginning = truncate("\n".join(passage.text for passage in step.passages[:_MAX_PREVIEWED]), _MAX_PREVIEW)
+        attributes |= _value("output", json_string(found) if draws_values else beginning, is_json=draws_values)
     if step.kind == "reranker":
         return {**attributes, "reranker.query": step.input}
     # Ids and scores quote no text, so they are shown even where content is hidden.
@@ -166,6 +172,10 @@ def _search(step: Step) -> Attributes:
 
 
 # --------------------------------------------------------------------------- model calls
+
+_MAX_PREVIEWED = 5
+_MAX_PREVIEW = 500
+"""Characters of a text that the span has whole under another name."""
 
 # The conventions' names for parameters, by the names that providers and frameworks use.
 _REQUEST_PARAMETERS = {
@@ -184,7 +194,7 @@ _SYSTEMS = {
 }
 
 
-def _model_call(step: Step) -> Attributes:
+def _model_call(step: Step, draws_values: bool) -> Attributes:
     """Return what a model call has, the most important first."""
     usage = step.usage
     attributes: Attributes = {
@@ -219,7 +229,6 @@ def _model_call(step: Step) -> Attributes:
         is_hidden = step.output == REDACTED
         value = REDACTED if is_hidden else json_string({"choices": [choice]})
         attributes |= _value("output", value, is_json=not is_hidden)
-        attributes |= _message("llm.output_messages.0.message", answer)
         attributes |= _output_message(_text_beside(step.output, step.tool_calls), step.tool_calls, reason)
     for name, value in step.parameters.items():
         # The conventions name numbers only; the other parameters are in the JSON below.
@@ -229,30 +238,21 @@ def _model_call(step: Step) -> Attributes:
         attributes["llm.invocation_parameters"] = json_string(step.parameters)
     if step.template is not None:
         attributes["llm.prompt_template.template"] = step.template.text
-        attributes["llm.prompt_template.variables"] = json_string(step.template.variables)
-    # A long conversation may exceed the provider's limit of attributes, so what is one attribute comes before it.
+        # The prompt has them whole.
+        variables = {name: truncate(value, _MAX_PREVIEW) for name, value in step.template.variables.items()}
+        attributes["llm.prompt_template.variables"] = json_string(variables)
     if step.messages:
-        request = {"messages": [_chat_message(message) for message in step.messages]}
-        attributes |= _value("input", json_string(request), is_json=True)
         attributes |= _input_messages(step.messages)
-        for index, message in enumerate(step.messages):
-            attributes |= _message(f"llm.input_messages.{index}.message", message)
-    return attributes | _tool_definitions(step.tools)
-
-
-def _message(name: str, message: Message) -> Attributes:
-    """Return a message, the way OpenInference numbers the items of lists."""
-    chat = _chat_message(message)
-    attributes = {f"{name}.{part}": chat.get(part) for part in ("role", "content", "tool_call_id", "name")}
-    for number, call in enumerate(message.tool_calls):
-        tool_call = f"{name}.tool_calls.{number}.tool_call"
-        attributes[f"{tool_call}.function.name"] = call.name
-        attributes[f"{tool_call}.function.arguments"] = call.arguments
-        attributes[f"{tool_call}.id"] = call.id
+        if draws_values:
+            request = {"messages": [_chat_message(message) for message in step.messages]}
+            attributes |= _value("input", json_string(request), is_json=True)
+        else:
+            attributes |= _value("input", truncate(step.messages[-1].content, _MAX_PREVIEW))
+    attributes["gen_ai.tool.definitions"] = _tool_definitions(step.tools)
     return attributes
 
 
-def _tool_definitions(tools: Sequence[str]) -> Attributes:
+def _tool_definitions(tools: Sequence[str]) -> str | None:
     """Return the tools that the model could call, for example ``[{"type": "function", "name": "search", …}]``."""
     definitions = []
     for tool in tools:
@@ -260,8 +260,7 @@ def _tool_definitions(tools: Sequence[str]) -> Attributes:
         # OpenAI's form has the definition inside: {"type": "function", "function": {"name": "search", …}}.
         definition = schema.get("function", schema) if isinstance(schema, dict) else {"name": tool}
         definitions.append({"type": "function", **definition})
-    schemas = {f"llm.tools.{index}.tool.json_schema": tool for index, tool in enumerate(tools)}
-    return {"gen_ai.tool.definitions": json_string(definitions) if definitions else None, **schemas}
+    return json_string(definitions) if definitions else None
 
 
 # --------------------------------------------------------------------------- messages: GenAI's form, and OpenAI's
