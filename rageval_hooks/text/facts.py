@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
-from functools import cache, lru_cache
-from importlib.resources import files
+from functools import lru_cache
 from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from rageval_hooks.text.dates import Date, find_dates
-from rageval_hooks.text.language import language_of
+from rageval_hooks.text.language import english_words, language_of
 from rageval_hooks.text.limits import PIECE_CHARACTERS, Span, blank, scan, scan_at
 from rageval_hooks.text.numbers import find_numbers, is_ordinal
 from rageval_hooks.text.numerals import MAGNITUDES, small_number
@@ -373,20 +372,12 @@ def _is_opening_name(text: str, found: Words, at: int) -> bool:
     # Only plain words are in the lists.
     if len(raw) < _SHORTEST_OPENING_NAME or not (raw.isascii() and raw.isalpha()):
         return False
-    if raw.endswith(_WORD_ENDINGS) or found.keys[at] in _common_words():
+    if raw.endswith(_WORD_ENDINGS) or found.keys[at] in english_words():
         return False
     # In another language, every word is in no list.
     others = [key for start, key in zip(found.starts, found.keys, strict=True) if text[start].islower()]
-    english = sum(key in STOP_WORDS or key in _common_words() for key in others)
+    english = sum(key in STOP_WORDS or key in english_words() for key in others)
     return len(others) >= _FEWEST_OTHERS and english >= _ENGLISH_SHARE * len(others)
-
-
-@cache
-def _common_words() -> frozenset[str]:
-    """The keys of English words that are no name, or are one besides ("rose"); ``scripts/word_lists.py`` makes them."""
-    # About 5 ms and 3 MB, for processes that check facts.
-    text = files(__package__).joinpath("common_words.txt").read_text(encoding="utf-8")
-    return frozenset(line for line in text.splitlines() if not line.startswith("#"))
 
 
 def _name(text: str, found: Words, run: Sequence[int]) -> Iterator[Fact]:

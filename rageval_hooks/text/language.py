@@ -8,17 +8,17 @@ loaded in the background. Texts that are surely English by their function words 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
+from importlib.resources import files
 from importlib.util import find_spec
 from typing import Final
 
 from rageval_hooks.errors import ModelNotReadyError, ModelUnavailableError
 from rageval_hooks.runtime.lazy import BackgroundValue
-
-# Without them, the detector would take "Broen blev åbnet i 1931" for Dutch.
-_NEIGHBOURS: Final = "ar ca cs da el fa fi he hi hu id no pl ro ru sv th tr uk vi".split()
+from rageval_hooks.text.words import stem
 
 _LEAST_CONFIDENCE: Final = 0.6
 """Names and titles have less. Of 11,641 texts in English, one has more for another language."""
@@ -30,7 +30,10 @@ ENGLISH: Final = "en"
 
 LANGUAGES: Final = {
     "en": "English", "de": "German", "fr": "French", "es": "Spanish", "it": "Italian", "pt": "Portuguese",
-    "nl": "Dutch", "zh": "Chinese", "ja": "Japanese", "ko": "Korean",
+    "nl": "Dutch", "zh": "Chinese", "ja": "Japanese", "ko": "Korean", "sv": "Swedish", "da": "Danish",
+    "no": "Norwegian", "fi": "Finnish", "pl": "Polish", "cs": "Czech", "ro": "Romanian", "hu": "Hungarian",
+    "tr": "Turkish", "id": "Indonesian", "vi": "Vietnamese", "ca": "Catalan", "ru": "Russian", "uk": "Ukrainian",
+    "el": "Greek", "he": "Hebrew", "ar": "Arabic", "fa": "Persian", "hi": "Hindi", "th": "Thai",
 }  # fmt: skip
 """Names of the languages that are recognised, by code."""
 
@@ -40,13 +43,28 @@ _FUNCTION_WORDS: Final = {
     "do does did you your can could should would have has had not or if they their there he she his her we i me my "
     "but about into than then more no so will may also",
     "de": "der die das und ist war den dem des ein eine einen nicht mit auf für von zu im wurde wann wie wer auch sich "
-    "sie er es als bei nach über",
-    "fr": "le la les des du et est était un une dans pour que qui sur avec par au aux il elle ce cette ne pas quand où "
-    "été en plus",
-    "es": "el la los las de del y es era un una en por para que con se su al lo como no cuándo quién dónde más fue",
-    "it": "il lo la gli le di del della e è era un una in per che con si al alla da non quando chi dove nel sono più",
-    "pt": "o os de da e é era um uma em por para que com se ao na não quando quem onde mais foi dos das",
-    "nl": "de het een en is was van in op voor met dat die niet te zijn werd wanneer wie waar hoe ook bij aan door",
+    "sie er es als bei nach über am um bis sind werden wird kann hat oder durch aus einer zum zur",
+    "fr": "le la les des du et est un une dans pour que qui sur avec par au aux il elle ce cette ne pas quand où "
+    "été en plus sont était ont peut cet ses ou son sa",
+    "es": "el la los las de del y es era un una en por para que con se su al lo como no cuándo quién dónde más fue "
+    "son desde hasta sus puede",
+    "it": "il lo la gli le di del della e è era un una in per che con si al alla da non quando chi dove nel sono più "
+    "dei delle dalla può ogni alle dal",
+    "pt": "o os de da e é era um uma em por para que com se ao na não quando quem onde mais foi dos das são à às pelo",
+    "nl": "de het een en is was van in op voor met dat die niet te zijn werd wanneer wie waar hoe ook bij aan door om "
+    "wordt kan uit naar tot",
+    "sv": "och att det som en på är av för med den till inte om ett han var från kan eller när har efter vid hur vem",
+    "da": "og at det som en på er af for med den til ikke om et han var fra kan eller når har efter ved hvordan hvem",
+    "no": "og at det som en på er av for med den til ikke om et han var fra kan eller når har etter ved hvordan hvem",
+    "fi": "ja on ei se että oli kun myös tai mutta hän joka ovat voi sen kuin jos",
+    "pl": "i w na z się nie do to że jest o od za po jak przez był była było są dla oraz który kiedy kto ze można",
+    "cs": "a v na je se že s z do o k i ve pro jsou byl byla bylo od po při jako který kdy kdo není nebo lze",
+    "ro": "și în de la cu pe este a nu din care un o pentru sunt fost mai când cine prin sau poate",
+    "hu": "a az és hogy nem is egy van volt meg ki mikor ezt csak vagy el minden után",
+    "tr": "ve bir bu için ile de da olarak olan ne zaman kim daha çok gibi kadar var değil mi her göre sonra",
+    "id": "yang dan di dengan untuk dari pada ini itu adalah tidak dalam ke oleh akan dapat atau setiap sampai",
+    "vi": "và của là có không được cho trong một các với khi người này để từ đến vào những bởi",
+    "ca": "el la els les de del i és era un una en per que amb es al no quan qui més va dels fou són pels",
 }
 _BY_WORD: Final[dict[str, tuple[str, ...]]] = {
     word: tuple(code for code, words in _FUNCTION_WORDS.items() if word in words.split())
@@ -57,12 +75,20 @@ _ENGLISH_WORDS: Final = frozenset(_FUNCTION_WORDS[ENGLISH].split())
 _OTHER_WORDS: Final = frozenset(word for word, codes in _BY_WORD.items() if ENGLISH not in codes)
 # "Wann", "été", "a-t-il" as three words
 _WORD: Final = re.compile(r"[^\W\d_]{1,20}")
-# One character of each script: は, 한, 橋.
+# One character of each script that decides a language: は, 한, 橋, і, ж, …
 _SCRIPTS: Final = {
     "ja": re.compile(r"[\u3040-\u30ff]"),
     "ko": re.compile(r"[\uac00-\ud7af]"),
     "zh": re.compile(r"[\u3400-\u9fff]"),
+    "ru": re.compile(r"[\u0400-\u04ff]"),
+    "el": re.compile(r"[\u0370-\u03ff]"),
+    "he": re.compile(r"[\u0590-\u05ff]"),
+    "ar": re.compile(r"[\u0600-\u06ff]"),
+    "hi": re.compile(r"[\u0900-\u097f]"),
+    "th": re.compile(r"[\u0e00-\u0e7f]"),
 }
+# The same script in another language: Ukrainian, Persian.
+_NEIGHBOURS: Final = {"ru": ("uk", re.compile("[іїєґ]", re.IGNORECASE)), "ar": ("fa", re.compile("[پچژگ]"))}
 # One character of Greek, Cyrillic, Thai, Chinese or another script than Latin: ж, 橋.
 _OTHER_SCRIPT: Final = re.compile(r"[\u0370-\u1dff\u2e80-\ufaff\U00020000-\U0003134f]")
 
@@ -76,6 +102,14 @@ _MORE: Final = 2
 """A language must have so many times as many function words as English before English rules are given up."""
 
 _LEAST_WORDS: Final = 2
+
+_SAMPLE: Final = 500
+_MAX_SAMPLES: Final = 8
+"""Characters of a passage, and passages, of which the language is read."""
+
+_LEAST_LETTERS: Final = 4
+_MOSTLY: Final = 0.5
+_LATIN: Final = "latin"
 
 _SURELY_WORDS: Final = 4
 """Different function words of a text that is surely English."""
@@ -94,7 +128,7 @@ def _load() -> Callable[[str], str | None]:
 
     # An instance of our own: the package's is shared with the application.
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    identifier.set_languages([*LANGUAGES, *_NEIGHBOURS])
+    identifier.set_languages([*LANGUAGES])
 
     # Several metrics ask about the same response.
     @lru_cache(maxsize=512)
@@ -129,12 +163,17 @@ def language_by_rules(text: str) -> str | None:
     letters = 0 if text.isascii() else sum(map(str.isalpha, text))
     for code, pattern in _SCRIPTS.items() if letters else ():
         if len(pattern.findall(text)) > _LEAST_SHARE * letters:
-            return code
-    counts = Counter(code for word in _WORD.findall(text) for code in _BY_WORD.get(word.lower(), ()))
+            neighbour, sign = _NEIGHBOURS.get(code, (code, None))
+            return neighbour if sign is not None and sign.search(text) else code
+    counts = _count_function_words(text)
     best = max(_FUNCTION_WORDS, key=lambda code: counts[code])
     if counts[best] < _LEAST_WORDS or (best != ENGLISH and counts[best] < _MORE * counts[ENGLISH]):
         return None
     return best
+
+
+def _count_function_words(text: str) -> Counter[str]:
+    return Counter(code for word in _WORD.findall(text) for code in _BY_WORD.get(word.lower(), ()))
 
 
 def language_of(text: str) -> str | None:
@@ -160,3 +199,68 @@ def other_language(text: str) -> str | None:
     """Return the name of a text's language if it is clear and not English, for example ``"German"``."""
     code = language_of(text)
     return None if code is None or code == ENGLISH else LANGUAGES[code]
+
+
+@cache
+def english_words() -> frozenset[str]:
+    """Return the keys of English words that are no name, or are one besides ("rose"): scripts/word_lists.py."""
+    # About 5 ms and 3 MB, for processes that check facts.
+    text = files(__package__).joinpath("common_words.txt").read_text(encoding="utf-8")
+    return frozenset(line for line in text.splitlines() if not line.startswith("#"))
+
+
+def differs_in_language(text: str, passages: Sequence[str]) -> str | None:
+    """Return the language of a text if it is another one than that of all passages; None if that is not clear.
+
+    Args:
+        text: an answer.
+        passages: what it was written from.
+
+    Returns:
+        The language's name, or "unknown": a text without words of English, from English passages.
+    """
+    sample = "\n".join(passage[:_SAMPLE] for passage in passages[:_MAX_SAMPLES])
+    own, theirs = language_of(text), language_of(sample)
+    script, other_script = _script_of(text), _script_of(sample)
+    if script and other_script and script != other_script:
+        # A passage in the text's language is enough, of several.
+        is_in_one = any(_script_of(passage[:_SAMPLE]) == script for passage in passages)
+        return None if is_in_one else LANGUAGES.get(own or script, script.title())
+    if theirs is None or own == theirs:
+        return None
+    counts = _count_function_words(text)
+    if own is not None:
+        # Swedish and Danish have many words in common: the evidence must be clear.
+        is_clear = script != _LATIN or counts[own] >= max(_LEAST_WORDS, _MORE * counts[theirs]) or not counts[theirs]
+        # Names and menus of an English page may look like another language.
+        if own == ENGLISH:
+            read = " ".join(passage[:_LONGEST] for passage in passages[:_MAX_SAMPLES])
+            is_clear = is_clear and _count_function_words(read)[ENGLISH] <= _LEAST_WORDS
+        is_in_one = any(language_of(passage[:_SAMPLE]) == own for passage in passages)
+        if is_clear or is_in_one:
+            return None if is_in_one else LANGUAGES[own]
+    if theirs != ENGLISH or counts[ENGLISH] >= _LEAST_WORDS:
+        return None
+    if any(language_of(passage[:_SAMPLE]) not in (ENGLISH, None) for passage in passages):
+        return None
+    known, lower_sample = english_words(), sample.lower()
+    words = [word for word in _WORD.findall(text) if len(word) > 1 and word.lower() not in lower_sample]
+    foreign = [word for word in words if stem(word.lower()) not in known and word.lower() not in _ENGLISH_WORDS]
+    small = [word for word in words if word.islower()]
+    small_foreign = [word for word in foreign if word.islower()]
+    is_foreign = len(foreign) >= _LEAST_WORDS and 0 < _MOSTLY * len(small) <= len(small_foreign)
+    return "unknown" if is_foreign else None
+
+
+def _script_of(text: str) -> str | None:
+    """Return the script that most letters have: "latin", or the code of a language that it decides."""
+    letters = [character for character in text[:_LONGEST] if character.isalpha()]
+    if len(letters) < _LEAST_LETTERS:
+        return None
+    for code, pattern in _SCRIPTS.items() if not text.isascii() else ():
+        # Japanese has Chinese characters, too.
+        if len(pattern.findall(text[:_LONGEST])) > (_LEAST_SHARE if code == "ja" else 0.5) * len(letters):
+            return code
+    if sum(letter < "\u0250" for letter in letters) > len(letters) / 2:
+        return _LATIN
+    return unicodedata.name(letters[0], _LATIN).split()[0].lower()

@@ -6,7 +6,8 @@ import pytest
 
 from rageval_hooks import Turn, evaluate
 from rageval_hooks.score import Skipped
-from rageval_hooks.text.language import is_surely_english, language_by_rules
+from rageval_hooks.text import language
+from rageval_hooks.text.language import differs_in_language, is_surely_english, language_by_rules
 from tests.local import make_turn
 
 TEXTS = {
@@ -118,3 +119,54 @@ def test_function_words_alone_decide_that_a_text_is_surely_english(text: str, su
 def test_no_other_language_is_surely_english(code: str) -> None:
     """The test is only for English."""
     assert not any(map(is_surely_english, TEXTS[code]))
+
+
+ENGLISH = "The museum in Ardwell is open every day from 9 to 5. Tickets cost 12 euros. Employees have 28 days of leave."
+ELSEWHERE = [
+    "Das Museum in Ardwell ist täglich von 9 bis 5 Uhr geöffnet.", "Die Eintrittskarten kosten 12 Euro.",
+    "Las entradas cuestan 12 euros.", "Les billets coûtent 12 euros.", "I biglietti costano 12 euro.",
+    "Os bilhetes custam 12 euros.", "Kaartjes kosten 12 euro.", "Biljetterna kostar 12 euro.",
+    "Billetterne koster 12 euro.", "Bilety kosztują 12 euro.", "Biletler 12 avro, müze her gün açıktır.",
+    "Liput maksavat 12 euroa.", "Vstupenky stojí 12 eur.", "Biletele costă 12 euro.", "A jegyek ára 12 euró.",
+    "Билеты стоят 12 евро.", "Квитки коштують 12 євро.", "Τα εισιτήρια κοστίζουν 12 ευρώ.", "门票12欧元。",
+    "入場料は12ユーロです。", "입장권은 12유로입니다.", "تكلف التذاكر 12 يورو.", "टिकट 12 यूरो का है।",
+    "บัตรเข้าชมราคา 12 ยูโร",
+    "அருங்காட்சியகம் தினமும் திறந்திருக்கும்.", "Makumbusho ya Ardwell hufunguliwa kila siku.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("with_detector", [True, False], ids=["detector", "rules"])
+@pytest.mark.parametrize("answer", ELSEWHERE)
+def test_an_answer_in_another_language_than_its_passages_is_not_judged(
+    answer: str, with_detector: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its words cannot be compared with theirs, so that it is neither good nor bad."""
+    if not with_detector:
+        monkeypatch.setattr(language, "_detector", lambda: None)
+    turn = make_turn(answer, [ENGLISH], "What does it cost?")
+
+    evaluation = evaluate(turn, models="lexical", metrics=["verdict", "faithfulness"])
+
+    assert [result.status for result in evaluation.results] == ["skipped"] * 2
+    assert {result.label for result in evaluation.results if result.name == "verdict"} == {"not_evaluable"}
+
+
+@pytest.mark.parametrize("with_detector", [True, False], ids=["detector", "rules"])
+@pytest.mark.parametrize(
+    ("answer", "passages"),
+    [
+        ("Mercedes Stahl", [ENGLISH]),
+        ("The Louvre and the Musée d'Orsay are in Paris.", [ENGLISH]),
+        ("Die Eintrittskarten kosten 12 Euro.", [ENGLISH, "Eine Karte kostet 12 Euro, und das Museum ist geöffnet."]),
+        ("Biljetterna kostar 12 euro och det är billigt.", ["En biljett kostar 12 euro och museet är öppet."]),
+        ("Der Hund ist nicht erlaubt.", ["Hunde sind auf dem Schiff nicht erlaubt, und das ist gut so."]),
+    ],
+)
+def test_names_and_the_language_of_one_passage_are_no_other_language(
+    answer: str, passages: list[str], with_detector: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong answer stays wrong."""
+    if not with_detector:
+        monkeypatch.setattr(language, "_detector", lambda: None)
+
+    assert differs_in_language(answer, passages) is None

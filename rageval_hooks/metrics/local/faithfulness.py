@@ -55,6 +55,8 @@ class Faithfulness(GroundingMetric):
         """Return the score; skipped if the response or the passages have no words."""
         if analysis.grounding.value is None:
             return self.skip(NO_WORDS)
+        if analysis.language_gap is not None:
+            return self.skip(analysis.language_gap)
         # Per sentence its groundedness, lowered for its wrong facts, and its weight.
         scores: list[tuple[float, float]] = []
         shown: list[SentenceScore] = []

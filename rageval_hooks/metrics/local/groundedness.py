@@ -65,6 +65,8 @@ class Groundedness(GroundingMetric):
         found = analysis.grounding
         if found.value is None:
             return self.skip(NO_WORDS)
+        if analysis.language_gap is not None:
+            return self.skip(analysis.language_gap)
         sentences = [_sentence_score(sentence, analysis) for sentence in found.sentences]
         return self.score_by_sentence(found.value, sentences, model.name, self.weak)
 

@@ -45,7 +45,9 @@ class UnsupportedFacts(GroundingMetric):
     source = "ours"
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
-        """Return the count."""
+        """Return the count; skipped for a response in another language than the passages."""
+        if analysis.response.facts and analysis.language_gap is not None:
+            return self.skip(analysis.language_gap)
         support = analysis.fact_support
         # A fact of an unseen passage is counted: the model cannot have read it there. The explanation says where it is.
         unseen = _facts_in_unseen(support.missing, analysis)

@@ -49,6 +49,7 @@ _CAUSES: Final[Mapping[str, Cause]] = {
     "the response has no words": "no_claims",
     "the response claims nothing": "no_claims",
     NO_WORDS: "no_claims",
+    "language ": "language",
 }
 """The causes of turns that cannot be evaluated, by the beginning of the reason."""
 

@@ -29,7 +29,7 @@ from rageval_hooks.text.fact_index import (
     unsupported_facts,
 )
 from rageval_hooks.text.facts import Fact
-from rageval_hooks.text.language import other_language, prepare_language_detection
+from rageval_hooks.text.language import differs_in_language, other_language, prepare_language_detection
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS, Span
 from rageval_hooks.text.negation import Statements, find_reversals, negates, statements_of
 from rageval_hooks.text.tokens import count_tokens
@@ -39,6 +39,9 @@ from rageval_hooks.turn import Passage, Turn, Usage
 _MAX_UNPREPARED: Final = 1_500
 """Characters of passages that are embedded while a caller waits: about 80 ms on two cores. More were not prepared
 because the machine is busy, or because nothing retrieved them."""
+
+_SAME_LANGUAGE: Final = 0.75
+"""The value of the grounding formula from which a response certainly is in the language of its passages."""
 
 _MAX_ONE_WINDOW: Final = 20_000
 """Characters beyond which passages certainly do not fit one window together."""
@@ -143,6 +146,17 @@ class TurnAnalysis(TurnTexts):
     def response_language(self) -> str | None:
         """The name of the response's language if it is clear and not English."""
         return other_language(self.response.said)
+
+    @cached_property
+    def language_gap(self) -> str | None:
+        """Why words of the response cannot be compared with the passages: it is in another language; else None."""
+        grounding = self.grounding.value
+        # An answer that shares its words with the passages needs no look at its language.
+        if grounding is None or grounding >= _SAME_LANGUAGE:
+            return None
+        texts = [passage.text for passage in self.prompt_passages]
+        found = differs_in_language(self.response.said, texts)
+        return None if found is None else f"language {found}: the passages are in another one"
 
     # -- words of the passages
 
