@@ -22,7 +22,7 @@ from rageval_hooks.errors import (
 from rageval_hooks.evaluation import ascore_dataset, evaluate, evaluate_conversation, score_dataset
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.instrumentation import Instrumentation, instrument
-from rageval_hooks.integrations.manual import start_turn
+from rageval_hooks.integrations.manual import rag_turn, start_turn
 from rageval_hooks.judges.base import Judge, Judgement
 from rageval_hooks.metrics import JudgeMetric, LocalMetric, Metric, ScoreDefinition, metric
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, Target
@@ -73,6 +73,7 @@ __all__ = [
     "evaluate_conversation",
     "instrument",
     "metric",
+    "rag_turn",
     "score_dataset",
     "start_turn",
 ]

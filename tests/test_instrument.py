@@ -407,6 +407,7 @@ def test_the_public_names() -> None:
         "evaluate_conversation",
         "instrument",
         "metric",
+        "rag_turn",
         "score_dataset",
         "start_turn",
     ]

@@ -49,6 +49,8 @@ class Block:
         self.id = str(uuid4())
         self.answer: str | None = None
         self.inner_answer: str | None = None
+        self.pieces: list[str] = []
+        self.is_partial = False
         self._passages: list[Passage] = []
         self._pipeline = pipeline
         self._before = _innermost.get()
@@ -104,6 +106,7 @@ class Block:
     def end(self, error: BaseException | None) -> PendingTurn | None:
         """Submit the turn. A synchronous caller waits for inline scores here; an asynchronous one awaits the result."""
         if self._outer is not None:
+            self._outer.inner_answer = "".join(self.pieces) or self._outer.inner_answer
             return None
         self._has_ended = True
         if self._generator is not None:
@@ -120,7 +123,9 @@ class Block:
             # Not by a token: a generator may end in another context than it began in.
             if self._encloses and _innermost.get() is self:
                 _innermost.set(self._before)
-            answer = self.inner_answer if self.answer is None else self.answer
+            answer = "".join(self.pieces) or (self.inner_answer if self.answer is None else self.answer)
+            if (run := _recorder.get(self.id)) is not None:
+                run.details["is_partial"] = self.is_partial
             recording = _recorder.end(self.id, answer, error)
             if recording is None:  # sampled out, part of another turn, or forgotten
                 return None
@@ -231,6 +236,7 @@ def _turn_from_block(
         query=given.query,
         passages=unique_passages(tuple(block.details["passages"])),
         response=block.output or "",
+        complete=not block.details.get("is_partial"),
         reference=given.reference,
         span=span,
         status=status,
@@ -305,7 +311,8 @@ def _join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
             "framework": (answered or inner[-1]).framework,
             "response": turn.response or captured_answer,
             # The model was stopped, or the block ended with an exception before the application used the answer.
-            "complete": answered is None or not captured_answer or (answered.complete and turn.status == "ok"),
+            "complete": turn.complete
+            and (answered is None or not captured_answer or (answered.complete and turn.status == "ok")),
         }
     )
 

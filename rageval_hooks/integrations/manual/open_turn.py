@@ -68,11 +68,22 @@ class OpenTurn:
         Raises:
             TypeError: there is no text in it.
         """
-        text = _text_of(answer)
+        text = text_of(answer)
         if text is None:
             raise TypeError(f"respond() takes the text of the answer, not {_kind(answer)}")
         if self._block is not None:
             self._block.respond(text)
+
+    def add_piece(self, text: str) -> None:
+        """Append to the answer. It counts as broken off until :meth:`complete` is called."""
+        if self._block is not None:
+            self._block.pieces.append(text)
+            self._block.is_partial = True
+
+    def complete(self) -> None:
+        """Say that all pieces of the answer were added."""
+        if self._block is not None:
+            self._block.is_partial = False
 
     def __enter__(self) -> OpenTurn:
         """Start the turn."""
@@ -184,7 +195,7 @@ def _read_passages(passages: Any) -> list[Passage]:
 
 
 @or_else(None)
-def _text_of(answer: Any) -> str | None:
+def text_of(answer: Any) -> str | None:
     """Return the text of an answer: its own, that of a message, or that of a response."""
     if isinstance(answer, str):
         return str.__str__(answer)
