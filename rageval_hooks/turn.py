@@ -151,6 +151,8 @@ class Usage(Data):
         input_tokens: tokens read, cached ones included.
         output_tokens: tokens written.
         cache_read_tokens: input tokens that the provider served from its cache; None if it does not report them.
+        cache_write_tokens: input tokens that the provider stored in its cache; None if it does not report them.
+        reasoning_tokens: output tokens of the model's thoughts; None if the provider does not report them.
         source: who counted: the provider, tiktoken (an estimate for models that are not OpenAI's), or the number of
             characters (a rough estimate).
     """
@@ -158,6 +160,8 @@ class Usage(Data):
     input_tokens: int = Field(ge=0)
     output_tokens: int = Field(ge=0)
     cache_read_tokens: int | None = Field(default=None, ge=0)
+    cache_write_tokens: int | None = Field(default=None, ge=0)
+    reasoning_tokens: int | None = Field(default=None, ge=0)
     source: UsageSource = "provider"
 
     @property
@@ -171,12 +175,15 @@ class Usage(Data):
         known = [part for part in parts if part is not None]
         if not known:
             return None
-        cached = [part.cache_read_tokens for part in known if part.cache_read_tokens is not None]
+        details = {}
+        for name in ("cache_read_tokens", "cache_write_tokens", "reasoning_tokens"):
+            counts = [count for part in known if (count := getattr(part, name)) is not None]
+            # None means that the provider does not say, which is not 0.
+            details[name] = sum(counts) if counts else None
         return cls(
             input_tokens=sum(part.input_tokens for part in known),
             output_tokens=sum(part.output_tokens for part in known),
-            # None means that the provider does not say, which is not 0.
-            cache_read_tokens=sum(cached) if cached else None,
+            **details,
             source=min((part.source for part in known), key=_EXACTNESS.index),
         )
 

@@ -25,8 +25,18 @@ from rageval_hooks.turn import Turn
 
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 
-# Of a draft of the GenAI conventions. It has been renamed once already, so only this name is taken from them.
-_OPERATION: Final = "apply_guardrail"
+# Of an open draft of the GenAI conventions, which may change:
+# https://github.com/open-telemetry/semantic-conventions-genai/pull/427
+_OPERATION: Final = "run_guardrail"
+_NAME: Final = "GroundingGuard"
+_VERDICTS: Final = {"supported": "allow", "refusal": "allow", "no_claims": "allow", "unsupported": "deny"}
+_ACTIONS: Final = {
+    "passed": "allow",
+    "flagged": "warn",
+    "replaced": "block",
+    "raised": "block",
+    "regenerated": "modify",
+}
 
 
 class GuardSpans:
@@ -91,7 +101,7 @@ class GuardSpans:
                 return
             attributes = written(self._attributes(decision, turn, recording))
             parent = _parent(context, recording)
-            name = f"{_OPERATION} GroundingGuard"
+            name = f"{_OPERATION} {_NAME}"
             span = tracer.start_span(name, context=parent, start_time=started_at, attributes=attributes)
             # A check without a result is a fault of the guard; a blocked answer is not.
             if decision.verdict == "unchecked":
@@ -119,6 +129,10 @@ class GuardSpans:
         attributes: Attributes = {
             "openinference.span.kind": "GUARDRAIL",
             "gen_ai.operation.name": _OPERATION,
+            "gen_ai.security.guardrail.name": _NAME,
+            "gen_ai.security.verdict.type": _VERDICTS.get(decision.verdict),
+            "gen_ai.security.verdict.reason": decision.reason or None,
+            "gen_ai.security.action.type": _ACTIONS[decision.action],
             "rageval.guard.verdict": decision.verdict,
             "rageval.guard.action": decision.action,
             "rageval.guard.reason": decision.reason or None,

@@ -17,6 +17,9 @@ _CACHED = ("cached_tokens", "cache_read", "cached_content_token_count", "prompt_
 # Anthropic and Bedrock report input tokens without those that were read from or written to the cache.
 _CACHED_EXTRA = ("cache_read_input_tokens", "cacheReadInputTokens")
 _WRITTEN_EXTRA = ("cache_creation_input_tokens", "cacheWriteInputTokens")
+_WRITTEN = ("cache_creation", "cache_write_tokens", "cache_creation_tokens")
+_OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details", "output_token_details")
+_REASONING = ("reasoning_tokens", "reasoning", "thoughts_token_count")
 
 
 def usage_from(counts: Any) -> Usage | None:
@@ -35,8 +38,15 @@ def usage_from(counts: Any) -> Usage | None:
     # LiteLLM adds Anthropic's counts to OpenAI's, which have them already.
     if entry_or_attribute(counts, "prompt_tokens") is None:
         read += (found[0] or 0) + (_first_count(counts, _WRITTEN_EXTRA) or 0)
-    cached = next((count for count in found if count is not None), None)
-    return Usage(input_tokens=read, output_tokens=written, cache_read_tokens=cached)
+    stored = [_first_count(counts, _WRITTEN_EXTRA), *(_first_count(place, _WRITTEN) for place in details)]
+    thoughts = [_first_count(entry_or_attribute(counts, name), _REASONING) for name in _OUTPUT_DETAILS]
+    return Usage(
+        input_tokens=read,
+        output_tokens=written,
+        cache_read_tokens=_first_known(found),
+        cache_write_tokens=_first_known(stored),
+        reasoning_tokens=_first_known([*thoughts, _first_count(counts, _REASONING)]),
+    )
 
 
 def usage_of_llama_index(response: Any) -> Usage | None:
@@ -57,3 +67,7 @@ def _first_count(place: Any, names: Iterable[str]) -> int | None:
     # Some servers report -1 or null while they do not know the count.
     counts = (entry_or_attribute(place, name) for name in names)
     return next((count for count in counts if is_integer(count) and count >= 0), None)
+
+
+def _first_known(counts: Iterable[int | None]) -> int | None:
+    return next((count for count in counts if count is not None), None)

@@ -405,7 +405,9 @@ def test_the_decision_is_a_span_below_the_current_one(traced: Traced) -> None:
     assert span.parent is not None
     assert span.parent.span_id == request.get_span_context().span_id
     attributes = dict(span.attributes)
-    assert attributes["gen_ai.operation.name"] == "apply_guardrail"
+    assert attributes["gen_ai.operation.name"] == "run_guardrail"
+    assert attributes["gen_ai.security.guardrail.name"] == "GroundingGuard"
+    assert attributes["gen_ai.security.verdict.type"] == "deny"
     assert attributes["rageval.guard.verdict"] == "unsupported"
     assert attributes["rageval.guard.action"] == "replaced"
     assert attributes["rageval.score.faithfulness"] < 0.1

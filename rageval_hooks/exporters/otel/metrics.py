@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation
@@ -13,6 +13,7 @@ from opentelemetry.util.types import AttributeValue
 
 from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, OtelSignal, QueuedExporter
 from rageval_hooks.exporters.otel.spans import Spans
+from rageval_hooks.exporters.otel.turn_attributes import is_agent, provider_name, turn_operation
 from rageval_hooks.runtime.queues import PROCESS_TOTALS
 from rageval_hooks.runtime.tracing import global_meter_provider
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, judge_details, label_of, metric_of
@@ -27,6 +28,10 @@ _USD_BUCKETS = (0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 
 _INLINE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 # Those of the GenAI conventions.
 _CALL_SECONDS_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_TURN_SECONDS_BUCKETS: Mapping[str, Sequence[float]] = {
+    "invoke_workflow": (1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200),
+    "invoke_agent": (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6),
+}
 _CALL_TOKENS_BUCKETS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 
 _OTHER = "other"
@@ -142,7 +147,9 @@ def _measurements(made: Instruments, evaluation: Evaluation) -> Iterator[Measure
         # Nothing ran if the turn was not RAG, or if all metrics need a judge: a zero would lower the percentiles.
         if evaluation.durations:
             yield made.inline_duration.record, evaluation.duration, {}
-        yield from _of_calls(made, turn)
+        # Another instrumentor may record these.
+        if not _others_measure():
+            yield from _of_operations(made, turn)
     for result in evaluation.results:
         yield from _of_result(made, result, turn)
     # Counted once per metric: all results of a metric have the details of the same judgement.
@@ -151,20 +158,32 @@ def _measurements(made: Instruments, evaluation: Evaluation) -> Iterator[Measure
         yield from _of_judgement(made, metric, result)
 
 
-def _of_calls(made: Instruments, turn: Turn) -> Iterator[Measurement]:
-    """Yield the GenAI client metrics of a turn's model calls, unless another instrumentor records them."""
-    calls = [step for step in turn.steps if step.kind in _OPERATIONS and not _MEASURING.match(step.span_tracer or "")]
-    if not calls or _others_measure():
-        return
-    for step in calls:
+def _of_operations(made: Instruments, turn: Turn) -> Iterator[Measurement]:
+    """Yield the GenAI metrics of a turn, its tools and its model calls."""
+    if turn.timing is not None:
+        about = {
+            "gen_ai.agent.name" if is_agent(turn) else "gen_ai.workflow.name": turn.name,
+            "error.type": None if turn.error is None else turn.error.type,
+        }
+        yield made.turn_durations[turn_operation(turn)].record, turn.timing.total, about
+    for step in turn.steps:
+        if _MEASURING.match(step.span_tracer or ""):
+            continue
+        error = {"error.type": None if step.error is None else step.error.type}
+        seconds = (step.ended_at - step.started_at) / 1e9
+        if step.kind == "tool":
+            yield made.tool_duration.record, seconds, {"gen_ai.tool.name": step.name, **error}
+        if step.kind not in _OPERATIONS:
+            continue
         attributes = {
             "gen_ai.operation.name": _OPERATIONS[step.kind],
-            "gen_ai.provider.name": step.provider,
+            "gen_ai.provider.name": provider_name(step.provider),
             "gen_ai.request.model": step.request_model,
             "gen_ai.response.model": step.model,
         }
-        error = {"error.type": None if step.error is None else step.error.type}
-        yield made.call_duration.record, (step.ended_at - step.started_at) / 1e9, {**attributes, **error}
+        yield made.call_duration.record, seconds, {**attributes, **error}
+        if step.time_to_first_token is not None:
+            yield made.first_chunk.record, step.time_to_first_token, attributes
         # The conventions want no estimates.
         if step.usage is not None and not step.usage.estimated:
             yield made.call_tokens.record, step.usage.input_tokens, {**attributes, "gen_ai.token.type": "input"}
@@ -249,6 +268,16 @@ class Instruments:
         self.inline_duration = histogram("rageval.inline.duration", "s", about, _INLINE_BUCKETS)
         about = "GenAI operation duration"
         self.call_duration = histogram("gen_ai.client.operation.duration", "s", about, _CALL_SECONDS_BUCKETS)
+        about = "Time to the first chunk of a streamed answer"
+        name = "gen_ai.client.operation.time_to_first_chunk"
+        self.first_chunk = histogram(name, "s", about, _CALL_SECONDS_BUCKETS)
+        about = "Duration of a tool execution"
+        self.tool_duration = histogram("gen_ai.execute_tool.duration", "s", about, _CALL_SECONDS_BUCKETS)
+        # By the operation.
+        self.turn_durations = {
+            operation: histogram(f"gen_ai.{operation}.duration", "s", "Duration of a turn", buckets)
+            for operation, buckets in _TURN_SECONDS_BUCKETS.items()
+        }
         about = "Number of input and output tokens used"
         self.call_tokens = histogram("gen_ai.client.token.usage", "{token}", about, _CALL_TOKENS_BUCKETS)
         self.verdicts = meter.create_counter("rageval.verdicts", "{turn}", "Turns by verdict")

@@ -26,7 +26,7 @@ from rageval_hooks.exporters.otel.attributes import (
     written,
 )
 from rageval_hooks.exporters.otel.providers import SCHEMA_URL, SCOPE, OtelSignal, QueuedExporter
-from rageval_hooks.exporters.otel.turn_attributes import step_attributes, step_name, turn_attributes
+from rageval_hooks.exporters.otel.turn_attributes import step_attributes, step_name, turn_attributes, turn_operation
 from rageval_hooks.exporters.otlp_places import otlp_places
 from rageval_hooks.exporters.phoenix import phoenix_resource
 from rageval_hooks.runtime.time_limit import remaining
@@ -174,7 +174,8 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
         span = start_span(
             tracer,
             None if turn.span is None else _preset_ids(turn.span, turn.span.span_id),
-            f"rag {turn.name}" if turn.is_rag else turn.name,
+            # Lists of RAG turns are filtered by the name.
+            f"{'rag' if turn.is_rag else turn_operation(turn)} {turn.name}",
             context=_parent_context(turn.span),
             kind=SpanKind.INTERNAL,
             attributes=written(attributes, most_attributes(tracer)),

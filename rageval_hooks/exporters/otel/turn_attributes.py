@@ -27,8 +27,9 @@ def turn_attributes(turn: Turn, results: Iterable[Result]) -> Attributes:
     seen = Counter(passage.in_prompt for passage in turn.passages)
     attributes: Attributes = {
         "openinference.span.kind": "AGENT" if agent else "CHAIN",
-        "gen_ai.operation.name": "invoke_agent" if agent else "invoke_workflow",
+        "gen_ai.operation.name": turn_operation(turn),
         "gen_ai.agent.name": turn.name,
+        "gen_ai.workflow.name": None if agent else turn.name,
         "rageval.turn.status": turn.status,
         "error.type": None if turn.error is None else turn.error.type,
         **_value("input", turn.query),
@@ -67,6 +68,11 @@ def turn_attributes(turn: Turn, results: Iterable[Result]) -> Attributes:
 def _value(name: str, text: str, *, is_json: bool = False) -> Attributes:
     """Return what a span shows as its ``input`` or ``output``, with its type."""
     return {f"{name}.value": text, f"{name}.mime_type": "application/json" if is_json else "text/plain"}
+
+
+def turn_operation(turn: Turn) -> str:
+    """Return the conventions' name for what a turn is."""
+    return "invoke_agent" if is_agent(turn) else "invoke_workflow"
 
 
 def is_agent(turn: Turn) -> bool:
@@ -141,6 +147,7 @@ def _tool(step: Step) -> Attributes:
     return {
         "tool.name": step.name,
         "gen_ai.tool.name": step.name,
+        "gen_ai.tool.type": "function",
         "gen_ai.tool.call.id": step.call_id,
         "tool.description": step.description,
         "gen_ai.tool.description": step.description,
@@ -184,6 +191,24 @@ _REQUEST_PARAMETERS = {
     "n": "choice.count",
 }
 
+# The conventions' names of providers, by LangChain's and LlamaIndex's. Others are the same in both.
+_PROVIDERS = {
+    **dict.fromkeys(("azure", "azure_openai"), "azure.ai.openai"),
+    **dict.fromkeys(("azure_ai", "azure_inference", "azureml"), "azure.ai.inference"),
+    **dict.fromkeys(("google_vertexai", "google_anthropic_vertex", "vertex", "vertexai"), "gcp.vertex_ai"),
+    **dict.fromkeys(("google_genai", "gemini", "google"), "gcp.gemini"),
+    **dict.fromkeys(("amazon_bedrock", "aws_bedrock", "bedrock", "bedrock_converse"), "aws.bedrock"),
+    **dict.fromkeys(("mistral", "mistralai"), "mistral_ai"),
+    **dict.fromkeys(("ibm", "watsonx"), "ibm.watsonx.ai"),
+    "xai": "x_ai",
+}
+
+
+def provider_name(provider: str | None) -> str | None:
+    """Return a provider's name in the conventions, such as ``aws.bedrock``; None for None."""
+    return provider and _PROVIDERS.get(provider.lower(), provider)
+
+
 # OpenInference's names of products, by LangChain's and LlamaIndex's names of providers.
 _SYSTEMS = {
     **dict.fromkeys(("openai", "azure", "azure_openai"), "openai"),
@@ -204,7 +229,7 @@ def _model_call(step: Step, draws_values: bool) -> Attributes:
         "gen_ai.response.id": step.response_id,
         "llm.provider": step.provider,
         "llm.system": _SYSTEMS.get(step.provider or ""),
-        "gen_ai.provider.name": step.provider,
+        "gen_ai.provider.name": provider_name(step.provider),
     }
     if usage is not None:
         attributes |= {
@@ -215,10 +240,15 @@ def _model_call(step: Step, draws_values: bool) -> Attributes:
             "gen_ai.usage.output_tokens": usage.output_tokens,
             "llm.token_count.prompt_details.cache_read": usage.cache_read_tokens,
             "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
+            "llm.token_count.prompt_details.cache_write": usage.cache_write_tokens,
+            "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+            "llm.token_count.completion_details.reasoning": usage.reasoning_tokens,
+            "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
             "rageval.usage.source": usage.source,
         }
     attributes["gen_ai.response.time_to_first_chunk"] = step.time_to_first_token
     attributes["llm.finish_reason"] = step.finish_reason
+    attributes["gen_ai.response.finish_reasons"] = [step.finish_reason] if step.finish_reason else None
     if step.output is not None:
         # The conventions want a reason, which some providers do not say.
         reason = step.finish_reason or ("stop" if step.complete and step.error is None else "error")

@@ -22,6 +22,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rageval_hooks
+from rageval_hooks import Evaluation, Passage, Step, Turn, Usage
+from rageval_hooks.exporters.otel import OtelExporter
+from rageval_hooks.exporters.otel.turn_attributes import step_attributes
+from rageval_hooks.judges.token_counts import usage_from
 from tests.integrations.langchain.fakes import FACTS, join, lcel, model, retriever
 from tests.judges.server import JudgeServer, answer
 
@@ -109,6 +113,7 @@ def test_input_and_output_have_the_form_of_openais_api(server: JudgeServer) -> N
 def test_why_the_model_stopped(server: JudgeServer) -> None:
     first, second = of_kind(spans_of(agent(server), ASKED), "LLM")
     assert [first["llm.finish_reason"], second["llm.finish_reason"]] == ["tool_calls", "length"]
+    assert first["gen_ai.response.finish_reasons"] == ("tool_calls",)
     assert json.loads(second["gen_ai.output.messages"])[0]["finish_reason"] == "length"
 
 
@@ -122,6 +127,7 @@ def test_the_tools_that_the_model_could_call(server: JudgeServer) -> None:
 def test_the_tool_says_which_call_it_answers(server: JudgeServer) -> None:
     [called] = of_kind(spans_of(agent(server), ASKED), "TOOL")
     assert called["gen_ai.tool.call.id"] == "call_1"
+    assert called["gen_ai.tool.type"] == "function"
     assert called["tool.description"] == "Search the handbook."
 
 
@@ -210,6 +216,75 @@ def test_a_retrievers_output_is_its_documents() -> None:
         document.page_content for document in FACTS
     ]
     assert retrieval["output.mime_type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("framework", "conventions"),
+    [
+        ("openai", "openai"),
+        ("azure", "azure.ai.openai"),
+        ("azure_openai", "azure.ai.openai"),
+        ("azure_inference", "azure.ai.inference"),
+        ("google_vertexai", "gcp.vertex_ai"),
+        ("vertex", "gcp.vertex_ai"),
+        ("google_genai", "gcp.gemini"),
+        ("amazon_bedrock", "aws.bedrock"),
+        ("bedrock_converse", "aws.bedrock"),
+        ("mistralai", "mistral_ai"),
+        ("xai", "x_ai"),
+        ("ibm", "ibm.watsonx.ai"),
+        ("groq", "groq"),
+        ("acme", "acme"),
+    ],
+)
+def test_providers_have_the_names_of_the_conventions(framework: str, conventions: str) -> None:
+    """OpenInference's attribute has the framework's own."""
+    step = Step(id="1", kind="llm", name="Chat", provider=framework, started_at=0, ended_at=1)
+    found = step_attributes(step, Turn(), draws_values=False)
+    assert (found["gen_ai.provider.name"], found["llm.provider"]) == (conventions, framework)
+
+
+def test_tokens_that_were_stored_and_those_of_thoughts() -> None:
+    usage = usage_from(
+        {
+            "input_tokens": 120,
+            "output_tokens": 50,
+            "input_token_details": {"cache_read": 20, "cache_creation": 60},
+            "output_token_details": {"reasoning": 40},
+        }
+    )
+    step = Step(id="1", kind="llm", name="Chat", usage=Usage.sum([usage, usage]), started_at=0, ended_at=1)
+    found = step_attributes(step, Turn(), draws_values=False)
+    assert found["gen_ai.usage.input_tokens"] == 240
+    assert found["gen_ai.usage.cache_read.input_tokens"] == 40
+    assert found["gen_ai.usage.cache_creation.input_tokens"] == 120
+    assert found["gen_ai.usage.reasoning.output_tokens"] == 80
+
+
+@pytest.mark.parametrize(
+    ("steps", "passages", "name", "attribute"),
+    [
+        ((), (), "invoke_workflow handbook", "gen_ai.workflow.name"),
+        (("tool",), (), "invoke_agent handbook", "gen_ai.agent.name"),
+        ((), ("The pier opened.",), "rag handbook", "gen_ai.workflow.name"),
+    ],
+)
+def test_the_names_of_roots(steps: Any, passages: Any, name: str, attribute: str) -> None:
+    """A turn with retrieval keeps the name by which lists and searches find it."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    turn = Turn(
+        name="handbook",
+        response="Yes.",
+        steps=tuple(Step(id=kind, kind=kind, name="T", started_at=0, ended_at=1) for kind in steps),
+        passages=tuple(Passage(text=text) for text in passages),
+    )
+    OtelExporter(provider, log_events=False, score_metrics=False).export(Evaluation(turn=turn))
+    [root] = [span for span in exporter.get_finished_spans() if span.parent is None]
+
+    assert root.name == name
+    assert (root.attributes or {})[attribute] == "handbook"
 
 
 class TestHidden:

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import rageval_hooks
 from rageval_hooks import Evaluation, Failed, Score, Skipped, Step, Turn, Usage
 from rageval_hooks.exporters.otel import OtelExporter
-from rageval_hooks.turn import ErrorInfo, SpanReference
+from rageval_hooks.turn import ErrorInfo, SpanReference, Timing
 from tests.exporters.collector import http_collector, silent_server
 from tests.exporters.delivered import delivery_to
 from tests.exporters.test_providers import run
@@ -488,6 +488,32 @@ class TestModelCalls:
             "input": 100,
             "output": 20,
         }
+
+    def test_the_time_to_the_first_chunk_of_a_stream(self, backend: Backend) -> None:
+        turn = evaluation().turn.model_copy(update={"steps": (CALL.model_copy(update={"time_to_first_token": 0.25}),)})
+        backend.exporter().export(Evaluation(turn=turn))
+        [point] = backend.metrics()["gen_ai.client.operation.time_to_first_chunk"]
+        assert (point.sum, point.attributes["gen_ai.request.model"]) == (0.25, "gpt-5-mini")
+
+    @pytest.mark.parametrize(
+        ("kinds", "operation", "named"),
+        [
+            (["retriever", "llm"], "invoke_workflow", "gen_ai.workflow.name"),
+            (["tool", "llm"], "invoke_agent", "gen_ai.agent.name"),
+        ],
+    )
+    def test_the_duration_of_turns_and_tools(
+        self, backend: Backend, kinds: list[Any], operation: str, named: str
+    ) -> None:
+        steps = tuple(CALL.model_copy(update={"kind": kind, "name": f"the {kind}"}) for kind in kinds)
+        timing = Timing(started_at=0, ended_at=2_000_000_000)
+        changes = {"steps": steps, "timing": timing, "name": "harbour", "error": ErrorInfo(type="TimeoutError")}
+        backend.exporter().export(Evaluation(turn=evaluation().turn.model_copy(update=changes)))
+        found = backend.metrics()
+        [turn] = found[f"gen_ai.{operation}.duration"]
+        tools = [(point.sum, dict(point.attributes)) for point in found.get("gen_ai.execute_tool.duration", [])]
+        assert (turn.sum, turn.attributes) == (2.0, {named: "harbour", "error.type": "TimeoutError"})
+        assert tools == [(1.5, {"gen_ai.tool.name": "the tool"})] * ("tool" in kinds)
 
     def test_a_failed_call_has_its_error(self, backend: Backend) -> None:
         [duration] = self.recorded(backend, error=ErrorInfo(type="TimeoutError"))["operation.duration"]
