@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -82,9 +83,9 @@ def test_reasons(
 def test_a_retriever_and_a_model_that_are_called_one_after_the_other(
     handle: rageval_hooks.Instrumentation, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Plain Python without a turn around both: two roots, and the log says what to add."""
+    """In different contexts: two roots, and the log says what to add."""
     for _ in range(2):
-        found = fakes.retriever([PIER]).invoke(QUESTION)
+        found = contextvars.Context().run(fakes.retriever([PIER]).invoke, QUESTION)
         assert handle.flush(10)
         fakes.model().invoke(f"{found[0].page_content} {QUESTION}")
         assert handle.flush(10)

@@ -20,6 +20,13 @@ from langchain_core.tracers.context import register_configure_hook
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.deferred import held_turns
+from rageval_hooks.integrations.capture.recent_searches import (
+    RECENT_SEARCHES,
+    RecentSearch,
+    give_context_a_list,
+    note_root,
+    note_search,
+)
 from rageval_hooks.integrations.capture.recorder import Framework, Recording, Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import note_other_span
 from rageval_hooks.integrations.capture.turns import turn_of
@@ -27,13 +34,13 @@ from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.integrations.langchain.model_calls import given_text, returned_text
 from rageval_hooks.integrations.langchain.other_tracers import find_span
 from rageval_hooks.integrations.langchain.passages import IDENTITY_KEYS
-from rageval_hooks.integrations.langchain.payloads import copy_found, copy_values
+from rageval_hooks.integrations.langchain.payloads import copy_found, copy_values, passages_in
 from rageval_hooks.integrations.langchain.resuming import hold_if_waiting, join_halves, resumes
 from rageval_hooks.integrations.langchain.turn_building import turn_of_conversation
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.interrupts import is_interrupt, raise_interrupt
-from rageval_hooks.runtime.narrowing import content_text
+from rageval_hooks.runtime.narrowing import content_text, text_or_empty
 from rageval_hooks.runtime.suppression import is_suppressed
 from rageval_hooks.turn import Turn
 
@@ -61,8 +68,9 @@ class _SlotHook:
     """Takes the place of a context variable: langchain-core calls ``get`` whenever it configures a callback manager."""
 
     def get(self) -> None:
-        """Give the context a list of its own: concurrent tasks do not see each other's retrievers. Adds no handler."""
+        """Give the context lists of its own: concurrent tasks do not see each other's searches. Adds no handler."""
         _slot.set(list(_slot.get() or ()))
+        give_context_a_list()
 
 
 @cache
@@ -240,6 +248,7 @@ class TurnHandler(BaseCallbackHandler):
                 run.details["configurable"] = identity
             note_other_span(run)
             if run.parent is None:
+                note_root(run)
                 deferred.prepare()
 
     @_callback
@@ -379,6 +388,8 @@ def _end(run_id: UUID, output: Any, error: BaseException | None, inputs: Any = N
     recording = _recorder.end(run_id, output, error)
     if recording is None:
         return None
+    if recording.root.kind == "retriever" and error is None:
+        note_search(RecentSearch(text_or_empty(recording.root.input), output, passages_in), in_task=True)
     # LangGraph's ``update_state`` runs branches, but answers nothing.
     if recording.root.name.endswith("UpdateState") and all(run.kind == "chain" for run in recording.runs):
         return None
@@ -428,8 +439,9 @@ def _is_held(recording: Recording) -> bool:
 
 
 def _is_bare_model(recording: Recording) -> bool:
-    """Return True for a model that is called by itself: it has retrieved nothing."""
-    return recording.root.kind == "llm" and len(recording.runs) == 1
+    """Return True for a model that is called by itself, with no search shortly before: it has retrieved nothing."""
+    is_alone = recording.root.kind == "llm" and len(recording.runs) == 1
+    return is_alone and RECENT_SEARCHES not in recording.root.details
 
 
 # --------------------------------------------------------------------------- for one chain

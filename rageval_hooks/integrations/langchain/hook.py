@@ -17,11 +17,12 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
 
 from rageval_hooks.integrations.capture import deferred
-from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.capture.recent_searches import RecentSearch, forget_searches, note_search
+from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_recorder
 from rageval_hooks.integrations.capture.values import collection_name
 from rageval_hooks.integrations.langchain.handler import FRAMEWORK, TurnHandler, ambient_run
 from rageval_hooks.integrations.langchain.other_tracers import unwatch, watch
-from rageval_hooks.integrations.langchain.payloads import copied
+from rageval_hooks.integrations.langchain.payloads import copied, passages_in
 from rageval_hooks.integrations.langchain.wrapped_methods import WrappedMethods
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.interrupts import raise_interrupt
@@ -68,17 +69,15 @@ def _recording(method: FunctionType) -> Callable[..., Any]:
 def _search(store: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[list[Any]]:
     """Record the search in the block, which appends its result to the list."""
     results: list[Any] = []
-    around = None
-    if not _searching.get() and not is_suppressed():
-        # The run that the search is in, of any framework; None if it is in no turn.
-        around = _recorder.get(ambient_run())
-        if around is None and (foreign := _recorder.surrounding(FRAMEWORK)) is not None:
-            around = foreign[1]
-    recording = None if around is None else _recorder.recording(around.id)
-    if around is None or recording is None:
+    if _searching.get() or is_suppressed() or _handler.pipeline is None:
         yield results
         return
-    token, started_at = _searching.set(True), _recorder.clock() + recording.clock_offset
+    # The run that the search is in, of any framework; None if it is in no turn.
+    around = _recorder.get(ambient_run())
+    if around is None and (foreign := _recorder.surrounding(FRAMEWORK)) is not None:
+        around = foreign[1]
+    recording = None if around is None else _recorder.recording(around.id)
+    token, started_at = _searching.set(True), _recorder.clock()
     error: BaseException | None = None
     try:
         yield results
@@ -90,22 +89,41 @@ def _search(store: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterat
         if not isinstance(error, GeneratorExit):
             _searching.reset(token)
         try:
-            details: dict[str, Any] = {"collection": collection_name(store)}
-            if type(kwargs.get("k")) is int:
-                details["top_k"] = kwargs["k"]
-            inside = next((run for run in (around, *around.ancestors()) if run.kind in _SEARCHES), None)
-            if inside is not None:  # a search by a retriever adds to the retriever's run
-                inside.details = {**details, **inside.details}
-            else:
-                key, query = str(uuid4()), text_or_empty(args[0] if args else kwargs.get("query"))
-                about = (around.id, "retriever", type(store).__name__, query, FRAMEWORK)
-                found = _recorder.start(recording.owner, key, *about, details=details)
-                if found is not None:
-                    found.started_at = started_at
-                    _recorder.end(key, copied(results[0]) if results else None, error)
+            query = text_or_empty(args[0] if args else kwargs.get("query"))
+            found = copied(results[0]) if results else None
+            if around is not None and recording is not None:
+                top_k = {"top_k": kwargs["k"]} if type(kwargs.get("k")) is int else {}
+                details = {"collection": collection_name(store), **top_k}
+                _record(recording, around, type(store).__name__, query, found, error, started_at, details)
+            elif results:  # the model that is called next may get what was found
+                note_search(RecentSearch(query, found, passages_in))
         except Exception as failure:
             raise_interrupt(failure)
-            recording.owner.failed("a search in a vector store could not be recorded", failure)
+            owner = _handler.pipeline if recording is None else recording.owner
+            if owner is not None:
+                owner.failed("a search in a vector store could not be recorded", failure)
+
+
+def _record(
+    recording: Recording,
+    around: Run,
+    name: str,
+    query: str,
+    found: Any,
+    error: BaseException | None,
+    started_at: int,
+    details: dict[str, Any],
+) -> None:
+    """Record a search that has ended, in the turn that it was made in."""
+    inside = next((run for run in (around, *around.ancestors()) if run.kind in _SEARCHES), None)
+    if inside is not None:  # a search by a retriever adds to the retriever's run
+        inside.details = {**details, **inside.details}
+        return
+    key = str(uuid4())
+    run = _recorder.start(recording.owner, key, around.id, "retriever", name, query, FRAMEWORK, details=details)
+    if run is not None:
+        run.started_at = started_at + recording.clock_offset
+        _recorder.end(key, found, error)
 
 
 VECTOR_STORES = WrappedMethods("langchain_core.vectorstores.base", "VectorStore", _SEARCH_METHOD, _recording)
@@ -174,6 +192,7 @@ def attach(pipeline: Pipeline) -> None:
             register_configure_hook(hook, inheritable=inherited, handle_class=TurnHandler)
     VECTOR_STORES.install()
     watch()
+    forget_searches()
     deferred.prepare()
     _handler.pipeline = pipeline
 

@@ -22,6 +22,7 @@ from rageval_hooks.integrations.capture.passages import (
     results_in_fields,
     text_results,
 )
+from rageval_hooks.integrations.capture.recent_searches import passages_before
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.search_tools import verdict_on
 from rageval_hooks.integrations.capture.values import is_a, or_else
@@ -72,6 +73,7 @@ class TurnPassages:
         prompts: the prompt of each model call, by the identity of its run.
         found: the passages that each search returned, by the identity of its run.
         left_out: why the result of a tool is no passage, by the identity of its run.
+        asked_before: what the searches before the turn were for that found its passages.
         passages: the documents of the final prompt and all that were retrieved, marked with ``in_prompt``.
         searches: the outermost runs that retrieved something: retrievers, tools, and functions that search by
             themselves.
@@ -91,6 +93,7 @@ class TurnPassages:
         self.prompts = {id(run): prompt_of(run) for run in turns.of_kind(runs, "llm")}
         self.found: dict[int, list[Passage]] = {}
         self.left_out: dict[int, str] = {}
+        self.asked_before: list[str] = []
         self._search_tools = search_tools
         self._authors = authors
         self._runs = runs
@@ -126,7 +129,8 @@ class TurnPassages:
                 if may_be_seen and not any(passage.text in text for text in seen_texts):
                     passages.append(passage)
         if self._prompt is not None and all(passage.from_turn for passage in passages):
-            passages += self._in_texts(self._prompt, {passage.text for passage in passages})
+            before, self.asked_before = passages_before(self._runs[0], self._prompt)
+            passages += before or self._in_texts(self._prompt, {passage.text for passage in passages})
         return passages
 
     def _evidence(self, found: Iterable[Passage], run: Run, at: int | None = None) -> list[Passage]:

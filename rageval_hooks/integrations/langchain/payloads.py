@@ -207,6 +207,11 @@ class DocumentReader:
         return known[1]
 
 
+def passages_in(documents: Any) -> list[Passage]:
+    """Return the documents in a value as passages."""
+    return DocumentReader().passages_in(documents)
+
+
 # --------------------------------------------------------------------------- copies
 
 

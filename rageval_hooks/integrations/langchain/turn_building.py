@@ -11,6 +11,7 @@ from langchain_core.messages import BaseMessage
 
 from rageval_hooks.integrations.capture import authorship, turns, values
 from rageval_hooks.integrations.capture.passages import EarlierPassages, passage_key
+from rageval_hooks.integrations.capture.recent_searches import question_in
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import is_a
 from rageval_hooks.integrations.langchain import model_calls
@@ -204,6 +205,7 @@ def turn_from_runs(
     context = TurnPassages(runs, models, answering, response, earlier or EarlierPassages(), search_tools, authors)
     # What was searched for first is the best guess if the input of the root has no question.
     query = _query(root) or next(iter(context.queries), "")
+    query = question_in(query, context.asked_before)
     steps = _steps_of(runs, ended_at, every_step, context)
     identity = identity_of(runs)
     # The citations that the model marked. Their positions hold only for exactly its text.
@@ -225,7 +227,7 @@ def turn_from_runs(
         query=query,
         passages=context.passages,
         response=response,
-        retrieval_queries=turns.rewritten(context.queries, query),
+        retrieval_queries=turns.rewritten([*context.asked_before, *context.queries], query),
         span=span,
         status=status,
         first_half_missing=bool(root.details.get("first_half_missing")),

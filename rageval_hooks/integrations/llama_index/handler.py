@@ -19,10 +19,11 @@ from llama_index_instrumentation.span import BaseSpan, active_span_id
 from llama_index_instrumentation.span_handlers import BaseSpanHandler
 
 from rageval_hooks.integrations.capture.deferred import hand_over
+from rageval_hooks.integrations.capture.recent_searches import RecentSearch, forget_searches, note_root, note_search
 from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import note_other_span
 from rageval_hooks.integrations.llama_index import streams, values
-from rageval_hooks.integrations.llama_index.passages import snapshot
+from rageval_hooks.integrations.llama_index.passages import passages_of, snapshot
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator
 from rageval_hooks.online.pipeline import Pipeline
@@ -184,6 +185,7 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
         run.details["nodes_before"] = snapshot(values.arguments_of(bound_args).get("nodes"))
     if run.parent is None:
         run.metadata = dict(active_instrument_tags.get())
+        note_root(run)
     note_other_span(run)
     if kind == "writer":
         streams.wait_for(run, _writer_key(run))
@@ -192,6 +194,9 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
 def _end(run: Run, result: Any) -> None:
     if run.kind in ("retriever", "reranker"):
         run.details["nodes_after"] = snapshot(result)
+        if run.parent is None:
+            query = values.query_of(values.arguments_of(run.input))
+            note_search(RecentSearch(query, run.details["nodes_after"], passages_of))
     note_other_span(run)
     if run.kind == "llm" and is_generator(result):
         # The call goes on when its span has ended with a stream. Its last event ends it, or the loss of the stream.
@@ -294,6 +299,7 @@ def attach(pipeline: Pipeline) -> None:
     """Send the turns of everything that LlamaIndex runs in this process to a pipeline, instead of the previous one."""
     global _pipeline
     _pipeline = pipeline
+    forget_searches()
     dispatcher = get_dispatcher()
     if not any(handler is _span_handler for handler in dispatcher.span_handlers):
         dispatcher.span_handlers = _Handlers([*dispatcher.span_handlers, _span_handler])

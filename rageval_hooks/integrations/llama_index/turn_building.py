@@ -10,6 +10,7 @@ from llama_index_instrumentation.span import active_span_id
 from rageval_hooks.integrations.capture import turns
 from rageval_hooks.integrations.capture.authorship import Authors
 from rageval_hooks.integrations.capture.passages import unique_passages
+from rageval_hooks.integrations.capture.recent_searches import passages_before, question_in
 from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
 from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.integrations.llama_index import model_calls, values
@@ -65,12 +66,18 @@ def turn_from_events(
     passages, marks, of_tools = passages_in_turn(runs, answers, answering, search_tools, authors)
     if earlier is not None:
         passages = unique_passages((*passages, *earlier.passages_in(answering, runs)))
+    asked_before: list[str] = []
+    if answering is not None and all(passage.from_turn for passage in passages):
+        prompt = turns.prompt_text(values.messages_of(answering.input))
+        before, asked_before = passages_before(root, prompt)
+        passages = unique_passages((*passages, *before))
     steps = _steps_of(runs, calls, ended_at, marks, of_tools, every_step)
     query = values.query_of(values.arguments_of(root.input))
     if not query and calls:
         # A resumed workflow has no question in its arguments: what the user said in the first prompt.
         said = [message.content for message in values.messages_of(calls[0].input) if message.role == "user"]
         query = said[-1] if said else ""
+    query = question_in(query, asked_before)
     response = returned
     # Without an answer in its output: the model's text, unless the output is something else, such as a list of nodes.
     if not response and answering is not None and root.kind != "retriever" and values.leaves_answer_open(root.output):

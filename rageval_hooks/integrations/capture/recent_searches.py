@@ -1,0 +1,111 @@
+"""Searches shortly before a turn: an application may call a store, then a model, with nothing around both.
+
+A search belongs to the turn of the model whose prompt has what it found.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from rageval_hooks.integrations.capture.passages import mark_seen, unique_passages
+from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.turn import Passage
+
+_MOST_SEARCHES = 20
+"""Searches that a context remembers."""
+
+_SECONDS = 60.0
+"""For so long a search is remembered."""
+
+RECENT_SEARCHES = "recent_searches"
+"""The detail of a root under which its turn finds the searches before it."""
+
+
+@dataclass(eq=False)
+class RecentSearch:
+    """A search outside of any turn with an answer.
+
+    Attributes:
+        query: what was searched for.
+        found: the result, as the framework returned it.
+        read: returns the passages in the result.
+        at: when it ended, by the monotonic clock.
+        turn_id: the turn whose prompt had what it found first; None so far.
+    """
+
+    query: str
+    found: Any
+    read: Callable[[Any], Sequence[Passage]]
+    at: float = field(default_factory=time.monotonic)
+    turn_id: str | None = None
+
+
+_recent: ContextVar[list[RecentSearch] | None] = ContextVar("rageval_hooks_recent_searches", default=None)
+
+
+_forgotten_at = 0.0
+
+
+def forget_searches() -> None:
+    """Forget the searches of all contexts: what was searched before ``instrument()`` belongs to no turn of it."""
+    global _forgotten_at
+    _forgotten_at = time.monotonic()
+
+
+def _of_context() -> list[RecentSearch]:
+    oldest = max(_forgotten_at, time.monotonic() - _SECONDS)
+    return [search for search in _recent.get() or () if search.at > oldest]
+
+
+def give_context_a_list() -> None:
+    """Give the context a list of its own, to which tasks may append that inherit it: they cannot set a variable."""
+    _recent.set(_of_context())
+
+
+def note_search(search: RecentSearch, *, in_task: bool = False) -> None:
+    """Remember a search of this context.
+
+    Args:
+        search: the search.
+        in_task: True if this is called in a task that the framework made for its callback.
+    """
+    if not in_task:
+        give_context_a_list()
+    if (searches := _recent.get()) is not None:
+        searches.append(search)
+        del searches[:-_MOST_SEARCHES]
+
+
+def note_root(root: Run) -> None:
+    """Keep the searches before a root that has just started, for its turn."""
+    if searches := _of_context():
+        root.details[RECENT_SEARCHES] = searches
+
+
+def passages_before(root: Run, prompt: str) -> tuple[list[Passage], list[str]]:
+    """Return what searches before a turn found that is in its prompt, and what they asked.
+
+    Args:
+        root: the root of the turn.
+        prompt: all text of the prompts behind the answer.
+    """
+    passages: list[Passage] = []
+    queries: list[str] = []
+    for search in root.details.get(RECENT_SEARCHES, ()):
+        found = mark_seen(search.read(search.found), prompt)
+        if any(passage.prompt_share and passage.seen_by_model for passage in found):
+            search.turn_id = search.turn_id or root.text_id
+            # An earlier answer of the conversation was written from it, too.
+            from_turn = None if search.turn_id == root.text_id else search.turn_id
+            passages += [one.model_copy(update={"from_turn": from_turn}) for one in found]
+            queries += [search.query] if from_turn is None else []
+    return list(unique_passages(passages)), queries
+
+
+def question_in(prompt: str, asked: Sequence[str]) -> str:
+    """Return what was searched for, if it is in the prompt that the application wrote; else the prompt."""
+    return max((one for one in asked if one in prompt), key=len, default="") or prompt
