@@ -253,6 +253,10 @@ class Authors:
         is_asking = id(run) in self._asking and run.kind != "retriever"
         return run.ended_at if is_asking and run.ended_at is not None else run.started_at
 
+    def have_written(self, at: int) -> list[Record]:
+        """Return what models had written by a time in nanoseconds since the epoch."""
+        return [record for record in self._written if record.at <= at][-_MOST_CALLS:]
+
     def wrote(self, text: str, at: int, queries: Iterable[str] = ()) -> bool:
         """Return True if models wrote a text, and a tool or a function handed it on, perhaps within a sentence.
 
@@ -261,7 +265,7 @@ class Authors:
             at: when it was there, in nanoseconds since the epoch.
             queries: what was searched for: a model may have written that, and the result may quote it.
         """
-        written = [record for record in self._written if record.at <= at][-_MOST_CALLS:]
+        written = self.have_written(at)
         if not written:
             return False
         words = words_of(text)
@@ -301,7 +305,8 @@ class Authors:
 
     def _is_of_model(self, phrase: str) -> bool:
         """Return True if a model wrote a phrase first, and did not repeat it from its prompt or a result."""
-        return next(record for record in self._records if phrase in record.words).by_model
+        first = next((record for record in self._records if phrase in record.words), None)
+        return first is not None and first.by_model
 
 
 def _statements_in(text: str) -> list[str]:

@@ -142,6 +142,8 @@ class TurnPassages:
             at: when they were there; by default when the run's output was.
         """
         at = self._authors.found_at(run) if at is None else at
+        if not self._authors.have_written(at):
+            return list(found)
         queries = (*self._searched, *_queries(run))
         return [passage for passage in found if not self._authors.wrote(passage.text, at, queries)]
 
@@ -157,11 +159,12 @@ class TurnPassages:
         """Return the answering call and the calls whose text reached its prompt; none if no model wrote the answer."""
         if self._answering is None:
             return ()
-        # A tool's text may be the answer (``return_direct``), unless a model has repeated it: then there is no prompt.
+        # A tool may answer (``return_direct``): then there is no prompt. But a model may have written that text, as
+        # the argument of that tool, or repeated it.
         response = self._response
         if response and response in [payloads.tool_text(run.output) for run in turns.of_kind(self._runs, "tool")]:
             written = [generated_text(run.output).strip() for run in turns.of_kind(self._runs, "llm")]
-            if response not in written:
+            if response not in written and not self._authors.wrote(response, _end_or_start(self._runs[0])):
                 return ()
         if len(self._models) == 1:
             return self._models  # saves looking for texts in its prompt
@@ -178,21 +181,21 @@ class TurnPassages:
     def _retrieved(self) -> _Collected:
         """Return the documents that were retrieved, as the functions before the answer left them."""
         collected = _Collected()
-        retrievers = turns.of_kind(self._runs, "retriever")
-        for run in retrievers:
-            for ancestor in run.ancestors():
-                ancestor.details["has_search"] = True
-        for run in self._runs:
+        # A tool may be an agent with tools of its own, so the inner ones come first.
+        for run in reversed(self._runs):
             # An ensemble or a compressor is a retriever around others, and its result is what the application gets.
             is_outermost = run.kind == "retriever" and not turns.is_inside(run, "retriever")
             if is_outermost or (run.kind == "tool" and not run.details.get("has_search")):
                 results = self._reader.passages_in(run.output) if is_outermost else self._results_of_tool(run)
                 passages = self._evidence(results, run)
-                if results and not passages and run.kind == "tool":
-                    self.left_out[id(run)] = authorship.WRITTEN_BY_MODEL
                 if passages or is_outermost:
                     self.found[id(run)] = passages
-                    collected.add(passages)
+                    for ancestor in run.ancestors():
+                        ancestor.details["has_search"] = True
+                elif results:
+                    self.left_out[id(run)] = authorship.WRITTEN_BY_MODEL
+        for run in self._runs:
+            collected.add(self.found.get(id(run), ()))
 
         # What happens inside a retriever is the retriever's.
         functions = sorted(turns.outside(turns.of_kind(self._runs, "chain", "tool"), "retriever"), key=_end_or_start)

@@ -243,7 +243,8 @@ def passages_in_turn(
             passages.append(marked)
 
     of_tools: dict[int, OfTool] = {}
-    for tool in of_kind(runs, "tool"):
+    # A tool may be an agent with tools of its own, so the inner ones come first.
+    for tool in reversed(of_kind(runs, "tool")):
         # Of a search with a retriever or with nodes, these are the passages. Its text has the same ones.
         has_search = tool.details.get("has_search") or any(tool in run.ancestors() for run, _ in retrievals)
         if has_search or nodes_in(tool.output):
@@ -257,9 +258,13 @@ def passages_in_turn(
             own = evidence(results, authors.found_at(tool))
             found = [result for result in mark_seen(own, prompt) if result.in_prompt]
             of_tools[id(tool)] = WRITTEN_BY_MODEL if results and not own else found
-            passages += [result for result in found if result not in passages]
+            for outer in of_kind(tool.ancestors(), "tool") if found else ():
+                outer.details["has_search"] = outer.name != tool.name  # a tool's "call" is inside its "__call__"
         else:
             of_tools[id(tool)] = reason
+    for run in runs:
+        found_by_tool = of_tools.get(id(run), ())
+        passages += [one for one in found_by_tool if isinstance(one, Passage) and one not in passages]
     if not passages and prompt is not None:
         # The steps of a workflow may search by themselves, and pass on chunks of the application's own classes.
         for run in outside(of_kind(steps, "chain"), "tool"):

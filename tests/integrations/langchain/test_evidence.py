@@ -161,6 +161,35 @@ def test_a_sub_agent_as_a_tool(captured: Captured, put: Callable[[], Any]) -> No
     assert texts(captured.turn) == [PAGE]
 
 
+def test_a_sub_agent_that_quotes(captured: Captured) -> None:
+    """The page counts once, although the sub-agent's answer has it, too."""
+
+    @tool
+    def expert(question: str) -> str:
+        """Ask the expert."""
+        run_agent([web_search], SEARCH, f"The site says: {PAGE}")
+        return f"The expert answers that the site says: {PAGE}"
+
+    run_agent([expert], calls(("expert", {"question": QUESTION})), ANSWER)
+
+    assert texts(captured.turn) == [PAGE]
+
+
+def test_an_answer_that_is_the_argument_of_a_tool(captured: Captured) -> None:
+    """The tool returns it to the user. Its prompt has the passages."""
+
+    @tool(return_direct=True)
+    def submit(answer: str) -> str:
+        """Submit the answer."""
+        return answer
+
+    run_agent([web_search, submit], SEARCH, calls(("submit", {"answer": ANSWER})))
+
+    turn = captured.turn
+    assert (turn.response, [(one.text, one.in_prompt) for one in turn.passages]) == (ANSWER, [(PAGE, True)])
+    assert turn.prompt[-1].content == PAGE
+
+
 def test_notes_about_passages(captured: Captured) -> None:
     """The passages are evidence, also if the answer was written from the notes only. The notes are none."""
 
