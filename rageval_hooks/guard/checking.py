@@ -150,8 +150,8 @@ def read_passages(value: object) -> list[Passage]:
     single = passage_of(value)
     found: list[Passage | None] = [single]
     if single is None:
-        is_list = isinstance(value, Iterable) and not isinstance(value, (Mapping, bytes))
-        found = list(map(passage_of, value)) if is_list else []  # type: ignore[call-overload]
+        # A generator is the application's to read.
+        found = list(map(passage_of, value)) if isinstance(value, (list, tuple, set, frozenset)) else []
     # A blank passage supports nothing.
     return [passage for passage in found if passage is not None and passage.text.strip()]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -55,23 +56,24 @@ def plain_value(value: Any, depth: int = 0) -> Any:
     if depth >= _MAX_DEPTH:
         return string_of(value)
     try:
-        if isinstance(value, Mapping):
-            return {_key(key): plain_value(item, depth + 1) for key, item in value.items()}
-        if isinstance(value, (list, tuple, set, frozenset)):
-            return [plain_value(item, depth + 1) for item in value]
-        if isinstance(value, (datetime.date, datetime.time)):
+        # Methods of the base types: those of a subclass, or of another mapping, may read a disk, or never end.
+        if issubclass(kind, dict):
+            return {_key(key): plain_value(item, depth + 1) for key, item in dict.items(value)}
+        for many in (list, tuple, set, frozenset):
+            if issubclass(kind, many):
+                return [plain_value(item, depth + 1) for item in many.__iter__(value)]
+        if issubclass(kind, (datetime.date, datetime.time)):
             return value.isoformat()
-        if isinstance(value, (bytes, bytearray)):
+        if issubclass(kind, (bytes, bytearray)):
             return clean_text(bytes(value).decode("utf-8", "replace"))
         # Subclasses, such as enums with values, become the plain type. Booleans have no subclasses.
         for plain in (int, float):
-            if isinstance(value, plain):
+            if issubclass(kind, plain):
                 return plain_value(plain(value))
-        if isinstance(value, str):
+        if issubclass(kind, str):
             return clean_text(str.__str__(value))
-        item = getattr(value, "item", None)  # NumPy scalars have it
-        if callable(item) and getattr(value, "ndim", None) == 0:
-            return plain_value(item(), _MAX_DEPTH)
+        if kind.__module__ == "numpy" and value.ndim == 0:
+            return plain_value(value.item(), _MAX_DEPTH)
     except Exception as error:
         raise_interrupt(error)
         return string_of(value)
@@ -107,12 +109,24 @@ def json_text(value: Any, default: Callable[[Any], Any]) -> str:
 
 
 def string_of(value: Any) -> str:
-    """Return a value's ``str``; its class in angle brackets if it has none."""
+    """Return a value's ``str``; its class in angle brackets if it has none, or if that is code of the application."""
     try:
-        return clean_text(str(value))
+        return clean_text(str(value)) if _has_known_text(type(value)) else f"<{type(value).__name__}>"
     except Exception as error:
         raise_interrupt(error)
         return f"<{type(value).__name__}>"
+
+
+_KNOWN = frozenset(sys.stdlib_module_names) - {"unittest"} | {"bson", "numpy", "pandas", "pydantic", "pydantic_core"}
+"""Packages whose objects tell what they are without side effects. A mock counts its calls."""
+
+
+def _has_known_text(kind: type) -> bool:
+    """Return True if a class of these packages defines the text of a value; an exception always has a text."""
+    named = [base for base in kind.__mro__ if "__str__" in vars(base) or "__repr__" in vars(base)]
+    return issubclass(kind, BaseException) or (
+        named[0] is not object and named[0].__module__.partition(".")[0] in _KNOWN
+    )
 
 
 def _text(value: Any) -> Any:

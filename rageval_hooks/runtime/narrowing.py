@@ -26,8 +26,8 @@ def is_missing(value: object) -> bool:
 
 
 def mapping_or_empty(value: object) -> Mapping[str, Any]:
-    """Return a mapping unchanged, and an empty one for anything else."""
-    return value if isinstance(value, Mapping) else {}
+    """Return a dictionary unchanged, and an empty one for anything else: another mapping may read a disk."""
+    return value if isinstance(value, dict) else {}
 
 
 def items_or_empty(value: object) -> Sequence[Any]:

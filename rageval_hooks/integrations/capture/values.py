@@ -11,7 +11,7 @@ from types import MemberDescriptorType, ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from rageval_hooks.runtime.interrupts import raise_interrupt
-from rageval_hooks.runtime.jsonable import plain_value
+from rageval_hooks.runtime.jsonable import plain_value, string_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,7 +89,7 @@ def first_string(mapping: Mapping[Any, Any] | None, keys: Iterable[str]) -> str 
         return None
     for key in keys:
         value = mapping.get(key)
-        if value is not None and (text := str(value)):
+        if value is not None and (text := string_of(value)):
             return text
     return None
 
@@ -237,15 +237,15 @@ _NO_FIELDS: dict[str, Any] = {}
 
 @or_else(_NO_FIELDS)
 def data_fields(value: Any) -> Mapping[str, Any]:
-    """Return the items of a mapping, or the public fields of an object that holds data; empty for anything else.
+    """Return the items of a dictionary, or the public fields of an object that holds data; empty for anything else.
 
     No code of the object's class runs: a property may load a page or ask a server.
 
     Args:
-        value: a mapping, a dataclass, a named tuple, a pydantic model, or any object with fields of its own.
+        value: a dictionary, a dataclass, a named tuple, a pydantic model, or any object with fields of its own.
     """
-    if isinstance(value, Mapping):
-        return value
+    if isinstance(value, dict):
+        return value if type(value) is dict else dict.copy(value)
     kind = type(value)
     if isinstance(value, tuple):
         return dict(zip(getattr(kind, "_fields", ()), value, strict=False))
@@ -296,5 +296,5 @@ def public_parameters(given: Mapping[str, Any], without: Collection[str] = ()) -
         if value is None or name in without or name.startswith("_") or _SECRET.search(name):
             continue
         # A mapping may hold credentials too: {"extra_body": {"api_key": "…"}}.
-        found[name] = public_parameters(value) if isinstance(value, Mapping) else plain_value(value)
+        found[name] = public_parameters(value) if isinstance(value, dict) else plain_value(value)
     return found

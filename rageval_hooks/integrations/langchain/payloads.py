@@ -20,7 +20,7 @@ from rageval_hooks.integrations.capture.passages import passage_key, passage_of_
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import finite, is_a, or_else
 from rageval_hooks.runtime.interrupts import raise_interrupt
-from rageval_hooks.runtime.jsonable import json_text
+from rageval_hooks.runtime.jsonable import json_text, string_of
 from rageval_hooks.runtime.narrowing import content_text, mapping_or_empty, text_or_empty
 from rageval_hooks.turn import Passage
 
@@ -30,8 +30,8 @@ from rageval_hooks.turn import Passage
 @or_else({})
 def fields_by_name(value: Any) -> Mapping[Any, Any]:
     """Return the items of a mapping, or the fields of a state that is a dataclass or a pydantic model."""
-    if isinstance(value, Mapping):
-        return value
+    if isinstance(value, dict):
+        return value if type(value) is dict else dict.copy(value)
     # LangGraph accepts both as the class of a graph's state.
     if is_dataclass(value) or is_structured_answer(value):
         fields: dict[str, Any] = vars(value)
@@ -113,7 +113,7 @@ def _jsonable(value: Any) -> Any:
     if is_structured_answer(value):
         # No warnings: the fields of an object made by `model_construct` may have values of other types.
         return value.model_dump(mode="json", warnings=False)
-    return str(value)
+    return string_of(value)
 
 
 # --------------------------------------------------------------------------- documents
@@ -272,18 +272,21 @@ def copied(value: Any, seen: dict[int, tuple[Any, Any]] | None = None, depth: in
             return seen[id(value)][1]
         copy: Any = value
         # Most values inside are texts. Calling a function for each would take longer than the rest.
-        if isinstance(value, (list, tuple)):
-            items = [item if type(item) is str else copied(item, seen, depth - 1) for item in value]
+        if issubclass(kind, (list, tuple)):
+            # Methods of the base types: those of a subclass may read a disk, or never end.
+            many = (tuple if issubclass(kind, tuple) else list).__iter__(value)
+            items = [item if type(item) is str else copied(item, seen, depth - 1) for item in many]
             # A named tuple is made again with its names.
-            copy = getattr(kind, "_make", tuple)(items) if isinstance(value, tuple) else items
+            copy = getattr(kind, "_make", tuple)(items) if issubclass(kind, tuple) else items
         elif _is_data(kind):
             copy = value.model_copy()
             fields = vars(copy)
             for name, item in fields.items():
                 if type(item) is not str:
                     fields[name] = copied(item, seen, depth - 1)
-        elif isinstance(value, Mapping):
-            copy = {key: item if type(item) is str else copied(item, seen, depth - 1) for key, item in value.items()}
+        elif issubclass(kind, dict):
+            pairs = dict.items(value)
+            copy = {key: item if type(item) is str else copied(item, seen, depth - 1) for key, item in pairs}
         elif is_command(value):
             copy = replace(value, update=copied(value.update, seen, depth - 1))
         seen[id(value)] = value, copy

@@ -144,7 +144,7 @@ def answer_of(value: Any, given: Any = None, written: Sequence[str] = (), stream
         return str.__str__(value)  # a plain string also from a subclass
     if isinstance(value, BaseMessage):
         return message_text(value)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return _answer_in_mapping(value, given, written, streamed)
     if payloads.is_content(value):
         return content_text(value)
@@ -291,7 +291,7 @@ def _first_matching(texts: Sequence[str], written: Sequence[str], matches: Calla
 @or_else(False)
 def is_stream_event(output: Any, given: Any) -> bool:
     """Return True if an output looks like an event of a stream, for example ``{"type": "done"}``."""
-    if not isinstance(output, Mapping):
+    if not isinstance(output, dict):
         return False
     # {"type": "question"} that passed through from the input is the application's own.
     keys = [key for key in _EVENT_KEYS if key in output]

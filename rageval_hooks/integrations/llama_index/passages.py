@@ -5,7 +5,7 @@ Nodes are read by attribute names: the classes are not imported, because importi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import itemgetter
@@ -130,8 +130,8 @@ def _is_node(value: Any) -> bool:
 
 
 def _parts_of(value: Any) -> Iterable[Any]:
-    if isinstance(value, Mapping):
-        return value.values()
+    if isinstance(value, dict):
+        return dict.values(value)
     if isinstance(value, (list, tuple, set, frozenset)):
         return value
     if hasattr(value, "source_nodes"):

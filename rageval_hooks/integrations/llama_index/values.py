@@ -120,7 +120,7 @@ def _jsonable(value: Any) -> Any:
             return dump(mode="json", warnings=False)
         except Exception as error:
             raise_interrupt(error)  # else a field of the model has no JSON form: its `str` is used
-    return str(value)
+    return string_of(value)
 
 
 _NOTHING_KNOWN: dict[str, Any] = {}
@@ -135,8 +135,8 @@ def tool_fields(tool: Any) -> dict[str, Any]:
 
 def fields_of(value: Any) -> dict[str, Any]:
     """Return the fields of a mapping, a dataclass, a pydantic model or a workflow event, by name."""
-    if isinstance(value, Mapping):
-        return {str(key): item for key, item in value.items()}
+    if isinstance(value, dict):
+        return {str(key): item for key, item in dict.items(value)}
     found = dict(getattr(value, "__dict__", {}))
     private = private_attributes(value)
     # Event(topic="piers") keeps {"topic": "piers"} in _data.
@@ -154,7 +154,7 @@ def private_attributes(value: Any) -> Mapping[str, Any]:
 
 def is_mapping(value: Any) -> bool:
     """Return True for a mapping, and for a workflow's event, which may have any fields."""
-    return isinstance(value, Mapping) or "_data" in private_attributes(value)
+    return isinstance(value, dict) or "_data" in private_attributes(value)
 
 
 def only_string(fields: Mapping[str, Any]) -> str:
@@ -392,7 +392,7 @@ def answer_of(value: Any, depth: int = 0) -> str:
     if text := only_string(likely):
         return text
     # {"status": "success", "data": {"answer": "In 1869."}}
-    within = [answer_of(item, depth + 1) for item in likely.values() if isinstance(item, Mapping)]
+    within = [answer_of(item, depth + 1) for item in likely.values() if isinstance(item, dict)]
     return next(filter(None, within), "") or only_string(fields)
 
 
@@ -408,7 +408,7 @@ def leaves_answer_open(output: Any) -> bool:
         return True
     is_event = hasattr(output, "__pydantic_private__")
     result = fields_of(output).get("result") if is_event and "_result" in private_attributes(output) else output
-    if isinstance(result, Mapping):
+    if isinstance(result, dict):
         return bool(capture_values.answer_keys_in(result, _ANSWER_KEYS)) or not any(result.values())
     # An array has no truth value, nor has its comparison.
     return result is None or result is True or (isinstance(result, str) and not result)
