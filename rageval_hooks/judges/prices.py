@@ -35,7 +35,8 @@ def price_usd(usage: Usage, model: str, *, provider: str | None = None, url: str
     tokens = genai_prices.Usage(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
-        cache_read_tokens=min(usage.cache_read_tokens or 0, usage.input_tokens),
+        cache_read_tokens=min(read := usage.cache_read_tokens or 0, usage.input_tokens),
+        cache_write_tokens=max(0, min(usage.cache_write_tokens or 0, usage.input_tokens - read)),
     )
     place = {"provider_api_url": url} if url else {"provider_id": provider}
     try:

@@ -1,12 +1,17 @@
-"""Token counts by tiktoken, or an estimate while its ranks are not available. Callers never wait for a download."""
+"""Token counts by tiktoken, or an estimate if its ranks are not on this machine. Nothing is downloaded."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
+from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
+from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.runtime.lazy import BackgroundValue
 from rageval_hooks.text.limits import MAX_COUNTED_CHARACTERS
 from rageval_hooks.turn import Step, Turn, Usage, UsageSource
@@ -19,7 +24,8 @@ CHARACTERS_PER_TOKEN = 4
 """Average for English text in current tokenizers."""
 
 _DEFAULT_ENCODING = "o200k_base"
-# Seconds. A first use downloads the ranks.
+_RANKS = "https://openaipublic.blob.core.windows.net/encodings"
+# Seconds.
 _TIMEOUT = 60.0
 _PIECE = 100_000
 
@@ -99,9 +105,25 @@ def _count(encoding: Encoding, text: str) -> int:
 
 @cache
 def _encoding(name: str) -> BackgroundValue[Encoding]:
+    role = f"tokenizer {name}"
+
     def load() -> Encoding:
         import tiktoken
 
-        return tiktoken.get_encoding(name)
+        # Where tiktoken keeps a file that it has downloaded.
+        file = hashlib.sha1(f"{_RANKS}/{name}.tiktoken".encode(), usedforsecurity=False).hexdigest()
+        usual = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
+        if os.path.exists(os.path.join(usual or os.path.join(gettempdir(), "data-gym-cache"), file)):
+            return tiktoken.get_encoding(name)
+        package = find_spec("llama_index.core") if find_spec("llama_index") else None
+        for folder in package.submodule_search_locations or () if package else ():
+            copies = os.path.join(folder, "_static", "tiktoken_cache")
+            if usual is None and os.path.exists(os.path.join(copies, file)):
+                os.environ["TIKTOKEN_CACHE_DIR"] = copies  # as LlamaIndex does
+                try:
+                    return tiktoken.get_encoding(name)
+                finally:
+                    os.environ.pop("TIKTOKEN_CACHE_DIR", None)
+        raise ModelUnavailableError(role, "its ranks are not on this machine")
 
-    return BackgroundValue(f"tokenizer {name}", load, _TIMEOUT, "Tokens are estimated from the number of characters.")
+    return BackgroundValue(role, load, _TIMEOUT, "Tokens are estimated from the number of characters.")

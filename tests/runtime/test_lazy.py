@@ -186,6 +186,7 @@ def test_a_load_that_fails_after_its_deadline_is_logged_once(load: Load, caplog:
 
 def test_the_log_says_what_happens_instead(load: Load, caplog: pytest.LogCaptureFixture) -> None:
     """The message names the consequence if it is not a skipped score."""
+    caplog.set_level(logging.INFO)
     load.error = RuntimeError("broken")
     load.may_end.set()
     value = BackgroundValue("tokenizer", load, 30.0, "Tokens are estimated.")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import tiktoken
@@ -18,8 +20,9 @@ from tests.text.junk import JUNK, anything
 
 
 @pytest.fixture
-def no_encodings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """No encoding can be had; the names that were asked for. What was loaded is forgotten for the time of the test."""
+def no_encodings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """No ranks are on this machine; the names that were loaded. What was loaded before is forgotten for the test."""
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     asked: list[str] = []
 
     def fail(name: str) -> object:
@@ -69,7 +72,8 @@ def test_a_caller_that_does_not_wait_gets_an_estimate(monkeypatch: pytest.Monkey
 def test_an_encoding_that_cannot_be_had_is_logged_once(
     no_encodings: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The line says what happens instead."""
+    """At level INFO: it says what happens instead. Nothing is looked up."""
+    caplog.set_level("INFO")
     for _ in range(3):
         assert count_tokens(["12345"], wait=True) == (2, "characters")
     value = load_encoding()
@@ -77,9 +81,28 @@ def test_an_encoding_that_cannot_be_had_is_logged_once(
         if thread.name == f"rageval-load-{value.role}":
             thread.join(30)
 
-    assert no_encodings == ["o200k_base"]
+    assert no_encodings == []
     [record] = [record for record in caplog.records if "tokenizer" in record.getMessage()]
-    assert record.getMessage().endswith("Tokens are estimated from the number of characters. [RAGEVAL-203]")
+    assert record.levelname == "INFO"
+    assert record.getMessage() == (
+        "rageval-hooks: tokenizer o200k_base: its ranks are not on this machine. "
+        "Tokens are estimated from the number of characters. [RAGEVAL-203]"
+    )
+
+
+def test_the_copy_of_llama_index_is_used(
+    no_encodings: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """When it is installed, and the user names no folder."""
+    found = []
+    monkeypatch.delenv("TIKTOKEN_CACHE_DIR")
+    monkeypatch.setattr(module, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tiktoken, "get_encoding", lambda _: found.append(os.environ["TIKTOKEN_CACHE_DIR"]) or found)
+
+    load_encoding().get(wait=True)
+
+    assert [folder.endswith("tiktoken_cache") for folder in found] == [True]
+    assert "TIKTOKEN_CACHE_DIR" not in os.environ
 
 
 @given(anything())

@@ -265,7 +265,7 @@ def copied(value: Any, seen: dict[int, tuple[Any, Any]] | None = None, depth: in
     """
     seen = {} if seen is None else seen
     try:
-        kind: type = type(value)
+        kind: Any = type(value)
         if kind in _ATOMS or not depth:
             return value
         if id(value) in seen:

@@ -64,13 +64,13 @@ class Latency(LocalMetric):
 class Tokens(LocalMetric):
     """Tokens read and written: the provider's own count, else an estimate by tiktoken.
 
-    The estimate counts the query and the passages of the prompt as read, and the response as written. If the provider
-    counted some of a turn's model calls, the score is their sum with an estimate for each of the others, from its
-    prompt and its text.
+    The score is the sum over the turn's model calls, as in the trace. A call that the provider has not counted is
+    estimated from its prompt and its text. Without calls, the query and the passages of the prompt count as read, and
+    the response as written.
     """
 
     name = "tokens"
-    version = "3"
+    version = "4"
     scores = (
         _definition("tokens", "tokens read and written", "tokens"),
         _definition("tokens.input", "tokens read", "tokens"),
@@ -103,7 +103,7 @@ class Cost(LocalMetric):
     """
 
     name = "cost"
-    version = "4"
+    version = "5"
     scores = (_definition("cost", "price of the tokens", "USD"),)
     family = "usage"
     source = "genai-prices; the fixed rate: RAG Evaluation Pipeline (Lite)"

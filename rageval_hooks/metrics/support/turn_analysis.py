@@ -32,7 +32,7 @@ from rageval_hooks.text.facts import Fact
 from rageval_hooks.text.language import differs_in_language, other_language, prepare_language_detection
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS, Span
 from rageval_hooks.text.negation import Statements, find_reversals, negates, statements_of
-from rageval_hooks.text.tokens import count_tokens
+from rageval_hooks.text.tokens import count_tokens, with_estimated_usage
 from rageval_hooks.text.words import content_keys, weighted_words, words_of
 from rageval_hooks.turn import Passage, Turn, Usage
 
@@ -219,14 +219,14 @@ class TurnAnalysis(TurnTexts):
 
     @cached_property
     def usage(self) -> Usage:
-        """The provider's count of tokens if there is one, else an estimate from query, passages and response.
+        """The sum over the turn's model calls, as in the trace; without calls an estimate from the turn's texts.
 
-        If the provider counted only some of the turn's calls, the estimates of the others are added.
+        A call is counted by its provider, else estimated from its prompt and its text.
         """
         turn = self.turn
-        parts = [turn.usage, *(step.usage for step in turn.steps)]
-        if turn.usage is not None and any(part is not None and not part.estimated for part in parts):
-            return turn.usage
+        usage = turn.usage or with_estimated_usage(turn, wait=self.wait).usage
+        if usage is not None:
+            return usage
         # The model did not read the passages that were not in its prompt.
         read = [turn.query, *(passage.text for passage in self.prompt_passages)]
         input_tokens, source = count_tokens(read, turn.model, wait=self.wait)

@@ -112,11 +112,19 @@ def test_without_a_provider_tiktoken_counts() -> None:
         assert result.explanation == "estimated with tiktoken"
 
 
-def test_an_estimate_of_others_does_not_count_as_the_providers() -> None:
-    """The turn's own texts are counted instead."""
-    turn = TURN.model_copy(update={"usage": Usage(input_tokens=100, output_tokens=20, source="characters")})
+def test_the_score_is_the_number_on_the_trace() -> None:
+    """Also if every call was estimated: a long prompt is more than the question and the passages."""
+    turn = TURN.model_copy(update={"usage": Usage(input_tokens=6632, output_tokens=22, source="characters")})
 
-    assert values(Tokens(), turn) == values(Tokens(), TURN)
+    assert values(Tokens(), turn) == {"tokens": 6654, "tokens.input": 6632, "tokens.output": 22}
+
+
+def test_tokens_written_to_the_cache_have_their_price() -> None:
+    """Anthropic's cost 1.25 times as much as others."""
+    usage = Usage(input_tokens=20_500, output_tokens=50, cache_read_tokens=0, cache_write_tokens=20_000)
+    turn = turn_of(call("claude-sonnet-4-5", "anthropic", usage), model="claude-sonnet-4-5")
+
+    assert values(Cost(), turn) == {"cost": pytest.approx((500 * 3 + 20_000 * 3.75 + 50 * 15) / 1e6)}
 
 
 def test_an_estimate_for_one_call_is_added_to_the_providers_count_for_another() -> None:
