@@ -12,6 +12,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
+from rageval_hooks.runtime.copying import CopiedAsItself
 from rageval_hooks.runtime.files import StatsFile
 from rageval_hooks.runtime.threads import patched_by
 
@@ -36,7 +37,7 @@ _MANUAL = "manual"
 """The integration for ``start_turn``, which needs no framework."""
 
 
-class Instrumentation:
+class Instrumentation(CopiedAsItself):
     """The handle that ``instrument()`` returns. As a context manager it shuts down at the end.
 
     Args:

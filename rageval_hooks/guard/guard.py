@@ -20,6 +20,7 @@ from rageval_hooks.models import Models
 from rageval_hooks.online.build import resolve_metrics, within_budget
 from rageval_hooks.online.engine import Engine, Thresholds
 from rageval_hooks.privacy import Redact
+from rageval_hooks.runtime.copying import CopiedAsItself
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.score import VERDICT
 from rageval_hooks.settings import FORMULA, ModelSettings, Settings
@@ -54,7 +55,7 @@ _SCORES_OF_MODEL: Final = ("groundedness", "unsupported_facts")
 _BEHIND: Final = "chain | guard"
 
 
-class GroundingGuard(_Base):
+class GroundingGuard(CopiedAsItself, _Base):
     """Checks answers against their passages, and decides what the user gets.
 
     As a plain function: ``guard(answer, passages)`` or ``guard.check(…)``. With LangChain: ``chain | guard``,

@@ -1,7 +1,8 @@
 """Answers of judges: the JSON schema that is asked for, and from a model's text to a validated object.
 
-Of packages for broken JSON, ``json-repair`` was tried: it also completes an answer that is cut off and joins the object
-with a quoted one, and a judge must reject both. A broken answer is asked for once more instead.
+Models write line breaks, LaTeX and paths into JSON texts as they are. The lenient decoder of the standard library reads
+these; ``json-repair`` also completes an answer that is cut off and joins the object with a quoted one, and a judge must
+reject both. An answer that is broken in another way is asked for once more.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _DROPPED = frozenset("title default examples discriminator uniqueItems deprecate
 _TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
 # A text in JSON, or a boolean, which is the group. An unterminated text extends to the end.
 _TEXT_OR_BOOLEAN = re.compile(r'"(?:[^"\\]|\\.)*"?|\b(true|false)\b')
+# A valid escape such as \\n or \\u00e9, or a backslash that begins none, such as that of \\(x_1\\) and of C:\\docs.
+_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 # Each malformed object costs a scan of the text before it, since the decoder counts lines for its message.
 _MAX_OBJECTS = 1000
 _MAX_PROBLEMS = 8
@@ -195,11 +198,11 @@ def parse_answer(text: str, schema: type[T], *, nonce: Nonce | None = None, prom
         end, is_open = tag.end(), not tag[1]
     if is_open:
         raise UnusableAnswerError("its reasoning has no closing tag", is_json=True)
-    text = text[end:]
-    objects = _objects(text)
+    text = _ESCAPE.sub(lambda found: found[0] if len(found[0]) > 1 else r"\\", text[end:])
+    objects, broken = _objects(text)
     if len(objects) == _MAX_OBJECTS:
         raise UnusableAnswerError("it contains too many JSON objects", is_json=True)
-    problem = "it contains no complete JSON object" if text.strip() else "it is empty"
+    problem = broken or ("it contains no complete JSON object" if text.strip() else "it is empty")
     prompt = "".join(prompt.split())
     # The dump is the key: a repetition of the same object is one answer.
     fitting: dict[str, T] = {}
@@ -210,7 +213,9 @@ def parse_answer(text: str, schema: type[T], *, nonce: Nonce | None = None, prom
         except RecursionError:
             problem = "it is nested too deeply"
         except ValueError as error:
-            problem = str(error)
+            # A part of a broken object is no answer, and what it lacks says nothing.
+            if not broken or nonce is None or json.dumps(nonce.name) in found:
+                problem = str(error)
     if len(fitting) > 1:
         raise UnusableAnswerError("it contains several different answers", is_json=True)
     if not fitting:
@@ -218,11 +223,14 @@ def parse_answer(text: str, schema: type[T], *, nonce: Nonce | None = None, prom
     return next(iter(fitting.values()))
 
 
-def _objects(text: str) -> list[str]:
-    """Return the outermost JSON objects. The scan continues after the malformed part of a broken one."""
-    decoder = json.JSONDecoder()
+def _objects(text: str) -> tuple[list[str], str]:
+    """Return the outermost JSON objects, and what is wrong with the first broken one; empty if none is.
+
+    The scan continues after the malformed part of a broken object.
+    """
+    decoder = json.JSONDecoder(strict=False)
     found: list[str] = []
-    broken = 0
+    broken, problem = 0, ""
     position = text.find("{")
     while position >= 0 and len(found) < _MAX_OBJECTS and broken < _MAX_OBJECTS:
         try:
@@ -230,12 +238,19 @@ def _objects(text: str) -> list[str]:
         except json.JSONDecodeError as error:
             broken += 1
             end = max(error.pos, position + 1)
+            # Not more than one character: it may be of a judged text.
+            at = (
+                f"at character {error.pos - position + 1}, which is {text[error.pos]!r}"
+                if text[error.pos :].strip()
+                else "where it ends"
+            )
+            problem = problem or f"its JSON object is broken {at}: {error.msg}"
         except (ValueError, RecursionError):  # too many digits, or nested too deeply
             break
         else:
             found.append(text[position:end])
         position = text.find("{", end)
-    return found
+    return found, problem
 
 
 def _validated(text: str, schema: type[T], nonce: Nonce | None, prompt: str) -> T:
@@ -244,7 +259,7 @@ def _validated(text: str, schema: type[T], nonce: Nonce | None, prompt: str) -> 
     Raises:
         ValueError: the object is not the answer to this call, or not valid; the message quotes no word of it.
     """
-    given = json.loads(text, object_pairs_hook=_no_duplicates)
+    given = json.loads(text, object_pairs_hook=_no_duplicates, strict=False)
     if nonce is not None:
         given = nonce.remove_from(given, prompt)
     try:

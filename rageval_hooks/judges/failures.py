@@ -282,6 +282,12 @@ _FORMAT = re.compile(
     r"response_?format|json.?schema|json.?object|json.?mode|structured.?output|guided|grammar|tool_?choice|\btools?\b",
     re.IGNORECASE,
 )
+# "System role not supported", "'messages[0].role' does not support 'system' with this model", "Conversation roles must
+# alternate user/assistant"
+_NO_SYSTEM = re.compile(
+    r"\bsystem\b.{0,80}\b(?:un)?support|\b(?:un)?support.{0,80}\bsystem\b|roles must alternate",
+    re.IGNORECASE | re.DOTALL,
+)
 _OTHER_NAME = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 
@@ -293,10 +299,12 @@ class Capabilities:
 
     Attributes:
         modes: the modes that did not fail, best first.
+        takes_system: False if the model's prompt template has no system role.
     """
 
     def __init__(self, modes: tuple[Mode, ...]) -> None:
         self.modes = modes
+        self.takes_system = True
         self._lock = ForkSafeLock()
         self._refused: dict[str, str | None] = {}
 
@@ -326,6 +334,9 @@ class Capabilities:
                 # Left out from now on, or sent under its other name if it has one.
                 asked = next((asked for asked, name in self._refused.items() if name == sent), sent)
                 self._refused[asked] = _OTHER_NAME.get(sent) if asked == sent else None
+            return True
+        if self.takes_system and failure.status in (400, 422) and _NO_SYSTEM.search(failure.text):
+            self.takes_system = False
             return True
         # Some servers answer a refused format with a status that usually means something else.
         is_about_format = failure.status in (400, 404, 422, 500, 501) and _FORMAT.search(

@@ -197,6 +197,13 @@ def with_repair(messages: tuple[Message, ...], answer: str, problem: str, nonce:
     return (*messages, wrong, Message(role="user", content=request))
 
 
+def without_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Put the system message at the beginning of the user's, for models without a system role."""
+    system = [message.content for message in messages if message.role == "system"]
+    first, *rest = (message for message in messages if message.role != "system")
+    return (Message(role="user", content="\n\n".join([*system, first.content])), *rest)
+
+
 def _with_last(messages: tuple[Message, ...], text: str) -> tuple[Message, ...]:
     """Append a text to the last message, which is the user's, or as one."""
     last = messages[-1]

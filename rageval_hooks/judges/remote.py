@@ -45,7 +45,7 @@ from rageval_hooks.judges.base import (
 from rageval_hooks.judges.cache import CachedAnswer, JudgeCache, cache_key
 from rageval_hooks.judges.concurrency import PerLoop
 from rageval_hooks.judges.failures import CallFailure, Capabilities, classify_failure, clean_message
-from rageval_hooks.judges.prompts import Nonce, estimated_tokens, with_repair, with_schema
+from rageval_hooks.judges.prompts import Nonce, estimated_tokens, with_repair, with_schema, without_system
 from rageval_hooks.judges.throttling import CircuitBreaker, Clock, RateLimiter
 from rageval_hooks.runtime.fork import ForkSafeLock, reset_in_child
 from rageval_hooks.runtime.jsonable import Data, Text
@@ -445,7 +445,7 @@ class RemoteJudge(Judge):
         # Some schemas cannot be enforced.
         modes = [mode for mode in self._capabilities.modes if mode != "json_schema" or strict_schema(call.schema)]
         call.mode = modes[0]
-        messages = call.messages
+        messages = call.messages if self._capabilities.takes_system else without_system(call.messages)
         if call.mode not in _ENFORCED:
             messages = with_schema(messages, schema_json(call.schema))
         messages = call.nonce.ask_in(messages)

@@ -39,6 +39,7 @@ from rageval_hooks.integrations.langchain.resuming import hold_if_waiting, join_
 from rageval_hooks.integrations.langchain.turn_building import turn_of_conversation
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.runtime.copying import CopiedAsItself
 from rageval_hooks.runtime.interrupts import is_interrupt, raise_interrupt
 from rageval_hooks.runtime.narrowing import content_text, text_or_empty
 from rageval_hooks.runtime.suppression import is_suppressed
@@ -161,7 +162,7 @@ def _callback(method: F) -> F:
     return cast("F", _Callback(method))
 
 
-class TurnHandler(BaseCallbackHandler):
+class TurnHandler(CopiedAsItself, BaseCallbackHandler):
     """Passes every event to the shared recorder, and turns that have ended to a pipeline.
 
     It keeps no state of a turn, so one instance serves all concurrent turns.
@@ -416,10 +417,10 @@ def _finish(recording: Recording) -> PendingTurn | None:
             return None
         has_foreign = any(run.framework is not FRAMEWORK for run in recording.runs)  # their values are not copied
         is_waited_for = computes_inline and not deferred.in_event_loop()
+        if not has_foreign:
+            copy_values(recording.runs)  # plain containers alone: those of the application may never end
         if has_foreign or is_waited_for:
             turn = turn_of(recording)
-        else:
-            copy_values(recording.runs)  # and the turn is built on another thread
     except BaseException as error:
         recording.not_submitted(error)
     pending = deferred.submit(pipeline, turn, recording.selection, computes_inline=computes_inline)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from rageval_hooks.integrations.capture.passages import PassageLike, passage_of
 from rageval_hooks.integrations.capture.values import or_else
+from rageval_hooks.runtime.copying import CopiedAsItself
 from rageval_hooks.runtime.jsonable import string_of
 from rageval_hooks.runtime.narrowing import content_text
 from rageval_hooks.turn import Passage, Turn
@@ -29,7 +30,7 @@ _pipeline: Pipeline | None = None
 """Receives the turns; None without ``instrument()``."""
 
 
-class OpenTurn:
+class OpenTurn(CopiedAsItself):
     """A turn from its beginning to its end: a context manager, for ``with`` and ``async with``.
 
     Everything that LangChain and LlamaIndex run inside the block is part of the turn. Inside another open turn, the
