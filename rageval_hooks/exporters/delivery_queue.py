@@ -91,6 +91,7 @@ class Item:
         queued_at: when it came, on the monotonic clock.
         due: when it is posted next, on the monotonic clock.
         attempts: how often its target was missing.
+        missing_since: when it was found missing first, on the monotonic clock.
         failures: attempts that the server answered with 5xx.
         failed_at: when the first of these was, on the monotonic clock.
     """
@@ -103,6 +104,7 @@ class Item:
     queued_at: float = 0.0
     due: float = 0.0
     attempts: int = 0
+    missing_since: float = math.inf
     failures: int = 0
     failed_at: float = math.inf
 
@@ -488,6 +490,8 @@ class DeliveryQueue:
         """Put items back until their spans arrive. Those that have waited for too long are given up."""
         now = time.monotonic()
         in_a_hurry = self._flushes or self._closed_at is not None
+        for item in batch:
+            item.missing_since = min(item.missing_since, now)
         late = [item for item in batch if self._is_late(item, now)]
         with self._changed:
             for item in batch:
@@ -520,9 +524,11 @@ class DeliveryQueue:
         """Return True if the span of an item should have arrived."""
         if self._closed_at is not None:
             return now - self._closed_at > _CLOSING_PATIENCE
-        if self._flushes and now - max(item.queued_at, self._flush_began) > _FLUSH_PATIENCE:
+        if self._flushes and now - max(item.missing_since, self._flush_began) > _FLUSH_PATIENCE:
             return True
-        return now - item.queued_at > self._patience
+        # After an outage the spans may still wait for the end of their own pause.
+        was_down = item.missing_since - item.queued_at > self._patience
+        return now - item.missing_since > self._patience + (_LONGEST_PAUSE if was_down else 0.0)
 
     def _pause(self, destination: Destination, failed: Mapping[Item, UnavailableError], route: _Route) -> None:
         """Put items back until the server is better. Those that have waited for too long are lost."""
@@ -542,9 +548,8 @@ class DeliveryQueue:
             route.failures += 1
             self._counts["errors"] += 1
             self._waiting += [item for item in failed if now - item.queued_at <= _KEPT]
-        self._limited_log.warn(
-            "server", "%r %s. Scores wait; the spans have them too [RAGEVAL-504]", destination, longest
-        )
+        waits = "Scores wait; the spans have them too" if self._what == "scores" else f"{self._what} wait"
+        self._limited_log.warn("server", "%r %s. %s [RAGEVAL-504]", destination, longest, waits)
         self._settle("lost", [item for item in failed if now - item.queued_at > _KEPT])
 
     def _backoff(self, failures: int) -> float:

@@ -141,16 +141,25 @@ class TestOwnProvider:
         assert max(flush_late, close_late) < GRACE
         assert exporter.stats()["lost"] > 0
 
-    def test_spans_that_a_collector_cannot_take_are_lost(self, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Once the OTLP exporter has given up. They are not counted as delivered."""
+    def test_spans_wait_for_a_collector_that_is_restarted(
+        self, connect: Any, collector: Collector, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """For longer than the SDK's exporter tries again. At the end they are lost, and counted."""
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "1")
-        exporter = connect(NOWHERE)
+        collector.status = 503
+        exporter = connect(collector.url)
         exporter.export(EVALUATION)
         queued = exporter.stats()["queued"]
 
-        assert not exporter.flush(20)
-        assert (exporter.stats()["lost"], exporter.stats()["delivered"]) == (queued, 0)
-        exporter.shutdown(5)
+        assert not exporter.flush(3)
+        assert (exporter.stats()["lost"], exporter.stats()["queued"]) == (0, queued)
+        collector.status = 200
+        assert exporter.flush(20)
+        assert exporter.stats()["delivered"] == queued
+        collector.status = 503
+        exporter.export(EVALUATION)
+        assert not exporter.shutdown(5)
+        assert exporter.stats()["lost"] > 0
 
     def test_a_later_flush_reports_only_new_losses(self, connect: Any, collector: Collector) -> None:
         """A collector that recovered is trusted again."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, Generic, TypeVar
 
-from rageval_hooks.exporters.delivery_queue import DeliveryQueue, Item, PostError, RejectedError
+from rageval_hooks.exporters.delivery_queue import DeliveryQueue, Item, PostError, RejectedError, UnavailableError
 from rageval_hooks.exporters.otlp_places import uses_grpc
 from rageval_hooks.exporters.phoenix import phoenix_collector
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
@@ -66,12 +66,14 @@ class QueuedExporter:
 
     Attributes:
         exporter: sends a batch.
+        transport: "http" or "grpc".
         provider: our own provider, which uses this exporter. The worker's drain at exit shuts it down: a second exit
             handler, the SDK's, could take longer than allowed.
     """
 
     exporter: Any
     provider: Any
+    transport: str = "http"
 
     def __init__(self, what: str, name: str, capacity: int) -> None:
         self.queue = DeliveryQueue(name, lambda: self, capacity=capacity, what=what, max_request=_MAX_REQUEST)
@@ -101,7 +103,8 @@ class QueuedExporter:
                 errors += self._send(body, 1)
             except RejectedError as error:
                 errors.append(error)
-        return errors
+        # The next export of metrics has the same counts, and newer ones: an old one is not sent again.
+        return [PostError(str(error)) if isinstance(error, UnavailableError) else error for error in errors]
 
     def _send(self, batch: Any, amount: int) -> list[PostError | None]:
         self._status = self._rejected = 0
@@ -113,8 +116,13 @@ class QueuedExporter:
         # A collector that refuses the data itself would refuse it again.
         if 400 <= self._status < 500 and self._status not in (408, 425, 429):
             return [RejectedError(f"answers {self._status}")] * amount
-        # The SDK's exporter has tried again by itself.
-        return [PostError("cannot be reached")] * amount
+        # The SDK's exporter has tried again for some seconds: a server that is restarted takes longer. Over gRPC it may
+        # be a refusal.
+        may_be_refusal = self.transport == "grpc" or self._status >= 500
+        return [UnavailableError("cannot be reached", by_server=may_be_refusal)] * amount
+
+    def __repr__(self) -> str:
+        return "the OTLP endpoint"
 
     def hand_over(self, route: str, bodies: Sequence[Any]) -> bool:
         """Return False: a collector has no queue for what it does not accept."""
@@ -251,7 +259,7 @@ class OtelSignal(ABC, Generic[Provider, Writer]):
             capacity = _DEFAULT_QUEUE
         sent = QueuedExporter(self.what, self.queue, capacity)
         _own[self.variable] = None
-        transport = "grpc" if uses_grpc(self.variable) else "http"
+        transport = sent.transport = "grpc" if uses_grpc(self.variable) else "http"
         try:
             if transport == "http":
                 # Over gRPC, a refusal for another reason than the size cannot be told from a loss.
