@@ -34,6 +34,7 @@ def agreement(
     models: options.ModelNames = None,
     threshold: options.Thresholds = None,
     mapping: options.ColumnNames = None,
+    ignore: options.IgnoredColumns = None,
     encoding: options.Encoding = None,
     form: Annotated[
         Literal["text", "markdown", "json"], typer.Option("--format", help="Text, a Markdown table, or JSON.")
@@ -51,7 +52,9 @@ def agreement(
     from rageval_hooks.offline.agreement import labelled_rows, measure, to_json, to_markdown, to_text
     from rageval_hooks.offline.records.columns import ColumnMap
 
-    rows, bad = labelled_rows(file, label, group, mapping=ColumnMap.parse(mapping or ()), encoding=encoding)
+    rows, bad = labelled_rows(
+        file, label, group, mapping=ColumnMap.parse(mapping or (), ignore or ()), encoding=encoding
+    )
     for line in bad[:_MOST_BAD_ROWS]:
         say(line)
     if len(bad) > _MOST_BAD_ROWS:

@@ -64,6 +64,9 @@ ColumnNames = Annotated[
         "--map", metavar="FIELD=COLUMN", help="The column of a field, such as passages=contexts[].text. Repeatable."
     ),
 ]
+IgnoredColumns = Annotated[
+    list[str] | None, typer.Option("--ignore", metavar="COLUMN", help="A column that is not read. Repeatable.")
+]
 Encoding = Annotated[str | None, typer.Option("--encoding", help="Encoding of text files; detected by default.")]
 BadRowsFile = Annotated[
     Path | None, typer.Option("--errors", help="File for rows that cannot be used. Default: next to the output.")

@@ -46,6 +46,7 @@ def score(
         Path | None, typer.Option("--context", help="The retrieved passages of FILE, if FILE is a conversation.")
     ] = None,
     mapping: options.ColumnNames = None,
+    ignore: options.IgnoredColumns = None,
     encoding: options.Encoding = None,
     errors: options.BadRowsFile = None,
     columns: Annotated[
@@ -112,7 +113,7 @@ def score(
         pipeline = scoring.build_pipeline(**settings, load=engine == "local")
         gc.freeze()  # the collector would look at every module again and again: 3 to 8 % of the CPU
         required = scoring.required_fields(pipeline, named=metrics is not None)
-        reading: dict[str, Any] = {"mapping": ColumnMap.parse(mapping or ()), "encoding": encoding}
+        reading: dict[str, Any] = {"mapping": ColumnMap.parse(mapping or (), ignore or ()), "encoding": encoding}
         if engine == "ray":
             given: dict[str, object] = {"--columns": columns != "native", "--context": context, "--dry-run": dry_run}
             given |= {"--errors": errors, "--max-calls": max_calls, "--max-cost": max_cost}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, product
@@ -109,7 +109,25 @@ _NO_RESPONSE = re.compile(
     r"gold|true|truth|correct|expect|ideal|reference|target|label|\bgt\b|_gt\b|\bgt_|human|input|quer|question|prompt"
     r"|_ok\b|context|passage|chunk|evidence|document|title"
 )
-_MOST_PROPOSED = 8
+_MAX_PROPOSED = 8
+
+_ANSWER_WORDS = frozenset(
+    "answer answers response responses reply output outputs prediction predictions predicted pred completion "
+    "completions generation generated hypothesis respuesta antwort reponse risposta resposta antwoord odpowiedz cevap "
+    "jawaban".split()
+)
+_ANSWER_SIGNS = ("ответ", "回答", "答案", "답변")
+_SYSTEM_WORDS = re.compile(r"model|bot|llm|rag|gpt|claude|gemini|llama|mistral|assistant|agent|system")
+"""Words in the names of columns that hold what an application answered: "Bot Answer", "gpt4_answer", "model_result"."""
+
+# What is written about an answer, or next to it.
+_NO_ANSWER = re.compile(
+    r"comment|expla|reason|rational|feedback|note|score|label|rating|rank|relevan|faith|metric|judge|verdict|critique"
+    r"|token|latency|time|cost|length|count|type|format|source|citation|url|name|language|category|status|error|start"
+    r"|instruction|template|version|metadata|schema|history|step|thought|tool|config|option|param|_id\b|^id\b"
+)
+_MIN_SHARED_WORDS = 0.5
+"""Jaccard index of the words of two columns that both hold an answer."""
 
 
 @lru_cache(maxsize=4096)
@@ -140,16 +158,18 @@ class ColumnMap:
     Args:
         columns: field → a column, a JMESPath expression into nested values such as ``contexts[].text``, or an empty
             text for a field that the file does not have. Of several files the same map is used for each.
+        ignored: columns that are not read.
 
     Raises:
         ConfigurationError: a field is not known, or a path is not a valid expression.
     """
 
-    def __init__(self, columns: Mapping[str, str]) -> None:
+    def __init__(self, columns: Mapping[str, str], ignored: Iterable[str] = ()) -> None:
         for name in columns:
             if name not in ALIASES:
                 raise UnknownNameError("field of --map", name, ALIASES)
         self.columns = dict(columns)
+        self.ignored = frozenset(ignored)
         self.absent = frozenset(name for name, path in columns.items() if not path)
         self.paths = {name: path for name, path in columns.items() if path}
         self._compiled: dict[str, Any] = {}
@@ -166,8 +186,12 @@ class ColumnMap:
                 raise ConfigurationError(f"--map: {path!r} is not a path such as contexts[].text: {reason}") from None
 
     @classmethod
-    def parse(cls, given: Iterable[str]) -> ColumnMap | None:
+    def parse(cls, given: Iterable[str], ignored: Iterable[str] = ()) -> ColumnMap | None:
         """Return the map that options such as ``["response=chatgpt_response"]`` describe; None for no options.
+
+        Args:
+            given: of ``--map``.
+            ignored: of ``--ignore``.
 
         Raises:
             ConfigurationError: an option is not of this form.
@@ -178,7 +202,8 @@ class ColumnMap:
             if not equals:
                 raise ConfigurationError(f"--map {option!r} should be FIELD=COLUMN, such as response=chatgpt_answer")
             columns[name.strip()] = column.strip()
-        return cls(columns) if columns else None
+        ignored = frozenset(ignored)
+        return cls(columns, ignored) if columns or ignored else None
 
     def value(self, name: str, row: Mapping[str, Any]) -> Any:
         """Return the value of a field in a row; None if it has none, also for a function in the path such as join()."""
@@ -201,7 +226,8 @@ def reading_options(mapping: ColumnMap | None, encoding: str | None) -> dict[str
 
     With other options the rows are others: results of the two are never mixed.
     """
-    options = {"map": mapping and mapping.columns, "encoding": encoding}
+    ignored = sorted(mapping.ignored) if mapping else None
+    options = {"map": mapping and mapping.columns, "ignore": ignored or None, "encoding": encoding}
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -243,6 +269,8 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
     used: set[str] = set()
     opened: set[str] = set()
     mapping = mapping or ColumnMap({})
+    if mapping.ignored:
+        row = {column: value for column, value in row.items() if column not in mapping.ignored}
     for name, path in mapping.paths.items():
         found.take(name, path, mapping.value(name, row))
         used.add(path)
@@ -364,6 +392,8 @@ def check_columns(
                 "faithfulness,groundedness,unsupported_facts"
             )
         raise TurnError(where + str(missing_column(missing[0], columns)) + hint)
+    if "response" in required and not (mapping and "response" in mapping.columns):
+        _check_response(where, rows, found, mapping, show)
     # For these a wrong choice of the column changes scores. It is the same in most rows, so the first one is noted.
     for name in ("query", "response", "passages", "reference"):
         for fields in found:
@@ -375,6 +405,68 @@ def check_columns(
                     f"the {name} is taken from {fields.columns[name]!r}, not from {listed}: --map names another column"
                 )
                 break
+
+
+def _check_response(
+    where: str,
+    rows: Sequence[Mapping[str, Any]],
+    found: Sequence[Fields],
+    mapping: ColumnMap | None,
+    show: Callable[[Mapping[str, str]], str],
+) -> None:
+    """Check that only one column can hold what the application answered: next to it may be the golden answer.
+
+    Raises:
+        TurnError: there are two.
+    """
+    ignored = mapping.ignored if mapping else frozenset()
+    candidates: dict[str, None] = {}
+    alike: dict[str, list[float]] = {}
+    for row, fields in zip(rows, found, strict=True):
+        chosen = fields.values.get("response")
+        if not isinstance(chosen, str) or not chosen.strip():
+            continue
+        used = set(fields.columns.values())
+        said = set(chosen.lower().split())
+        for path, text in _texts_in(row):
+            column = re.split(r"[.]", path)[0]
+            if path in used or column in used | ignored or path in ignored or _NO_RESPONSE.search(canonical(path)):
+                continue
+            name = canonical(path)
+            if _NO_ANSWER.search(name):
+                continue
+            words = set(re.findall(r"[^\W\d_]+", name))
+            is_long = len(text.split()) > 2
+            if (words & _ANSWER_WORDS or any(sign in name for sign in _ANSWER_SIGNS)) or (
+                is_long and _SYSTEM_WORDS.search(name)
+            ):
+                candidates[path] = None
+            elif is_long:
+                other = set(text.lower().split())
+                alike.setdefault(path, []).append(len(said & other) / len(said | other))
+    for path, shares in alike.items():
+        if sum(share >= _MIN_SHARED_WORDS for share in shares) > len(rows) / 2:
+            candidates[path] = None
+    if not candidates:
+        return
+    taken = next(fields.columns["response"] for fields in found if "response" in fields.columns)
+    paths = [taken, *candidates][:_MAX_PROPOSED]
+    choices = " or ".join(show({"response": path}) for path in paths)
+    raise TurnError(
+        f"{where}several columns may hold the response: {', '.join(map(repr, paths))}. One of them may be the "
+        f"reference. Choose with {choices}"
+    )
+
+
+def _texts_in(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a row, also those inside its objects, with their columns or paths."""
+    for column, value in row.items():
+        content = unpacked(value)
+        for key, item in mapping_or_empty(content).items():
+            if isinstance(item, str) and item.strip():
+                yield f"{column}.{key}", item
+        if isinstance(content, str) and content.strip():
+            yield column, content
 
 
 def missing_column(name: str, found: Sequence[str]) -> TurnError:
@@ -405,7 +497,7 @@ def _hint(missing: Sequence[str], cells: Sequence[tuple[str, Any]], show: Callab
         return f". Try {show(only)}"
     named = show(dict.fromkeys(proposed, "COLUMN"))
     return f". Name it with {named}, or COLUMN.KEY for a value in it" + "".join(
-        f"; the {name} may be {', '.join(columns[:_MOST_PROPOSED])}" for name, columns in proposed.items() if columns
+        f"; the {name} may be {', '.join(columns[:_MAX_PROPOSED])}" for name, columns in proposed.items() if columns
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ import pytest
 
 from rageval_hooks import Passage, Turn
 from rageval_hooks.errors import ConfigurationError, TurnError
+from rageval_hooks.offline.records.columns import ColumnMap
 from rageval_hooks.offline.records.reading import read_items, read_records
 from rageval_hooks.offline.records.record import Record
 
@@ -257,12 +259,60 @@ class TestMap:
             list(read_records(tmp_path / "a.jsonl", mapping=mapping))
 
 
-def test_several_candidate_columns(tmp_path: Path) -> None:
-    """The one that was taken is said."""
-    (tmp_path / "a.jsonl").write_text(json.dumps({"question": Q, "response": A, "completion": "x"}))
-    said: list[str] = []
-    list(read_items(tmp_path / "a.jsonl", note=said.append))
-    assert said == ["the response is taken from 'response', not from 'completion': --map names another column"]
+@pytest.mark.parametrize(
+    ("row", "columns"),
+    [
+        ({"response": A, "completion": "x"}, "'response', 'completion'"),
+        ({"answer": G, "Bot Answer": A}, "'answer', 'Bot Answer'"),
+        ({"answer": G, "gpt4_answer": A}, "'answer', 'gpt4_answer'"),
+        ({"answer": G, "my_rag_output": A}, "'answer', 'my_rag_output'"),
+        ({"answer": G, "prediction": {"answer": A}}, "'answer', 'prediction.answer'"),
+        ({"answer": G, "result_of_mistral": f"{A} It is new."}, "'answer', 'result_of_mistral'"),
+        ({"Antwort": G, "Antwort des Systems": A}, "'Antwort', 'Antwort des Systems'"),
+        ({"Respuesta": G, "Respuesta modelo": A}, "'Respuesta', 'Respuesta modelo'"),
+        (
+            {"answer": "The pier was opened in May 2019.", "Column C": "The pier was opened in May 2018."},
+            "'answer', 'Column C'",
+        ),
+    ],
+)
+def test_two_columns_that_may_be_the_response(row: dict[str, Any], columns: str, tmp_path: Path) -> None:
+    """One of them may be the golden answer, so the user chooses."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"question": Q, **row}))
+    with pytest.raises(TurnError, match=re.escape(f"several columns may hold the response: {columns}.")):
+        list(read_items(path))
+
+    for name in columns.replace("'", "").split(", "):
+        [(_, record)] = read_items(path, mapping=ColumnMap({"response": name}))
+        assert isinstance(record, Record)
+        assert record.turn.response in (A, G, "x", *(value for value in row.values() if isinstance(value, str)))
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"comment": "The answer of the model is right."},
+        {"answer_explanation": "The passage says it."},
+        {"model": "gpt-5"},
+        {"reference_answer": G},
+        {"answer_relevance.reason": "it is about the pier"},
+        {"category": "piers of the north"},
+    ],
+)
+def test_what_is_no_second_response(others: dict[str, Any], tmp_path: Path) -> None:
+    """Comments, explanations, names of models, references and reasons of scores."""
+    (tmp_path / "a.jsonl").write_text(json.dumps({"question": Q, "answer": A, **others}))
+    [record] = read_records(tmp_path / "a.jsonl")
+    assert record.turn.response == A
+
+
+def test_a_column_that_is_ignored(tmp_path: Path) -> None:
+    """``--ignore``: it is neither a second response nor metadata."""
+    (tmp_path / "a.jsonl").write_text(json.dumps({"question": Q, "answer": A, "gpt4_answer": G}))
+    [(_, record)] = read_items(tmp_path / "a.jsonl", mapping=ColumnMap({}, ignored=["gpt4_answer"]))
+    assert isinstance(record, Record)
+    assert (record.turn.response, dict(record.turn.metadata)) == (A, {})
 
 
 def test_answers_of_several_systems_in_one_document(tmp_path: Path) -> None:
