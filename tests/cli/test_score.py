@@ -70,7 +70,7 @@ class TestFiles:
         outputs = [tmp_path / "out.jsonl", tmp_path / "out.csv"]
         arguments = ("score", str(path), *LEXICAL, "-o", str(outputs[0]), "-o", str(outputs[1]))
 
-        line = "verdict: 1 good (33%), 1 bad (33%), 1 declined (33%)"
+        line = "verdict: 1 good (33%), 1 bad (33%), 1 declined (33%); causes: 1 unsupported, 1 refused"
         assert [run(*arguments).stdout.splitlines()[0] for _ in range(2)] == [line, line]
         assert [row["verdict.label"] for row in table(outputs[1])] == ["good", "bad", "declined"]
         for output in outputs:
