@@ -193,8 +193,8 @@ def _values(text: str, masked: str) -> list[Fact]:
             facts.append(Fact(start, end, "code", text[start:end], (key,)))
     for found in find_codes(masked):
         raw = found.group()
-        # "5km" is a number with a unit, "FY22" a year, and "½5" has no letter.
-        is_number = raw[0].isdigit() or not any(map(str.isalpha, raw)) or raw[:2] in ("FY", "CY")
+        # "5km" is a number with a unit, "FY22" and "mid-1990" are years, and "½5" has no letter.
+        is_number = raw[0].isdigit() or not any(map(str.isalpha, raw)) or raw.startswith(("FY", "CY", "mid-", "Mid-"))
         if not is_number and taken.isdisjoint(range(*found.span())):
             taken.update(range(*found.span()))
             facts.append(Fact(*found.span(), "code", raw, (code_key(raw),)))

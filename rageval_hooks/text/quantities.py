@@ -84,7 +84,7 @@ _CLOCK: Final = re.compile(
 _AM_OR_PM: Final = re.compile(r"([ap])\.?\s?m\.?\Z", re.IGNORECASE)
 # "at 9", "from 9", "9 to 5", "9-17": what is before or after an hour that nothing else marks.
 _BEFORE_HOUR: Final = re.compile(r"(?:\b(?:at|from|until|till|by|to|and|between|um|bis|von|à)|\d\s?[-–—])\s?\Z", re.I)
-_AFTER_HOUR: Final = re.compile(r"\s?(?:[-–—]|to|until|till|bis)\s?\d{1,2}(?![\d.,])", re.IGNORECASE)
+_AFTER_HOUR: Final = re.compile(r"\s?(?:[-–—]|to|until|till|bis)\s?\d{1,2}(?:\.[0-5]\d)?(?![\d.,]\d|\d)", re.IGNORECASE)
 # "half", "a third of a million", "two-thirds of an hour", "2 ½", "½"; not "half past", "first half" and "half-year"
 _FRACTION: Final = re.compile(
     rf"(?<![\w-])(?<!and )(?<!first )(?<!second )(?:(?:(?P<count>an?|{_HOUR}|eine?|une?|una|\d{{1,2}})[ -])?"
@@ -102,13 +102,14 @@ _MORE: Final = re.compile(
 _INDEFINITE: Final = re.compile(r"(?<![\w-])(?:an?|eine?|une?|una) (?P<unit>dozen|[^\W\d_]{3,12})(?![^\W_])", re.I)
 # "19th century", "twentieth-century", "XIXe siècle", "siglo XIX"
 _CENTURY: Final = re.compile(
-    r"(?<![^\W_])(?P<ordinal>[^\W_]+(?:-[^\W_]+)?)\.?[ -](?:centur(?:y|ies)|jahrhunderts?|siècles?|eeuw)(?![^\W_])"
+    r"(?<![^\W_])(?:(?:early|mid|late)-)?(?P<ordinal>[^\W_]+(?:-[^\W_]+)?)\.?[ -]"
+    r"(?:centur(?:y|ies)|jahrhunderts?|siècles?|eeuw)(?![^\W_])"
     r"|(?<![^\W_])(?:siglo|secolo|século) (?P<roman>[XVI]{1,5})(?![^\W_])",
     re.IGNORECASE,
 )
-# "FY22", "Q3 2021", "3Q21", "H1 FY2020"
+# "FY22", the "21" of "3Q21" and "Q3 '21"
 _SHORT_YEAR: Final = re.compile(
-    r"(?<![^\W_])(?:FY|CY|(?:Q[1-4]|[1-4]Q|H[12]|[12]H)[ -]?(?:FY)?)[ ]?['’]?(?P<year>20\d\d|19\d\d|\d\d)(?![^\W_])"
+    r"(?:(?<![^\W_])(?:FY|CY) ?|(?<=[1-4][QH])|(?<=[QH][1-4] ))['’]?(?P<year>(?:19|20)\d\d|\d\d)(?![^\W_])"
 )
 # "Chapter IV", "Louis XIV"
 _ROMAN: Final = re.compile(
@@ -119,7 +120,8 @@ _ROMAN: Final = re.compile(
 )
 # "the sixties"
 _DECADE_WORD: Final = re.compile(
-    r"(?<=[Tt]he )(?:(?:early|mid|late)[ -])?(?P<tens>twent|thirt|fort|fift|sixt|sevent|eight|ninet)ies(?![^\W_])",
+    r"(?:(?<=[Tt]he )|nineteen[- ])(?:(?:early|mid|late)[ -])?"
+    r"(?P<tens>twent|thirt|fort|fift|sixt|sevent|eight|ninet)ies(?![^\W_])",
     re.IGNORECASE,
 )
 _SPELLED_LANGUAGES: Final = ("de", "fr", "es", "it", "pt", "nl")
@@ -129,6 +131,8 @@ _PARTS: Final = {"early": (0.0, 0.4), "mid": (0.3, 0.7), "late": (0.6, 1.0)}
 _PART_BEFORE: Final = re.compile(rf"(?<![^\W_])({'|'.join(_PARTS)})[- ]\Z", re.IGNORECASE)
 # Between the numbers of "one in two", "1/2" and "120 of the 240".
 _SHARE_GAP: Final = re.compile(r" (?:in|out of)(?: every)? |/")
+# "7.30"
+_DOTTED_TIME: Final = re.compile(r"([01]?\d|2[0-3])\.([0-5]\d)")
 # " h" in "17 h"
 _HOUR_SIGN: Final = re.compile(r" ?h(?![^\W_])")
 _RANGE_GAP: Final = re.compile(r"\s?(?:[-–—]|to|and|or|bis|und|à|a|y|et)\s?")
@@ -150,7 +154,10 @@ def find_quantities(text: str) -> list[Quantity]:
     for one, other in pairwise(numbers):
         counted, whole = _value(one), _value(other)
         if counted and whole and counted < whole <= 1_000 and _SHARE_GAP.fullmatch(text[one.end : other.start]):
-            found.append(_quantity(one.start, other.end, SHARE, counted / whole))
+            share = Reading(SHARE, counted / whole, counted / whole)
+            units = measure(text, one.start, other.end)
+            readings = (share, *_in_units(share, units.units))
+            found.append(Quantity(one.start, max(other.end, units.end), readings))
     parts = [_of_number(text, number, following) for number, following in zip_longest(numbers, numbers[1:])]
     parts += _indefinites(text, taken)
     return sorted([*found, *parts, *_sums(text, sorted(parts))])
@@ -183,6 +190,11 @@ def _clock_times(text: str) -> Iterator[Quantity]:
         is_exact = half or hour > 12 or (found["hour"] or "").startswith("0")
         hours = [hour % 12 + (12 if half == "p" else 0)] if half else [hour] if is_exact else [hour, hour + 12]
         time = _quantity(*found.span(), CLOCK, *((60 * hour + minutes) % 1440 for hour in hours))
+        # "3:45 minutes" is no time of day.
+        if lasting := [unit for unit in measure(text, *found.span()).units if unit.dimension == "time"]:
+            whole = (hour + minutes / 60) * lasting[0].factor
+            yield _quantity(*found.span(), "time", whole)
+            continue
         # "at 7 pm" for "at seven"
         written = () if minutes or found["minute"] else (Reading(WRITTEN, hour, hour),)
         yield time._replace(readings=(*time.readings, *written))
@@ -201,7 +213,7 @@ def _fractions(text: str) -> Iterator[Quantity]:
         share = Reading(WRITTEN if found["power"] else SHARE, value, value)
         units = measure(text, *found.span()).units
         # "a third party", "a fourth quarter" and "the second half" may be no share.
-        is_sure = " of " in text[found.start() : found.end() + 4] or found["power"]
+        is_sure = " of " in text[found.start() : found.end() + 4] or found["power"] or _hedge(text, found.start())
         if number > 1 or not part or FRACTIONS[part] == 2:
             is_sure = is_sure or number > 1 or units or text.startswith((" the ", " der "), found.end())
         kind: Kind = "composed" if is_sure else "indefinite"
@@ -212,7 +224,8 @@ def _centuries(text: str) -> Iterator[Quantity]:
     for found in scan(_CENTURY, text):
         century = small_number(found["ordinal"] or found["roman"])
         if 1 <= century <= 21:
-            yield Quantity(*found.span(), (_years(text, found.start(), 100 * century - 100, 100),))
+            start = max(found.start("ordinal"), found.start())
+            yield Quantity(*found.span(), (_years(text, start, 100 * century - 100, 100),))
     for found in scan(_DECADE_WORD, text):
         ten = CARDINALS[found["tens"].casefold() + "y"]
         yield Quantity(
@@ -313,6 +326,8 @@ def _of_number(text: str, number: Number, following: Number | None) -> Quantity:
     is_hour = _BEFORE_HOUR.search(text[max(0, number.start - 9) : number.start]) or _AFTER_HOUR.match(text, end)
     if 0 < first <= 24 and (_HOUR_SIGN.match(text, end) or (is_hour and units.units <= HOURS)):
         readings += (Reading(CLOCK, hour * 60 % 1440, hour * 60 % 1440) for hour in {first, first + 12} if hour <= 24)
+    elif is_hour and (time := _DOTTED_TIME.fullmatch(raw)):
+        readings.append(Reading(CLOCK, *[60 * int(time[1]) + int(time[2])] * 2))
     return Quantity(number.start, max(end, units.end), tuple(readings), kind)
 
 
@@ -395,8 +410,7 @@ def with_precision(quantity: Quantity, text: str) -> tuple[Reading, ...]:
       much less.
     - With a unit it accepts the same unit or none, without a unit any.
     """
-    before = text[max(0, quantity.start - _MAX_HEDGE) : quantity.start]
-    hedge: Hedge = next((hedge for hedge, pattern in _HEDGES.items() if pattern.search(before)), "")
+    hedge = _hedge(text, quantity.start)
     if text.startswith(("+", " or more"), quantity.end):
         hedge = "over"
     dimensions = {reading.dimension for reading in quantity.readings}
@@ -404,6 +418,11 @@ def with_precision(quantity: Quantity, text: str) -> tuple[Reading, ...]:
     stated = (reading for reading in quantity.readings if reading.dimension != BARE)
     accepted = (_accepted(reading, quantity.kind, hedge) for reading in stated)
     return tuple(r._replace(dimension=BARE) if has_unit and r.dimension == WRITTEN else r for r in accepted)
+
+
+def _hedge(text: str, start: int) -> Hedge:
+    before = text[max(0, start - _MAX_HEDGE) : start]
+    return next((hedge for hedge, pattern in _HEDGES.items() if pattern.search(before)), "")
 
 
 def _accepted(reading: Reading, kind: Kind, hedge: Hedge) -> Reading:

@@ -73,6 +73,7 @@ def groundedness(
     response_vectors: TokenVectors | None = None,
     passage_vectors: Sequence[TokenVectors] | None = None,
     pause: Callable[[], None] = lambda: None,
+    supported: frozenset[str] = frozenset(),
 ) -> Grounding:
     """Return how far the passages support the response, 0..1.
 
@@ -96,10 +97,11 @@ def groundedness(
         response_vectors: token vectors of the whole response (neural tier).
         passage_vectors: token vectors, one per passage (neural tier).
         pause: called before each sentence; what it raises stops the work.
+        supported: keys of values that the passages have in another notation. They count as found in every window.
     """
     # Sentences without a content word, such as "Yes, it is.", have no score.
     lines = [line for line in lines if any(word.is_content for word in line.words)]
-    windows = Windows.of(passages, frozenset(word.key for _, words in lines for word in words))
+    windows = Windows.of(passages, frozenset(word.key for _, words in lines for word in words), supported)
     if not lines or not windows.owners:
         return Grounding(None)
     # Without vectors, only words are compared: the lexical tier.
@@ -150,18 +152,23 @@ class Windows:
     Attributes:
         owners: position of the passage of each window.
         postings: by word key, the windows that the word occurs in.
+        supported: keys of values that occur in another notation only.
     """
 
     owners: list[int]
     postings: dict[str, list[int]]
+    supported: frozenset[str]
 
     @classmethod
-    def of(cls, passages: Sequence[PassageIndex], keys: frozenset[str]) -> Windows:
+    def of(
+        cls, passages: Sequence[PassageIndex], keys: frozenset[str], supported: frozenset[str] = frozenset()
+    ) -> Windows:
         """Find the windows that some words occur in.
 
         Args:
             passages: the passages.
             keys: keys of the words that will be asked for.
+            supported: keys of values that the passages have, perhaps in another notation.
         """
         owners: list[int] = []
         postings: dict[str, list[int]] = {}
@@ -173,7 +180,8 @@ class Windows:
                 owners.append(position)
                 for key in frozenset().union(*chunks[first:end]):
                     postings.setdefault(key, []).append(window)
-        return cls(owners, postings)
+        supported -= postings.keys()
+        return cls(owners, postings | {key: [*range(len(owners))] for key in supported}, supported)
 
     def shares(self, line: Sequence[WeightedWord]) -> list[float]:
         """Return, per window, the weighted share of a sentence's words that occur in it."""
@@ -261,10 +269,11 @@ class Aligner:
         begins = np.searchsorted(self._response.ends, [word.start for word in line], side="right").tolist()
         stops = np.searchsorted(self._response.starts, [word.end for word in line], side="left").tolist()
         for word, begin, stop in zip(line, begins, stops, strict=True):
-            if word.readable and begin < stop:
+            if word.readable and begin < stop and word.key not in windows.supported:
                 aligned.append((word.weight, begin, stop))
             elif word.key in windows.postings:
-                # The model cannot represent the word, such as one in Cyrillic: it counts by its occurrence.
+                # The model cannot represent the word, such as one in Cyrillic, or the notation of a value: it counts by
+                # its occurrence.
                 near[windows.postings[word.key]] += word.weight
                 anywhere += word.weight
         if aligned:

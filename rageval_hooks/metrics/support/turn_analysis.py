@@ -343,12 +343,22 @@ class TurnAnalysis(TurnTexts):
         response, lines, indexes = self.response.blanked, self.response.lines, self.prompt_indexes
         # The stand-in has no vectors per token: the formula then uses words alone.
         if self.models.embedder(wait=self.wait).name == LEXICAL:
-            return groundedness(response, lines, indexes, pause=self.pause)
+            return groundedness(response, lines, indexes, pause=self.pause, supported=self._supported_keys)
         whole = self.response_embedding
         # A passage may have a lexical embedding where the model could not read it. It has no token vectors.
         passages = [found.tokens for found in self.prompt_embeddings if isinstance(found, Embedding)]
         tokens = whole.tokens if isinstance(whole, Embedding) else None
-        return groundedness(response, lines, indexes, tokens, passages, self.pause)
+        return groundedness(response, lines, indexes, tokens, passages, self.pause, self._supported_keys)
+
+    @property
+    def _supported_keys(self) -> frozenset[str]:
+        """The keys of the numbers and dates that the passages have, in any notation, and of their units."""
+        missing = {(fact.forms, fact.values, fact.dates) for fact in self.fact_support.missing}
+        places: set[int] = set()
+        for fact in self.response.facts:
+            if fact.kind in ("number", "date") and (fact.forms, fact.values, fact.dates) not in missing:
+                places.update(range(fact.start, fact.measure_end))
+        return frozenset(word.key for _, words in self.response.lines for word in words if word.start in places)
 
     # -- the question
 

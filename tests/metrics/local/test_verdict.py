@@ -365,3 +365,21 @@ def test_a_slow_grounding_model_does_not_replace_the_judges_verdict(folder: Path
     arrived = [result.metric for part in parts for result in part.results if result.name == "verdict"]
     assert arrived[-1] == "trace"
     assert json.loads(whole.model_dump_json())["results"][0]["label"] == "good"
+
+
+@pytest.mark.parametrize(
+    ("passage", "response"),
+    [
+        ("You can check in until 23:00.", "You can check in until 11 p.m."),
+        ("The battery lasts 1,440 minutes.", "The battery lasts 24 hours."),
+        ("The fine is EUR 1.000.", "The fine is 1,000 euros."),
+        ("Bake it at 180 °C.", "Bake it at 356 °F."),
+    ],
+)
+def test_a_value_in_another_notation_is_good_in_a_short_sentence(passage: str, response: str) -> None:
+    """The words of the value count as found."""
+    turn = Turn(query="What is said?", passages=(Passage(text=passage),), response=response)
+
+    [result] = rageval_hooks.evaluate(turn, metrics=["verdict"], models="lexical").results
+
+    assert result.label == "good"
