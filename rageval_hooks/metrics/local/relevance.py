@@ -41,11 +41,21 @@ _QUANTITY: Final = re.compile(
     re.IGNORECASE,
 )
 
+# "I love his work." and "That is fine!" ask nothing; "Tell me about it." and "pier opening" do.
+_STATEMENT: Final = re.compile(
+    r"(?:.*[.!]\s+)?(?:(?:and|but|so|well|wow|yes|no|oh),? )?(?:i|i'm|i've|it|it's|he|she|they|we|you|that|that's|this"
+    r"|these|those|there|the|my|his|her|their|our|a|an|thanks|thank)\b[^?]*\Z",
+    re.IGNORECASE | re.DOTALL,
+)
+
 _OTHER_KIND: Final = 0.1
 """The highest value of an answer that has no date, number or name where the query asks for one."""
 
 _MAX_NAMED: Final = 10
 """Words of the query that an explanation names."""
+
+_LONGEST_QUERY: Final = 2_000
+"""In characters: longer ones are not searched for a question."""
 
 _LONGEST_STEMMED: Final = 60
 """In characters."""
@@ -82,6 +92,8 @@ class AnswersQuestion(LocalMetric):
             return self.skip(f"language {language}: the formula was chosen for English")
         if _YES_OR_NO.match(analysis.response.said):
             return self.skip("an answer that begins with yes or no leaves the words of the query out")
+        if len(query := analysis.turn.query) <= _LONGEST_QUERY and _STATEMENT.match(query):
+            return self.skip("the query states something, and asks nothing")
         found = analysis.answers_question
         if found is None:
             return self.skip("the query has no words that could be compared")

@@ -30,7 +30,7 @@ from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.formatting import shorten
 
 _WITH_WRONG_FACT: Final = 0.6
-_ONE: Final = (0.25, 0.45)
+_ONE: Final = (0.37, 0.45)
 _SEVERAL: Final = (0.54, 0.62)
 _SEVERAL_LEXICAL: Final = (0.5, 0.6)
 """The values of faithfulness below which an answer is bad, and below which it is doubtful. They were chosen on half of
@@ -67,6 +67,7 @@ class Verdict(GroundingMetric):
     """
 
     name = VERDICT
+    version = "2"
     scores = (
         ScoreDefinition(
             name=VERDICT,
@@ -95,8 +96,13 @@ class Verdict(GroundingMetric):
         else:
             label, reason = _grounded_verdict(found)
         cause: Cause | None = None
+        computed = _computed(facts)
         if label != "good":
-            cause = _cause(analysis, elsewhere=_is_elsewhere(analysis, facts))
+            # Such an answer is a reader's to check, but not wrong: the figures follow from a passage.
+            label = "doubtful" if computed else label
+            cause = _cause(analysis, elsewhere=_is_elsewhere(analysis, facts), computed=bool(computed))
+        elif computed:
+            label, cause, reason = "doubtful", _cause(analysis, computed=True), computed
         else:
             answers = _result_of(AnswersQuestion(), analysis)
             if isinstance(answers, Score) and answers.value < _ANSWERS:
@@ -127,7 +133,12 @@ def _result_of(metric: Metric, analysis: TurnAnalysis) -> Result:
 
 
 def _cause(
-    analysis: TurnAnalysis, *, elsewhere: bool = False, declines: bool = False, supported: bool = False
+    analysis: TurnAnalysis,
+    *,
+    elsewhere: bool = False,
+    declines: bool = False,
+    computed: bool = False,
+    supported: bool = False,
 ) -> Cause:
     """Return the cause of a verdict that is not good."""
     about = [fit.is_about_question for fit in analysis.passage_fits]
@@ -137,8 +148,17 @@ def _cause(
         unseen=bool(about) and any(about[position] for position in analysis.unseen_positions),
         elsewhere=elsewhere,
         declines=declines,
+        computed=computed,
         supported=supported,
     )
+
+
+def _computed(facts: Result) -> str:
+    """Return which figures were computed, if no other number, date or code is missing; else an empty text."""
+    if not isinstance(facts, Score) or any(fact["kind"] != "name" for fact in facts.metadata["missing"]):
+        return ""
+    found = facts.metadata["computed"][:_MAX_NAMED]
+    return "; ".join(f"“{one['text']}” is computed: the {one['step']} of {' and '.join(one['from'])}" for one in found)
 
 
 def _is_elsewhere(analysis: TurnAnalysis, facts: Result) -> bool:
@@ -155,7 +175,7 @@ def _local_verdict(faithfulness: Score, facts: Result) -> tuple[VerdictLabel, st
     - An answer with a number, date or code that no passage has, or with a negation more or less, is bad below .6 of
       ``faithfulness``. Names are not among these facts: people who read the answers accept too many of them.
     - An answer of several sentences is bad below .54, and doubtful below .62; in the lexical tier .5 and .6.
-    - An answer of one sentence is bad below .25, and doubtful below .45: the words of one sentence prove little.
+    - An answer of one sentence is bad below .37, and doubtful below .45: the words of one sentence prove little.
 
     Args:
         faithfulness: the score, with its sentences.

@@ -232,6 +232,7 @@ def test_an_answer_to_another_question_has_a_low_probability(query: str, respons
         ("Wann wurde das Museum in Ardwell eröffnet?", "1911", "German"),
         ("And then?", "Tickets cost 12 euros.", "no words"),
         ("How much is entry?", "Tickets cost 12 euros.", "no words"),
+        ("I love museums. They are so quiet!", "Tickets cost 12 euros.", "asks nothing"),
     ],
 )
 def test_what_cannot_be_compared_with_the_question_is_skipped(query: str, response: str, reason: str) -> None:
