@@ -95,7 +95,7 @@ def run_demo(
         tracer_provider=provider,
         exporters=exporters,
         # This address is asked whether it is a Phoenix, in place of what variables name.
-        phoenix_endpoint=place.url.removesuffix("/v1/traces") or None,
+        phoenix_endpoint=place.url.removesuffix("/v1/traces") if otlp else None,
         thresholds=_THRESHOLDS[models],
         on_evaluation=evaluations.append,
         # Long enough, also on a slow machine, for every local score to be on the spans of the turn.

@@ -62,10 +62,10 @@ def test_langsmith_is_asked_for_the_feedback() -> None:
         assert exporter.stores(EVALUATION) is False
 
 
-def test_phoenix_is_asked_for_the_annotations_of_the_trace() -> None:
+def test_phoenix_is_asked_for_the_annotations_of_the_span() -> None:
     with recording_server() as server:
         exporter = PhoenixExporter(server.url)
-        path = "/v1/projects/default/trace_annotations"
+        path = "/v1/projects/default/span_annotations"
         server.respond = lists({"data": [{"name": sent(exporter)["name"]}]}, path)
         assert exporter.stores(EVALUATION) is True
         server.respond = lists({"data": [{"name": "another"}]}, path)
