@@ -108,7 +108,7 @@ class PhoenixExporter(ScoreApiExporter):
             item = _annotation("span", span.span_id, result, _IDENTIFIER)
             # Lists show the mean of the numbers, or else the label, and "bad" says more than "0.00". The annotation of
             # the trace has the number, for charts.
-            if result.name in (VERDICT, GUARD):
+            if result.name == VERDICT:
                 item.body["result"].pop("score", None)
             yield item
         if self.scores == "main":
@@ -201,7 +201,8 @@ def _annotation(kind: str, target: str, result: Result, identifier: str, **more:
         more: further fields.
     """
     # Phoenix takes an annotation without a score: it shows the label and does not count it in means.
-    shown = {"score": result.value, "label": label_of(result), "explanation": with_cause(result).explanation}
+    score = None if result.name == GUARD else result.value  # lists show "replaced", and not 1.00
+    shown = {"score": score, "label": label_of(result), "explanation": with_cause(result).explanation}
     about = {name: getattr(result, name) for name in ("version", "probability", "model", "cause")}
     body = {
         "span_id" if kind == "document" else f"{kind}_id": target,
