@@ -67,12 +67,10 @@ _VALUE = frozenset(
 _CATALOG = frozenset(
     "actions agents branches collections columns directory engines functions schema schemas tables tools".split()
 )
-_FILES = frozenset("dir directory files folder folders".split())
+_FILES = frozenset("dir directory files folder folders tree worktree".split())
 """``get_table_schema``, ``list_files``: what can be asked for next."""
 
-_QUERY = frozenset(
-    "cql keyword keywords q queries query question questions search searches sql term terms topic topics".split()
-)
+_QUERY = frozenset("cql keyword keywords q queries query question questions search searches sql term terms".split())
 """Words in the names of arguments: ``search_query``, ``keywords``."""
 
 _NO_WORDS = frozenset({"true", "false", "null", "none", "ok"})

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from rageval_hooks.integrations.capture.search_tools import searches, verdict_on
-from tests.integrations.capture.labelled_tools import FIRST, SECOND, TEXT, Labelled
+from tests.integrations.capture.labelled_tools import FIRST, SECOND, TEXT, THIRD
+
+TOOLS = [*FIRST, *SECOND, *THIRD]
 
 
-@pytest.mark.parametrize("tools", [FIRST, SECOND], ids=["first half", "second half"])
 @pytest.mark.parametrize("is_search", [True, False], ids=["searches", "others"])
-def test_tools_of_public_applications(tools: list[Labelled], is_search: bool) -> None:
+def test_tools_of_public_applications(is_search: bool) -> None:
     """At least 95 of 100 are right, both ways."""
-    labelled = [one for one in tools if one.is_search is is_search]
+    labelled = [one for one in TOOLS if one.is_search is is_search]
     wrong = [one.name for one in labelled if searches(*one[1:])[0] is not is_search]
 
     assert len(wrong) <= 0.05 * len(labelled), wrong
@@ -23,7 +24,7 @@ def test_tools_of_public_applications(tools: list[Labelled], is_search: bool) ->
 
 def test_arguments_and_results_may_be_json() -> None:
     """Spans of other frameworks have texts."""
-    for one in (*FIRST, *SECOND):
+    for one in TOOLS:
         arguments = json.dumps(one.arguments)
         result = one.result if isinstance(one.result, str) else json.dumps(one.result)
         assert searches(one.name, one.description, arguments, result) == searches(*one[1:])
