@@ -39,6 +39,7 @@ _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 # Each malformed object costs a scan of the text before it, since the decoder counts lines for its message.
 _MAX_OBJECTS = 1000
 _MAX_PROBLEMS = 8
+_INCOMPLETE = "it contains no complete JSON object"
 
 
 # --------------------------------------------------------------------------- schemas
@@ -202,7 +203,7 @@ def parse_answer(text: str, schema: type[T], *, nonce: Nonce | None = None, prom
     objects, broken = _objects(text)
     if len(objects) == _MAX_OBJECTS:
         raise UnusableAnswerError("it contains too many JSON objects", is_json=True)
-    problem = broken or ("it contains no complete JSON object" if text.strip() else "it is empty")
+    problem = broken or (_INCOMPLETE if text.strip() else "it is empty")
     prompt = "".join(prompt.split())
     # The dump is the key: a repetition of the same object is one answer.
     fitting: dict[str, T] = {}
@@ -239,12 +240,9 @@ def _objects(text: str) -> tuple[list[str], str]:
             broken += 1
             end = max(error.pos, position + 1)
             # Not more than one character: it may be of a judged text.
-            at = (
-                f"at character {error.pos - position + 1}, which is {text[error.pos]!r}"
-                if text[error.pos :].strip()
-                else "where it ends"
-            )
-            problem = problem or f"its JSON object is broken {at}: {error.msg}"
+            is_cut = not text[error.pos :].strip() or error.msg.startswith("Unterminated")
+            what = f"character {error.pos - position + 1}, which is {text[error.pos : error.pos + 1]!r}: {error.msg}"
+            problem = problem or (_INCOMPLETE if is_cut else f"its JSON object is broken at {what}")
         except (ValueError, RecursionError):  # too many digits, or nested too deeply
             break
         else:

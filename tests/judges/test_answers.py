@@ -38,8 +38,8 @@ def test_texts_as_models_write_them(written: str, read: str) -> None:
             '{"nonce": "1a", "good": true // yes\n}',
             "at character 30, which is '/': Expecting",
         ),
-        ('{"nonce": "1a", "part": {"good": true}, "why": "it is cut', "Unterminated string"),
-        ('{"nonce": "1a", "good": true', "its JSON object is broken where it ends"),
+        ('{"nonce": "1a", "part": {"good": true}, "why": "it is cut', "it contains no complete JSON object"),
+        ('{"nonce": "1a", "good": true', "it contains no complete JSON object"),
     ],
 )
 def test_a_correction_names_the_character(text: str, problem: str) -> None:

@@ -46,7 +46,7 @@ Key: TypeAlias = tuple[str | None, str]
 def _queries(run: Run) -> Sequence[str]:
     """Return what a run searched for; nothing if its input does not say for what."""
     given = run.input
-    if isinstance(given, str):
+    if values.is_a(given, str):
         # The input of the root is the question. The only argument of a tool may be passed by itself.
         return [given] if run.parent is not None or run.kind == "retriever" else ()
     # The arguments of a tool, or the state of a graph: {"question": "How long is it?", "search_query": "pier length"}.
