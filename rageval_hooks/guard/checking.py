@@ -356,7 +356,7 @@ class Decider:
             # The message may quote a text, and reasons are shown where texts are hidden.
             return "unchecked", f"the check failed with {type(check.error).__name__}"
         # With the passages at hand, citations in a refusal are recognized: "I don't know. [pier.md]"
-        if check.analysis is not None and check.analysis.response.declines:
+        if check.analysis is not None and (check.analysis.response.declines or check.analysis.response.asks_back):
             return "refusal", ""
         scores = {score.name: score for score in check.results if isinstance(score, Score) and is_about_turn(score)}
         failing: list[str] = []

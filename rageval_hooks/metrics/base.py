@@ -407,6 +407,7 @@ def cause_of(
 
 
 DECLINES: Final = "the response declines to answer"
+ASKS_BACK: Final = "the response asks the user what is meant"
 """The reason of the verdict ``declined``."""
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rageval_hooks.text.limits import Span, blank, scan
-from rageval_hooks.text.refusals import sentence_declines
+from rageval_hooks.text.refusals import sentence_declines, speaks_to_reader
 from rageval_hooks.text.sentences import sentence_spans
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ _ROW_NUMBER: Final = re.compile(r"[\s|*]*\d{1,3}[.)]?[\s*]*\|")
 _ROW_LABEL: Final = re.compile(
     r"[\s|]*(?:\*\*[^|*\d\n]{1,80}\*\*\s*\||[^|\d\n]{1,80}\|(?=[^\n]{0,20}[^\W\d_]+ [^\W\d_]+ [^\W\d_]+ [^\W\d_]))"
 )
+_MARKUP: Final = " \t\n*#_-•>|"
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
@@ -403,29 +404,6 @@ _NOW: Final = re.compile(
     rf"|(?P<date>(?:\w{{3,9}}day,?\s)?{_FULL_DATE}))[,:]?",
     re.IGNORECASE,
 )
-# What a line of Markdown may have around its text.
-_MARKUP: Final = " \t\n*#_-•>|"
-
-# "Sure!", "Certainly, here is", "I hope this helps", "Would you like me to look it up?", "Have a pleasant trip!"
-_TO_READER: Final = re.compile(
-    r"(?:sure|certainly|of course|absolutely|(?:great|good|excellent|interesting) question|thank you|thanks|hello|hi"
-    r"|hey|you'?re welcome|dear \w+|good (?:morning|afternoon|evening)|happy to help|no problem|my pleasure)(?:\W|$)"
-    r"|(?:i|we) hope (?:this|that|it|these|you)\b"
-    r"|(?:please )?(?:let (?:me|us) know|feel free|do not hesitate|don't hesitate)\b"
-    r"|please (?:contact|reach out|get in touch|check|see|visit|refer to|consult|ask|note that i)\b"
-    r"|(?:if|should) you (?:have|need|want|would like|require|wish)\b[^.]{0,60}\b(?:more|further|additional|help|other"
-    r"|questions?|assistance|anything|details?)\b"
-    r"|for (?:more|further|additional|up-to-date|current|the latest|detailed|specific)\b[^.]{0,60}\b(?:please|visit|see"
-    r"|contact|check|consult|refer|ask)\b"
-    r"|(?:would you like|do you want|shall i|should i|can i|may i|could i|is there (?:anything|something)|anything else"
-    r"|what else|do you (?:have|need) (?:any|more|other)|how (?:else )?(?:can|may) i|want me to)\b[^.]{0,250}\?$"
-    r"|(?:i am|i'm|i'd be|i would be|i will be|i'll be) (?:happy|glad|here) to\b"
-    r"|have (?:a|an) (?:\w{1,12} ){1,2}(?:day|trip|stay|visit|time|weekend|evening|journey)\b"
-    r"|enjoy your\b|safe travels\b|good luck\b"
-    r"|(?:here(?:['’]s| is| are| you go)|below (?:is|are))(?:\W?$| (?:an?|the|my|some|your|how)\b[^.]{0,200}[:.]?$)"
-    r"|(?:in (?:summary|conclusion|short)|to (?:summarize|conclude|sum up)|overall)\W*$",
-    re.IGNORECASE,
-)
 
 
 def find_asides(text: str) -> list[Span]:
@@ -457,6 +435,4 @@ def claims_nothing(sentence: str, said: str) -> bool:
     text = said.strip(_MARKUP)
     if text.endswith((":", "：")):
         return True
-    if _TO_READER.match(text):
-        return not any(map(str.isdigit, text))
-    return sentence_declines(sentence.strip(_MARKUP))
+    return speaks_to_reader(text) or sentence_declines(sentence.strip(_MARKUP))

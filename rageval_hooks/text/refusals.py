@@ -1,9 +1,10 @@
-"""Detect responses that decline to answer: in English, German, French, Spanish and Italian.
+"""Detect responses that decline to answer, in 22 languages, and those that ask the user back.
 
 A response declines only if nothing else is claimed. A sentence is split into clauses. It declines if one clause
 declines and the others say nothing either: they are courtesies, or name what was asked for ("…, wann das Museum
 öffnet"). A clause declines if it has a negation, words of each list of one row (:meth:`_Language.rows`), and no word
 after which it may claim something. The rules find words in any order, since the word order of these languages is free.
+For other languages than English, German, French, Spanish and Italian, one expression each finds a whole sentence.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Final
 
 from rageval_hooks.runtime.lazy import cached_property
@@ -22,6 +25,96 @@ _LONGEST: Final = 300
 
 _APOSTROPHES: Final = str.maketrans("’ʼ`", "'''")
 _WORD: Final = re.compile(r"[\w']+")
+# What a line of Markdown may have around its text.
+_MARKUP: Final = " \t\n*#_-•>|"
+# A whole answer: "Not found.", "N/A", "Unknown."
+_SHORT_REFUSAL: Final = re.compile(
+    r"(?:(?:answer|result|response)\W{1,3})?(?:n/?a|n\.a|none|null|nil|unknown|unclear|unsure|not sure|no idea"
+    r"|unanswerable|nothing|"
+    r"(?:not|none|nothing) (?:found|available|known|applicable|mentioned|specified|stated|given|provided|relevant"
+    r"|listed|disclosed|"
+    r"sure|answerable|in (?:the )?(?:context|documents?|passages?|text|sources?))|insufficient (?:information|data"
+    r"|context|evidence)|"
+    r"no (?:\w{4,10} )?(?:information|info|data|answers?|results?|matches?|documents?|details?|context"
+    r"|evidence)(?: (?:found|available|"
+    r"given|provided))?|information not (?:found|available|provided)|cannot (?:answer|say|determine|tell)"
+    r"|can't (?:say|tell|answer)|"
+    r"unbekannt|keine (?:angaben?|antwort|informationen)|k\.?a|nicht (?:gefunden|bekannt|angegeben)|inconnue?"
+    r"|introuvable|"
+    r"non (?:trouve|trouvé|précisé|disponible|renseigné|mentionné)|desconocido|no (?:disponible|encontrado|consta"
+    r"|especificado)|"
+    r"sconosciuto|non (?:trovato|specificato)|desconhecido|não (?:encontrado|disponível|informado|consta)|onbekend|"
+    r"niet (?:gevonden|bekend)|okänt|ukendt|nie znaleziono|nieznane|brak (?:informacji|danych)|неизвестно|не найдено"
+    r"|нет данных|"
+    r"bilinmiyor|bulunamadı|不明|不明です|未知|未找到|无|没有信息|未提及|未提供|该当なし|記載なし|情報なし|"
+    r"알 수 없음|없음|정보 없음|"
+    r"غير معروف|غير متوفر|لا يوجد|ไม่พบ|ไม่ทราบ|ไม่มีข้อมูล|अज्ञात|उपलब्ध नहीं)"
+)
+# "Could you clarify …", "which one do you mean", "I need more details"
+_CLARIFIES: Final = re.compile(
+    r"\b(?:could|can|would|will|may) you (?:please |kindly |perhaps )?(?:clarify|specify|tell me|let me know|give me"
+    r"|provide|share|"
+    r"elaborate|rephrase|explain|be more|say|confirm|narrow|describe|point)|\b(?:please |kindly )(?:clarify|specify"
+    r"|provide|tell me|"
+    r"elaborate|rephrase|give (?:me )?more|be more|let me know (?:which|what|whether)|share more|confirm (?:which"
+    r"|whether|if))|"
+    r"\b(?:i|we)(?:'d|'ll| would| will| do)? (?:\w{4,9} )?(?:need|require) (?:to know|(?:(?:a|some) )?(?:bit |little )?"
+    r"(?:more|further|additional)|clarification|you to)|\b(?:which|what|who|where) [^.?]{0,80}\b(?:do you mean"
+    r"|are you (?:referring|"
+    r"asking|looking|interested|thinking|talking)|did you (?:mean|have in mind)|would you like|do you (?:want|need"
+    r"|have in mind))|"
+    r"^(?:do|did) you mean\b|^(?:are|were) you (?:referring|asking|looking|interested|talking)\b",
+    re.IGNORECASE,
+)
+# "Did you know that the pier cost 5 million?", "It opened in 2019, right?"
+_CLAIMING_QUESTION: Final = re.compile(
+    r"\b(?:did|do) you know\b|\bknow that\b|,\s?(?:right|correct|no|yes|ok|(?:is|was|does|did|are)n't \w+)\?$"
+    r"|^(?:the|it|he|she|they|this|"
+    r"that|in|on|at|yes|no)\b(?!.{0,30}\b(?:which|what)\b)|\b(?:because|since|so that)\b",
+    re.IGNORECASE,
+)
+_ENGLISH_WORD: Final = re.compile(r"\b(?:the|you|your|is|are|do|did|of|and|it|what|which|how)\b", re.IGNORECASE)
+_ENGLISH_QUESTION: Final = re.compile(
+    r"(?:(?:i'm |i am )?(?:sorry|sure|ok|okay|hi|hello|thanks|just|to|before|in order|great|happy|i want"
+    r"|i see)\b[^,:?]{0,60}[,:] )?"
+    r"(?:and |or |so |for )?(?:which|what|who|whom|whose|when|where|why|how|do|does|did|is|are|was|were|can|could"
+    r"|would|will|have|has"
+    r"|shall|should|may|might|any)\b",
+    re.IGNORECASE,
+)
+_LEADS_TO_QUESTION: Final = re.compile(
+    r"(?:there (?:are|seem to be|appear to be) (?:several|multiple|many|different|various|a few|two|three"
+    r"|more than one)\b|i (?:found|see|"
+    r"have|know of) (?:several|multiple|a few|more than one|different|two|three)\b|(?:your|the|this"
+    r"|that) (?:question|query|request|term|"
+    r"name|message)\b|it depends\b|that depends\b|to (?:help|answer|assist|give|find|make sure)\b|(?:i'm|i am|i'd"
+    r"|i would|i want|i'll|i will|"
+    r"i can|i could|happy|glad|sure|sorry|thanks|thank)\b|before i\b|just to\b|in order to\b|so that i\b"
+    r"|for example\b|e\.g\b|depending\b)"
+    r"[^.\d]*[.!:]?$",
+    re.IGNORECASE,
+)
+_CHOICE: Final = re.compile(r"(?m)^\s*(?:[-*•]|\(?(?:\d{1,2}|[a-z])[.)])\s+[^.!?\n]{1,100}$|^[^.!?\n]{1,60}$")
+# "Sure!", "Certainly, here is", "I hope this helps", "Would you like me to look it up?", "Have a pleasant trip!"
+_TO_READER: Final = re.compile(
+    r"(?:sure|certainly|of course|absolutely|(?:great|good|excellent|interesting) question|thank you|thanks|hello|hi"
+    r"|hey|you'?re welcome|dear \w+|good (?:morning|afternoon|evening)|happy to help|no problem|my pleasure)(?:\W|$)"
+    r"|(?:i|we) hope (?:this|that|it|these|you)\b"
+    r"|(?:please )?(?:let (?:me|us) know|feel free|do not hesitate|don't hesitate)\b"
+    r"|please (?:contact|reach out|get in touch|check|see|visit|refer to|consult|ask|note that i)\b"
+    r"|(?:if|should) you (?:have|need|want|would like|require|wish)\b[^.]{0,60}\b(?:more|further|additional|help|other"
+    r"|questions?|assistance|anything|details?)\b"
+    r"|for (?:more|further|additional|up-to-date|current|the latest|detailed|specific)\b[^.]{0,60}\b(?:please|visit|see"
+    r"|contact|check|consult|refer|ask)\b"
+    r"|(?:would you like|do you want|shall i|should i|can i|may i|could i|is there (?:anything|something)|anything else"
+    r"|what else|do you (?:have|need) (?:any|more|other)|how (?:else )?(?:can|may) i|want me to)\b[^.]{0,250}\?$"
+    r"|(?:i am|i'm|i'd be|i would be|i will be|i'll be) (?:happy|glad|here) to\b"
+    r"|have (?:a|an) (?:\w{1,12} ){1,2}(?:day|trip|stay|visit|time|weekend|evening|journey)\b"
+    r"|enjoy your\b|safe travels\b|good luck\b"
+    r"|(?:here(?:['’]s| is| are| you go)|below (?:is|are))(?:\W?$| (?:an?|the|my|some|your|how)\b[^.]{0,200}[:.]?$)"
+    r"|(?:in (?:summary|conclusion|short)|to (?:summarize|conclude|sum up)|overall)\W*$",
+    re.IGNORECASE,
+)
 # The end of a clause in every language. A claim may follow a full stop in lower case: "I don't know. the price is 5".
 _ENDS: Final = r"[,;:–—()]| - |[.!?]+\s|\.{2,}"
 
@@ -43,38 +136,93 @@ def says_nothing(response: str) -> bool:
     return _all_say_nothing(response, least=0)
 
 
+def asks_back(response: str) -> bool:
+    """Return True if a response asks the user what is meant, and claims nothing.
+
+    Either all its sentences are questions or say nothing, or it lists what may be meant: "There are several. Which one
+    do you mean?"
+    """
+    sentences = _sentences(response)
+    if not sentences:
+        return False
+    asked = [number for number, sentence in enumerate(sentences) if _asks(sentence)]
+    others = [sentence for number, sentence in enumerate(sentences) if number not in asked]
+    if not asked or all(map(speaks_to_reader, sentences)):
+        return False
+    # "- the museum in Ardwell": what the user can choose from.
+    choices = _CHOICE.findall(response) if response.rstrip()[-1] not in "?？؟" or "\n" in response else []
+    rest = [sentence for sentence in others if not _CHOICE.match(sentence) or not choices]
+    return all(
+        _LEADS_TO_QUESTION.match(sentence) or speaks_to_reader(sentence) or says_nothing(sentence) for sentence in rest
+    )
+
+
+def speaks_to_reader(sentence: str) -> bool:
+    """Return True if a sentence speaks to the reader, and not about the subject: "I hope this helps!"."""
+    return _TO_READER.match(sentence) is not None and not any(map(str.isdigit, sentence))
+
+
 def sentence_declines(sentence: str) -> bool:
     """Return True if a sentence of a longer response declines: "The passages do not mention a price"."""
     if len(sentence) > _LONGEST:
         return False
     folded = _folded(sentence)
+    if not folded.isascii() and _declines_elsewhere(folded):
+        return True
     # Most sentences have no negation, and this test takes a twentieth of the time of the rules.
     if not any(word in _NEGATIONS or word.startswith(_NEGATION_STARTS) for word in _WORD.findall(folded)):
         return False
-    return any(language.declines(folded) for language in _LANGUAGES)
+    return any(language.declines(folded) for language in _LANGUAGES) or _declines_elsewhere(folded)
+
+
+def _sentences(response: str) -> list[str]:
+    """Return the sentences of a short response; none of one with a sentence that is longer than a refusal."""
+    if len(response) > _MOST_SENTENCES * _LONGEST:
+        return []
+    sentences = [response[start:end].strip(_MARKUP) for start, end in sentence_spans(response)]
+    return [] if any(len(sentence) > _LONGEST for sentence in sentences) else [*filter(None, sentences)]
 
 
 def _all_say_nothing(response: str, least: int) -> bool:
     """Return True if all sentences decline or are only polite, and at least so many decline."""
-    if len(response) > _MOST_SENTENCES * _LONGEST:
-        return False
-    sentences = [response[start:end] for start, end in sentence_spans(response)]
+    sentences = _sentences(response)
     # A second line may be a claim.
-    if any(len(sentence) > _LONGEST or len(sentence.splitlines()) > 1 for sentence in sentences):
+    if any(len(sentence.splitlines()) > 1 for sentence in sentences) or not 0 < len(sentences) <= _MOST_SENTENCES:
         return False
-    if not 0 < len(sentences) <= _MOST_SENTENCES:
-        return False
+    if len(sentences) == 1 and _SHORT_REFUSAL.fullmatch(sentences[0].casefold().strip(" .!()[]\"'")):
+        return True
     folded = [*map(_folded, sentences)]
+    polite = [speaks_to_reader(sentence) for sentence in sentences]
     for language in _LANGUAGES:
-        polite = [sentence for sentence in folded if not language.declines(sentence)]
-        if len(folded) - len(polite) >= least and all(map(language.is_courtesy, polite)):
+        other = [
+            (text, is_polite) for text, is_polite in zip(folded, polite, strict=True) if not language.declines(text)
+        ]
+        if len(folded) - len(other) >= least and all(
+            is_polite or language.is_courtesy(text) for text, is_polite in other
+        ):
             return True
-    return False
+    rest = [(text, is_polite) for text, is_polite in zip(folded, polite, strict=True) if not _declines_elsewhere(text)]
+    return len(rest) < len(folded) and all(is_polite or _elsewhere()[1].match(text) for text, is_polite in rest)
+
+
+def _asks(sentence: str) -> bool:
+    """Return True if a sentence is a question to the user, and no claim in the form of one."""
+    if _CLARIFIES.search(sentence):
+        return True
+    if not sentence.endswith(("?", "？", "؟")) or _CLAIMING_QUESTION.search(sentence):
+        return False
+    # "It was sad, don't you think?" claims something.
+    return _ENGLISH_QUESTION.match(sentence) is not None or not _ENGLISH_WORD.search(sentence)
+
+
+def _declines_elsewhere(folded: str) -> bool:
+    """Return True if a folded sentence declines in a language with one expression."""
+    return any(pattern.search(folded) and not but.search(folded) for pattern, but in _elsewhere()[0])
 
 
 def _folded(sentence: str) -> str:
     """Return a sentence in lower case, without accents and with single spaces: "Größe" becomes "grosse"."""
-    text = sentence.translate(_APOSTROPHES).casefold()
+    text = sentence.translate(_APOSTROPHES).casefold().replace("can not", "cannot")
     if not text.isascii():
         text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
     return " ".join(text.split())
@@ -116,6 +264,7 @@ class _Language:
         courtesy: the beginning of a courtesy: "please check", "if you have".
         articles: what is before a source: "the", "these".
         discuss: what a clause says that is only about the sources: "the excerpts discuss …".
+        alone: an expression that declines by itself: "I can't do that".
     """
 
     negation: str
@@ -139,6 +288,7 @@ class _Language:
     courtesy: str
     articles: str
     discuss: str
+    alone: str = "(?!)"
 
     @cached_property
     def rows(self) -> list[list[re.Pattern[str]]]:
@@ -171,6 +321,7 @@ class _Language:
             "splits": re.compile(rf"{_ENDS}|{self.splits}"),
             "neutral": re.compile(rf"{_any_of(self.asks)}|{according}"),
             "courtesy": re.compile(_any_of(self.courtesy)),
+            "alone": re.compile(self.alone),
             "about_sources": re.compile(
                 rf"(?:{_any_of(self.articles)}) (?:\w{{1,30}} ){{0,3}}(?:{sources}) (?:\w{{1,20}} )?"
                 rf"(?:{_any_of(self.discuss)})(?!.*\bthat\b)"
@@ -212,7 +363,9 @@ class _Language:
     def _clause_declines(self, clause: str) -> bool:
         if not self.patterns["negation"].search(clause) or self.patterns["claims"].search(clause):
             return False
-        return any(all(pattern.search(clause) for pattern in row) for row in self.rows)
+        return self.patterns["alone"].search(clause) is not None or any(
+            all(pattern.search(clause) for pattern in row) for row in self.rows
+        )
 
     def _says_nothing(self, clause: str) -> bool:
         # A number is what was asked for.
@@ -244,12 +397,15 @@ _ENGLISH: Final = _Language(
     claims="however although except likely probably perhaps maybe possibly presumably only than estimates "
     "that_(?!you\\b|i\\b|is_outside|based|in\\b|topic|request|question|information|point|with) "
     "and_(?:it|he|she|they|the) which_(?:is|are|was|were|has|had|costs?|can)",
-    connectors="unfortunately sorry regrettably and but so as since because therefore hence thus then however "
+    connectors="unfortunately sorry regrettably and but so as while hmm well oh okay apologies since because"
+    " therefore hence thus then however "
     "additionally i'm_afraid i_am_afraid (?:it_is|it's)_(?:important|worth)_(?:to_note|noting)_that "
     "(?:please_)?note_that",
     # "The handbook describes the museum | but does not mention the fee" and "I don't know | because …"
     splits=r" (?=(?:because|so that|since|as) )| but | (?:and|so) (?=(?:i|we|therefore|do|does|cannot|can't)\b)",
-    asks="an_ai_ whether_ if_(?!you\\b) when_ where_ who_ what_ which_ why_ how_ (?:i_)?(?:don't|do_not|"
+    asks="an_ai_ a_(?:large_)?language_model i_(?:have_)?(?:searched|looked|checked"
+    "|reviewed)_ either$ at_this_time$ at_the_moment$ right_now$ too$ though$ whether_ if_(?!you\\b) when_ where_"
+    " who_ what_ which_ why_ how_ (?:i_)?(?:don't|do_not|"
     "would_rather_not|prefer_not_to)_(?:(?:want|wish|like)_to_)?(?:guess|speculate)",
     according="based_on according_to from in with given",
     courtesy="sorry i(?:'m|_am)_(?:so_|very_)?(?:sorry|afraid) unfortunately i_apologi[sz]e my_apologies let_me_know "
@@ -259,6 +415,32 @@ _ENGLISH: Final = _Language(
     "provide)(?!.{0,300}_please)",
     articles="the(?!_articles?\\b) these those my",
     discuss="discuss* cover* describe* focus* talk* deal* concern* relate* are_about is_about",
+    alone=r"\bi (?:cannot|can't|am unable to|am not able to|won't be able to) (?:do (?:that|this|it)|answer|assist"
+    r"|comment"
+    r"|confirm|verify|advise (?:you )?(?:on|about)|say$|tell (?:you|from|whether|when|who|what|how|which)|respond"
+    r"|comply"
+    r"|help (?:you )?with)|\bi neither (?:have|know)|\bi have no (?:idea|knowledge|answer|record|way|data)"
+    r"|\bfound nothing\b"
+    r"|^(?:there (?:is|are|was|were) |i (?:have|see) )?no (?:\w{4,12} ){0,2}(?:information|info|details?|data"
+    r"|mention|results?"
+    r"|answers?|records?|matches|references?)(?: (?:available|found|given))?(?:$| (?:about|on|regarding|concerning"
+    r"|for|related"
+    r"|in the (?:context|document|passage|text|source|provided|given|knowledge)|that (?:says|states|mentions)"
+    r"|whether|when"
+    r"|where|who|how)\b)|\b(?:is|are|was|were)? ?not (?:specified|stated|mentioned|indicated|disclosed|named)$"
+    r"|\b(?:is|are|was|were)? ?not (?:specified|stated|mentioned|given|provided|found|listed|available|included"
+    r"|covered) (?:in|by)"
+    r" (?:the|these|those|this|any|your) (?:\w{1,12} )?(?:context|documents?|passages?|text|sources?|handbook|manual"
+    r"|information)"
+    r"|\b(?:outside|beyond) (?:of )?(?:my|the) (?:scope|knowledge|expertise)|\bbeyond what i\b|\bi neither\b"
+    r"|\bit is not possible to (?:say|tell|determine|answer|know)"
+    r"|\b(?:passages?|documents?|context|excerpts?|text|sources?)\b.{0,20} (?:do|does|did)(?: not|n't) (?:provide"
+    r"|give|contain"
+    r"|include|offer) (?:the |any |an? )?(?:\w{1,12} ){0,2}(?:dates?|names?|numbers?|price|cost|times?|year|reason"
+    r"|age|figures?"
+    r"|answers?|mention|explanation|amount)\b|\bi (?:don't|do not) (?:have|know|see) (?:that|this|an? (?:answer|date"
+    r"|figure"
+    r"|number|name|source|record)|any(?:thing)?\b|the (?:answer|details?|exact|specific|date|number|name))",
 )
 
 _GERMAN: Final = _Language(
@@ -406,6 +588,26 @@ _ITALIAN: Final = _Language(
 )
 
 _LANGUAGES: Final = (_ENGLISH, _GERMAN, _FRENCH, _SPANISH, _ITALIAN)
+
+_Elsewhere = tuple[list[tuple[re.Pattern[str], re.Pattern[str]]], re.Pattern[str]]
+
+
+@cache
+def _elsewhere() -> _Elsewhere:
+    """Return how sentences decline in other languages, and after which words they may not; and all their courtesies."""
+    text = files(__package__).joinpath("refusals.txt").read_text(encoding="utf-8")
+    found, polite = [], ""
+    for block in text.split("\n\n")[1:]:
+        code, *expressions = block.strip().splitlines()
+        if code == "polite":
+            polite = "|".join(expressions)
+            continue
+        but = _any_of(expressions.pop().removeprefix("but: "))
+        # These scripts have no spaces between words.
+        but = but.replace(r"\b", "") if code in ("ja", "zh", "ko", "th") else but
+        found.append((re.compile(_folded("|".join(expressions))), re.compile(_folded(but))))
+    return found, re.compile(_folded(rf"(?:{polite})[^\d]*$"))
+
 
 _NEGATION_PARTS: Final = [word.partition("_")[0] for rules in _LANGUAGES for word in rules.negation.split()]
 _NEGATION_STARTS: Final = tuple(word.rstrip("*") for word in _NEGATION_PARTS if word.endswith(("*", "'")))

@@ -148,7 +148,14 @@ REFUSED_AND_CLAIMED = [
 @pytest.mark.parametrize("answer", REFUSED_AND_CLAIMED)
 def test_a_refusal_followed_by_a_claim_is_blocked(answer: str) -> None:
     """An answer is a refusal only if nothing else is claimed, also in lower case and after an ellipsis."""
-    decision = make_guard().check(answer, [COST], question="What is the price?")
+    # An answer in another language than all passages is not checked.
+    passages = [
+        COST,
+        "El muelle costó 41,2 millones de euros y se abrió en 2019.",
+        "Der Steg kostete 41,2 Millionen Euro und wurde im Jahr 2019 eröffnet.",
+        "La jetée a coûté 41,2 millions d'euros et elle a été ouverte en 2019.",
+    ]
+    decision = make_guard().check(answer, passages, question="What is the price?")
     assert (decision.verdict, decision.answer) == ("unsupported", FALLBACK)
 
 
@@ -241,6 +248,20 @@ def test_named_passages_count_alone() -> None:
         turn.add_passages([PASSAGE])
         assert guard.check(SUPPORTED, ["Bread is baked in Kent."]).verdict == "unsupported"
         assert guard.check(SUPPORTED, []).verdict == "unchecked"
+
+
+@pytest.mark.parametrize("on_error", ["open", "closed"])
+def test_an_answer_in_another_language_follows_on_error(on_error: Any) -> None:
+    """Its words cannot be compared with those of the passages."""
+    decision = make_guard(on_error=on_error).check("Der Steg kostete 41,2 Millionen Euro und ist neu.", [COST])
+
+    assert (decision.verdict, decision.blocked) == ("unchecked", on_error == "closed")
+    assert "language German" in decision.reason
+
+
+def test_a_question_to_the_user_passes() -> None:
+    """It claims nothing."""
+    assert make_guard().check("Which pier do you mean?", [COST]).verdict == "refusal"
 
 
 @pytest.mark.parametrize(("on_error", "answer"), [("open", UNSUPPORTED), ("closed", FALLBACK)])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rageval_hooks.text.refusals import declines
+from rageval_hooks.text.refusals import asks_back, declines
 
 
 @pytest.mark.parametrize(
@@ -129,3 +129,75 @@ def test_a_response_that_does_not(response: str) -> None:
 def test_a_refusal_with_a_further_claim_is_not_a_refusal(text: str) -> None:
     """The text before the claim does not matter."""
     assert not declines(f"{text}\n\nThe pier was opened in 2019.")
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "Not found.", "N/A", "Unknown.", "None", "No results found.", "Not mentioned.", "Insufficient information.",
+        "Sorry, I do not have that information, either.", "I'm sorry, but I can't do that.", "I have no idea.",
+        "Sorry, there is no specific information about night tours of the museum.", "不明", "Неизвестно.", "无",
+        "Sorry, but I can not advise you about that.", "The date is not given in the text.",
+        "It is not possible to say when the tours started.", "Apologies, but I could not find a relevant answer.",
+        "I searched the documents but found nothing about night tours.",
+        # What chat models add.
+        "I don't know. Would you like me to look up the ticket prices instead?", "I don't know. Have a pleasant trip!",
+        "I don't know. Can I help you with something else?", "I don't know. Shall I list the stops?",
+        "I don't know. For up-to-date information, please check the operator's website.",
+        # Other languages.
+        "Não encontrei nos documentos a idade do capitão.", "Não sei.", "Os documentos não mencionam visitas.",
+        "Ik kon in de documenten niet vinden hoe oud de kapitein is.", "Dat staat niet in de documenten.",
+        "Jag kunde inte hitta kaptenens ålder i dokumenten.", "Tyvärr hittar jag ingen information om det.",
+        "Dokumenterne nævner ikke nattevisninger.", "Nie znalazłem w dokumentach informacji o wieku kapitana.",
+        "Bohužel o tom nemám žádné informace.", "В документах не указан возраст капитана.",
+        "Belgelerde kaptanın yaşı hakkında bilgi bulamadım.", "資料には船長の年齢に関する記載がありませんでした。",
+        "申し訳ありませんが、その情報は見つかりませんでした。", "文档中没有提到船长的年龄。",
+        "抱歉，我无法回答这个问题。",
+        "문서에서 선장의 나이를 찾을 수 없습니다.", "لم أجد عمر القبطان في المستندات.", "ไม่พบอายุของกัปตันในเอกสาร",
+        "दस्तावेज़ों में कप्तान की उम्र नहीं मिली।", "Tidak ada informasi tentang itu dalam dokumen.",
+        "Không có thông tin về điều này trong tài liệu.", "Din păcate, nu am informații despre asta.",
+        "Sajnos erről nincs információ a dokumentumokban.", "אין לי מידע על כך.",
+        "Δεν υπάρχουν πληροφορίες στα έγγραφα.",
+    ],
+)  # fmt: skip
+def test_more_forms_and_languages_decline(response: str) -> None:
+    """Short forms, what follows a refusal, and more languages."""
+    assert declines(response)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "Which museum are you referring to?", "Do you mean the museum in Ardwell, or another one?",
+        "Could you clarify which museum you mean?", "I'd need more details to answer that.", "Sure! Which museum?",
+        "There are several museums in the documents. Which one are you asking about?", "Please clarify your question.",
+        "Just to clarify, are you looking for opening hours or prices?", "Which year do you mean: 2019 or 2020?",
+        "I could not find night tours. Do you mean evening tours?", "Welches Museum meinen Sie?",
+        "您指的是哪个博物馆？",
+        "Which of these do you mean?\n- The museum in Ardwell\n- The museum in Vik", "De quel musée parlez-vous ?",
+    ],
+)  # fmt: skip
+def test_a_question_to_the_user_asks_back(response: str) -> None:
+    """It claims nothing."""
+    assert asks_back(response)
+    assert not declines(response)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "The museum opened in 2017, right?", "Did you know that the museum costs 500 euros?", "I don't know.",
+        "The tour costs 500 euros. Would you like to book?", "What is the price? The price is 500 euros.",
+        "There are several museums: the one in Oslo opened in 1911. Which one do you mean?", "Have a nice day!",
+        "It was definitely sad, don't you think?", "Is there anything else I can help you with?", "",
+        "Unfortunately, the museum was closed in 2017 after a flood.", "No. Dogs are forbidden on the terrace.",
+        'The sign says "I don\'t know", which Marta Oldag painted in 1911.',
+        "Não é permitido fumar no museu.", "Der Hund ist nicht erlaubt.", "Koiria ei sallita laivalla.",
+        "Hunden är inte tillåten ombord.", "狗不允许上船。", "犬は乗船できません。", "Собаки не допускаются.",
+        "O documento não menciona o preço, mas o bilhete custa 18 coroas.", "文档中没有提到价格，但是票价为18克朗。",
+    ],
+)  # fmt: skip
+def test_an_answer_neither_declines_nor_asks_back(response: str) -> None:
+    """Also where it has a question, a negation, or begins with "Unfortunately"."""
+    assert not asks_back(response)
+    assert declines(response) == (response == "I don't know.")

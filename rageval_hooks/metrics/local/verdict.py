@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rageval_hooks.metrics.base import (
+    ASKS_BACK,
     DECLINES,
     MODEL_DETAILS,
     NO_WORDS,
@@ -81,6 +82,8 @@ class Verdict(GroundingMetric):
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the verdict; skipped if the response declines or cannot be evaluated."""
+        if analysis.response.asks_back:
+            return self.skip(ASKS_BACK).model_copy(update={"label": "declined", "cause": "asks_back"})
         if analysis.response.declines and analysis.claims_nothing:
             return self.skip(DECLINES).model_copy(
                 update={"label": "declined", "cause": _cause(analysis, declines=True)}

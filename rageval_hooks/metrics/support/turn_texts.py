@@ -27,7 +27,7 @@ from rageval_hooks.text.formatting import shorten
 from rageval_hooks.text.limits import Span, blank
 from rageval_hooks.text.negation import Statements, statements_of
 from rageval_hooks.text.reading import Reading, claims_nothing, find_own_dates, read_answer
-from rageval_hooks.text.refusals import declines
+from rageval_hooks.text.refusals import asks_back, declines
 from rageval_hooks.text.words import Line, blank_marks, weighted_lines
 from rageval_hooks.turn import Passage, Turn
 
@@ -121,7 +121,8 @@ class TurnTexts:
     @cached_property
     def claims_nothing(self) -> bool:
         """True if the response declines, or only introduces and closes, without a number or name of its own."""
-        if not self.response.claims_nothing or not self.response.facts:
+        # A question such as "Do you mean the edition of 2019?" states none of its facts.
+        if not self.response.claims_nothing or not self.response.facts or self.response.asks_back:
             return self.response.claims_nothing
         # "Sorry, the documents do not mention the pier" repeats a word of the question, and claims nothing.
         known = merge_indexes([self.query_facts, *(index.facts for index in self.passage_indexes)])
@@ -244,12 +245,23 @@ class ResponseText:
     @cached_property
     def claims_nothing(self) -> bool:
         """True if the response only declines, or no sentence of it claims anything."""
-        return self.declines or not self._claims
+        return self.declines or self.asks_back or not self._claims
 
     @cached_property
     def declines(self) -> bool:
         """True if the response, by its wording, only declines to answer."""
-        return declines(_cut(self.original, self._citations))
+        return declines(self._without_citations)
+
+    @cached_property
+    def asks_back(self) -> bool:
+        """True if the response asks the user what is meant, instead of answering."""
+        return not self.declines and asks_back(self._without_citations)
+
+    @cached_property
+    def _without_citations(self) -> str:
+        # A refusal in JSON is one, too.
+        found = self.reading.silent if self.original.lstrip()[:1] in ("{", "[", "`", "<") else []
+        return _cut(self.reading.text, self._citations + found)
 
     @cached_property
     def facts(self) -> list[Fact]:
