@@ -225,24 +225,39 @@ class Authors:
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        self._asking = {id(outer) for run in runs if run.kind == "llm" for outer in run.ancestors()}
-        self._record_of: dict[int, Record] = {}
-        records = []
-        for run in runs:
-            given, returned = run.framework.given_text, run.framework.returned_text
-            if given is None or returned is None:
-                continue
-            if run.kind == "llm" or run.parent is None:
-                records.append(Record(run.started_at, False, partial(given, run)))
-            if run.kind in ("retriever", "tool"):
-                records.append(Record(self.found_at(run), False, partial(returned, run)))
-            if run.kind == "llm" and run.ended_at is not None:
-                self._record_of[id(run)] = Record(run.ended_at, True, partial(returned, run))
-        # A tool may start in the very moment in which the model that calls it ends.
-        records += self._record_of.values()
-        self._records = sorted(records, key=lambda record: (record.at, not record.by_model))
-        self._written = [record for record in self._records if record.by_model]
+        self._runs = runs
         self._words_of_prompt = lru_cache(maxsize=1)(words_of)
+
+    @cached_property
+    def _calls(self) -> list[Run]:
+        return [run for run in self._runs if run.kind == "llm"]
+
+    @cached_property
+    def _asking(self) -> set[int]:
+        """The identities of the runs with a model call inside."""
+        return {id(outer) for call in self._calls for outer in call.ancestors()}
+
+    @cached_property
+    def _record_of(self) -> dict[int, Record]:
+        """What each model call wrote, by the identity of its run."""
+        return {
+            id(run): Record(run.ended_at, True, partial(run.framework.returned_text, run))
+            for run in self._calls
+            if run.ended_at is not None and run.framework.returned_text is not None
+        }
+
+    @cached_property
+    def _records(self) -> list[Record]:
+        """All texts, the first one first."""
+        records = list(self._record_of.values())
+        for run in self._runs:
+            given, returned = run.framework.given_text, run.framework.returned_text
+            if given is not None and (run.kind == "llm" or run.parent is None):
+                records.append(Record(run.started_at, False, partial(given, run)))
+            if returned is not None and run.kind in ("retriever", "tool"):
+                records.append(Record(self.found_at(run), False, partial(returned, run)))
+        # A tool may start in the very moment in which the model that calls it ends.
+        return sorted(records, key=lambda record: (record.at, not record.by_model))
 
     def found_at(self, run: Run) -> int:
         """Return when the output of a run was there, at the latest: at its start, unless a model was called inside it.
@@ -255,7 +270,10 @@ class Authors:
 
     def have_written(self, at: int) -> list[Record]:
         """Return what models had written by a time in nanoseconds since the epoch."""
-        return [record for record in self._written if record.at <= at][-_MOST_CALLS:]
+        if not any(call.ended_at is not None and call.ended_at <= at for call in self._calls):
+            return []  # most turns have one model call, the last one
+        written = (record for record in self._records if record.by_model and record.at <= at)
+        return list(written)[-_MOST_CALLS:]
 
     def wrote(self, text: str, at: int, queries: Iterable[str] = ()) -> bool:
         """Return True if models wrote a text, and a tool or a function handed it on, perhaps within a sentence.

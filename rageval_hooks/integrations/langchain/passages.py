@@ -141,9 +141,10 @@ class TurnPassages:
             run: the run that returned them, or received them.
             at: when they were there; by default when the run's output was.
         """
-        at = self._authors.found_at(run) if at is None else at
-        if not self._authors.have_written(at):
-            return list(found)
+        found = list(found)
+        at = self._authors.found_at(run) if at is None and found else at
+        if at is None or not self._authors.have_written(at):
+            return found
         queries = (*self._searched, *_queries(run))
         return [passage for passage in found if not self._authors.wrote(passage.text, at, queries)]
 
@@ -274,7 +275,7 @@ class TurnPassages:
         of_thread = {passage.text: passage.from_turn for passage in self._earlier.get(self._thread)}
         documents: dict[int, Passage] = {}
         for run in turns.outside(turns.of_kind(self._runs, "chain", "tool", "prompt", "parser"), "retriever"):
-            for value, at in ((run.input, run.started_at), (run.output, self._authors.found_at(run))):
+            for value, at in ((run.input, run.started_at), (run.output, None)):
                 found = [passage for passage in self._reader.passages_in(value) if id(passage) not in documents]
                 documents.update((id(passage), passage) for passage in self._evidence(found, run, at))
         for passage in list(documents.values())[:_MOST_HANDED_IN]:

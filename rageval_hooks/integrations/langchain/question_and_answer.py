@@ -55,7 +55,7 @@ def query_of(value: Any, depth: int = _QUERY_DEPTH) -> str:
         value = getattr(value, "update", None)
     fields: Mapping[Any, Any] = fields_by_name(value)
     for key in _QUERY_KEYS:
-        if text := query_of(fields.get(key), depth - 1):
+        if key in fields and (text := query_of(fields[key], depth - 1)):
             return str(text)
     return _query_under_other_key(fields)
 
