@@ -8,8 +8,10 @@ the result, or in those lines of the passage that are about it.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain, permutations
 from math import isclose
 from typing import Final, NamedTuple
@@ -17,7 +19,7 @@ from typing import Final, NamedTuple
 from rageval_hooks.text.facts import Fact
 from rageval_hooks.text.limits import Span
 from rageval_hooks.text.numbers import is_ordinal
-from rageval_hooks.text.quantities import BARE, CLOCK, SHARE, WRITTEN, YEAR, find_quantities
+from rageval_hooks.text.quantities import BARE, CLOCK, SHARE, WRITTEN, YEAR, Quantity, find_quantities
 from rageval_hooks.text.units import CURRENCIES
 from rageval_hooks.text.words import words_of
 
@@ -89,7 +91,7 @@ def find_computed(
         passages: the passages.
     """
     numbers = [fact for fact in missing if fact.kind == "number" and fact.values][:_MAX_FACTS]
-    lines_of = [_lines(text) for text in passages if len(text) <= _MAX_PASSAGE] if numbers else []
+    read = [text for text in passages if len(text) <= _MAX_PASSAGE]
     found = []
     for fact in numbers:
         at = next((at for at, (start, end) in enumerate(sentences) if start <= fact.start < end), 0)
@@ -97,24 +99,28 @@ def find_computed(
         around = response[sentences[max(0, at - 1)][0] : end]
         asked = f"{query} {response[start:end]}"
         steps = {step for step, cue in _CUES.items() if cue.search(asked) or _OPERATION.search(around)}
-        hits = (_first_result(fact, steps, _pairs(lines, around, asked)) for lines in lines_of if steps)
+        hits = (_first_result(fact, steps, _pairs(_lines(text), around, asked)) for text in read if steps)
         found += [hit for hit in [next(filter(None, hits), None)] if hit]
     return found
 
 
+# The passages of a few turns: several numbers of an answer ask for the same ones.
+@lru_cache(maxsize=64)
 def _lines(text: str) -> list[_Line]:
     """Return the lines of a passage that have numbers."""
-    lines = []
+    quantities, lines = find_quantities(text), []
+    starts = [quantity.start for quantity in quantities]
     for found in _LINE.finditer(text):
-        if operands := _operands(found.group()):
+        here = quantities[bisect_left(starts, found.start()) : bisect_left(starts, found.end())]
+        if operands := _operands(text, here):
             words = (key for key in words_of(found.group()).content_keys if not key[0].isdigit())
             lines.append(_Line(frozenset(words), operands))
     return lines
 
 
-def _operands(text: str) -> list[_Operand]:
+def _operands(text: str, quantities: Iterable[Quantity]) -> list[_Operand]:
     operands: list[_Operand] = []
-    for quantity in find_quantities(text):
+    for quantity in quantities:
         exact = {reading.dimension: reading for reading in reversed(quantity.readings) if reading.low == reading.high}
         if exact and quantity.kind != "indefinite":
             written = text[quantity.start : quantity.end]
@@ -139,7 +145,9 @@ def _pairs(lines: Sequence[_Line], around: str, asked: str) -> Iterator[tuple[_O
         asked: the question and the response's sentence.
     """
     known = {operand.value for line in lines for operand in line.operands}
-    yield from permutations([one for one in _operands(around) if one.value in known][-_MAX_OPERANDS:], 2)
+    yield from permutations(
+        [one for one in _operands(around, find_quantities(around)) if one.value in known][-_MAX_OPERANDS:], 2
+    )
     best = _best_lines(lines, asked)
     yield from chain.from_iterable(permutations(line.operands[:_MAX_OPERANDS], 2) for line in best)
     for upper, lower in permutations(best, 2):
