@@ -56,12 +56,10 @@ class NoAnswer(JudgeMetric):
         """Return the score."""
         judgement = await _attempt(case)
         attempted = judgement.value.attempted
-        return self.judged(
-            float(attempted),
-            judgement,
-            label="answered" if attempted else "declined",
-            explanation=judgement.value.explanation.strip() or None,
-        )
+        label = "answered" if attempted else "declined"
+        # Some places show no label, and a 1 under this name reads as its opposite.
+        explanation = ": ".join(filter(None, (label, judgement.value.explanation.strip())))
+        return self.judged(float(attempted), judgement, label=label, explanation=explanation)
 
 
 async def _attempt(case: JudgedTurn) -> Judgement[AnswerAttempt]:

@@ -49,7 +49,7 @@ class TestTheScore:
         score = evaluation.score("no_answer")
 
         assert score is not None
-        assert (score.value, score.label, score.explanation) == (value, label, answer["explanation"])
+        assert (score.value, score.label, score.explanation) == (value, label, f"{label}: {answer['explanation']}")
         assert (score.annotator, score.metric) == ("LLM", "no_answer")
 
     def test_its_direction_is_stated(self) -> None:
