@@ -34,6 +34,7 @@ from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.fork import run_in_child
 from rageval_hooks.runtime.pool import DaemonPool, Priority, Steps, local_pool, run_steps
 from rageval_hooks.runtime.suppression import suppress, suppressed
+from rageval_hooks.runtime.worker import Worker
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, Stage, metric_of, verdict_first
 from rageval_hooks.settings import EVERY, LEXICAL, ModelSettings
 from rageval_hooks.turn import Passage, Turn
@@ -103,6 +104,7 @@ class Engine:
         probabilities: by metric name, with which probability turns are selected; 1.0 for metrics that are not named.
         privacy: what a judge may see, and what may be in the texts of results; None for everything. The turn of an
             evaluation is that of the job.
+        judge_worker: the thread on which the judge is asked; None for the event loop of the caller.
     """
 
     def __init__(
@@ -114,8 +116,10 @@ class Engine:
         thresholds: Thresholds | None = None,
         probabilities: Mapping[str, float] | None = None,
         privacy: PrivacyPolicy | None = None,
+        judge_worker: Worker | None = None,
     ) -> None:
         self.metrics = tuple(metrics)
+        self.judge_worker = judge_worker
         self.models = models or Models(ModelSettings())
         self.judge = judge
         self._thresholds = thresholds or Thresholds()
@@ -392,7 +396,10 @@ class Engine:
         if case is None:
             found: Sequence[Result] = [metric.skip("no judge is configured in this process")]
         else:
-            found = [case.with_notice(result) for result in await compute_judged(metric, case)]
+            ask = partial(compute_judged, metric, case)
+            # A judge of the application may block its event loop, which must not hold back anything else.
+            asked = await (ask() if self.judge_worker is None else asyncio.wrap_future(self.judge_worker.call(ask)))
+            found = [case.with_notice(result) for result in asked]
         results = [self._finish(result, spec, metric) for result in found]
         for place, result in enumerate(results):
             # A score without an answer is missing for a known reason: nothing failed.

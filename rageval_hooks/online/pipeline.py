@@ -54,7 +54,7 @@ from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import Priority, Steps, local_pool, on_pool_thread, run_steps
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.runtime.time_limit import remaining
-from rageval_hooks.runtime.worker import shared_worker
+from rageval_hooks.runtime.worker import judge_worker, shared_worker
 from rageval_hooks.score import Evaluation, metric_of
 from rageval_hooks.settings import LEXICAL, Settings
 from rageval_hooks.text.tokens import with_estimated_usage
@@ -165,6 +165,7 @@ class Pipeline:
             thresholds=thresholds or Thresholds(settings.thresholds),
             probabilities=self._metric_sampler.probabilities,
             privacy=self.privacy,
+            judge_worker=judge_worker(),
         )
         self._preparer = Preparer(self.metrics, models)
         self._missing_passages = MissingPassages(self._counters)
@@ -574,6 +575,7 @@ class Pipeline:
         if not _at_work:
             local_pool().shutdown()
             self._worker.stop(lambda: not _at_work)
+            judge_worker().stop(lambda: not _at_work)
         return done
 
     def close_judge(self, timeout: float = _CLOSE_JUDGE_SECONDS) -> None:
@@ -581,7 +583,7 @@ class Pipeline:
         if self.judge is None:
             return
         try:
-            self._worker.call(self.judge.aclose).result(timeout)
+            judge_worker().call(self.judge.aclose).result(timeout)
         except Exception as error:
             self.failed("the judge's connections could not be closed", error)
 

@@ -291,6 +291,12 @@ class Worker:
 
 
 _SHARED = Worker()
+_JUDGE = Worker("rageval-judge")
+
+
+def judge_worker() -> Worker:
+    """Return the process's worker on which judges are asked."""
+    return _JUDGE
 
 
 def shared_worker() -> Worker:

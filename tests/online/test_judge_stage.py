@@ -14,10 +14,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 import rageval_hooks
-from rageval_hooks import ConfigurationError, Evaluation, Turn, metric
+from rageval_hooks import ConfigurationError, Evaluation, Passage, Turn, metric
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.judges.openai import OpenAIJudge
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.testing import FakeJudge, InMemoryExporter
 from tests.integrations.langchain.fakes import lcel
 from tests.judges.server import Gate, JudgeServer, answer, error, held
@@ -482,3 +483,26 @@ def test_a_local_verdict_does_not_replace_the_judges(metrics: list[str], verdict
     results = [result for evaluation in exporter.evaluations for result in evaluation.results]
     assert [result.metric for result in results if result.name == "verdict"] == verdicts
     assert "slow" in {result.name for result in results}
+
+
+def test_a_judge_that_blocks_its_event_loop_holds_back_no_local_scores() -> None:
+    """Its own scores are late; spans and local scores of other turns are exported meanwhile."""
+    may_answer, exporter = threading.Event(), InMemoryExporter()
+
+    class Blocking(FakeJudge):
+        async def complete(self, *args: Any, **kwargs: Any) -> Any:
+            may_answer.wait(60)
+            return await super().complete(*args, **kwargs)
+
+    pipeline = Pipeline.build(metrics=["latency", "no_answer"], judge=Blocking(), exporters=[exporter])
+    try:
+        for number in range(2):
+            turn = Turn(query=f"question {number}", response="In 2019.", passages=(Passage(text="It opened in 2019."),))
+            pipeline.submit(turn)
+        assert wait_until(lambda: [found.stage for found in exporter.evaluations].count("inline") == 2, 30)
+        assert all(found.stage == "inline" for found in exporter.evaluations)
+    finally:
+        may_answer.set()
+    assert pipeline.flush(30)
+    assert [found.stage for found in exporter.evaluations].count("background") == 2
+    pipeline.shutdown(10)
