@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,6 +13,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pydantic import BaseModel, ValidationError
 
 import rageval_hooks
 from rageval_hooks import ConfigurationError, Evaluation, LocalMetric, Message, Passage, Score, Step, Turn
@@ -31,7 +34,7 @@ from rageval_hooks.metrics.local.usage import Cost
 from rageval_hooks.online.job import create_metric, describe_metric
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.testing import FakeJudge, InMemoryExporter
-from rageval_hooks.turn import ToolCall
+from rageval_hooks.turn import ErrorInfo, GuardOutcome, PromptTemplate, ToolCall
 from tests.exporters.recording import RecordingServer, Reply, recording_server
 from tests.integrations.langchain.fakes import lcel
 
@@ -304,3 +307,67 @@ def test_a_turn_without_texts_knows_where_its_passages_and_its_answer_come_from(
     assert places(hidden) == places(turn) == [("1", 0), ("0", 1), ("0", 0)]
     assert hidden.answer_id == turn.answer_id == "answering"
     assert not [word for word in ("one", "three", "answer.", "More", "1877") if word in hidden.model_dump_json()]
+
+
+SHOWN = {
+    "Turn": {"id", "name", "framework", "model", "session_id", "user_id"},
+    "Step": {"id", "parent_id", "name", "finish_reason", "model", "request_model", "response_id", "provider", "call_id"}
+    | {"data_source", "span_tracer", "left_out"},
+    "Passage": {"id", "from_turn"},
+    "Message": {"role", "name", "tool_call_id"},
+    "ToolCall": {"name", "id"},
+    "ErrorInfo": {"type"},
+    "GuardOutcome": {"action", "verdict", "reason"},
+}
+"""Names, ids and reasons that quote nothing. Every other field may hold a text of the application."""
+
+
+PARTS: dict[str, type[BaseModel]] = {
+    "passages": Passage,
+    "prompt": Message,
+    "messages": Message,
+    "tool_calls": ToolCall,
+    "steps": Step,
+    "template": PromptTemplate,
+    "error": ErrorInfo,
+    "guard": GuardOutcome,
+}
+BARE: dict[type[BaseModel], dict[str, Any]] = {
+    Step: {"id": "1", "kind": "llm", "name": "n", "started_at": 0, "ended_at": 1},
+    Passage: {"text": "t"},
+    Message: {"role": "r", "content": "c"},
+    ToolCall: {"name": "n"},
+    ErrorInfo: {"type": "t"},
+    GuardOutcome: {"action": "a", "verdict": "v"},
+    PromptTemplate: {"text": "t"},
+}
+
+
+def filled(kind: type[BaseModel]) -> BaseModel:
+    """Return an object in which every field that takes a text says which one it is."""
+    made = kind.model_validate(BARE.get(kind, {}))
+    for name in kind.model_fields:
+        text = f"<{kind.__name__}.{name}>"
+        part = [filled(PARTS[name])] if name in PARTS else []
+        is_mapping = "dict" in str(kind.model_fields[name].annotation)
+        for value in (*part, tuple(part), {"key": text} if is_mapping else text, (text,)):
+            with contextlib.suppress(ValidationError):
+                made = kind.model_validate({**dict(made), name: value})
+                if value:
+                    break
+    return made
+
+
+@pytest.mark.parametrize("kind", ["llm", "tool", "retriever", "chain"])
+def test_no_field_of_a_turn_is_forgotten(kind: str) -> None:
+    """One that is added later has to be hidden, or named here."""
+    turn = filled(Turn)
+    assert isinstance(turn, Turn)
+    turn = turn.model_copy(update={"steps": tuple(step.model_copy(update={"kind": kind}) for step in turn.steps)})
+    before = turn.model_dump_json()
+    hidden = hide(Evaluation(turn=turn), ContentPolicy.build(False)).turn.model_dump_json()
+
+    found = {*re.findall(r"<\w+\.\w+>", before)}
+    assert {"<Turn.query>", "<Step.input>", "<Message.content>", "<Passage.metadata>"} <= found
+    allowed = {f"<{name}.{field}>" for name, fields in SHOWN.items() for field in fields}
+    assert {*re.findall(r"<\w+\.\w+>", hidden)} - allowed == set()
