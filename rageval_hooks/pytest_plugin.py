@@ -41,6 +41,9 @@ _OPTIONS = {
     "metrics": "names of the metrics, separated by commas",
 }
 
+# In the metadata of a turn: False if the test set says that the question has no answer.
+_ANSWERABLE = "answerable"
+
 # Characters of a question or an answer in the message of a failed test.
 _LONGEST = 200
 
@@ -100,7 +103,8 @@ class Evaluator:
             The evaluation.
 
         Raises:
-            AssertionError: a score is worse than its bound or has another label, was skipped, or failed.
+            AssertionError: a score is worse than its bound or has another label, was skipped, or failed. Of a question
+                that is marked as unanswerable: the answer does not decline.
             UnknownNameError: no metric makes a score of that name.
         """
         # pytest then shows the line of the test, not this one.
@@ -110,7 +114,10 @@ class Evaluator:
             raise TypeError("assert_scores needs a score and its bound, such as groundedness=0.7")
         if isinstance(subject, Turn):
             subject = self(subject, metrics=list(dict.fromkeys(map(_metric_of, wanted))))
-        lines = [line for name, bound in wanted.items() if (line := _complaint(subject, name, bound)) is not None]
+        if subject.turn.metadata.get(_ANSWERABLE) is False:
+            lines = _complaints_about_answer(subject)
+        else:
+            lines = [line for name, bound in wanted.items() if (line := _complaint(subject, name, bound)) is not None]
         if lines:
             lines.append(f"question: {shorten(subject.turn.query, _LONGEST)}")
             lines.append(f"answer: {shorten(subject.turn.response, _LONGEST)}")
@@ -203,7 +210,7 @@ def _ask(app: Any, question: str | GoldenQuestion, /, *, input_key: str | None =
     turn = ask_once(app, question, input_key=input_key, timeout=timeout).turn
     if turn.error is not None:
         raise AssertionError(f"the application failed: {turn.error.type}: {turn.error.message}")
-    return turn
+    return turn if question.answerable else turn.model_copy(update={"metadata": {**turn.metadata, _ANSWERABLE: False}})
 
 
 def golden_questions(path: str | os.PathLike[str]) -> list[ParameterSet]:
@@ -247,6 +254,13 @@ def _metric_of(score: str) -> str:
             return name
     hint = "For a metric of your own: assert_scores(rageval(turn, metrics=[…]), …)."
     raise UnknownNameError("score", score, makers, hint)
+
+
+def _complaints_about_answer(evaluation: Evaluation) -> list[str]:
+    """Return what is wrong with the answer to a question that is marked as unanswerable: only a refusal is right."""
+    from rageval_hooks.offline.answerability import SHOULD_DECLINE, is_refusal
+
+    return [] if is_refusal(evaluation.turn.response) else [SHOULD_DECLINE]
 
 
 def _complaint(evaluation: Evaluation, name: str, bound: float | str) -> str | None:

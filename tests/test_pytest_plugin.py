@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from contextlib import suppress
@@ -86,6 +87,33 @@ def test_it(assert_scores):
     )
     result.stdout.no_fnmatch_line("*tokens is*")
     result.stdout.no_fnmatch_line("*pytest_plugin.py*")
+
+
+def test_only_a_refusal_is_right_for_an_unanswerable_question(run, pytester: pytest.Pytester) -> None:
+    """As ``generate --unanswerable`` marks them. Bounds are for the other questions."""
+    lines = [{"id": "a", "question": "When was the pier opened?"}]
+    lines += [
+        {"id": name, "question": f"What will a ticket cost {name}?", "answerable": False} for name in ("now", "then")
+    ]
+    (pytester.path / "ts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    result = run(
+        """
+import pytest
+from rageval_hooks.pytest_plugin import golden_questions
+
+def app(question):
+    known = "It was opened in 2019." if "pier" in question else "It will cost 5 euros."
+    return ("I do not know; the documents do not say." if "now" in question else known), ["It was opened in 2019."]
+
+@pytest.mark.parametrize("question", golden_questions("ts.jsonl"))
+def test_the_chain(question, rageval_ask, assert_scores):
+    assert_scores(rageval_ask(app, question), groundedness=0.7)
+"""
+    )
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        ["E * AssertionError: the question is marked as unanswerable, and the answer does not *"]
+    )
 
 
 def test_labels_are_compared_as_labels(run) -> None:

@@ -22,7 +22,7 @@ from pydantic import Field, TypeAdapter
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.models import Models
-from rageval_hooks.offline.answerability import UNANSWERABLE
+from rageval_hooks.offline.answerability import UNANSWERABLE, verdict_if_unanswerable
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.score_definitions import VERDICTS
 from rageval_hooks.online.engine import Engine, Thresholds
@@ -93,6 +93,8 @@ class RecordScorer:
     def with_results(self, record: Record, results: Iterable[Result]) -> Record:
         """Return a record with new results, with as much detail as is wanted, behind the earlier ones that it keeps."""
         kept = [result for result in record.results if self._replaced.isdisjoint((result.metric, result.name))]
+        if not record.answerable:
+            results = [verdict_if_unanswerable(result, record.turn.response) for result in results]
         computed = [with_details(result, self._details) for result in results]
         return record.model_copy(update={"results": verdict_first((*kept, *computed))})
 

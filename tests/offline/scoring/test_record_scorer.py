@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rageval_hooks import Passage, Turn, metric
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.score_file import build_pipeline, required_fields
@@ -29,6 +31,26 @@ def test_a_batch_gets_the_results_that_each_record_gets_alone() -> None:
 
     assert together == [scored for record in records() for scored in scorer.score([record])]
     assert [record.id for record in together] == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("response", "label", "cause"),
+    [
+        ("The pier was opened in 2019.", "bad", "should_decline"),
+        ("It will cost 5 euros.", "bad", "should_decline"),
+        ("I don't know.", "declined", None),
+        ("The documents do not say what a ticket will cost.", "declined", None),
+    ],
+)
+def test_an_answer_to_an_unanswerable_question_is_bad(response: str, label: str, cause: str | None) -> None:
+    """Also one that its passages support. A refusal is right."""
+    turn = Turn(query="When?", response=response, passages=(Passage(text="The pier was opened in 2019."),))
+    [record] = RecordScorer(build_pipeline(metrics="verdict", models="lexical", concurrency=1).engine, (), "all").score(
+        [Record(id="a", turn=turn, answerable=False)]
+    )
+    [verdict] = [result for result in record.results if result.name == "verdict"]
+    assert verdict.label == label
+    assert cause is None or verdict.cause == cause
 
 
 def test_a_metric_that_needs_an_answerable_question_is_skipped_at_its_place() -> None:
