@@ -94,7 +94,7 @@ def test_a_negation_that_is_dropped_or_added_fails(passage: str, response: str) 
         (PASSAGE, "I am not sure but the tower was rebuilt in 1931."),
         (PASSAGE, "The tower was rebuilt not only in 1931."),
         (PASSAGE, "No, the tower was rebuilt in 1931."),
-        (PASSAGE, "Was the tower not rebuilt in 1931?"),
+        (PASSAGE, "Costs were flat in Poland. Was the tower not rebuilt in 1931?"),
         (PASSAGE, "The tower was not rebuilt until 1931."),
         ("Brandt is willing to fight for the no 1 jersey at Ardwell.", "Brandt is willing to fight for the jersey."),
         ("He died in a non - alcohol - related accident.", "He died in a non-alcohol-related accident."),
