@@ -154,8 +154,9 @@ class BackgroundValue(Generic[T]):
         if not is_logged:
             # Without a model there are no scores; without anything else, numbers are less exact.
             level = logging.WARNING if self._is_model else logging.INFO
-            line = "rageval-hooks: %s: %s. %s [RAGEVAL-203]"
-            _logger.log(level, line, self.role, reason.rstrip("."), self._otherwise)
+            _logger.log(
+                level, "rageval-hooks: %s: %s. %s [RAGEVAL-203]", self.role, reason.rstrip("."), self._otherwise
+            )
 
     def reset_after_fork(self) -> None:
         """Load again in the child if the load has not finished: its thread exists only in the parent.

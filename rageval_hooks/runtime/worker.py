@@ -217,7 +217,7 @@ class Worker:
                 loop.run_forever()
                 break
             except BaseException:  # a task of a judge that calls `sys.exit`; who awaits it gets the exception, too
-                _logger.exception("rageval-hooks: the background thread goes on after an exception [RAGEVAL-214]")
+                _logger.exception("rageval-hooks: the background thread goes on after an exception [RAGEVAL-222]")
         # Connections of judges belong to the loop, and are closed in it.
         loop.run_until_complete(loop.shutdown_asyncgens())
         one_thread.shutdown()  # this loop's own: another thread may have started meanwhile

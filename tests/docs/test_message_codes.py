@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "troubleshooting.md"
 # A call that logs, for example `_logger.warning(…)` or `self._limited_log.warn(…)`.
-_LOGS = re.compile(r"(_|\b)log(ger)?\.(info|warn|warning|error|exception|critical)$")
+_LOGS = re.compile(r"(_|\b)log(ger)?\.(info|warn|warning|error|exception|critical|log)$")
 # A message's code, at the end of the text.
 _CODE = re.compile(r"\[(RAGEVAL-\d{3})\]$")
 # This class writes the lines of its callers and adds none.

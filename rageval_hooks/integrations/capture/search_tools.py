@@ -94,6 +94,9 @@ _NOTHING = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
+_STATEMENT = 500
+"""Characters of a result in which it may say that nothing was found."""
+
 _TEXTS = frozenset({"content", "text", "snippet", "page_content", "body", "summary", "document"})
 _ABOUT = frozenset({"url", "link", "href", "score", "relevance_score", "distance", "source", "title", "metadata"})
 """Keys of a search result: its text, and what is said about it."""
@@ -127,7 +130,8 @@ def _says_nothing(result: Any) -> bool:
     # {"error": "No results found", "query": "pier"}
     if is_a(result, Mapping):
         return bool(result.get("error"))
-    return is_a(result, str) and _NOTHING.fullmatch(result) is not None
+    # The beginning is enough: a statement is short, and a result may have megabytes.
+    return is_a(result, str) and _NOTHING.fullmatch(result[:_STATEMENT]) is not None
 
 
 def _has_results(result: Any) -> bool:
