@@ -35,6 +35,10 @@ _FAR: Final = 0.1
 """The highest probability of an answer with fewer than a third of the question's words that no passage is about."""
 
 
+_MIN_STEM: Final = 5
+"""Characters that two words need in common if one is the beginning of the other."""
+
+
 class PassageSentence(NamedTuple):
     """A sentence of a passage.
 
@@ -134,7 +138,8 @@ class QuestionFit:
         """
         evidence = _evidence(lines, passages, pause)
         keys = frozenset(said).union(*(passages[at].sentences[number].about for at, number in evidence))
-        words, lacking = self._share(keys), [word for key, word in self._words.items() if key not in keys]
+        found = self._found(keys)
+        words, lacking = len(found) / len(self._words), [word for key, word in self._words.items() if key not in found]
         if self._vector is None or whole is None:
             return Fit(words), lacking
         cosines = [float(whole.vector @ self._vector)] if len(whole.windows) else [0.0]
@@ -146,7 +151,17 @@ class QuestionFit:
         return Fit(words, max(cosines)), lacking
 
     def _share(self, keys: frozenset[str]) -> float:
-        return len(self._words.keys() & keys) / len(self._words)
+        return len(self._found(keys)) / len(self._words)
+
+    def _found(self, keys: frozenset[str]) -> set[str]:
+        """Return the question's words that are among some words, or begin like one: "members" for "membership"."""
+        found = self._words.keys() & keys
+        missing = {key[:_MIN_STEM]: key for key in self._words.keys() - found if len(key) >= _MIN_STEM}
+        for key in keys if missing else ():
+            word = missing.get(key[:_MIN_STEM])
+            if word is not None and (word.startswith(key) or key.startswith(word)):
+                found.add(word)
+        return found
 
     def _cosines(self, tokens: TokenVectors | None, spans: Sequence[Span]) -> list[float]:
         """Return the cosine of the question with the mean of the tokens of each sentence that has any."""

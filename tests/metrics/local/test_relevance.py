@@ -210,6 +210,8 @@ MUSEUM_TEXT = "The museum in Ardwell is open from 9 to 5. Tickets cost 12 euros.
         ("When was the museum founded?", "It was founded in 1911.", True),
         # The words of the question are in the sentence that supports it.
         ("Who founded the museum in 1911?", "Marta Oldag", True),
+        # A word that begins like one of the question: museum, museums' and the like.
+        ("What are the benefits of a ticketholder?", "Tickets cost 12 euros.", True),
         ("When was the museum founded?", "Tickets cost 12 euros.", False),
         ("Which hotels have a swimming pool?", "The museum in Ardwell is open from 9 to 5.", False),
         # Of another kind than the question asks for.
