@@ -41,7 +41,7 @@ _MAX_MARKDOWN: Final = 60_000
 # Lines that Markdown reads in its own way: "- x", "1. x", "# x", "> x", "| x |", "```".
 _MARKDOWN: Final = re.compile(r"(?m)^[ \t]*(?:[-*+#|>~`]|\d{1,3}[.)]\s)|\|[ \t]*:?---?-*:?[ \t]*\|")
 # "```json" before all of an answer
-_FENCE: Final = re.compile(r"\s*(```|~~~)(?:json|markdown|md|te?xt|html|xml)?[ \t]*\n")
+_FENCE: Final = re.compile(r"\A\s*(```|~~~)(?:json|markdown|md|te?xt|html|xml)?[ \t]*\n")
 # <li>, </p>, <br/>
 _TAG: Final = re.compile(r"</?([A-Za-z][A-Za-z0-9]{0,11})(?:\s[^<>\n]{0,200})?/?>")
 _BLOCK_TAG: Final = re.compile(
@@ -81,11 +81,12 @@ _META_LINE: Final = re.compile(
 # The numbers of a list within a line: "1. … 2. …", "(1) … (2) …"
 _NUMBER_IN_LINE: Final = re.compile(r"(?<![^\s:;,.!?])(?:\*\*)?\(?(?P<number>\d{1,2})[.)](?:\*\*)?[ \t]+(?=[^\s\d])")
 # The first cell of a table's head, over a column that numbers the rows: "| # |"; and the first cell of such a row.
-_NUMBERING: Final = re.compile(r"[\s|*]*(?:#|№|no\.?|nr\.?|number|step|rank|s\.?no\.?)?[\s*]*\|", re.IGNORECASE)
-_ROW_NUMBER: Final = re.compile(r"[\s|*]*\d{1,3}[.)]?[\s*]*\|")
+_NUMBERING: Final = re.compile(r"[\s|*]{0,9}(?:#|№|no\.?|nr\.?|number|step|rank|s\.?no\.?)?[\s*]{0,9}\|", re.IGNORECASE)
+_ROW_NUMBER: Final = re.compile(r"[\s|*]{0,9}\d{1,3}[.)]?[\s*]{0,9}\|")
 # The first cell of a row, if it is bold or words follow: "| **Parking** |", "| Parking | Members pay less for it |"
 _ROW_LABEL: Final = re.compile(
-    r"[\s|]*(?:\*\*[^|*\d\n]{1,80}\*\*\s*\||[^|\d\n]{1,80}\|(?=[^\n]{0,20}[^\W\d_]+ [^\W\d_]+ [^\W\d_]+ [^\W\d_]))"
+    r"[\s|]{0,9}(?:\*\*[^|*\d\n]{1,80}\*\*\s{0,9}\|"
+    r"|[^|\d\n]{1,80}\|(?=[^\n]{0,20}[^\W\d_]+ [^\W\d_]+ [^\W\d_]+ [^\W\d_]))"
 )
 _MARKUP: Final = " \t\n*#_-•>|"
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")

@@ -94,7 +94,9 @@ _LEADS_TO_QUESTION: Final = re.compile(
     r"[^.\d]*[.!:]?$",
     re.IGNORECASE,
 )
-_CHOICE: Final = re.compile(r"(?m)^\s*(?:[-*•]|\(?(?:\d{1,2}|[a-z])[.)])\s+[^.!?\n]{1,100}$|^[^.!?\n]{1,60}$")
+_CHOICE: Final = re.compile(
+    r"(?m)^[ \t]{0,20}(?:[-*•]|\(?(?:\d{1,2}|[a-z])[.)])[ \t]{1,9}[^.!?\n]{1,100}$|^[^.!?\n]{1,60}$"
+)
 # "Sure!", "Certainly, here is", "I hope this helps", "Would you like me to look it up?", "Have a pleasant trip!"
 _TO_READER: Final = re.compile(
     r"(?:sure|certainly|of course|absolutely|(?:great|good|excellent|interesting) question|thank you|thanks|hello|hi"

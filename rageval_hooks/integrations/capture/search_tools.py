@@ -9,6 +9,7 @@ there is to ask for (tables, files, tools). The length of its text says nothing.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -87,12 +88,12 @@ def _acts(words: Words) -> bool:
 
 # --------------------------------------------------------------------------- what results say
 
-# "No results found.", "Order not found", "Error: the server is busy"
-_NOTHING = re.compile(
-    r"\W*(?:(?:no|0|zero)\b[^.\n]*\b(?:found|match\w*|results?|hits?|available)\b[^.\n]*"
-    r"|[^.\n]*\bnot found\b[^.\n]*|(?:error|exception|traceback)\b\s*[:(].*)[.!]?\s*",
-    re.IGNORECASE | re.DOTALL,
-)
+_ERROR = re.compile(r"(?:error|exception|traceback)\b\s{0,9}[:(]", re.IGNORECASE)
+"""``Error: the server is busy``, at the beginning."""
+_NONE = re.compile(r"(?:no|0|zero)\b", re.IGNORECASE)
+_FOUND = re.compile(r"\b(?:found|match\w{0,9}|results?|hits?|available)\b", re.IGNORECASE)
+_NOT_FOUND = re.compile(r"\bnot found\b", re.IGNORECASE)
+"""``No results found.`` and ``Order not found``, each as the only sentence."""
 
 _STATEMENT = 500
 """Characters of a result in which it may say that nothing was found."""
@@ -130,8 +131,14 @@ def _says_nothing(result: Any) -> bool:
     # {"error": "No results found", "query": "pier"}
     if is_a(result, Mapping):
         return bool(result.get("error"))
+    if not is_a(result, str):
+        return False
     # The beginning is enough: a statement is short, and a result may have megabytes.
-    return is_a(result, str) and _NOTHING.fullmatch(result[:_STATEMENT]) is not None
+    text = result[:_STATEMENT].strip(string.punctuation + string.whitespace)
+    if _ERROR.match(text):
+        return True
+    is_one_sentence = "." not in text and "\n" not in text
+    return is_one_sentence and bool((_NONE.match(text) and _FOUND.search(text)) or _NOT_FOUND.search(text))
 
 
 def _has_results(result: Any) -> bool:

@@ -114,7 +114,7 @@ def generated_text(call: Run) -> str:
 
 
 # "Thought: I need a tool.\nAction: search\nAction Input: {…", as an agent of the kind ReAct asks for a tool.
-_REACT = re.compile(r"\s*(?:Thought:.*)?\bAction:", re.DOTALL)
+_REACT = re.compile(r"\A\s*(?:Thought:.*)?\bAction:", re.DOTALL)
 
 
 def answer_text(call: Run) -> str:

@@ -21,12 +21,12 @@ from rageval_hooks.text.words import fold, has_words, weighted_words
 _SETS: Final = ("clapnq_dev",)
 
 # "Yes, it is." and "No": the words of the query are left out.
-_YES_OR_NO: Final = re.compile(r"\W*(?:yes|no)\b", re.IGNORECASE)
+_YES_OR_NO: Final = re.compile(r"\A\W{0,9}(?:yes|no)\b", re.IGNORECASE)
 
 # "When did it open?", "What year was that?"; "How many rooms are there?", "What percentage of it?"; "Who built it?"
-_WHEN: Final = re.compile(r"\W*when\b|\b(?:what|which) (?:year|date|day|month|century|decade)\b", re.IGNORECASE)
+_WHEN: Final = re.compile(r"\bwhen\b|\b(?:what|which) (?:year|date|day|month|century|decade)\b", re.IGNORECASE)
 _HOW_MANY: Final = re.compile(r"\bhow (?:many|much|old|tall|high|far)\b|\bwhat (?:percent|number)", re.IGNORECASE)
-_WHO: Final = re.compile(r"\W*who\b", re.IGNORECASE)
+_WHO: Final = re.compile(r"\A\W{0,9}who\b", re.IGNORECASE)
 # "in spring", "after the war", "two weeks ago", "as soon as it is paid"
 _TIME: Final = re.compile(
     r"\b(?:century|decade|year|month|week|day|hour|minute|morning|noon|midnight|evening|night|spring|summer|autumn|fall"
@@ -43,8 +43,8 @@ _QUANTITY: Final = re.compile(
 
 # "I love his work." and "That is fine!" ask nothing; "Tell me about it." and "pier opening" do.
 _STATEMENT: Final = re.compile(
-    r"(?:.*[.!]\s+)?(?:(?:and|but|so|well|wow|yes|no|oh),? )?(?:i|i'm|i've|it|it's|he|she|they|we|you|that|that's|this"
-    r"|these|those|there|the|my|his|her|their|our|a|an|thanks|thank)\b[^?]*\Z",
+    r"\A(?:.*[.!]\s+)?(?:(?:and|but|so|well|wow|yes|no|oh),? )?(?:i|i'm|i've|it|it's|he|she|they|we|you|that|that's"
+    r"|this|these|those|there|the|my|his|her|their|our|a|an|thanks|thank)\b[^?]*\Z",
     re.IGNORECASE | re.DOTALL,
 )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.floating[Any]]
 
 # "It was founded in 1911", "His wife"
-_REFERRING: Final = re.compile(r"\W*(?:it|he|she|they|this|these|that|such|its|his|her|their)\b", re.IGNORECASE)
+_REFERRING: Final = re.compile(r"\W{0,9}(?:it|he|she|they|this|these|that|such|its|his|her|their)\b", re.IGNORECASE)
 
 _MAX_COMPARED: Final = 100
 """Sentences of a response whose evidence is looked for: the first of a long text say what it is about."""

@@ -35,7 +35,7 @@ _SUPPORTED: Final = 0.75
 """Share of a sentence's words that an unseen passage must have. By words, so that it costs no model."""
 
 # In ids that a store has made: "3f2b8c1e-5d60-4b7e-…" or "01ARZ3NDEKTSV4RRFFQ69G5FAV".
-_GENERATED_ID: Final = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-|(?=[^\W_]*\d)[^\W_]{16}")
+_GENERATED_ID: Final = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-|(?=[^\W_]{0,15}\d)[^\W_]{16}")
 _LAST_PART: Final = re.compile(r"([^/\\]*[^/\\\s])[/\\\s]*\Z")
 
 # What passages say is kept across turns: a knowledge base has few passages that are retrieved often.
