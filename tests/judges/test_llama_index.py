@@ -68,9 +68,13 @@ def test_a_tool_call_without_the_nonce_is_no_answer() -> None:
     assert "nonce: Field required" in found.message
 
 
-@pytest.mark.parametrize("raw", [{"usage": ANTHROPIC}, {"usage_metadata": GEMINI}], ids=["anthropic", "gemini"])
-def test_tokens_that_a_provider_counts_apart_are_paid_for(raw: dict[str, Any]) -> None:
-    """Those from the cache and those of thoughts are part of the usage, and so of the cost."""
+@pytest.mark.parametrize(
+    ("raw", "apart"),
+    [({"usage": ANTHROPIC}, {"cache_write_tokens": 18}), ({"usage_metadata": GEMINI}, {"reasoning_tokens": 3})],
+    ids=["anthropic", "gemini"],
+)
+def test_tokens_that_a_provider_counts_apart_are_paid_for(raw: dict[str, Any], apart: dict[str, int]) -> None:
+    """Those from and to the cache and those of thoughts are part of the usage, and so of the cost."""
 
     class Reporting(MockFunctionCallingLLM):
         def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
@@ -79,7 +83,7 @@ def test_tokens_that_a_provider_counts_apart_are_paid_for(raw: dict[str, Any]) -
             return ChatResponse(message=ChatMessage(role="assistant", content=text), raw=raw)
 
     judgement = ask(LlamaIndexJudge(Reporting(), structured="text", price_per_1k=1.0))
-    assert judgement.usage == Usage(input_tokens=40, output_tokens=7, cache_read_tokens=12)
+    assert judgement.usage == Usage(input_tokens=40, output_tokens=7, cache_read_tokens=12, **apart)
     assert judgement.cost == pytest.approx(0.047)
 
 
