@@ -38,7 +38,7 @@ from rageval_hooks.runtime.queues import PROCESS_TOTALS
 from rageval_hooks.runtime.tracing import global_meter_provider
 from rageval_hooks.runtime.worker import shared_worker
 from rageval_hooks.score import VERDICT, Result, Score, Skipped, is_about_turn, missing_score, verdict_first
-from rageval_hooks.text.refusals import says_nothing
+from rageval_hooks.text.refusals import declines, says_nothing
 from rageval_hooks.text.words import weighted_words
 from rageval_hooks.turn import GuardOutcome, Passage, Turn
 
@@ -303,10 +303,10 @@ class Decider:
         # A model that hangs keeps its thread. Further checks then fail at once instead of waiting for their timeouts.
         stuck = sum(other.given_up for other in list(_running))
         # A refusal passes even where every model hangs.
-        if said == self.options.fallback.strip() or says_nothing(said):
+        if said == self.options.fallback.strip() or declines(said):
             check.verdict = "refusal", ""
-        # A judge can tell whether "Yes." is right. Words cannot.
-        elif not self._asks_judge and len(said) <= _SHORT and not any(w.is_content for w in weighted_words(said)):
+        # "Hello!". A judge can tell whether "Yes." is right, and words cannot.
+        elif says_nothing(said) or (not self._asks_judge and _has_no_content_words(said)):
             check.verdict = "no_claims", ""
         elif stuck >= _THREADS:
             check.verdict = "unchecked", f"{stuck} earlier checks are still running after their timeout"
@@ -432,6 +432,10 @@ class Decider:
         except Exception as error:
             kind = type(error).__name__
             _limited_log.warn("on_decision", "on_decision of a guard raised %s [RAGEVAL-702]", kind, error=error)
+
+
+def _has_no_content_words(answer: str) -> bool:
+    return len(answer) <= _SHORT and not any(word.is_content for word in weighted_words(answer))
 
 
 def _outcome(decision: GuardDecision, shown: str, before: GuardOutcome | None) -> GuardOutcome:

@@ -209,6 +209,11 @@ def english_words() -> frozenset[str]:
     return frozenset(line for line in text.splitlines() if not line.startswith("#"))
 
 
+def differs_in_script(text: str, passages: Sequence[str]) -> bool:
+    """Return True if a text has characters of another script than Latin, and no passage has any."""
+    return _OTHER_SCRIPT.search(text) is not None and not any(map(_OTHER_SCRIPT.search, passages))
+
+
 def differs_in_language(text: str, passages: Sequence[str]) -> str | None:
     """Return the language of a text if it is another one than that of all passages; None if that is not clear.
 

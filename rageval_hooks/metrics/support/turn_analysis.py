@@ -29,7 +29,12 @@ from rageval_hooks.text.fact_index import (
     unsupported_facts,
 )
 from rageval_hooks.text.facts import Fact
-from rageval_hooks.text.language import differs_in_language, other_language, prepare_language_detection
+from rageval_hooks.text.language import (
+    differs_in_language,
+    differs_in_script,
+    other_language,
+    prepare_language_detection,
+)
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS, Span
 from rageval_hooks.text.negation import Statements, find_reversals, negates, statements_of
 from rageval_hooks.text.tokens import count_tokens, with_estimated_usage
@@ -150,12 +155,13 @@ class TurnAnalysis(TurnTexts):
     @cached_property
     def language_gap(self) -> str | None:
         """Why words of the response cannot be compared with the passages: it is in another language; else None."""
-        grounding = self.grounding.value
-        # An answer that shares its words with the passages needs no look at its language.
-        if grounding is None or grounding >= _SAME_LANGUAGE:
-            return None
+        grounding, said = self.grounding.value, self.response.said
         texts = [passage.text for passage in self.prompt_passages]
-        found = differs_in_language(self.response.said, texts)
+        # An answer that shares its words with the passages needs no look at its language. In another script, it shares
+        # only its numbers: "门票12欧元".
+        if grounding is None or (grounding >= _SAME_LANGUAGE and not differs_in_script(said, texts)):
+            return None
+        found = differs_in_language(said, texts)
         return None if found is None else f"language {found}: the passages are in another one"
 
     # -- words of the passages
