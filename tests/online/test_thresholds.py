@@ -251,7 +251,7 @@ class TestTheEnvironment:
         ("text", "message"),
         [
             ("groundednes=0.7", "unknown score in thresholds 'groundednes'. Did you mean 'groundedness'?"),
-            ("bogus=none", "unknown score in thresholds 'bogus'. Valid: answer_relevance, ap@1"),
+            ("bogus=none", "unknown score in thresholds 'bogus'. Valid: answer_relevance, answers_question, ap@1"),
             ("trace.adherence=3", "the threshold of trace.adherence is 3, but its values are 0 to 1"),
             ("*=0.5", "thresholds: '*' stands for every score that is not named: it can only be None"),
         ],
