@@ -290,10 +290,10 @@ _LIST_START: Final = re.compile(
     r"[^.!?\n:;,]{0,80}?"
     r"(?::|\s(?:are|were)\s|\s[-–—]\s|, (?:namely|including|such as)|,(?= [\"“]?[A-Z])|\s\(|\.(?=\s*\n))\s*"
 )
-# "A, B and C are the ", before a count
-_LIST_BEFORE: Final = re.compile(
-    r"(?P<items>[^.!?\n:]{1,150}(?:,| and )[^.!?\n:]{1,80}) (?:are|were|form|as)(?: (?:the|its|their|our|all))?\s\Z"
-)
+# "A, B and C", and " are the " between them and a count
+_LIST_BEFORE: Final = re.compile(r"(?P<items>[^.!?\n:]{1,150}(?:,| and )[^.!?\n:]{1,80})\Z")
+_LIST_VERB: Final = re.compile(r" (?:are|were|form|as)(?: (?:the|its|their|our|all))?\s\Z")
+_MAX_LIST_VERB: Final = 12
 # "- ", "* ", "1. ", "(2) " at the beginning of a line; "1) " in a line
 _LIST_ITEM: Final = re.compile(r"(?m)^ {0,3}(?:[-*•+]|\(?\d{1,2}[.)])\s")
 _INLINE_ITEM: Final = re.compile(r"(?<![\w(])\(?(?:\d{1,2}|[a-h])[.)]\s")
@@ -304,7 +304,9 @@ _CONJUNCTION: Final = re.compile(r"[,;] (?:(?:and|or|und|et|y|e) )?| (?:and|or|&
 
 def _listed(text: str, start: int, end: int) -> set[int]:
     """Return how many items the list around a count may have: 2 in "two plans: A and B"."""
-    before = _LIST_BEFORE.search(text[max(0, start - _MAX_LIST_BEFORE) : start])
+    # The verb is looked for first: few numbers have one, and the search for a list takes far longer.
+    verb = _LIST_VERB.search(text, max(0, start - _MAX_LIST_VERB), start)
+    before = verb and _LIST_BEFORE.search(text[max(0, start - _MAX_LIST_BEFORE) : verb.start()])
     if before:
         return _items(before["items"])
     opening = _LIST_START.match(text, end)
