@@ -7,6 +7,8 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from types import MemberDescriptorType
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -39,8 +41,8 @@ def clean_text(text: str) -> str:
 def plain_value(value: Any, depth: int = 0) -> Any:
     """Return ``value`` as JSON-able data (None, bool, int, float, str, list, dict with str keys).
 
-    Dates become ISO strings, bytes are decoded, NaN and infinities become strings, and any other object becomes its
-    ``str``. Objects that raise when inspected, such as unbound proxies, are shown by their class.
+    Dates become ISO strings, bytes are decoded, NaN and infinities become strings, a dataclass becomes its fields, and
+    any other object its ``str``. Objects that raise when inspected, such as unbound proxies, are shown by their class.
     """
     # The frequent types come first: this runs for every value of every document.
     if value is None or value is True or value is False:
@@ -74,10 +76,28 @@ def plain_value(value: Any, depth: int = 0) -> Any:
             return clean_text(str.__str__(value))
         if kind.__module__ == "numpy" and value.ndim == 0:
             return plain_value(value.item(), _MAX_DEPTH)
+        if is_dataclass(kind) and _has_generated_text(kind):
+            return {name: plain_value(item, depth + 1) for name, item in _shown_fields(value).items()}
     except Exception as error:
         raise_interrupt(error)
         return string_of(value)
     return string_of(value)
+
+
+def _has_generated_text(kind: Any) -> bool:
+    """Return False for a dataclass whose text the application wrote, or turned off: it may hide a secret."""
+    return hasattr(kind.__repr__, "__wrapped__") and kind.__str__ is object.__str__
+
+
+def _shown_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that its text shows. No code of its class runs."""
+    kind = type(value)
+    own = object.__getattribute__(value, "__dict__") if kind.__dictoffset__ else {}
+    members = {name: member for base in reversed(kind.__mro__) for name, member in vars(base).items()}
+    names = [field.name for field in fields(kind) if field.repr]
+    # @dataclass(slots=True)
+    slots = {name: members[name] for name in names if isinstance(members.get(name), MemberDescriptorType)}
+    return {name: own[name] if name in own else slots[name].__get__(value) for name in names}
 
 
 def plain_mapping(mapping: Mapping[Any, Any] | None) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -14,6 +16,8 @@ from langchain_core.runnables import Runnable, RunnableLambda, RunnablePassthrou
 import rageval_hooks
 from rageval_hooks import GroundingGuard
 from rageval_hooks.integrations.langchain import CallbackHandler
+from rageval_hooks.integrations.langchain.payloads import as_json as langchain_json
+from rageval_hooks.integrations.llama_index.values import as_json as llama_index_json
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain.fakes import model
 
@@ -81,6 +85,45 @@ LAZY: dict[str, Callable[[], Any]] = {
     "a mock": MagicMock,
     "a generator": lambda: (pytest.fail("read") for _ in range(1)),
 }
+
+
+@dataclass
+class Found:
+    """A dataclass, with one of these values in a field, and a property that asks a server."""
+
+    text: str
+    rows: Any = None
+    key: str = field(default="secret", repr=False)
+
+    @property
+    def more(self) -> str:
+        pytest.fail("unexpected access to more")
+
+
+@dataclass(slots=True)
+class Slotted:
+    inner: Found
+
+
+@dataclass
+class Masked:
+    """Its text is the application's."""
+
+    key: str = "secret"
+
+    def __repr__(self) -> str:
+        return "Masked(***)"
+
+
+@pytest.mark.parametrize("as_json", [langchain_json, llama_index_json])
+def test_a_dataclass_is_shown_by_its_fields(as_json: Callable[[Any], str]) -> None:
+    """Those that its generated text shows. No code of its class runs."""
+    Reads.count = 0
+    shown = json.loads(as_json(Slotted(Found(TEXT, [LazyDict(a=1), OnDisk()]))))
+
+    assert shown == {"inner": {"text": TEXT, "rows": [{"a": 1}, "<OnDisk>"]}}
+    assert Reads.count == 0
+    assert json.loads(as_json([Masked()])) == ["<Masked>"]
 
 
 def chain() -> Runnable[Any, Any]:

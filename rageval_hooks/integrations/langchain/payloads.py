@@ -20,7 +20,7 @@ from rageval_hooks.integrations.capture.passages import passage_key, passage_of_
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import finite, is_a, or_else
 from rageval_hooks.runtime.interrupts import raise_interrupt
-from rageval_hooks.runtime.jsonable import json_text, string_of
+from rageval_hooks.runtime.jsonable import json_text, plain_value, string_of
 from rageval_hooks.runtime.narrowing import content_text, mapping_or_empty, text_or_empty
 from rageval_hooks.turn import Passage
 
@@ -113,7 +113,7 @@ def _jsonable(value: Any) -> Any:
     if is_structured_answer(value):
         # No warnings: the fields of an object made by `model_construct` may have values of other types.
         return value.model_dump(mode="json", warnings=False)
-    return string_of(value)
+    return plain_value(value) if is_dataclass(value) else string_of(value)
 
 
 # --------------------------------------------------------------------------- documents

@@ -6,7 +6,7 @@ By attribute names: the classes are not imported, because importing llama-index-
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from rageval_hooks.integrations.capture import values as capture_values
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.runtime.interrupts import raise_interrupt
-from rageval_hooks.runtime.jsonable import json_text, string_of
+from rageval_hooks.runtime.jsonable import json_text, plain_value, string_of
 from rageval_hooks.runtime.narrowing import entry_or_attribute, items_or_empty, mapping_or_empty, text_or_none
 from rageval_hooks.turn import Message, ToolCall
 
@@ -120,7 +120,7 @@ def _jsonable(value: Any) -> Any:
             return dump(mode="json", warnings=False)
         except Exception as error:
             raise_interrupt(error)  # else a field of the model has no JSON form: its `str` is used
-    return string_of(value)
+    return plain_value(value) if is_dataclass(value) else string_of(value)
 
 
 _NOTHING_KNOWN: dict[str, Any] = {}
