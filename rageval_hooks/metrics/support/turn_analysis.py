@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from rageval_hooks.errors import InputTooLargeError, OverBudgetError
+from rageval_hooks.errors import InputTooLargeError, ModelUnavailableError, OverBudgetError
 from rageval_hooks.metrics.support.computed import Computed, find_computed
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
 from rageval_hooks.metrics.support.question_fit import Fit, FitPassage, QuestionFit, answer_probability
@@ -155,7 +155,12 @@ class TurnAnalysis(TurnTexts):
     @cached_property
     def language_gap(self) -> str | None:
         """Why words of the response cannot be compared with the passages: it is in another language; else None."""
-        grounding, said = self.grounding.value, self.response.said
+        try:
+            grounding = self.grounding.value
+        except (InputTooLargeError, ModelUnavailableError):
+            # unsupported_facts needs no embedder: it must not be skipped where there is none.
+            grounding = self._grounding_by_words().value
+        said = self.response.said
         texts = [passage.text for passage in self.prompt_passages]
         # An answer that shares its words with the passages needs no look at its language. In another script, it shares
         # only its numbers: "门票12欧元".
@@ -349,12 +354,16 @@ class TurnAnalysis(TurnTexts):
         response, lines, indexes = self.response.blanked, self.response.lines, self.prompt_indexes
         # The stand-in has no vectors per token: the formula then uses words alone.
         if self.models.embedder(wait=self.wait).name == LEXICAL:
-            return groundedness(response, lines, indexes, pause=self.pause, supported=self._supported_keys)
+            return self._grounding_by_words()
         whole = self.response_embedding
         # A passage may have a lexical embedding where the model could not read it. It has no token vectors.
         passages = [found.tokens for found in self.prompt_embeddings if isinstance(found, Embedding)]
         tokens = whole.tokens if isinstance(whole, Embedding) else None
         return groundedness(response, lines, indexes, tokens, passages, self.pause, self._supported_keys)
+
+    def _grounding_by_words(self) -> Grounding:
+        response, lines, indexes = self.response.blanked, self.response.lines, self.prompt_indexes
+        return groundedness(response, lines, indexes, pause=self.pause, supported=self._supported_keys)
 
     @property
     def _supported_keys(self) -> frozenset[str]:
