@@ -32,7 +32,7 @@ def ask(question):
         threading.Event().wait()
     if question == "b?":
         raise LookupError("nothing found")
-    return f"Blue {question}", ["a text", "another text"]
+    return f"Blue {question[0]}.", ["a text", "another text"]
 
 
 def chain():
@@ -108,7 +108,7 @@ def test_a_killed_run_is_resumed(folder: Path) -> None:
 
     assert asked.read_text().split() == ["a?", "b?", "c?", "c?", "d?"]
     assert done.stderr == "going on from out.jsonl.partial.jsonl\n"
-    assert [record["turn"]["response"] for record in records(folder)] == ["Blue a?", "", "Blue c?", "Blue d?"]
+    assert [record["turn"]["response"] for record in records(folder)] == ["Blue a.", "", "Blue c.", "Blue d."]
     assert records(folder)[1]["turn"]["error"] == {"type": "LookupError", "message": "nothing found"}
     assert not (folder / "out.jsonl.partial.jsonl").exists()
 
