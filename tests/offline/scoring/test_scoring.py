@@ -6,6 +6,8 @@ import asyncio
 import gc
 import json
 import os
+import signal
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -447,16 +449,17 @@ class TestJudge:
     def test_the_last_turn_always_fails(self, path: Path) -> None:
         """After an interruption, too: what the judge has answered before says that it works."""
 
-        def dying(call: FakeCall) -> Any:
-            if "pier 5" in call.prompt:
-                raise KeyboardInterrupt
+        async def interrupted(call: FakeCall) -> Any:
+            if "pier 5" in call.prompt:  # the judge has a thread of its own, and Ctrl-C reaches the main one
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                await asyncio.Event().wait()
             return LABELS
 
         def failing(call: FakeCall) -> Any:
             raise JudgeUnavailableError("HTTP 500")
 
         with pytest.raises(KeyboardInterrupt):
-            score(path, FakeJudge(dying), metrics=(), concurrency=1)
+            score(path, FakeJudge(interrupted), metrics=(), concurrency=1)
         scored, records = score(path, FakeJudge(failing), metrics=(), concurrency=1)
 
         assert (scored.counts.turns, scored.resumed, scored.broken) == (6, 5, None)
