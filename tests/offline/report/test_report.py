@@ -144,8 +144,9 @@ class TestScores:
         assert "| answered | 75.0% |" in to_markdown(report)
 
     def test_which_questions_were_answered_without_a_judge(self, tmp_path: Path) -> None:
-        """Rules tell a refusal from an answer; a failed question is unanswered."""
-        responses = ["The pier was opened in 1978.", "I don't know.", "", "18 minutes"]
+        """Rules tell a refusal from an answer, in any language; a failed question is unanswered."""
+        polish = "Molo zostało otwarte w 1978 roku przez królową Szwecji."
+        responses = ["The pier was opened in 1978.", "I don't know.", "", "18 minutes", polish]
         records = [record(f"q{k}", response=text, scores={"cost": 1}) for k, text in enumerate(responses)]
         failed = record("q9", response="", error="TimeoutError")
         report = report_of(tmp_path, *records, failed)
@@ -153,7 +154,7 @@ class TestScores:
         row = report.files[0].score("answered")
         assert row is not None
         assert row.spread is not None
-        assert (row.spread.mean, row.spread.count) == (0.4, 5)
+        assert (row.spread.mean, row.spread.count) == (0.5, 6)
         worst = report.files[0].worst
         # It sums a turn up better than its cost.
         assert report.files[0].worst_by == "answered"
@@ -164,8 +165,6 @@ class TestScores:
         [
             # A file of retrieval; one of them failed.
             [record("q1", response="", scores={"cost": 1}), record("q2", response="", error="TimeoutError")],
-            # No rules for Polish.
-            [record("q1", response="Molo zostało otwarte w 1978 roku przez królową Szwecji.", scores={"cost": 1})],
             # Hidden.
             [record("q1", response="__REDACTED__", scores={"cost": 1})],
             # The judge was asked, and did not say.
