@@ -23,7 +23,11 @@ from tests.online.test_judge_stage import LABELS
 
 ROWS: list[dict[str, Any]] = [
     {"question": "When was it opened?", "answer": "It was opened in 2019.", "contexts": ["It was opened in 2019."]},
-    {"question": "Who built <it>?", "answer": "Carl <b>Carlsson</b> built it in 1978.", "contexts": ["It is a pier."]},
+    {
+        "question": "Who built <it>?",
+        "answer": "Then <b>Carl Carlsson</b> built it in 1978.",
+        "contexts": ["It is a pier."],
+    },
 ]
 score = partial(rageval_hooks.score_dataset, models="lexical", metrics="groundedness,unsupported_facts", progress=False)
 
@@ -211,8 +215,8 @@ def test_a_notebook_shows_the_worst_answer_first() -> None:
     frame = score(ROWS)
     html = frame._repr_html_()
     assert html.index("Who built &lt;it&gt;?") < html.index("When was it opened?")
-    assert "Carl &lt;b&gt;Carlsson&lt;/b&gt; built it in 1978.</mark>" in html
-    assert "<b>Carlsson" not in html
+    assert "Then &lt;b&gt;Carl Carlsson&lt;/b&gt; built it in 1978.</mark>" in html
+    assert "<b>Carl" not in html
     assert type(frame.head(1)) is pandas.DataFrame
 
 
