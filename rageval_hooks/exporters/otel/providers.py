@@ -268,7 +268,8 @@ class OtelSignal(ABC, Generic[Provider, Writer]):
                 options["session"] = requests.Session()
                 options["session"].hooks["response"].append(sent.read_response)
             else:
-                logging.getLogger(_GRPC_LOGGER).addFilter(sent.read_log)
+                # The first one: the SDK's own hides all but the first of several refusals in 20 seconds.
+                logging.getLogger(_GRPC_LOGGER).filters.insert(0, sent.read_log)
             module, name = self.otlp_exporter
             exporters = import_module(f"opentelemetry.exporter.otlp.proto.{transport}.{module}")
             sent.exporter = getattr(exporters, name)(**options)

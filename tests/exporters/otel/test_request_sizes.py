@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from typing import Any
 
 import grpc
@@ -83,8 +84,10 @@ Server = Callable[[int], Any]
 @pytest.fixture(params=[("http/protobuf", over_http), ("grpc", over_grpc)], ids=["http", "grpc"])
 def serve(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Server:
     protocol, server = request.param
+    import_module("opentelemetry.exporter.otlp.proto.grpc.trace_exporter")  # as an application may have done before
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # the client tries again for so long
+    # Also the deadline of each request: a busy machine takes more than a second.
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
     found: Server = server
     return found
 
