@@ -125,21 +125,24 @@ def test_a_judge_and_a_running_event_loop() -> None:
 class Interrupting(FakeJudge):
     """Never answers, and interrupts the main thread as Ctrl-C does."""
 
-    was_cancelled = False
+    def __init__(self) -> None:
+        super().__init__(lambda call: LABELS)
+        self.cancelled = threading.Event()
 
     async def complete(self, *arguments: Any, **options: Any) -> Any:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         try:
             await asyncio.Event().wait()
         finally:
-            self.was_cancelled = True
+            self.cancelled.set()
 
 
 def test_an_interrupted_cell_asks_no_more() -> None:
     judge = Interrupting()
     with pytest.raises(KeyboardInterrupt):
         score(ROWS, metrics="trace", judge=judge, concurrency=1)
-    assert judge.was_cancelled
+    # Judges are asked on a thread of their own, which hears of it soon.
+    assert judge.cancelled.wait(5)
 
 
 @pytest.mark.parametrize(
