@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
+import warnings
 from contextlib import suppress
 from importlib.metadata import entry_points
 
@@ -40,6 +42,10 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):  # type: ig
             pytester.makeconftest(conftest)
         pytester.makeini(f"[pytest]\n{ini}")
         plugin = () if REGISTERED else ("-p", "rageval_hooks.pytest_plugin")
+        with warnings.catch_warnings():
+            # The run collects garbage, and must not report sockets of earlier tests as its own.
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
         return pytester.runpytest_inprocess("-p", "no:phoenix", "-p", "no:cacheprovider", *plugin)
 
     return run
