@@ -187,7 +187,7 @@ def test_the_output_of_an_evaluation_begins_with_the_reason(trace: Trace) -> Non
         json.loads(span["attributes"])["output"]["value"] for name, span in trace.spans.items() if "evaluate" in name
     ]
 
-    assert any(output.startswith("bad: “") for output in outputs)
+    assert any(output.startswith("bad: unsupported: “") for output in outputs)
 
 
 def test_the_trace_has_the_verdict_alone(phoenix: Phoenix, trace: Trace) -> None:

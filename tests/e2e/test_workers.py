@@ -321,8 +321,8 @@ def test_a_message_of_a_later_version_is_kept(team: Team) -> None:
     wait_until(lambda: "2 jobs failed" in team.jobs().stdout)
 
     shown = team.jobs().stdout
-    assert "a message of format 99: this worker reads 1; update it" in shown
-    assert "another version of rageval-hooks wrote this job" in shown
+    assert "a message of format '99': this worker reads 1; update it" in shown
+    assert "this version of rageval-hooks cannot read the job" in shown
     assert team.judge.requests == []
 
 

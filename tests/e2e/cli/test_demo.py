@@ -31,7 +31,7 @@ def test_six_questions_each_a_turn_with_spans_and_scores(turns: Any) -> None:
         ]
         assert len(item["turn"]["passages"]) == 4
         assert not [result for result in item["scores"] if result["status"] != "scored"]
-        assert len(scores(item)) == 18
+        assert len(scores(item)) == 19
 
 
 def test_spans_are_one_trace(turns: Any) -> None:
