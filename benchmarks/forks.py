@@ -35,7 +35,7 @@ MOMENTS = 1.0
 
 FLUSH_SECONDS = 20.0
 CHILD_SECONDS = 40.0
-LONGEST_WAIT = 0.2
+MAX_WAIT = 0.2
 """Seconds that a fork may wait for us: 100 ms, and what a busy machine adds."""
 
 
@@ -145,7 +145,7 @@ def problem_of(facts: dict[str, Any]) -> str | None:
         return "no scores"
     if facts["evaluated"] and not (facts["answered"] or facts["failed"] or facts["undone"]):
         return "not judged"
-    return "the fork waited" if facts["waited"] > LONGEST_WAIT else None
+    return "the fork waited" if facts["waited"] > MAX_WAIT else None
 
 
 def main() -> int:

@@ -31,7 +31,7 @@ from rageval_hooks.settings import LEXICAL, ModelSettings
 
 METRICS = ("verdict", "faithfulness", "unsupported_facts")
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(17))
-MOST_SUPPORTED_BLOCKED = 0.10
+MAX_SUPPORTED_BLOCKED = 0.10
 REFUSALS = Path(__file__).parent.parent / "tests" / "guard" / "refusals.json"
 
 Blocks = Callable[[np.ndarray], np.ndarray]
@@ -77,7 +77,7 @@ def table_lines(sets: Mapping[str, list[Half]]) -> Iterator[str]:
     fitting = [
         threshold
         for threshold in THRESHOLDS
-        if np.mean([first.shares(by_threshold(threshold))[0] for first, _ in sets.values()]) <= MOST_SUPPORTED_BLOCKED
+        if np.mean([first.shares(by_threshold(threshold))[0] for first, _ in sets.values()]) <= MAX_SUPPORTED_BLOCKED
     ]
     best = max(fitting, default=0.0)
     rules = {**RULES, f"faithfulness below {best:g}, or facts": by_threshold(best)}

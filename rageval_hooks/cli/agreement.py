@@ -15,7 +15,7 @@ from rageval_hooks.errors import ConfigurationError
 if TYPE_CHECKING:
     from rageval_hooks.offline.agreement import LabelledRow
 
-_MOST_BAD_ROWS = 3
+_MAX_BAD_ROWS = 3
 
 
 def agreement(
@@ -55,10 +55,10 @@ def agreement(
     rows, bad = labelled_rows(
         file, label, group, mapping=ColumnMap.parse(mapping or (), ignore or ()), encoding=encoding
     )
-    for line in bad[:_MOST_BAD_ROWS]:
+    for line in bad[:_MAX_BAD_ROWS]:
         say(line)
-    if len(bad) > _MOST_BAD_ROWS:
-        say(f"and {len(bad) - _MOST_BAD_ROWS} more rows cannot be used")
+    if len(bad) > _MAX_BAD_ROWS:
+        say(f"and {len(bad) - _MAX_BAD_ROWS} more rows cannot be used")
     if metrics is not None or not any(row.record.results for row in rows):
         rows = _scored(rows, metrics, models, threshold or [])
     found = measure(rows, seed=seed, resamples=resamples, level=level)

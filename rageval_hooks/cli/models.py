@@ -35,7 +35,7 @@ _METRICS: Final[dict[Role, str]] = {
 }
 """The metric by which a model is measured."""
 
-_LEAST_ANSWERS: Final = 3
+_MIN_ANSWERS: Final = 3
 _SECONDS: Final = 20.0
 """After this time a case ends, with at least three answers."""
 
@@ -169,7 +169,7 @@ def _measure(metric: Metric, models: Models, turns: Iterator[Turn], answers: int
         if number:
             times.append(time.perf_counter() - began)
             tokens += count_tokens(turn.texts())[0]
-        if len(times) >= _LEAST_ANSWERS and time.perf_counter() - started > _SECONDS:
+        if len(times) >= _MIN_ANSWERS and time.perf_counter() - started > _SECONDS:
             break
     p50, p95 = np.percentile(times, [50, 95])
     return {

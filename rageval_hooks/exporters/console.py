@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _WIDTH_WHEN_PIPED = 120
-_LONGEST_LINE = 160
+_MAX_LINE_LENGTH = 160
 _VERDICT_STYLES = {"good": "bold green", "doubtful": "bold yellow", "bad": "bold red"}
 # Control characters but tab and line feed, for example the escape of "\x1b[2J", which clears the screen.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -166,8 +166,8 @@ def _passage_line(passage: Passage) -> RenderableType:
 def _line(head: str, text: str) -> RenderableType:
     # A passage may have many lines; the tree has one per passage.
     flat = " ".join(text.split())
-    if len(flat) > _LONGEST_LINE:
-        flat = flat[: _LONGEST_LINE - 1] + "…"
+    if len(flat) > _MAX_LINE_LENGTH:
+        flat = flat[: _MAX_LINE_LENGTH - 1] + "…"
     return _text(f"{head}: {flat}" if flat else f"{head}: (empty)")
 
 

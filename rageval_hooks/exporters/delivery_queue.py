@@ -55,9 +55,9 @@ _FLUSH_PATIENCE = 10.0
 _CLOSING_PATIENCE = 0.6
 """The same during a flush, which has sent the spans before, and at the end: a server stores them within a moment."""
 
-_LONGEST_WAIT = 5.0
+_MAX_WAIT = 5.0
 _FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 60.0
+_MAX_PAUSE = 60.0
 # Someone waits for a flush, so it tries more often.
 _FLUSH_WAIT = 0.1
 _FLUSH_PAUSE = 1.0
@@ -496,7 +496,7 @@ class DeliveryQueue:
         with self._changed:
             for item in batch:
                 # After half a second at first, after five seconds in the end.
-                item.due = now + (_FLUSH_WAIT if in_a_hurry else min(_LONGEST_WAIT, _TICK * 2**item.attempts))
+                item.due = now + (_FLUSH_WAIT if in_a_hurry else min(_MAX_WAIT, _TICK * 2**item.attempts))
                 item.attempts += 1
             self._waiting += [item for item in batch if item not in late]
         if not late:
@@ -528,7 +528,7 @@ class DeliveryQueue:
             return True
         # After an outage the spans may still wait for the end of their own pause.
         was_down = item.missing_since - item.queued_at > self._patience
-        return now - item.missing_since > self._patience + (_LONGEST_PAUSE if was_down else 0.0)
+        return now - item.missing_since > self._patience + (_MAX_PAUSE if was_down else 0.0)
 
     def _pause(self, destination: Destination, failed: Mapping[Item, UnavailableError], route: _Route) -> None:
         """Put items back until the server is better. Those that have waited for too long are lost."""
@@ -536,11 +536,11 @@ class DeliveryQueue:
         longest = max(failed.values(), key=lambda error: error.retry_after)
         with self._changed:
             # A flush shortens our own backoff, but not the pause that the server asked for.
-            route.refused_until = now + min(_LONGEST_PAUSE, longest.retry_after)
+            route.refused_until = now + min(_MAX_PAUSE, longest.retry_after)
             route.paused_until = max(now + self._backoff(route.failures), route.refused_until)
             for item in failed:
                 # Others of its route, which the server may store, do not wait for it.
-                item.due = now + min(_LONGEST_WAIT, self._backoff(item.failures))
+                item.due = now + min(_MAX_WAIT, self._backoff(item.failures))
             if self._closed_at is not None:
                 # A few short attempts; then the rest would fail, too, and `close` counts it as lost.
                 route.paused_until = now + _FLUSH_WAIT
@@ -555,7 +555,7 @@ class DeliveryQueue:
     def _backoff(self, failures: int) -> float:
         """Return the seconds until the next attempt after some failures in a row."""
         # Single errors are common behind a load balancer, so the first pause is short; after six it is the longest.
-        backoff = min(_LONGEST_PAUSE, _FIRST_PAUSE * 3.0 ** min(failures, 6))
+        backoff = min(_MAX_PAUSE, _FIRST_PAUSE * 3.0 ** min(failures, 6))
         backoff *= _JITTER.uniform(0.8, 1.2)  # many processes share one server
         if self._closed_at is not None:
             return _FLUSH_WAIT

@@ -23,7 +23,7 @@ _logger = logging.getLogger(__name__)
 
 # How the SDK, phoenix.otel, Logfire and Langfuse nest processors and exporters.
 _NESTED = ("span_exporter", "_exporter", "exporter", "wrapped_exporter", "processor", "_batch_processor")
-_MOST_SEARCHED = 100
+_MAX_SEARCHED = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ def _places_in(processors: Iterable[object]) -> Iterator[OtlpPlace]:
     waiting = deque(processors)
     searched: dict[int, object] = {}  # the objects too, so that no id is used again
     # Bounded, because a mock has every attribute.
-    while waiting and len(searched) < _MOST_SEARCHED:
+    while waiting and len(searched) < _MAX_SEARCHED:
         thing = waiting.popleft()
         if id(thing) in searched:
             continue

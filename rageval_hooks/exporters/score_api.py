@@ -62,7 +62,7 @@ _MAX_ANSWER_BYTES = 2 * 2**20
 _READ_HEADERS = ("content-type", "retry-after")
 _BUSY = frozenset({408, 425, 429})
 _FAULTY_DATA = frozenset({400, 409, 413, 415, 422})
-_MOST_FAILURES = 2
+_MAX_FAILURES = 2
 """Failures beyond the successes after which the rest of a batch is not tried: the server is down."""
 
 GUARD = "guard"
@@ -140,7 +140,7 @@ class ScoreServer:
 
         Once the server seems to be down, the rest of the batch is not tried: each request might wait for a timeout.
         """
-        if tally["refused"] or tally["failed"] > tally["taken"] + _MOST_FAILURES:
+        if tally["refused"] or tally["failed"] > tally["taken"] + _MAX_FAILURES:
             return UnavailableError("cannot be reached")
         try:
             self.post_one(body)

@@ -47,7 +47,7 @@ _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 _THREADS: Final = 4
 
 _RESERVE: Final = 0.35
-_MOST_RESERVED: Final = 0.025
+_MAX_RESERVED: Final = 0.025
 """Share of the timeout, and the most seconds of it, that are kept for the decision and its span: the whole must stay
 within the timeout. A busy machine wakes the waiting thread some 15 ms late, whatever the timeout."""
 
@@ -192,7 +192,7 @@ class _Check:
         self.started_at = time.time_ns()
         self.context = otel_context.get_current()
         self.started = time.perf_counter()
-        self.done = PendingTurn(self.started + timeout - min(_RESERVE * timeout, _MOST_RESERVED))
+        self.done = PendingTurn(self.started + timeout - min(_RESERVE * timeout, _MAX_RESERVED))
         self.verdict: tuple[GuardVerdict, str] | None = None
         self.turn: Turn | None = None
         self.results: Sequence[Result] = ()

@@ -34,15 +34,15 @@ from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.text.formatting import shown, truncate
 
 _MASK = "***"
-_SHORTEST_SECRET = 4
-_LONGEST_MESSAGE = 300
+_MIN_SECRET = 4
+_MAX_MESSAGE_LENGTH = 300
 # Characters that a message and the prompt must share to count as a quotation.
-_SHORTEST_QUOTE = 12
+_MIN_QUOTE = 12
 # Looking for quotations takes a scan of the prompt for each word of the message.
-_LONGEST_PROMPT = 500_000
+_MAX_PROMPT_LENGTH = 500_000
 
 
-def clean_message(text: str, secrets: Iterable[str] = (), prompt: str = "", longest: int = _LONGEST_MESSAGE) -> str:
+def clean_message(text: str, secrets: Iterable[str] = (), prompt: str = "", longest: int = _MAX_MESSAGE_LENGTH) -> str:
     """Prepare a server's message for logs and reasons: mask secrets, join the lines, and shorten it.
 
     Args:
@@ -51,12 +51,12 @@ def clean_message(text: str, secrets: Iterable[str] = (), prompt: str = "", long
         prompt: a text of which nothing may be shown. Quotations of it are removed.
         longest: maximum length of the result, in characters.
     """
-    if len(prompt) > _LONGEST_PROMPT:
+    if len(prompt) > _MAX_PROMPT_LENGTH:
         return "(not shown: it may quote the prompt)"
     text = shown(clean_text(text))  # logs are read on terminals
     # The longest first, since one secret may contain another.
     for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SHORTEST_SECRET:
+        if len(secret) >= _MIN_SECRET:
             text = text.replace(secret, _MASK)
     text = " ".join(mask_secrets(text[: longest * 20], _MASK, is_message=True).split())
     if prompt:
@@ -71,7 +71,7 @@ def _without_quotations(text: str, source: str) -> str:
     # The "H", the "4" and the "n" of "HTTP 404: no model"
     for word in re.finditer(r"\b\w", text):
         start = word.start()
-        end = start + _SHORTEST_QUOTE
+        end = start + _MIN_QUOTE
         if start < position or end > len(text) or text[start:end] not in source:
             continue
         while end < len(text) and text[start : end + 1] in source:

@@ -22,7 +22,7 @@ _REPAIR = """That answer cannot be used: {problem}.
 Give the answer again, complete and corrected, as one JSON object and nothing else. {nonce}"""
 _NONCE = 'Set the field "{name}" of the object to "{value}".'
 
-_LONGEST_WRONG_ANSWER = 6000
+_MAX_WRONG_ANSWER_LENGTH = 6000
 """Characters of an unusable answer that the request for a correction repeats."""
 
 # English has about four characters per token. Other scripts have fewer, but take more bytes per character.
@@ -50,7 +50,7 @@ _HARMLESS = str.maketrans({"<": "‹", ">": "›", "[": "⟦", "]": "⟧"})
 # Before each line of a text without sentence keys, so that no line of it looks like a sentence with its key.
 _QUOTE = "> "
 # A shorter object, such as {"score": 3}, may be an example in the prompt of a user's own metric and a right answer.
-_SHORTEST_QUOTATION = 40
+_MIN_QUOTATION = 40
 
 
 def estimated_tokens(text: str) -> float:
@@ -176,7 +176,7 @@ class Nonce:
             raise ValueError(f"{self.name}: Input should be the one that the last message gives")
         rest = {name: value for name, value in answer.items() if name != self.name}
         text = "".join(json.dumps(rest, ensure_ascii=False, separators=(",", ":")).split())
-        if len(text) >= _SHORTEST_QUOTATION and text in prompt:
+        if len(text) >= _MIN_QUOTATION and text in prompt:
             raise ValueError("the object is part of the prompt")
         return rest
 
@@ -191,7 +191,7 @@ def with_schema(messages: tuple[Message, ...], schema: str) -> tuple[Message, ..
 
 def with_repair(messages: tuple[Message, ...], answer: str, problem: str, nonce: Nonce) -> tuple[Message, ...]:
     """Append the unusable answer and the request to correct it."""
-    shown = answer if len(answer) <= _LONGEST_WRONG_ANSWER else f"{answer[:_LONGEST_WRONG_ANSWER]} […]"
+    shown = answer if len(answer) <= _MAX_WRONG_ANSWER_LENGTH else f"{answer[:_MAX_WRONG_ANSWER_LENGTH]} […]"
     request = _REPAIR.format(problem=problem, nonce=_NONCE.format(name=nonce.name, value=nonce.value))
     wrong = Message(role="assistant", content=shown or "(no answer)")
     return (*messages, wrong, Message(role="user", content=request))

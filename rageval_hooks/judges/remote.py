@@ -62,9 +62,9 @@ _CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length
 _FILTERED = frozenset({"content_filter", "refusal", "safety", "prohibited_content", "recitation"})
 _ENFORCED: frozenset[Mode] = frozenset({"json_schema", "structured"})
 _FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_BACKOFF_SECONDS = 20.0
+_MAX_BACKOFF_SECONDS = 20.0
 # A `Retry-After` of a day must not silence the judge for a day.
-_LONGEST_PAUSE_SECONDS = 600.0
+_MAX_PAUSE_SECONDS = 600.0
 # An estimate, until the answer reports its tokens.
 _ANSWER_TOKENS = 500.0
 _COUNTERS = (
@@ -419,7 +419,7 @@ class RemoteJudge(Judge):
                     continue
                 problem, is_retry = outcome.error, True
                 # The upper half of each pause is random, so that callers do not retry together.
-                longest = min(_LONGEST_BACKOFF_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(call.retries, 30))
+                longest = min(_MAX_BACKOFF_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(call.retries, 30))
                 wait = self._rate_limiter.paused + longest * (1 + self._clock.random()) / 2
                 left = call.deadline - self._clock.monotonic()
                 if not outcome.retry or call.retries >= self.policy.max_retries or wait >= left:
@@ -508,7 +508,7 @@ class RemoteJudge(Judge):
             prompt = _text_of(request.messages)
             failure = classify_failure(error, where=self.where, timeout=timeout, secrets=self.secrets, prompt=prompt)
         if failure.retry_after is not None:
-            self._rate_limiter.pause(min(failure.retry_after, _LONGEST_PAUSE_SECONDS))
+            self._rate_limiter.pause(min(failure.retry_after, _MAX_PAUSE_SECONDS))
         return failure
 
     def _check(self, reply: JudgeReply) -> None:

@@ -16,7 +16,7 @@ from rageval_hooks.errors import JudgeUnavailableError
 from rageval_hooks.runtime.fork import ForkSafeLock
 
 _MINUTE = 60.0
-_LONGEST_COOLDOWN = 600.0
+_MAX_COOLDOWN = 600.0
 
 
 class Clock:
@@ -170,7 +170,7 @@ class CircuitBreaker:
                 self._failures += 1
                 self._reason = reason
                 if is_probe:
-                    self._pause = min(self._pause * 2, _LONGEST_COOLDOWN)
+                    self._pause = min(self._pause * 2, _MAX_COOLDOWN)
                 if is_probe or self._failures >= self._limit:
                     self._opened += 1
                     self._opened_at = self._clock.monotonic()

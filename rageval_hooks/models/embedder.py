@@ -166,7 +166,7 @@ Forward = Callable[["dict[str, IntArray]"], "tuple[FloatArray, FloatArray]"]
 """Takes token ids, mask and types of a text, each of shape (1, tokens); returns the vectors of its tokens, of shape
 (1, tokens, d), and that of the text, of shape (1, d)."""
 
-_LONGEST_WINDOW: Final = 512
+_MAX_WINDOW: Final = 512
 
 
 class Embedder:
@@ -259,7 +259,7 @@ def load_embedder(settings: ModelSettings) -> Embedder:
     graph = open_graph("embedder", folder, settings, "encoder") if pooling else None
     if graph is None or pooling is None:
         return _load_by_torch(folder, settings)
-    window = min(most_tokens(folder) or _LONGEST_WINDOW, _LONGEST_WINDOW)
+    window = min(most_tokens(folder) or _MAX_WINDOW, _MAX_WINDOW)
     tokenizer = load_tokenizer(folder)
 
     def forward(inputs: dict[str, IntArray]) -> tuple[FloatArray, FloatArray]:
@@ -310,5 +310,5 @@ def _load_by_torch(folder: Path, settings: ModelSettings) -> Embedder:
             found = model(given)
             return found["token_embeddings"].float().cpu().numpy(), found["sentence_embedding"].float().cpu().numpy()
 
-    window = min(int(model.max_seq_length or _LONGEST_WINDOW), _LONGEST_WINDOW)
+    window = min(int(model.max_seq_length or _MAX_WINDOW), _MAX_WINDOW)
     return Embedder(settings.embedder, load_tokenizer(folder), window, forward)

@@ -52,7 +52,7 @@ Window = Sequence[Source]
 _SEAM: Final = 2
 """Tokens that joining two texts may add."""
 
-_LEAST_ROOM: Final = 64
+_MIN_ROOM: Final = 64
 """Tokens for passages and answer without which a model cannot judge anything."""
 
 
@@ -203,7 +203,7 @@ class GroundingModel(ABC):
         Raises:
             InputTooLargeError: the model reads too few tokens, or the turn needs too many passes.
         """
-        if room < _LEAST_ROOM:
+        if room < _MIN_ROOM:
             raise InputTooLargeError(f"{self.name} reads {self.limit} tokens: too few for passages and an answer")
         if longest > room // 2:
             raise InputTooLargeError(
@@ -368,7 +368,7 @@ Family = Literal["tokens", "pair", "seq2seq", "hhem"]
 _VERSION: Final = "1"
 """Changes when a model is asked in another way and its scores change: the template, the windows, the aggregation."""
 
-_MOST_TOKENS: Final = 4096
+_MAX_TOKENS: Final = 4096
 """Tokens that a token classifier reads at once, as in LettuceDetect's own package; reading more gains little."""
 
 # The last part of a class name in `architectures`, such as "ModernBertForTokenClassification".
@@ -441,7 +441,7 @@ def load_grounding(settings: ModelSettings) -> GroundingModel:
     about["tokenizer"] = tokenizer = load_tokenizer(folder)
     positions = position_limit(config)
     if family == "tokens":
-        limit = min(_MOST_TOKENS, positions or _MOST_TOKENS)
+        limit = min(_MAX_TOKENS, positions or _MAX_TOKENS)
         return TokenModel(**about, limit=limit, window=limit, logits=logits, index=index)
     form, limit, window = _TEMPLATES["minicheck-t5" if family == "seq2seq" else template]
     end = "".join(tokenizer.encode("").tokens[-1:])

@@ -44,7 +44,7 @@ GraphKind = Literal["encoder", "pair", "tokens"]
 _EXPORT_VERSION: Final = "4"
 """Changes when the export or the quantization gives another graph."""
 
-_LONGEST_EXPORT: Final = 600.0
+_MAX_EXPORT: Final = 600.0
 """Seconds. A model of 1.5 GB takes about a minute."""
 
 _NO_TELEMETRY: Final = "ORT_DISABLE_TELEMETRY"
@@ -284,13 +284,13 @@ def _run(command: list[str], environment: dict[str, str], errors: IO[bytes]) -> 
     if patched_by() != "gevent":
         nothing = subprocess.DEVNULL
         options: dict[str, Any] = {"stdin": nothing, "stdout": nothing, "stderr": errors, "env": environment}
-        subprocess.run(command, timeout=_LONGEST_EXPORT, check=False, **options)  # noqa: S603 - our own code
+        subprocess.run(command, timeout=_MAX_EXPORT, check=False, **options)  # noqa: S603 - our own code
         return
     # gevent's `subprocess` starts processes from the application's thread only, and models load on another.
     streams = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)]
     actions = [*streams, (os.POSIX_SPAWN_DUP2, errors.fileno(), 2)]
     process = original("os", "posix_spawn")(command[0], command, environment, file_actions=actions)
-    end = time.monotonic() + _LONGEST_EXPORT
+    end = time.monotonic() + _MAX_EXPORT
     with suppress(ChildProcessError):  # gevent's event loop has seen its end
         while not original("os", "waitpid")(process, os.WNOHANG)[0]:
             if time.monotonic() > end:

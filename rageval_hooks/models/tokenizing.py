@@ -18,7 +18,7 @@ _ABSOLUTE_OFFSET: Final = ("roberta", "xlm-roberta", "camembert")
 """Model types whose first position is the padding token's index plus one: they read two tokens fewer than they have
 positions."""
 
-LONGEST_WORD: Final = 12
+MAX_WORD_LENGTH: Final = 12
 """Maximum number of tokens by which a cut moves to be between words."""
 
 
@@ -81,7 +81,7 @@ def even_windows(text: str, offsets: Sequence[tuple[int, int]], size: int, overl
     Returns:
         The places of the windows in the text, as (start, end).
     """
-    count = -(-(len(offsets) - overlap) // (size - overlap - LONGEST_WORD))
+    count = -(-(len(offsets) - overlap) // (size - overlap - MAX_WORD_LENGTH))
     cuts = [number * (len(offsets) - overlap) // count for number in range(1, count)]
 
     def place(token: int) -> int:
@@ -104,7 +104,7 @@ def word_start(text: str, offsets: Sequence[tuple[int, int]], last: int, lowest:
     Returns:
         ``last`` itself if no word begins within some tokens before it.
     """
-    for token in range(last, max(last - LONGEST_WORD, lowest), -1):
+    for token in range(last, max(last - MAX_WORD_LENGTH, lowest), -1):
         start = offsets[token][0]
         # Some tokenizers count the space before a word as part of it.
         begins_word = text[start : start + 1].isspace() or text[start - 1 : start].isspace()

@@ -41,7 +41,7 @@ _PASSAGE_KEYS = (
     "context",
 )
 _FORMS = "a text, a pair of text and passages, a mapping with 'answer' and 'passages', or a Turn"
-_LONGEST_ERROR = 500
+_MAX_ERROR_LENGTH = 500
 
 Asking = tuple[GoldenQuestion, int]
 """A question and the number of its repetition."""
@@ -177,7 +177,7 @@ def summarize(records: Iterable[Record]) -> RunSummary:
         if record.turn.status == "error" and error is not None:
             failed[error.type] += 1
             # One message is enough to see what is wrong; the records have all of them.
-            first_error = first_error or f"{error.type}: {error.message}"[:_LONGEST_ERROR]
+            first_error = first_error or f"{error.type}: {error.message}"[:_MAX_ERROR_LENGTH]
             continue
         without_passages += not record.turn.passages
         if not record.answerable:

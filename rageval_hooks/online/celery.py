@@ -54,7 +54,7 @@ PROBE: Final = "rageval.probe."
 FORMAT: Final = 1
 """Version of a message's content. A worker keeps a message of a later version in the queue of failed jobs."""
 
-_MOST_MIB: Final = 15
+_MAX_MIB: Final = 15
 """A larger job is refused. RabbitMQ 4 takes messages of up to 16 MiB."""
 
 _PAUSE_SECONDS: Final = 5.0
@@ -204,9 +204,9 @@ class CeleryDispatcher:
         suppress()
         content, reason = job.model_dump_json(), "the broker could not be reached before the shutdown"
         size = len(content) / 2**20
-        if size > _MOST_MIB:
+        if size > _MAX_MIB:
             self._counts["too_large"] += 1
-            self._delivery.skip(job, f"the job has {size:.0f} MiB, and brokers take {_MOST_MIB}")
+            self._delivery.skip(job, f"the job has {size:.0f} MiB, and brokers take {_MAX_MIB}")
             return
         try:
             async with self._in_order:

@@ -27,7 +27,7 @@ calls at the same time had one run id."""
 
 _BY_CAUSE = "dropped."
 
-_MOST_SCORES = 200
+_MAX_SCORES = 200
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class Counters:
                 is_judged = result.name == VERDICT and metric_of(result) != VERDICT
                 name = f"{VERDICT}.{metric_of(result)}" if is_judged else result.name
                 # A metric of the user's might make up names without end.
-                if name in self._scores or len(self._scores) < _MOST_SCORES:
+                if name in self._scores or len(self._scores) < _MAX_SCORES:
                     self._scores.setdefault(name, ScoreTotals()).add(result)
         return evaluation
 
@@ -194,16 +194,16 @@ class CountedTurn:
 
 _PAGE = 'docs/troubleshooting.md, "Answers without passages"'
 
-_MOST_SESSIONS = 1000
+_MAX_SESSIONS = 1000
 """Conversations with passages that are remembered. Beyond that number all are forgotten."""
 
-_BEGINNING, _LEAST_BEGINNING = 100, 24
+_BEGINNING, _MIN_BEGINNING = 100, 24
 """So many characters of a passage are looked for in prompts. Shorter passages are found there by chance."""
 
-_MOST_PASSAGES, _MOST_BEGINNINGS = 5, 200
+_MAX_PASSAGES, _MAX_BEGINNINGS = 5, 200
 """Passages of a search, and of all searches, that are looked for."""
 
-_MOST_LEFT_OUT = 100
+_MAX_LEFT_OUT = 100
 """Tools with reasons that are counted."""
 
 _REASONS = {
@@ -247,21 +247,21 @@ class MissingPassages:
         self._log = RateLimitedLogger(_logger)
         self._sessions: set[str] = set()
         self._left_out: set[str] = set()
-        self._beginnings: deque[str] = deque(maxlen=_MOST_BEGINNINGS)
+        self._beginnings: deque[str] = deque(maxlen=_MAX_BEGINNINGS)
 
     def note(self, turn: Turn) -> None:
         """Count the turn if it is an answer without passages, and why results of tools are no passages."""
         for left_out in {f"{step.name}: {step.left_out}" for step in turn.steps if step.left_out}:
-            if left_out in self._left_out or len(self._left_out) < _MOST_LEFT_OUT:
+            if left_out in self._left_out or len(self._left_out) < _MAX_LEFT_OUT:
                 self._left_out.add(left_out)
                 self._counters.add(f"left_out.{left_out}")
         if turn.retrieved and not turn.is_rag:
             # A search of its own: a model may be called next with what it found.
-            beginnings = (passage.text.strip()[:_BEGINNING] for passage in turn.retrieved[:_MOST_PASSAGES])
-            self._beginnings.extend(text for text in beginnings if len(text) >= _LEAST_BEGINNING)
+            beginnings = (passage.text.strip()[:_BEGINNING] for passage in turn.retrieved[:_MAX_PASSAGES])
+            self._beginnings.extend(text for text in beginnings if len(text) >= _MIN_BEGINNING)
             return
         if turn.retrieved and turn.session_id:
-            if len(self._sessions) >= _MOST_SESSIONS:
+            if len(self._sessions) >= _MAX_SESSIONS:
                 self._sessions.clear()
             self._sessions.add(turn.session_id)
         reason = reason_without_passages(turn)

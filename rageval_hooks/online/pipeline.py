@@ -69,7 +69,7 @@ _FLUSH_SHARE = 0.8
 _ON_WORKER = 0.0
 """The deadline of a turn that is evaluated on the background thread: no caller waits for it."""
 
-_MOST_AWAITED = 4
+_MAX_AWAITED = 4
 """With more evaluations in progress, callers do not wait: behind the others they would not be reached in time."""
 
 _WEIGHT = 1 / 16
@@ -401,7 +401,7 @@ class Pipeline:
         caller_waits: bool,
     ) -> PendingTurn:
         now = time.perf_counter()
-        waits = caller_waits and len(_turns_on_pool) < _MOST_AWAITED
+        waits = caller_waits and len(_turns_on_pool) < _MAX_AWAITED
         pending = PendingTurn(now + self._budget if waits else now)
 
         def steps() -> Steps[None]:

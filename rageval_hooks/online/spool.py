@@ -48,10 +48,10 @@ _CONCURRENT = 32
 _REMEMBERED = 64
 """Own jobs of which the analysis is kept until they are evaluated; the others are read from the file."""
 
-_MOST_TAKEOVERS = 10
+_MAX_TAKEOVERS = 10
 """A job that so many processes did not survive is given up: it may be what ends them."""
 
-_MOST_DELIVERIES = 40
+_MAX_DELIVERIES = 40
 """Attempts to deliver results. From the sixth on they are five minutes apart: about three hours together."""
 
 _BATCH = 256
@@ -62,7 +62,7 @@ _POLL = 0.05
 _LINGER, _LINGER_POLL = 0.02, 0.0005
 """The file stays open so long after a batch. A job is in no file until the open file is looked at again."""
 
-_LONGEST_SESSION = 1.0
+_MAX_SESSION = 1.0
 """Then the file is closed and opened again: it may have been moved away meanwhile."""
 
 _REST_SECONDS = 10.0
@@ -71,7 +71,7 @@ _REST_SECONDS = 10.0
 _FLUSH_SECONDS = 10.0
 """The exporters get so long to deliver results."""
 
-_LONGEST_PAUSE = 300.0
+_MAX_PAUSE = 300.0
 
 _EVALUATION_SHARE = 0.7
 """Share of a shutdown's time for the jobs that are being evaluated; the rest is for the file."""
@@ -130,7 +130,7 @@ class _Pause:
         """Note a failure. Returns True if a pause begins; False if one was running."""
         if self.left:
             return False
-        self._seconds = min(max(self._shortest, self._seconds * 2), _LONGEST_PAUSE)
+        self._seconds = min(max(self._shortest, self._seconds * 2), _MAX_PAUSE)
         self._until = time.monotonic() + self._seconds
         return True
 
@@ -395,7 +395,7 @@ class SpoolDispatcher:
     def _use_file(self, loop: asyncio.AbstractEventLoop) -> None:
         """Open the file, do what is asked and claim jobs; not in the event loop."""
         requests: list[_Request] = []
-        end = time.monotonic() + _LONGEST_SESSION
+        end = time.monotonic() + _MAX_SESSION
         try:
             if remaining(self._rests_until):
                 # Without the traceback of the last time: it would grow with each turn, and keep all of them in memory.
@@ -505,7 +505,7 @@ class SpoolDispatcher:
         if stored.takeovers:
             self._counts["taken_over"] += 1
         rest = job.only(set(job.names) - await self._deliver_stored(job, attempt))
-        if rest.metrics and stored.takeovers >= _MOST_TAKEOVERS:
+        if rest.metrics and stored.takeovers >= _MAX_TAKEOVERS:
             self._counts["given_up"] += 1
             reason = f"given up: {stored.takeovers} processes ended while they evaluated this turn"
             await self._keep(attempt, rest.skipped(reason).model_copy(update={"id": rest.key}))
@@ -522,7 +522,7 @@ class SpoolDispatcher:
     async def _deliver_stored(self, job: Job, attempt: _Attempt) -> set[str]:
         """Deliver results of earlier attempts that are not delivered yet. Returns the names of their metrics."""
         stored, names = attempt.stored, set[str]()
-        is_given_up = stored.deliveries >= _MOST_DELIVERIES
+        is_given_up = stored.deliveries >= _MAX_DELIVERIES
         if is_given_up:
             self._counts["undelivered"] += 1
             self._log.warn(

@@ -45,7 +45,7 @@ REDACTED = "__REDACTED__"
 _HASHED = "hashed-"
 _HASH_DIGITS = 32
 # Smaller integers are counts, pages and years.
-_LEAST_LONG_INTEGER = 10**9
+_MIN_LONG_INTEGER = 10**9
 # Passages come several times: in steps, in prompts, in the turn for the judge and in that for the trace.
 _REMEMBERED_TEXTS = 512
 _RECENT_SECRETS = 200
@@ -252,7 +252,7 @@ class _Copier:
 
     def entry(self, value: Any) -> Any:
         """Return a value of a mapping or a list; a number may be a phone or card number, also as 4111111111111111.0."""
-        if isinstance(value, int | float) and abs(value) >= _LEAST_LONG_INTEGER and value % 1 == 0:
+        if isinstance(value, int | float) and abs(value) >= _MIN_LONG_INTEGER and value % 1 == 0:
             digits = str(int(value))
             text = self._text(digits)
             return value if text == digits else text

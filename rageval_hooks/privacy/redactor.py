@@ -34,7 +34,7 @@ _PHONES = (
     # 030 1234567, 0171/1234567, 020 7946 0958, 01 23 45 67 89
     re.compile(rf"(?<![\w.,+-])\(?0\d{{1,4}}\)?[{_SPACES}/-]\d(?:[{_SPACES}-]?\d){{4,9}}(?![\w-])"),
 )
-_LEAST_PHONE_DIGITS = 9
+_MIN_PHONE_DIGITS = 9
 """A date, such as 05-12-2019, has eight digits."""
 
 # American Express 34 and 37, Diners 30, 36, 38 and 39, JCB 35, Visa 4, Mastercard 51 to 55 and 2221 to 2720, Maestro
@@ -150,13 +150,13 @@ def _is_ipv6(text: str) -> bool:
 
 
 def _is_phone(text: str) -> bool:
-    return sum(map(str.isdecimal, text)) >= (7 if text.startswith("+") else _LEAST_PHONE_DIGITS)
+    return sum(map(str.isdecimal, text)) >= (7 if text.startswith("+") else _MIN_PHONE_DIGITS)
 
 
 # --------------------------------------------------------------------------- Presidio's patterns, without its models
 
 # A pattern that needs words around it to be certain, such as any number of nine digits, scores less.
-_LEAST_SCORE = 0.5
+_MIN_SCORE = 0.5
 # These download the list of top-level domains, or are in the built-in redactor with fewer false alarms.
 _NOT_USED = frozenset(
     {"EmailRecognizer", "UrlRecognizer", "PhoneRecognizer", "DateRecognizer", "IpRecognizer", "CreditCardRecognizer"}
@@ -185,7 +185,7 @@ def redact_by_recognizers(text: str, recognizers: Sequence[Any]) -> str:
     for recognizer in recognizers:
         found += recognizer.analyze(text, recognizer.supported_entities, None) or ()
     # Of results that overlap, the most certain one is taken.
-    certain = [result for result in found if result.score >= _LEAST_SCORE]
+    certain = [result for result in found if result.score >= _MIN_SCORE]
     certain.sort(key=lambda result: (-result.score, result.start))
     taken: list[Any] = []
     for result in certain:

@@ -36,7 +36,7 @@ _GRACE = 0.5
 """Seconds that a step may take longer than it was told before it is left behind: on a busy machine a thread may run
 late, and the step's own message says more than ours."""
 
-_LONGEST_WAIT_FOR_MODELS = 5.0
+_MAX_WAIT_FOR_MODELS = 5.0
 """Seconds that the exit waits for a model that is loading or computing: a thread that does so must not meet the
 interpreter's last steps, where the process would be aborted."""
 
@@ -135,8 +135,8 @@ class ExitDrain:
     def _at_exit(self) -> None:
         self.run()
         # After the steps, which may need models.
-        end = time.monotonic() + _LONGEST_WAIT_FOR_MODELS
-        is_over = wait_until(lambda: not is_loading(), _LONGEST_WAIT_FOR_MODELS)
+        end = time.monotonic() + _MAX_WAIT_FOR_MODELS
+        is_over = wait_until(lambda: not is_loading(), _MAX_WAIT_FOR_MODELS)
         if not (stop_passes(remaining(end)) and is_over):
             _logger.warning("rageval-hooks: the interpreter exits while a model is at work [RAGEVAL-609]")
 

@@ -17,7 +17,7 @@ from rageval_hooks.runtime.threads import current_thread_id, new_lock, sleep
 
 _logger = logging.getLogger(__name__)
 
-_LONGEST_DELAY = 0.09
+_MAX_DELAY = 0.09
 """Seconds that a fork waits for us, at most."""
 _POLL = 0.002
 
@@ -88,7 +88,7 @@ def delay_forks() -> Iterator[None]:
     if thread in _busy:  # in another such block of this thread, which the fork waits for
         yield
         return
-    end = time.monotonic() + _LONGEST_DELAY
+    end = time.monotonic() + _MAX_DELAY
     while True:
         # In this order: the forking thread notes itself first and then looks for us, so one of the two sees the other.
         _busy.add(thread)
@@ -109,7 +109,7 @@ def is_fork_waiting() -> bool:
 
 def _before_fork() -> None:
     # A thread that forks while it is in such a block must not wait for itself.
-    thread, end = current_thread_id(), time.monotonic() + _LONGEST_DELAY
+    thread, end = current_thread_id(), time.monotonic() + _MAX_DELAY
     _forking.add(thread)
     while _busy - {thread} and time.monotonic() < end:
         sleep(_POLL)

@@ -75,7 +75,7 @@ def entry_or_attribute(value: object, name: str) -> Any:
 
 
 _OBJECT_BYTES = 50
-_MOST_OBJECTS = 5_000
+_MAX_OBJECTS = 5_000
 """Objects that are counted, some milliseconds of work. The rest is taken to be like them."""
 
 
@@ -88,7 +88,7 @@ def size_of(value: Any) -> int:
     size = 0
     seen: set[int] = set()
     todo = [value]
-    while todo and len(seen) < _MOST_OBJECTS:
+    while todo and len(seen) < _MAX_OBJECTS:
         item = todo.pop()
         if id(item) in seen:
             continue

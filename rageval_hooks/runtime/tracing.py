@@ -83,7 +83,7 @@ def _active_processor(provider: object) -> object:
     return getattr(sdk_provider(provider), "_active_span_processor", None)
 
 
-_MOST_BESIDE = 8
+_MAX_BESIDE = 8
 _beside: list[tuple[object, TracerProvider]] = []
 """Providers that were made by :func:`provider_of_span`, by the processor of the spans, the latest last."""
 
@@ -109,7 +109,7 @@ def provider_of_span(span: object, used: object) -> TracerProvider | None:
         sampler=ParentBased(ALWAYS_ON), resource=resource, active_span_processor=processor, shutdown_on_exit=False
     )
     _beside.append((processor, provider))
-    del _beside[:-_MOST_BESIDE]
+    del _beside[:-_MAX_BESIDE]
     return provider
 
 

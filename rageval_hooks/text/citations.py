@@ -254,7 +254,7 @@ _NUMBER: Final = re.compile(
 # "1-3", "1 – 3"
 _RANGE: Final = re.compile(r"(\d{1,3})\s?[-–—]\s?(\d{1,3})")
 # "[1900-1999]" is a period, not a hundred passages.
-_LONGEST_RANGE: Final = 50
+_MAX_RANGE: Final = 50
 # "2019", "12:30", "1:02:03"
 _YEAR_OR_TIME: Final = re.compile(r"\d+|\d{1,2}(?::\d{2}){1,2}")
 # LlamaIndex's citation engine writes "Source 2:" before each passage.
@@ -342,7 +342,7 @@ class _Names:
             return [self._number(int(match[1]), token)]
         if match := _RANGE.fullmatch(token):
             first, last = int(match[1]), int(match[2])
-            if first <= last <= first + _LONGEST_RANGE:
+            if first <= last <= first + _MAX_RANGE:
                 return [self._number(number, str(number)) for number in range(first, last + 1)]
         # "[2019]" and "[12:30]" cite nothing. A token that looks like the name of a passage is a made-up citation.
         if _YEAR_OR_TIME.fullmatch(token) or not (self._has_ids and self._looks_like_id(token)):

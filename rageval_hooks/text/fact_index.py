@@ -28,10 +28,10 @@ MAX_CHUNKS: Final = 200
 ANY: Final = 0
 """In the dates of an index: any year, or any day."""
 
-_LONGEST_ACRONYM: Final = 6
+_MAX_ACRONYM_LENGTH: Final = 6
 # The characters that may be between two words of a name.
 _LINKING: Final = frozenset(" \u00a0\n-&\"'“”‘’")
-_MOST_LINKING: Final = 3
+_MAX_LINKING: Final = 3
 _LINKING_WORDS: Final = frozenset(
     "of the de la le du des del della di da dos van von der den ter bin ibn al el y e & "
     "and for on in to at by with".split()
@@ -187,7 +187,7 @@ def _initials(text: str) -> frozenset[str]:
     for start, stop, reading in zip(words.starts, words.ends, words.readings, strict=True):
         gap, raw = text[end:start], text[start:stop]
         # "J. F. Kennedy": the full stop is that of an initial.
-        is_linked = (len(gap) <= _MOST_LINKING and _LINKING.issuperset(gap)) or (
+        is_linked = (len(gap) <= _MAX_LINKING and _LINKING.issuperset(gap)) or (
             gap == ". " and text[end - 2 : end - 1] == " "
         )
         if run and not is_linked:
@@ -202,7 +202,7 @@ def _initials(text: str) -> frozenset[str]:
         if reading.kind == "word" and is_function_word:
             continue
         if reading.kind == "word" and reading.is_capital:
-            run = (run + folded[0])[-_LONGEST_ACRONYM:]
+            run = (run + folded[0])[-_MAX_ACRONYM_LENGTH:]
             found.update(run[first:] for first in range(len(run) - 1))
         elif gap != "-":
             run = ""
@@ -253,8 +253,8 @@ _DEMONYM: Final = re.compile(r"(?:ian|ean|an|es|ish|ism|ist|ic|i)$")
 _COUNTRY_ENDINGS: Final = ("", "a", "e", "y", "ia", "o", "land", "i")
 _DEMONYM_ENDINGS: Final = ("ian", "ean", "an", "es", "ish")
 # Letters of the shortest demonym, and of the shortest country without its ending.
-_SHORTEST_DEMONYM: Final = 5
-_SHORTEST_BASE: Final = 4
+_MIN_DEMONYM: Final = 5
+_MIN_BASE: Final = 4
 
 _SAY_NOTHING: Final = STOP_WORDS | TITLES
 # Labels of spaCy for entities that are compared by value, not by words.
@@ -353,12 +353,12 @@ def without_accents(text: str) -> str:
 def _demonym_found(form: str, keys: frozenset[str]) -> bool:
     """Return True if a text has "Libya" for "Libyan", or "English" for "England"."""
     # Short words have endings by chance: "iran" is not a form of "ir".
-    if len(form) < _SHORTEST_DEMONYM:
+    if len(form) < _MIN_DEMONYM:
         return False
     base = _DEMONYM.sub("", form)
-    countries = product([base], _COUNTRY_ENDINGS) if _SHORTEST_BASE <= len(base) < len(form) else ()
+    countries = product([base], _COUNTRY_ENDINGS) if _MIN_BASE <= len(base) < len(form) else ()
     # The other way round, up to four letters of the country's name are not in its demonym.
-    shortest = max(_SHORTEST_BASE, len(form) - 4)
+    shortest = max(_MIN_BASE, len(form) - 4)
     demonyms = product((form[:length] for length in range(shortest, len(form) + 1)), _DEMONYM_ENDINGS)
     return not keys.isdisjoint(map("".join, chain(countries, demonyms)))
 

@@ -29,7 +29,7 @@ _CODE: Final = re.compile(
 )
 # "GPT-" and "B" before the first digit of "GPT-4" and "B12".
 _CODE_HEAD: Final = re.compile(r"[^\W_]{1,24}(?<=[^\W\d_])-?\Z")
-_LONGEST_CODE_HEAD: Final = 25
+_MAX_CODE_HEAD_LENGTH: Final = 25
 # "GPT 4" and "GPT-4" are one code.
 _CODE_SEPARATOR: Final = re.compile(r"[\s-]")
 
@@ -64,7 +64,7 @@ _COUNTING: Final = re.compile(
     r"passages?|documents?|approach(?:es)?|stages?|phases?|components?|elements?)(?![^\W_])"
     r"|\s(?:is|are|was|were|have|has|do|of them|of these)(?![^\W_])|\s?[.,;:)]|\Z"
 )
-_MOST_COUNTED: Final = 20
+_MAX_COUNTED: Final = 20
 # "24/7" says always.
 _NO_FACT: Final = re.compile(r".{0,3}?(?<!\d)24[/x]7(?!\d)")
 # "millions of people", "several thousand dollars"
@@ -84,16 +84,16 @@ _NO_NAMES: Final = UNIT_WORDS.union(
     "line note method bureau department earth internet web".split()
 )
 
-_SHORTEST_OPENING_NAME: Final = 4
+_MIN_OPENING_NAME: Final = 4
 # "Tokenizing", "Preheated", "Serverless": words that are built by rule are in no list.
 _WORD_ENDINGS: Final = tuple("ing ed ly ness less ful able ible tion sion ment ism ity ous ive".split())
 
 # "Anna left" has one other word, which is too few to know the language.
-_FEWEST_OTHERS: Final = 2
+_MIN_OTHERS: Final = 2
 _ENGLISH_SHARE: Final = 0.75
 
 # A sentence with more words in capitals may be a heading.
-_MOST_IN_PROSE: Final = 2
+_MAX_IN_PROSE: Final = 2
 
 # What may be between two words of one name: "New York", "Jean-Luc", "J. Smith", "O'Brien", "Moody's Analytics".
 _INSIDE_NAME: Final = frozenset((" ", "\u00a0", "-", ". ", ".", "’", "'", "’s ", "'s "))
@@ -207,7 +207,7 @@ def find_codes(text: str) -> Iterator[re.Match[str]]:
     starts = set()
     for digit in words_of(text).first_digits:
         if digit and (text[digit - 1] == "-" or text[digit - 1].isalpha()):
-            head = _CODE_HEAD.search(text, max(0, digit - _LONGEST_CODE_HEAD), digit)
+            head = _CODE_HEAD.search(text, max(0, digit - _MAX_CODE_HEAD_LENGTH), digit)
             if head:
                 starts.add(head.start())
     return scan_at(_CODE, text, sorted(starts))
@@ -268,7 +268,7 @@ def _numbers(text: str, masked: str, taken: Set[int]) -> Iterator[Fact]:
             continue
         if is_word and (forms[0] in _VAGUE or is_ordinal(raw) or _MAGNITUDE_ALONE.fullmatch(raw)):
             continue
-        if len(forms[0]) < 3 and forms[0].isdigit() and int(forms[0]) <= _MOST_COUNTED:
+        if len(forms[0]) < 3 and forms[0].isdigit() and int(forms[0]) <= _MAX_COUNTED:
             listed = _listed(text, start, end)
             if int(forms[0]) in listed or (is_word and listed <= {0, 1} and _COUNTING.match(text, end)):
                 continue
@@ -339,12 +339,12 @@ def _names(text: str, sentences: Sequence[Span]) -> Iterator[Fact]:
     for span, found in zip(sentences, words_by_sentence(text, sentences), strict=True):
         capitals = [at for at, reading in enumerate(found.readings) if reading.is_capital]
         # Capitals say nothing in a heading, and where most words are in capitals.
-        if len(capitals) > _MOST_IN_PROSE:
+        if len(capitals) > _MAX_IN_PROSE:
             small = sum(text[start].islower() for start in found.starts)
             if len(capitals) > small and text[span[1] - 1] not in _SENTENCE_ENDS:
                 continue
             shouted = sum(text[found.starts[at] : found.ends[at]].isupper() for at in capitals)
-            if shouted > max(_MOST_IN_PROSE, len(found) / 2):
+            if shouted > max(_MAX_IN_PROSE, len(found) / 2):
                 continue
         run: list[int] = []
         for at in capitals:
@@ -372,14 +372,14 @@ def _is_opening_name(text: str, found: Words, at: int) -> bool:
     """Return True if the first word of an English sentence is surely a name: it is in no list of words."""
     raw = text[found.starts[at] : found.ends[at]]
     # Only plain words are in the lists.
-    if len(raw) < _SHORTEST_OPENING_NAME or not (raw.isascii() and raw.isalpha()):
+    if len(raw) < _MIN_OPENING_NAME or not (raw.isascii() and raw.isalpha()):
         return False
     if raw.endswith(_WORD_ENDINGS) or found.keys[at] in english_words():
         return False
     # In another language, every word is in no list.
     others = [key for start, key in zip(found.starts, found.keys, strict=True) if text[start].islower()]
     english = sum(key in STOP_WORDS or key in english_words() for key in others)
-    return len(others) >= _FEWEST_OTHERS and english >= _ENGLISH_SHARE * len(others)
+    return len(others) >= _MIN_OTHERS and english >= _ENGLISH_SHARE * len(others)
 
 
 def _name(text: str, found: Words, run: Sequence[int]) -> Iterator[Fact]:

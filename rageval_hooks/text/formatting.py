@@ -23,7 +23,7 @@ _SCIENTIFIC_FROM = 1e15
 """Larger numbers are written as powers of ten: a float has no more exact digits."""
 
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_SMALLEST_P = 0.0001
+_MIN_P = 0.0001
 
 
 # --------------------------------------------------------------------------- texts
@@ -93,4 +93,4 @@ def format_share(value: float | None) -> str:
 
 def format_p_value(p: float) -> str:
     """Return a probability with four digits, or a bound for a very small one."""
-    return f"{p:.4f}" if p >= _SMALLEST_P else f"<{_SMALLEST_P}"
+    return f"{p:.4f}" if p >= _MIN_P else f"<{_MIN_P}"

@@ -20,7 +20,7 @@ from rageval_hooks.errors import ModelNotReadyError, ModelUnavailableError
 from rageval_hooks.runtime.lazy import BackgroundValue
 from rageval_hooks.text.words import stem
 
-_LEAST_CONFIDENCE: Final = 0.6
+_MIN_CONFIDENCE: Final = 0.6
 """Names and titles have less. Of 11,641 texts in English, one has more for another language."""
 
 _TIMEOUT: Final = 60.0
@@ -95,19 +95,19 @@ _OTHER_SCRIPT: Final = re.compile(r"[\u0370-\u1dff\u2e80-\ufaff\U00020000-\U0003
 _LONGEST: Final = 2_000
 """Characters that are read: a language shows in its first sentences."""
 
-_LEAST_SHARE: Final = 0.2
+_MIN_SHARE: Final = 0.2
 """Share of the letters that another script must have."""
 
 _MORE: Final = 2
 """A language must have so many times as many function words as English before English rules are given up."""
 
-_LEAST_WORDS: Final = 2
+_MIN_WORDS: Final = 2
 
 _SAMPLE: Final = 500
 _MAX_SAMPLES: Final = 8
 """Characters of a passage, and passages, of which the language is read."""
 
-_LEAST_LETTERS: Final = 4
+_MIN_LETTERS: Final = 4
 _MOSTLY: Final = 0.5
 _LATIN: Final = "latin"
 
@@ -134,7 +134,7 @@ def _load() -> Callable[[str], str | None]:
     @lru_cache(maxsize=512)
     def detect(text: str) -> str | None:
         code, confidence = identifier.classify(text)
-        return str(code) if confidence >= _LEAST_CONFIDENCE and code in LANGUAGES else None
+        return str(code) if confidence >= _MIN_CONFIDENCE and code in LANGUAGES else None
 
     return detect
 
@@ -162,12 +162,12 @@ def language_by_rules(text: str) -> str | None:
     """Return the code of a text's language by its script and its function words; None if it is not clear."""
     letters = 0 if text.isascii() else sum(map(str.isalpha, text))
     for code, pattern in _SCRIPTS.items() if letters else ():
-        if len(pattern.findall(text)) > _LEAST_SHARE * letters:
+        if len(pattern.findall(text)) > _MIN_SHARE * letters:
             neighbour, sign = _NEIGHBOURS.get(code, (code, None))
             return neighbour if sign is not None and sign.search(text) else code
     counts = _count_function_words(text)
     best = max(_FUNCTION_WORDS, key=lambda code: counts[code])
-    if counts[best] < _LEAST_WORDS or (best != ENGLISH and counts[best] < _MORE * counts[ENGLISH]):
+    if counts[best] < _MIN_WORDS or (best != ENGLISH and counts[best] < _MORE * counts[ENGLISH]):
         return None
     return best
 
@@ -236,15 +236,15 @@ def differs_in_language(text: str, passages: Sequence[str]) -> str | None:
     counts = _count_function_words(text)
     if own is not None:
         # Swedish and Danish have many words in common: the evidence must be clear.
-        is_clear = script != _LATIN or counts[own] >= max(_LEAST_WORDS, _MORE * counts[theirs]) or not counts[theirs]
+        is_clear = script != _LATIN or counts[own] >= max(_MIN_WORDS, _MORE * counts[theirs]) or not counts[theirs]
         # Names and menus of an English page may look like another language.
         if own == ENGLISH:
             read = " ".join(passage[:_LONGEST] for passage in passages[:_MAX_SAMPLES])
-            is_clear = is_clear and _count_function_words(read)[ENGLISH] <= _LEAST_WORDS
+            is_clear = is_clear and _count_function_words(read)[ENGLISH] <= _MIN_WORDS
         is_in_one = any(language_of(passage[:_SAMPLE]) == own for passage in passages)
         if is_clear or is_in_one:
             return None if is_in_one else LANGUAGES[own]
-    if theirs != ENGLISH or counts[ENGLISH] >= _LEAST_WORDS:
+    if theirs != ENGLISH or counts[ENGLISH] >= _MIN_WORDS:
         return None
     if any(language_of(passage[:_SAMPLE]) not in (ENGLISH, None) for passage in passages):
         return None
@@ -253,18 +253,18 @@ def differs_in_language(text: str, passages: Sequence[str]) -> str | None:
     foreign = [word for word in words if stem(word.lower()) not in known and word.lower() not in _ENGLISH_WORDS]
     small = [word for word in words if word.islower()]
     small_foreign = [word for word in foreign if word.islower()]
-    is_foreign = len(foreign) >= _LEAST_WORDS and 0 < _MOSTLY * len(small) <= len(small_foreign)
+    is_foreign = len(foreign) >= _MIN_WORDS and 0 < _MOSTLY * len(small) <= len(small_foreign)
     return "unknown" if is_foreign else None
 
 
 def _script_of(text: str) -> str | None:
     """Return the script that most letters have: "latin", or the code of a language that it decides."""
     letters = [character for character in text[:_LONGEST] if character.isalpha()]
-    if len(letters) < _LEAST_LETTERS:
+    if len(letters) < _MIN_LETTERS:
         return None
     for code, pattern in _SCRIPTS.items() if not text.isascii() else ():
         # Japanese has Chinese characters, too.
-        if len(pattern.findall(text[:_LONGEST])) > (_LEAST_SHARE if code == "ja" else 0.5) * len(letters):
+        if len(pattern.findall(text[:_LONGEST])) > (_MIN_SHARE if code == "ja" else 0.5) * len(letters):
             return code
     if sum(letter < "\u0250" for letter in letters) > len(letters) / 2:
         return _LATIN

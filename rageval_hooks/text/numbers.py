@@ -28,7 +28,7 @@ _SHORT_MAGNITUDES: Final[Mapping[str, int]] = {"k": 3, "m": 6, "mn": 6, "bn": 9,
 # "5 m" and "5 b" are rather metres and bytes than millions and billions.
 _MOSTLY_UNITS: Final = ("m", "b")
 # Words of one number. Longer runs are lists.
-_LONGEST_RUN: Final = 32
+_MAX_RUN: Final = 32
 _NUMBER_WORDS: Final = frozenset((*CARDINALS, *ORDINALS, *MAGNITUDES))
 # In order: "12 000" with spaces between groups; ".5"; "1,000.5", "12:30" or "3.11.7".
 _LITERAL: Final = "|".join(
@@ -97,7 +97,7 @@ def find_numbers(text: str) -> Iterator[Number]:
     run: list[re.Match[str]] = []
     for match in matches:
         gap = text[run[-1].end() : match.start()] if run else ""
-        is_apart = match["words"] is None or len(run) >= _LONGEST_RUN or not _BETWEEN_NUMBERS.match(gap)
+        is_apart = match["words"] is None or len(run) >= _MAX_RUN or not _BETWEEN_NUMBERS.match(gap)
         if run and is_apart:
             yield from _numbers_of(run)
             run = []

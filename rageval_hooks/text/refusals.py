@@ -19,7 +19,7 @@ from typing import Final
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.sentences import sentence_spans
 
-_MOST_SENTENCES: Final = 5
+_MAX_SENTENCES: Final = 5
 _LONGEST: Final = 300
 """Maximum length of a sentence that only declines, in characters."""
 
@@ -179,7 +179,7 @@ def sentence_declines(sentence: str) -> bool:
 
 def _sentences(response: str) -> list[str]:
     """Return the sentences of a short response; none of one with a sentence that is longer than a refusal."""
-    if len(response) > _MOST_SENTENCES * _LONGEST:
+    if len(response) > _MAX_SENTENCES * _LONGEST:
         return []
     sentences = [response[start:end].strip(_MARKUP) for start, end in sentence_spans(response)]
     return [] if any(len(sentence) > _LONGEST for sentence in sentences) else [*filter(None, sentences)]
@@ -189,7 +189,7 @@ def _all_say_nothing(response: str, least: int) -> bool:
     """Return True if all sentences decline or are only polite, and at least so many decline."""
     sentences = _sentences(response)
     # A second line may be a claim.
-    if any(len(sentence.splitlines()) > 1 for sentence in sentences) or not 0 < len(sentences) <= _MOST_SENTENCES:
+    if any(len(sentence.splitlines()) > 1 for sentence in sentences) or not 0 < len(sentences) <= _MAX_SENTENCES:
         return False
     if len(sentences) == 1 and _SHORT_REFUSAL.fullmatch(sentences[0].casefold().strip(" .!()[]\"'")):
         return True

@@ -46,7 +46,7 @@ _LOOKBACK: Final = 24
 # Texts whose sentences are kept: those of a few turns.
 _TEXTS_KEPT: Final = 128
 # A text without any capital letter is written in lower case. Longer texts are not searched for one.
-_LONGEST_CASELESS: Final = 10_000
+_MAX_CASELESS_LENGTH: Final = 10_000
 
 # Never the end of a sentence.
 _ABBREVIATIONS: Final = frozenset(
@@ -124,7 +124,7 @@ def _continues(text: str, end: int, start: int, content: str) -> bool:
 
 def _split_block(text: str, start: int, end: int) -> Iterator[Span]:
     # A block without a capital letter is written in lower case, so its sentences begin in lower case.
-    caseless = end - start < _LONGEST_CASELESS and not any(map(str.isupper, text[start:end]))
+    caseless = end - start < _MAX_CASELESS_LENGTH and not any(map(str.isupper, text[start:end]))
     # There, a marker before a verb proves nothing, unless the block begins with a marker.
     cites_first = not caseless or _MARKER.match(text, start, end) is not None
     begin = start

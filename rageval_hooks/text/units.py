@@ -60,8 +60,8 @@ _BEFORE: Final = re.compile(
 )
 # "kg" in "5kg", which is one number with its unit.
 _GLUED: Final = re.compile(r"(?<=\d)[^\W\d_]{1,2}\Z")
-_LONGEST_BEFORE: Final = 6
-_LONGEST_AFTER: Final = 48
+_MAX_BEFORE_LENGTH: Final = 6
+_MAX_AFTER_LENGTH: Final = 48
 
 
 class Measure(NamedTuple):
@@ -80,12 +80,12 @@ class Measure(NamedTuple):
 
 def measure(text: str, start: int, end: int) -> Measure:
     """Return the unit of the number from ``start`` to ``end``, which may hold a unit glued to it."""
-    first = max(0, start - _LONGEST_BEFORE)
+    first = max(0, start - _MAX_BEFORE_LENGTH)
     if before := _BEFORE.search(text[first:start]):
         spelling = (before["sign"] or before["code"]).casefold().rstrip(".")
         return Measure(_BY_SPELLING[spelling], first + before.start(), end)
     glued = _GLUED.search(text[start:end]) if text[end - 1].isalpha() else None
-    found = _AFTER.match(text, end - len(glued.group()) if glued else end, end + _LONGEST_AFTER)
+    found = _AFTER.match(text, end - len(glued.group()) if glued else end, end + _MAX_AFTER_LENGTH)
     if found is None:
         return Measure(NO_UNIT, start, end)
     if not found["words"]:

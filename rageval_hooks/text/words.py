@@ -44,9 +44,9 @@ STOP_WORDS: Final = frozenset(
     "more most much many few less least own all up down out off again further once ever never often always usually "
     "however therefore thus hence moreover furthermore additionally etc eg ie pm well like etc".split()
 )
-_LONGEST_ACRONYM: Final = 6
-_LONGEST_WORD: Final = 64
-_MOST_KEPT: Final = 65_536
+_MAX_ACRONYM_LENGTH: Final = 6
+_MAX_WORD_LENGTH: Final = 64
+_MAX_KEPT: Final = 65_536
 _VOWELS: Final = frozenset("aeiouy")
 # Acronyms that are spelled like function words.
 _STOP_ACRONYMS: Final = frozenset({"US", "IT", "WHO"})
@@ -85,7 +85,7 @@ class Reading(NamedTuple):
     opening_weight: float
 
 
-@lru_cache(maxsize=_MOST_KEPT)
+@lru_cache(maxsize=_MAX_KEPT)
 def _read(raw: str) -> Reading:
     """Return what a word says. Most words of a text have been read before."""
     key, kind = _key_and_kind(raw)
@@ -118,7 +118,7 @@ def _key_and_kind(raw: str) -> tuple[str, Kind]:
         return number_readings(number.group())[0], "number"
     letters = raw.replace(".", "")
     # "U.S." and "NATO", but not "THE" or "NOT": a function word in capitals.
-    if (letters != raw or 1 < len(raw) <= _LONGEST_ACRONYM) and letters.isupper():
+    if (letters != raw or 1 < len(raw) <= _MAX_ACRONYM_LENGTH) and letters.isupper():
         if letters in _STOP_ACRONYMS:
             # "US" and "IT" must not become stop words.
             return letters, "acronym"
@@ -210,7 +210,7 @@ _LIST_NUMBER: Final = re.compile(r"(?m)^[ \t]*(?:[*#>-]+[ \t]*)?\(?\d{1,3}[.)](?
 _TEXTS_KEPT: Final = 128
 # Long texts are kept until the next ones come, so that the steps of one analysis share the words.
 _LONG_TEXTS_KEPT: Final = 4
-_LONGEST_KEPT: Final = 300_000
+_MAX_KEPT_LENGTH: Final = 300_000
 _KEY: Final = attrgetter("key")
 _LINE_END: Final = re.compile(r"\n")
 # The first digit of "1869": a digit with no digit before it.
@@ -293,7 +293,7 @@ def words(text: str, start: int = 0, end: int | None = None) -> Words:
         borders = [*accumulate(map(len, parts), initial=first)]
         raws, begins, stops = parts[1::2], borders[1:-1:2], borders[2:-1:2]
         # Very long "words" do not come back, and would fill the memory.
-        is_usual = max(map(len, raws), default=0) <= _LONGEST_WORD
+        is_usual = max(map(len, raws), default=0) <= _MAX_WORD_LENGTH
         found = [*map(_read if is_usual else _read.__wrapped__, raws)]
         if pattern is _SIMPLE_TOKEN and all(map(_KEY, found)):
             starts += begins
@@ -320,7 +320,7 @@ def words_of(text: str) -> Words:
     """
     if len(text) <= PIECE_CHARACTERS:
         return _kept_words(text)
-    return _kept_long_words(text) if len(text) <= _LONGEST_KEPT else words(text)
+    return _kept_long_words(text) if len(text) <= _MAX_KEPT_LENGTH else words(text)
 
 
 # The words of a text take 16 bytes per character: at most 20 to 40 MB for a full cache of either kind.

@@ -12,7 +12,7 @@ from rageval_hooks.text.limits import MAX_PASSAGES, MAX_RESPONSE_CHARACTERS
 PROSE = "The pier was opened in September 2019 by Mayor Jane Smith [1]. It has 7 lamps and cost $1,200.50. "
 PASSAGES = ["The pier was opened in 2019 by Mayor Jane Smith.", "It has 7 lamps.", "It cost $1,200.50 in 2019."]
 ANSWER_METRICS = {"groundedness", "unsupported_facts", "entity_consistency", "semantic_grounding", "hallucination"}
-MOST_CPU = 8.0
+MAX_CPU = 8.0
 """Seconds of CPU time, generous: a laptop takes less than one. Quadratic steps took 10 to 60."""
 
 
@@ -24,7 +24,7 @@ def evaluate_in_time(response: str, passages: list[str]) -> Evaluation:
     begin = time.process_time()
     evaluation = evaluate(turn, models="lexical")
 
-    assert time.process_time() - begin < MOST_CPU
+    assert time.process_time() - begin < MAX_CPU
     assert not evaluation.failed
     return evaluation
 

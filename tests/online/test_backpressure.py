@@ -121,7 +121,7 @@ def test_deferred_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn whose stream was abandoned while too much waits for the threads is counted as dropped."""
     gate = threading.Event()
     handler = CallbackHandler(metrics=[], exporters=[InMemoryExporter()])
-    monkeypatch.setattr(deferred, "_MOST_PENDING", 1)
+    monkeypatch.setattr(deferred, "_MAX_PENDING", 1)
     blocking = deferred.hand_over(gate.wait, 30)
     stream = streaming_chain(10).stream("question", {"callbacks": [handler]})
     next(stream)

@@ -113,7 +113,7 @@ from rageval_hooks.runtime.threads import wait_until
 
 ends = sys.argv[1] == "True"
 if ends:
-    fork._LONGEST_DELAY = 60  # a busy machine may take a tenth of a second to end the work
+    fork._MAX_DELAY = 60  # a busy machine may take a tenth of a second to end the work
 begun, never = threading.Event(), threading.Event()
 def work():
     with fork.delay_forks():

@@ -30,7 +30,7 @@ from rageval_hooks.turn import Turn
 
 Value = str | bool | int | float | Sequence[str] | Sequence[float]
 
-_MOST_SCORE_ATTRIBUTES = 12
+_MAX_SCORE_ATTRIBUTES = 12
 """On a turn's span. Backends sort attributes by name and preview the first few: more would hide the question."""
 
 _COUNTED_LATE = frozenset({"tokens", "cost"})
@@ -130,7 +130,7 @@ def evaluation_attributes(evaluation: Evaluation, *, for_braintrust: bool = Fals
 def main_scores(results: Iterable[Result]) -> Attributes:
     """Return the results that matter most for a turn's span: the verdict and the main scores first."""
     quality = quality_results(results)
-    attributes, free = _verdict(quality), _MOST_SCORE_ATTRIBUTES
+    attributes, free = _verdict(quality), _MAX_SCORE_ATTRIBUTES
     for result in quality:
         new = score_attributes(result)
         # A value without its label would mislead, so a result goes in whole or not at all.

@@ -37,8 +37,8 @@ _CALL_TOKENS_BUCKETS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 104
 _OTHER = "other"
 """Replaces a value once an attribute has too many."""
 
-_MOST_VALUES = 100
-_LONGEST_VALUE = 100
+_MAX_VALUES = 100
+_MAX_VALUE_LENGTH = 100
 
 # Amounts differ from turn to turn: "2,048" in "more than 2,048 passages", "0.5" in "after 0.5 seconds".
 _NUMBER = re.compile(r"\d[\d.,]*\d|\d")
@@ -107,8 +107,8 @@ class Metrics(OtelSignal[MeterProvider, "Instruments"]):
         for name, value in attributes.items():
             if value is None:
                 continue
-            seen, shown = self._seen.setdefault(name, set()), value[:_LONGEST_VALUE]
-            if len(seen) < _MOST_VALUES:
+            seen, shown = self._seen.setdefault(name, set()), value[:_MAX_VALUE_LENGTH]
+            if len(seen) < _MAX_VALUES:
                 seen.add(shown)
             bounded[name] = shown if shown in seen else _OTHER
         return bounded

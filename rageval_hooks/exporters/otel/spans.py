@@ -52,7 +52,7 @@ keep this share of the turn's time away from the end."""
 
 _ATTRIBUTE_LIMITS = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT")
 # A retriever span with 100 passages has some 400 attributes; the SDK's default of 128 would lose most of them.
-_MOST_ATTRIBUTES = 4096
+_MAX_ATTRIBUTES = 4096
 
 
 class SpanWriter(NamedTuple):
@@ -159,7 +159,7 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
 
     def _make_provider(self, sent: QueuedExporter) -> Any:
         limited = any(name in os.environ for name in _ATTRIBUTE_LIMITS)
-        limits = SpanLimits() if limited else SpanLimits(max_span_attributes=_MOST_ATTRIBUTES)
+        limits = SpanLimits() if limited else SpanLimits(max_span_attributes=_MAX_ATTRIBUTES)
         resource = Resource.create(phoenix_resource())
         provider = SdkTracerProvider(span_limits=limits, resource=resource, shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(cast("Any", sent)))

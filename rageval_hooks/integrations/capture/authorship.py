@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from html import unescape
 from typing import Any, TypeVar
 
-from rageval_hooks.integrations.capture.passages import LEAST_PART, PromptText
+from rageval_hooks.integrations.capture.passages import MIN_PART, PromptText
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.runtime.lazy import cached_property
@@ -32,7 +32,7 @@ _ENDS = re.compile(r'[\n\t"{}\[\]<>|`•]+|(?<=[.!?;:])\s+|(?<=[。！？；：]
 
 _DIGIT = re.compile(r"\d")
 
-_LEAST_CONTRIBUTION = 8
+_MIN_CONTRIBUTION = 8
 """Shorter texts, such as a grader's "yes", are found in prompts by chance."""
 
 WRITTEN_BY_MODEL = "a model of this turn wrote it"
@@ -41,7 +41,7 @@ WRITTEN_BY_MODEL = "a model of this turn wrote it"
 _MAX_WRAPPING = 80
 """A sentence of this length may be around what a model wrote, for example "Reflection recorded: …". In characters."""
 
-_MOST_CALLS = 200
+_MAX_CALLS = 200
 """Of an agent that runs for long, only so many calls before the answer are compared with its prompts."""
 
 
@@ -140,7 +140,7 @@ def _unescaped(text: str) -> str:
 def carries(text: str, written: str) -> bool:
     """Return True if a text contains what a model wrote, unless that is so short that it may be there by chance."""
     text, written = text.strip(), written.strip()
-    return bool(written) and written in text and len(written) >= min(LEAST_PART, len(text) / 2)
+    return bool(written) and written in text and len(written) >= min(MIN_PART, len(text) / 2)
 
 
 def contributors(
@@ -173,13 +173,13 @@ def contributors(
     found = set(map(id, waiting))
     for call in waiting:  # grows while it is read
         prompt = PromptText(prompt_of(call))
-        for other, text, read in texts[-_MOST_CALLS:]:
+        for other, text, read in texts[-_MAX_CALLS:]:
             # An agent reads again all that it has read before.
             is_before = (other.ended_at or other.started_at) <= call.started_at and not prompt.text.startswith(read)
             if id(other) in found or not is_before:
                 continue
             # A label, such as "yes" or "vectorstore", is in prompts by chance.
-            is_phrase = len(text) >= _LEAST_CONTRIBUTION and " " in text
+            is_phrase = len(text) >= _MIN_CONTRIBUTION and " " in text
             if (is_phrase and prompt.contains(text)) or reached(other, prompt.text):
                 found.add(id(other))
                 waiting.append(other)
@@ -273,7 +273,7 @@ class Authors:
         if not any(call.ended_at is not None and call.ended_at <= at for call in self._calls):
             return []  # most turns have one model call, the last one
         written = (record for record in self._records if record.by_model and record.at <= at)
-        return list(written)[-_MOST_CALLS:]
+        return list(written)[-_MAX_CALLS:]
 
     def wrote(self, text: str, at: int, queries: Iterable[str] = ()) -> bool:
         """Return True if models wrote a text, and a tool or a function handed it on, perhaps within a sentence.
@@ -290,7 +290,7 @@ class Authors:
         phrases = {phrase for record in written for phrase in record.statements if phrase in words}
         # A function may take a part of a model's sentence.
         own = _statements_in(text)
-        phrases.update(one for one in own if len(one) >= LEAST_PART and any(one in record.words for record in written))
+        phrases.update(one for one in own if len(one) >= MIN_PART and any(one in record.words for record in written))
         searched = "\n".join(map(words_of, queries))
         rest, total, solid, long = words, 0, 0, 0
         for phrase in sorted(phrases, key=len, reverse=True):
@@ -299,7 +299,7 @@ class Authors:
                 rest = rest.replace(phrase, "\n")
                 if self._is_of_model(phrase):
                     total += size
-                    is_long = len(phrase) >= LEAST_PART
+                    is_long = len(phrase) >= MIN_PART
                     long += size if is_long else 0
                     solid += size if is_long or _DIGIT.search(phrase) else 0
         if not total:
@@ -318,7 +318,7 @@ class Authors:
         if (record := self._record_of.get(id(call))) is None:
             return False
         words = self._words_of_prompt(prompt)
-        long = (one for one in record.statements if len(one) >= LEAST_PART)
+        long = (one for one in record.statements if len(one) >= MIN_PART)
         return any(one in words and self._is_of_model(one) for one in long)
 
     def _is_of_model(self, phrase: str) -> bool:
@@ -336,6 +336,6 @@ def _statements_in(text: str) -> list[str]:
     for part in _ENDS.split(_unescaped(text)):
         words = "" if part.rstrip().endswith(("?", "？")) else words_of(part)
         # A single word is a label, for example "vectorstore". Some languages have no spaces.
-        if len(words) >= _LEAST_CONTRIBUTION and (" " in words or not words.isascii()):
+        if len(words) >= _MIN_CONTRIBUTION and (" " in words or not words.isascii()):
             found.append(words)
     return found

@@ -27,7 +27,7 @@ from rageval_hooks.runtime.pool import local_pool, on_pool_thread
 from rageval_hooks.runtime.threads import new_lock
 from rageval_hooks.turn import Turn
 
-_MOST_SAMPLED_OUT = 10_000
+_MAX_SAMPLED_OUT = 10_000
 """Conversations whose latest turn was sampled out, that are remembered."""
 
 
@@ -138,7 +138,7 @@ class HeldTurns:
         if sampled_out:
             with self._lock:
                 self._sampled_out[thread] = self.clock()
-                while len(self._sampled_out) > _MOST_SAMPLED_OUT:
+                while len(self._sampled_out) > _MAX_SAMPLED_OUT:
                     del self._sampled_out[next(iter(self._sampled_out))]
 
     def earlier_sampling(self, thread: str) -> bool | None:
@@ -157,8 +157,8 @@ def held_turns() -> HeldTurns:
     return _HELD
 
 
-_MOST_PENDING = 2048
-_MOST_PENDING_BYTES = 128 * 2**20
+_MAX_PENDING = 2048
+_MAX_PENDING_BYTES = 128 * 2**20
 
 _pending: dict[Future[Any], int] = {}
 """Futures of work that has not finished, with its size in bytes. Only added to and removed from, which is atomic:
@@ -243,7 +243,7 @@ def hand_over(
     prepare()
     # A copy: another thread, or a finalizer on this one, may change the dictionary.
     sizes = list(_pending.values())
-    if sizes and (len(sizes) >= _MOST_PENDING or sum(sizes) + size > _MOST_PENDING_BYTES):
+    if sizes and (len(sizes) >= _MAX_PENDING or sum(sizes) + size > _MAX_PENDING_BYTES):
         on_full()
         future.set_result(DONE)
         return future

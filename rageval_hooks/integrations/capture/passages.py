@@ -170,10 +170,10 @@ def _score_in(mapping: Mapping[Any, Any]) -> float | None:
 
 # --------------------------------------------------------------------------- which passages the model saw
 
-LEAST_PART = 24
+MIN_PART = 24
 """Shorter parts of a text are found elsewhere by chance. In characters."""
 
-_MOST_WORK = 50_000_000
+_MAX_WORK = 50_000_000
 """Characters of the prompt times passages; beyond it nothing is looked for."""
 
 # Runs of white space, also as JSON and Python write it: "\n", "  \t" or the two characters backslash and n.
@@ -234,7 +234,7 @@ def _forms(text: str) -> Iterator[str]:
 def _longest(size: int, is_there: Callable[[int], bool]) -> int:
     """Return the greatest length that is there, by bisection: if one length is there, every shorter one is too."""
     # Looking for every length would take quadratic time: passages may have thousands of characters.
-    low = min(LEAST_PART, size)
+    low = min(MIN_PART, size)
     if not is_there(low):
         return 0
     high = size
@@ -254,7 +254,7 @@ def mark_seen(passages: Sequence[Passage], prompt: str | None) -> tuple[Passage,
         passages: the passages.
         prompt: all text of the prompt; None if there was no prompt: then the passages stay unmarked.
     """
-    if prompt is None or not passages or len(prompt) * len(passages) > _MOST_WORK:
+    if prompt is None or not passages or len(prompt) * len(passages) > _MAX_WORK:
         return tuple(passages)
     text = PromptText(prompt)
     marked = []
@@ -289,7 +289,7 @@ def unique_passages(passages: Iterable[Passage]) -> tuple[Passage, ...]:
 EARLIER = "earlier"
 """Stands for the id of an earlier turn that is not known: it ran in another process, or long ago."""
 
-_MOST_KEYS = 2000
+_MAX_KEYS = 2000
 """Calls or outputs of tools that are remembered."""
 
 
@@ -316,7 +316,7 @@ class EarlierPassages:
         copies = [passage.model_copy(update=of_later_turns) for passage in passages]
         self._passages[key] = (*known, *(copy for copy in copies if copy not in known))
         # Another thread may remove the same key, which does not matter.
-        while len(self._passages) > _MOST_KEYS:
+        while len(self._passages) > _MAX_KEYS:
             self._passages.pop(next(iter(list(self._passages))), None)
 
 

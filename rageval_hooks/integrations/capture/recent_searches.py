@@ -15,7 +15,7 @@ from rageval_hooks.integrations.capture.passages import mark_seen, unique_passag
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.turn import Passage
 
-_MOST_SEARCHES = 20
+_MAX_SEARCHES = 20
 """Searches that a context remembers."""
 
 _SECONDS = 60.0
@@ -77,7 +77,7 @@ def note_search(search: RecentSearch, *, in_task: bool = False) -> None:
         give_context_a_list()
     if (searches := _recent.get()) is not None:
         searches.append(search)
-        del searches[:-_MOST_SEARCHES]
+        del searches[:-_MAX_SEARCHES]
 
 
 def note_root(root: Run) -> None:

@@ -32,7 +32,7 @@ from rageval_hooks.integrations.langchain.question_and_answer import query_of
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.turn import Passage, Turn
 
-_MOST_HANDED_IN = 1000
+_MAX_HANDED_IN = 1000
 """Documents in inputs that are compared with the prompt."""
 
 SESSION_KEYS = ("session_id", "thread_id", "conversation_id")
@@ -278,7 +278,7 @@ class TurnPassages:
             for value, at in ((run.input, run.started_at), (run.output, None)):
                 found = [passage for passage in self._reader.passages_in(value) if id(passage) not in documents]
                 documents.update((id(passage), passage) for passage in self._evidence(found, run, at))
-        for passage in list(documents.values())[:_MOST_HANDED_IN]:
+        for passage in list(documents.values())[:_MAX_HANDED_IN]:
             if passage_key(passage) in self._carried_over:
                 yield passage.model_copy(update={"from_turn": of_thread.get(passage.text) or EARLIER})
             else:

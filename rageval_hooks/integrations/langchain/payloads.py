@@ -124,7 +124,7 @@ _ATOMS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 _DEPTH = 4
 """Containers within containers: a state, its field, a list of lists."""
 
-_MOST_ITEMS = 1000
+_MAX_ITEMS = 1000
 """Of a long list only so many items are searched for documents."""
 
 
@@ -180,7 +180,7 @@ class DocumentReader:
             # conversation has those of earlier turns, too. What the model saw of them is read from its prompt.
             return () if in_list else self._search(getattr(value, "artifact", None), depth - 1)
         if isinstance(value, (list, tuple)):
-            inner = [self._search(item, depth - 1, in_list=True) for item in value[:_MOST_ITEMS]]
+            inner = [self._search(item, depth - 1, in_list=True) for item in value[:_MAX_ITEMS]]
             return [list(chain.from_iterable(chain.from_iterable(inner)))]
         # A state, for example {"question": "…", "context": [Document(…), …]}, or a command that sets it.
         fields = fields_by_name(value.update if is_command(value) else value)

@@ -120,7 +120,7 @@ def _last_model_text(messages: Sequence[BaseMessage]) -> str:
 _DEPTH = 3
 """Mappings within mappings that are searched: {"status": "success", "data": {"answer": "…"}}."""
 
-_MOST_FIELDS = 100
+_MAX_FIELDS = 100
 """A mapping with more fields is data and not an envelope."""
 
 _EVENT_KEYS = ("type", "event")
@@ -269,7 +269,7 @@ def _answers_within(fields: Mapping[Any, Any], depth: int = _DEPTH) -> list[str]
     if not depth:
         return []
     found: list[str] = []
-    for item in islice(fields.values(), _MOST_FIELDS):
+    for item in islice(fields.values(), _MAX_FIELDS):
         inner = fields_by_name(item)
         if text := _under_answer_key(inner, None):
             found.append(text)

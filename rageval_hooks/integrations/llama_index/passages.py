@@ -48,7 +48,7 @@ Snapshot = tuple[NodeState, ...]
 _DEPTH = 5
 """Values within values that are searched: a workflow's event, its field, a response, its list."""
 
-_MOST_VALUES = 2_000
+_MAX_VALUES = 2_000
 """Values that one search looks into."""
 
 _NOTHING_INSIDE = (str, bytes, int, float, type(None))
@@ -99,7 +99,7 @@ def passages_of(nodes: Iterable[NodeState]) -> list[Passage]:
 @or_else(())
 def nodes_in(value: Any) -> Snapshot:
     """Return the nodes inside of a value: in lists, mappings, events, responses, and results of vector stores."""
-    left = _MOST_VALUES  # an application may pass anything through its steps
+    left = _MAX_VALUES  # an application may pass anything through its steps
 
     def search(value: Any, depth: int) -> Iterator[NodeState]:
         nonlocal left

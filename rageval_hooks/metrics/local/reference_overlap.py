@@ -25,7 +25,7 @@ LACKS_REFERENCE: Final = 0.5
 # As in the evaluation of SQuAD (Rajpurkar et al. 2016).
 _ARTICLES: Final = frozenset({"a", "an", "the"})
 
-_MOST_LISTED: Final = 10
+_MAX_LISTED: Final = 10
 
 # The longest common subsequence takes time and memory in the product of the two lengths: about a second here.
 _MAX_WORD_PAIRS: Final = 4_000_000
@@ -102,7 +102,7 @@ def overlap_scores(turn: Turn) -> tuple[Score, ...]:
     texts = dict.fromkeys(
         turn.reference[word.start : word.end] for word in words(turn.reference) if word.key in missing
     )
-    explanation = f"the response lacks: {listed(list(texts), _MOST_LISTED)}" if texts else None
+    explanation = f"the response lacks: {listed(list(texts), _MAX_LISTED)}" if texts else None
     metric = ReferenceOverlap()
     return (
         metric.score(2 * shared / (len(response) + len(reference)), "reference_overlap.f1"),

@@ -54,10 +54,10 @@ _OTHER_KIND: Final = 0.1
 _MAX_NAMED: Final = 10
 """Words of the query that an explanation names."""
 
-_LONGEST_QUERY: Final = 2_000
+_MAX_QUERY_LENGTH: Final = 2_000
 """In characters: longer ones are not searched for a question."""
 
-_LONGEST_STEMMED: Final = 60
+_MAX_STEMMED_LENGTH: Final = 60
 """In characters."""
 
 
@@ -92,7 +92,7 @@ class AnswersQuestion(LocalMetric):
             return self.skip(f"language {language}: the formula was chosen for English")
         if _YES_OR_NO.match(analysis.response.said):
             return self.skip("an answer that begins with yes or no leaves the words of the query out")
-        if len(query := analysis.turn.query) <= _LONGEST_QUERY and _STATEMENT.match(query):
+        if len(query := analysis.turn.query) <= _MAX_QUERY_LENGTH and _STATEMENT.match(query):
             return self.skip("the query states something, and asks nothing")
         found = analysis.answers_question
         if found is None:
@@ -244,7 +244,7 @@ def _forms(text: str, lemmas: frozenset[str]) -> tuple[frozenset[str], ...]:
     # "regulated" and "regulation" have one stem, "wake" and "woken" one lemma.
     written = {fold(text[word.start : word.end]) for word in content}
     # Longer strings are no English words, and would fill the memory.
-    stems = frozenset(_stem(word) if len(word) <= _LONGEST_STEMMED else word for word in written)
+    stems = frozenset(_stem(word) if len(word) <= _MAX_STEMMED_LENGTH else word for word in written)
     return keys, stems, lemmas
 
 

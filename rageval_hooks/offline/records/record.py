@@ -158,7 +158,7 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 # Names of the id in the metadata of vector stores and of test sets.
 _METADATA_IDS = ("chunk_id", "id", "_id", "node_id", "passage_id", "doc_id")
-_LEAST_SHARE = 0.5
+_MIN_SHARE = 0.5
 BETWEEN_TEXTS = "\n\n\n"
 """Separates several texts of a target: chunks have at most one blank line between paragraphs."""
 
@@ -213,7 +213,7 @@ def target_rank(target: str | None, text: str | None, passages: Sequence[Passage
         found = _flat(passage.text) if wanted else ""
         for part in wanted:
             # Stores cut texts into other chunks. Most of the target is enough, a shared heading is not.
-            if part in found or (len(found) >= _LEAST_SHARE * len(part) and found in part):
+            if part in found or (len(found) >= _MIN_SHARE * len(part) and found in part):
                 return rank
     return None
 

@@ -29,7 +29,7 @@ _DOCUMENTS = {"RETRIEVER": "retrieval.documents", "RERANKER": "reranker.output_d
 _ASKED = ("query", "question", "input", "user_input", "query_str", "query_bundle", "content", "text")
 _SAID = ("answer", "response", "output", "result", "generated_answer", "content", "text")
 _WRAPPERS = ("messages", "kwargs", "message")
-_MOST_DEPTH = 12
+_MAX_DEPTH = 12
 
 
 def _text(value: Any) -> str:
@@ -259,7 +259,7 @@ def _inner(value: Any, names: Sequence[str], depth: int) -> str:
     """Return the text under one of the names, at any level of lists, messages and LangChain's ``kwargs``."""
     if isinstance(value, str):
         return value
-    if depth > _MOST_DEPTH:
+    if depth > _MAX_DEPTH:
         return ""
     parts: list[Any] = []
     if isinstance(value, list):

@@ -26,7 +26,7 @@ from rageval_hooks.text.formatting import flat
 from rageval_hooks.text.wording import counted
 
 # The most frequent reasons explain nearly all skips and failures.
-_MOST_REASONS = 5
+_MAX_REASONS = 5
 
 
 class Missing(Data):
@@ -97,7 +97,7 @@ class ScoreSummary(Data):
         return f"{name} ↓" if self.direction == "lower" else name
 
 
-MOST_RANKS: Final = 10
+MAX_RANKS: Final = 10
 """Retrievers rarely return more passages; later ranks share a row."""
 
 
@@ -364,7 +364,7 @@ def analyze(
 def _summary(file: ScoredFile, name: str, how: Resampling) -> ScoreSummary:
     values, definition = file.values.get(name), file.define(name)
     skipped, failed = (
-        Missing(count=reasons.total(), reasons=dict(reasons.most_common(_MOST_REASONS)))
+        Missing(count=reasons.total(), reasons=dict(reasons.most_common(_MAX_REASONS)))
         for reasons in file.missing(name)
     )
     fields: dict[str, Any] = {

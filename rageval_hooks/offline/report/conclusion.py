@@ -29,10 +29,10 @@ _LARGE_EFFECT: Final = 0.2
 # With fewer questions an interval of a share is wider than ±15 points, so that most changes stay unnoticed.
 _FEW_QUESTIONS: Final = 30
 
-_LONGEST_REASON: Final = 200
+_MAX_REASON_LENGTH: Final = 200
 
 # A conclusion is read first, so it stays short; the tables have every change.
-_MOST_CHANGES: Final = 8
+_MAX_CHANGES: Final = 8
 
 
 def conclude(report: Report, bounds: Mapping[str, float] | None = None, gate: GateResult | None = None) -> Conclusion:
@@ -102,7 +102,7 @@ def _quality(file: FileReport, bounds: Mapping[str, float], missed: Sequence[str
         if file.bad_by_cause:
             text += f" By cause: {', '.join(file.bad_by_cause)}."
         for turn in [turn for turn in file.worst if turn.verdict == "bad"][:1]:
-            text += f" For example {turn.id}: {shorten(turn.reason, _LONGEST_REASON)}"
+            text += f" For example {turn.id}: {shorten(turn.reason, _MAX_REASON_LENGTH)}"
         yield "good" if not number else "note" if bad.spread.mean < _BAD_ANSWERS else "bad", text
     failed = f"{file.failed_questions} of {counted(file.questions, 'question')} failed"
     if file.failed_questions and not any(line.startswith(f"{file.name}: {failed}") for line in missed):
@@ -217,12 +217,12 @@ def _told(
         if change.name != BAD_ANSWERS:
             groups.setdefault(_numbers(change, comparison), []).append(change)
     lines = list(groups.items())
-    for numbers, members in lines[:_MOST_CHANGES]:
+    for numbers, members in lines[:_MAX_CHANGES]:
         # A few milliseconds more are no problem, however certain they are.
         important = any(change.quality or change.effect >= _LARGE_EFFECT for change in members)
         names = ", ".join(change.name for change in members)
         yield Finding(kind=kind if important else "note", text=f"{pair}: {names} {numbers}: {word}.")
-    if rest := [change.name for _, members in lines[_MOST_CHANGES:] for change in members]:
+    if rest := [change.name for _, members in lines[_MAX_CHANGES:] for change in members]:
         yield Finding(kind="note", text=f"{pair}: {counted(len(rest), 'more score')} {word}: {', '.join(rest)}.")
 
 

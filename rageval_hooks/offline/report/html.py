@@ -35,7 +35,7 @@ _NOT_INLINE = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->
 _ID = re.compile(r'\b(id="|xlink:href="#|url\(#)')
 
 # Characters. The list of questions cuts them anyway; their details have the whole text.
-_LONGEST_QUERY: Final = 200
+_MAX_QUERY_LENGTH: Final = 200
 
 # More columns of scores do not fit on a laptop; a reader can add them.
 _SHOWN_COLUMNS: Final = 4
@@ -148,14 +148,14 @@ def _row(turn: ShownTurn, names: Sequence[str]) -> list[Any]:
     return [
         turn.id,
         turn.run,
-        shorten(turn.query, _LONGEST_QUERY),
+        shorten(turn.query, _MAX_QUERY_LENGTH),
         turn.document or "",
         int(turn.error is not None),
         len(unsupported),
         # Six digits are more than the table shows, and half the bytes.
         [float(f"{values[name]:.6g}") if name in values else None for name in names],
         turn.verdict,
-        shorten(turn.reason, _LONGEST_QUERY),
+        shorten(turn.reason, _MAX_QUERY_LENGTH),
         turn.cause,
     ]
 

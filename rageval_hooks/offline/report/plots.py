@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from rich.cells import cell_len
 
 from rageval_hooks.errors import requires
-from rageval_hooks.offline.report.build import MOST_RANKS, Report, ScoreSummary
+from rageval_hooks.offline.report.build import MAX_RANKS, Report, ScoreSummary
 from rageval_hooks.offline.report.statistics import Spread
 from rageval_hooks.text.formatting import flat, format_share, short_value
 
@@ -39,7 +39,7 @@ _COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E
 # Names of the measures of similarity in a report, and in the literature.
 _MEASURES: Final = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "bertscore": "BERTScore"}
 
-_MOST_COLUMNS = 3
+_MAX_COLUMNS = 3
 
 # Inches: of a panel, and of a line of text.
 _WIDTH, _LINE = 5.6, 0.17
@@ -220,7 +220,7 @@ def _rank_panels(report: Report) -> Iterator[Panel]:
     tables = {place: file.ranks for place, file in enumerate(report.files) if file.ranks is not None}
     if not tables:
         return
-    last = min(MOST_RANKS, max(max(ranks.counts, default=1) for ranks in tables.values()))
+    last = min(MAX_RANKS, max(max(ranks.counts, default=1) for ranks in tables.values()))
     rows = {place: ranks.rows(last) for place, ranks in tables.items()}
     marks = [
         Mark(label=label, file=place, mean=share, numbers=(format_share(share),))
@@ -250,7 +250,7 @@ def draw(panels: Sequence[Panel], heading: str = "", files: Sequence[str] = ()) 
     """
     # The overview has many rows, and a line for itself.
     small = [panel for panel in panels if panel.kind != "overview"]
-    columns = max(1, min(_MOST_COLUMNS, len(small)))
+    columns = max(1, min(_MAX_COLUMNS, len(small)))
     lines = [[panel] for panel in panels if panel.kind == "overview"]
     lines += [small[start : start + columns] for start in range(0, len(small), columns)]
     heights = [max((sum(map(_row_height, panel.labels())) + 5) * _LINE for panel in line) for line in lines]

@@ -49,9 +49,9 @@ Maker = tuple[str, str | None]
 """Version and model of a score. "" if the file does not say; the model is None for a formula alone."""
 
 # Beyond these bounds, sums of squares and of weights overflow or lose all digits.
-_LARGEST, _SMALLEST_PROBABILITY = 1e100, 1e-12
+_LARGEST, _MIN_PROBABILITY = 1e100, 1e-12
 
-_MOST_BAD_ROWS_SHOWN = 5
+_MAX_BAD_ROWS_SHOWN = 5
 
 _LABELS = {"pass": 1.0, "fail": 0.0}
 
@@ -232,7 +232,7 @@ class ScoredFile:
     def add_bad(self, bad: BadRow) -> None:
         """Count a row that cannot be used."""
         self.bad += 1
-        if len(self.bad_rows) < _MOST_BAD_ROWS_SHOWN:
+        if len(self.bad_rows) < _MAX_BAD_ROWS_SHOWN:
             self.bad_rows.append(f"{self.path}, line {bad.line}: {bad.reason}")
 
     def finish(self) -> None:
@@ -275,7 +275,7 @@ class ScoredFile:
         elif not record.answerable and needs_answer(result.metric or builtin_metric_of(result.name)):
             # The file may have been scored without the mark.
             kind, reason = "skipped", UNANSWERABLE
-        elif abs(result.value) > _LARGEST or result.probability < _SMALLEST_PROBABILITY:
+        elif abs(result.value) > _LARGEST or result.probability < _MIN_PROBABILITY:
             kind = "failed"
             reason = f"out of range: the value is {result.value:g}, the probability {result.probability:g}"
         else:

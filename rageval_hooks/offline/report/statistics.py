@@ -25,10 +25,10 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 # More questions than this are resampled in random blocks: the same interval, in bounded time and memory.
-_MOST_UNITS = 2_000
+_MAX_UNITS = 2_000
 
 # Likewise for the signs of a permutation test.
-_MOST_FLIPPED = 500
+_MAX_FLIPPED = 500
 
 # All patterns of signs are counted of up to 13 questions (2^13 = 8,192). Of more, the first number of patterns is
 # drawn, and the second if fewer than 5 of these are as extreme as the observed one: their share would be too rough.
@@ -264,7 +264,7 @@ def _interval(total: Floats, weight: Floats, how: Resampling) -> Interval | None
     if len(total) < 2:
         return None
     random = np.random.default_rng(how.seed)
-    total, weight = _blocks(total, weight, _MOST_UNITS, random)
+    total, weight = _blocks(total, weight, _MAX_UNITS, random)
 
     def ratio(total: Floats, weight: Floats, axis: int = -1) -> Any:
         return total.sum(axis=axis) / weight.sum(axis=axis)
@@ -295,7 +295,7 @@ def _p_values(weighted: Floats, seed: int) -> tuple[float, float, float]:
     values = weighted[weighted != 0]
     if not len(values):
         return 1.0, 1.0, 1.0
-    values, _ = _blocks(values, values, _MOST_FLIPPED, random)
+    values, _ = _blocks(values, values, _MAX_FLIPPED, random)
     observed, rounding = values.sum(), 1e-12 * float(np.abs(values).sum())
     lower = higher = 1.0
     for permutations in (_PERMUTATIONS, _MORE_PERMUTATIONS):

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from rageval_hooks.offline.report.build import MOST_RANKS, Conclusion, DocumentRow, FileReport, Report
+from rageval_hooks.offline.report.build import MAX_RANKS, Conclusion, DocumentRow, FileReport, Report
 from rageval_hooks.offline.report.compare import FileComparison
 from rageval_hooks.offline.report.statistics import Spread
 from rageval_hooks.score import CAUSES, VERDICT
@@ -29,19 +29,19 @@ from rageval_hooks.text.formatting import (
 from rageval_hooks.text.wording import counted
 
 # Characters of a question or an answer. The JSON and the page's list of questions have the whole text.
-_LONGEST_TEXT: Final = 120
+_MAX_TEXT_LENGTH: Final = 120
 
 # Tables stay short enough to read; the page and the JSON have everything.
-_MOST_DOCUMENTS = 20
-_MOST_DOCUMENT_SCORES = 5
+_MAX_DOCUMENTS = 20
+_MAX_DOCUMENT_SCORES = 5
 
 # A reason of ours says at its end what to do.
-_LONGEST_REASON = 400
+_MAX_REASON_LENGTH = 400
 
 _ALPHA = 0.05
 
 # In a terminal cells wrap. Names in the first column are not broken up to the first width, texts have the second.
-_WHOLE_NAME, _LEAST_TEXT = 32, 16
+_WHOLE_NAME, _MIN_TEXT = 32, 16
 
 # Columns of a file, in which no line wraps.
 _UNLIMITED = 100_000
@@ -161,7 +161,7 @@ def _score_notes(file: FileReport) -> Iterator[str]:
             if missing.count:
                 number = missing.reasons[missing.main_reason]
                 share = "" if number == missing.count else f" ({number} of them)"
-                reason = f"{shorten(missing.main_reason, _LONGEST_REASON)}{share}"
+                reason = f"{shorten(missing.main_reason, _MAX_REASON_LENGTH)}{share}"
                 names.setdefault((f"{missing.count} {word}", reason), []).append(row.name)
     for (number_of, reason), members in names.items():
         yield f"{', '.join(members)}, {number_of}{' each' if len(members) > 1 else ''}: {reason}"
@@ -173,7 +173,7 @@ def _ranks(file: FileReport) -> Table:
         return Table("", [])
     rows = [
         {"rank": rank, "turns": f"{number}", "share": format_share(number / ranks.count)}
-        for rank, number in ranks.rows(min(MOST_RANKS, max(ranks.counts, default=0))).items()
+        for rank, number in ranks.rows(min(MAX_RANKS, max(ranks.counts, default=0))).items()
     ]
     shares = {"retrieved": ranks.match, "missed": ranks.misses, **{f"hit@{k}": hit for k, hit in ranks.hits.items()}}
     shown = ", ".join(f"{name} {format_share(share)}" for name, share in shares.items())
@@ -224,7 +224,7 @@ def _similarity(file: FileReport) -> Table:
 def _documents(file: FileReport) -> Table:
     # The ordering score comes first, then those in the order of the file: sorting is stable.
     scores = sorted((row for row in file.scores if row.count), key=lambda row: row.name != file.worst_by)
-    scores = scores[:_MOST_DOCUMENT_SCORES]
+    scores = scores[:_MAX_DOCUMENT_SCORES]
 
     def badness(row: DocumentRow) -> float:
         # A document without the score comes last.
@@ -235,7 +235,7 @@ def _documents(file: FileReport) -> Table:
     rows = [
         {"document": row.document, "answers": f"{row.records}"}
         | {score.name: show_value(row.means.get(score.name)) for score in scores}
-        for row in order[:_MOST_DOCUMENTS]
+        for row in order[:_MAX_DOCUMENTS]
     ]
     notes = [f"The {len(rows)} worst of {len(order)}."] if len(order) > len(rows) else []
     return Table(f"{file.name}: by source document", rows, notes)
@@ -249,8 +249,8 @@ def _causes(file: FileReport) -> Table:
             "bad": f"{found.bad or ''}",
             "meaning": CAUSES.get(found.cause, ""),
             "example": found.example.id,
-            "question": shorten(found.example.query, _LONGEST_TEXT),
-            "reason": shorten(found.example.reason, _LONGEST_TEXT),
+            "question": shorten(found.example.query, _MAX_TEXT_LENGTH),
+            "reason": shorten(found.example.reason, _MAX_TEXT_LENGTH),
         }
         for found in file.causes
     ]
@@ -266,9 +266,9 @@ def _worst(file: FileReport) -> Table:
             "verdict": (turn.verdict or "").replace("_", " "),
             "cause": turn.cause or "",
             "score": "" if file.worst_by == VERDICT else show_value(turn.value),
-            "reason": shorten(turn.reason, _LONGEST_TEXT),
-            "question": shorten(turn.query, _LONGEST_TEXT),
-            "answer": shorten(turn.response, _LONGEST_TEXT),
+            "reason": shorten(turn.reason, _MAX_TEXT_LENGTH),
+            "question": shorten(turn.query, _MAX_TEXT_LENGTH),
+            "answer": shorten(turn.response, _MAX_TEXT_LENGTH),
         }
         for turn in file.worst
     ]
@@ -329,9 +329,9 @@ def _changed(comparison: FileComparison) -> Table:
             "id": turn.id,
             "before": show_value(turn.before),
             "after": show_value(turn.after),
-            "question": shorten(turn.query, _LONGEST_TEXT),
-            "answer before": shorten(turn.response_before, _LONGEST_TEXT),
-            "answer after": shorten(turn.response_after, _LONGEST_TEXT),
+            "question": shorten(turn.query, _MAX_TEXT_LENGTH),
+            "answer before": shorten(turn.response_before, _MAX_TEXT_LENGTH),
+            "answer after": shorten(turn.response_after, _MAX_TEXT_LENGTH),
         }
         for turn in comparison.changed
     ]
@@ -395,7 +395,7 @@ def _print_table(table: Table, console: Console) -> None:
         cells = [name, *(row[column] for row in table.rows)]
         # Names and numbers are not broken if possible, and texts have some room.
         widths = map(cell_len, cells if is_text else " ".join(cells).split())
-        least = min(max(widths), _WHOLE_NAME if column == 0 else _LEAST_TEXT)
+        least = min(max(widths), _WHOLE_NAME if column == 0 else _MIN_TEXT)
         # Text() keeps rich from reading square brackets in names as its markup.
         shown.add_column(Text(name), justify="left" if is_text else "right", overflow="fold", min_width=least)
     for row in table.rows:

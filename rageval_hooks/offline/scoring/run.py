@@ -41,10 +41,10 @@ _BATCH = 16
 # With fewer records, workers take longer to start than the records take without them.
 _WORTH_WORKERS = 500
 # Each worker loads the models, which takes about 0.7 GB.
-_MOST_WITH_MODELS = 4
+_MAX_WITH_MODELS = 4
 
 # So many records in a row without an answer of the judge are no accident.
-_MOST_HELD = 5
+_MAX_HELD = 5
 _OUTAGE_KINDS = frozenset({"unavailable", "rejected", "rate_limited"})
 """Kinds of a judge's failure with which it cannot be used."""
 
@@ -222,7 +222,7 @@ class ScoringRun:
         if number is None:
             # A container may have fewer cores than the machine. macOS and Windows have no such function.
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            number, enough = min(cores, _MOST_WITH_MODELS) if self._loads_models else cores, _WORTH_WORKERS
+            number, enough = min(cores, _MAX_WITH_MODELS) if self._loads_models else cores, _WORTH_WORKERS
         if number < 2 or not self._setup.metrics:
             return records
         first = list(islice(records, enough))
@@ -303,7 +303,7 @@ class ScoringRun:
             self._release()
         elif outage is not None:
             self._held.append((index, record, outage))
-            if len(self._held) >= _MOST_HELD:
+            if len(self._held) >= _MAX_HELD:
                 raise self._unavailable(outage)
             return
         self.keep(index, record)

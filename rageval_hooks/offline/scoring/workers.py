@@ -36,11 +36,11 @@ Details = Literal["none", "failed", "all"]
 """Which scores keep their explanation and metadata: none, those with the label ``fail``, or all."""
 
 # Of the texts that are scored together. The words of so many are kept from one metric to the next.
-_MOST_CHARACTERS = 25_000
+_MAX_CHARACTERS = 25_000
 # One that is computed, and the next one.
 _TASKS_PER_WORKER = 2
 # Bytes of a line: a record has a few passages, and a passage may be a book.
-_LONGEST_LINE = 1 << 30
+_MAX_LINE_LENGTH = 1 << 30
 # The modules of a worker are those of this process, wherever they were found.
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
@@ -78,7 +78,7 @@ class RecordScorer:
         size = 0
         for record in records:
             own = sum(map(len, record.turn.texts()))
-            if not groups or size + own > _MOST_CHARACTERS:
+            if not groups or size + own > _MAX_CHARACTERS:
                 groups.append([])
                 size = 0
             groups[-1].append(record)
@@ -267,7 +267,7 @@ class WorkerPool:
                 json.dumps(sys.path),
                 stdin=PIPE,
                 stdout=PIPE,
-                limit=_LONGEST_LINE,
+                limit=_MAX_LINE_LENGTH,
                 # Models of several processes would otherwise use every core each, and slow each other down.
                 env={**dict.fromkeys(_THREADS, threads), **os.environ},
                 # Ctrl-C in a terminal reaches every process of its group: the parent ends its workers itself.

@@ -19,7 +19,7 @@ from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import blank_marks, weighted_lines, words
 
 # A text with fewer words is a caption or a page number.
-_LEAST_WORDS = 5
+_MIN_WORDS = 5
 _BETWEEN_BLOCKS = "\n\n"
 # Blank lines between paragraphs: "one\n \ntwo" has two blocks.
 _BLOCKS = re.compile(r"\n\s*\n")
@@ -65,7 +65,7 @@ def chunks_of(documents: Iterable[Document], size: int) -> Iterator[Chunk]:
         seen: Counter[str] = Counter()
         for text in cut(document.text, size):
             # Of page numbers and captions there is nothing to ask about.
-            if len(list(islice(words(text), _LEAST_WORDS))) < _LEAST_WORDS:
+            if len(list(islice(words(text), _MIN_WORDS))) < _MIN_WORDS:
                 continue
             # The same text may occur twice in a document, for example a notice.
             seen[text] += 1

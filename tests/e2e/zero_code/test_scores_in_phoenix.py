@@ -20,7 +20,7 @@ def fetch(phoenix: Phoenix, path: str, **parameters: Any) -> list[dict[str, Any]
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_scores_are_annotations_in_phoenix(way: str, phoenix: Phoenix) -> None:
-    """Of the turn's span, in one trace, as with ``instrument()``."""
+    """In one trace, as with ``instrument()``: the verdict of the turn's span, the others of the span ``evaluate``."""
     project = f"no-code-{way}"
     done = start(
         way,
@@ -38,7 +38,8 @@ def test_the_scores_are_annotations_in_phoenix(way: str, phoenix: Phoenix) -> No
     [verdict] = fetch(phoenix, f"{project}/span_annotations", span_ids=turn["context"]["span_id"])
     assert (verdict["name"], verdict["result"]["label"]) == ("verdict", "bad")
     assert "September 2018" in verdict["result"]["explanation"]
-    annotations = fetch(phoenix, f"{project}/trace_annotations", trace_ids=turn["context"]["trace_id"])
+    [evaluated] = [span for span in spans if span["name"] == "evaluate"]
+    annotations = fetch(phoenix, f"{project}/span_annotations", span_ids=evaluated["context"]["span_id"])
     found = {annotation["name"]: annotation["result"] for annotation in annotations}
     assert (found["unsupported_facts"]["score"], found["unsupported_facts"]["label"]) == (1, "fail")
     assert "September 2018" in found["unsupported_facts"]["explanation"]

@@ -159,9 +159,9 @@ def test_a_search_in_another_context_does_not_count(captured: Captured) -> None:
 def test_searches_are_remembered_for_a_while(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most so many, and at most for so long."""
     searched = store()
-    for _ in range(recent_searches._MOST_SEARCHES + 5):
+    for _ in range(recent_searches._MAX_SEARCHES + 5):
         found = searched.similarity_search(QUESTION, k=2)
-    assert len(recent_searches._of_context()) == recent_searches._MOST_SEARCHES
+    assert len(recent_searches._of_context()) == recent_searches._MAX_SEARCHES
 
     monkeypatch.setattr(recent_searches, "_SECONDS", 0.0)
     fakes.model(ANSWER).invoke(prompt(found))

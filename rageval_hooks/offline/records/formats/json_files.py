@@ -13,7 +13,7 @@ from rageval_hooks.offline.records.columns import has_column
 from rageval_hooks.offline.records.formats import BadRow, FileFormat, Row, SourceFile, not_utf8, undecoded
 
 # Wrappers such as {"data": {"results": [...]}} have few levels; deeper objects are contents.
-_MOST_DEPTH = 4
+_MAX_DEPTH = 4
 
 
 class JsonLines(FileFormat):
@@ -112,7 +112,7 @@ def _tables(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
     """Yield the tables in a document with the keys that lead to them."""
     if _are_objects(value):
         yield keys, value
-    if not isinstance(value, dict) or len(keys) > _MOST_DEPTH:
+    if not isinstance(value, dict) or len(keys) > _MAX_DEPTH:
         return
     if rows := _rows_in(value):
         yield keys, rows
