@@ -1,8 +1,9 @@
 """Answers of judges: the JSON schema that is asked for, and from a model's text to a validated object.
 
-Models write line breaks, LaTeX and paths into JSON texts as they are. The lenient decoder of the standard library reads
-these; ``json-repair`` also completes an answer that is cut off and joins the object with a quoted one, and a judge must
-reject both. An answer that is broken in another way is asked for once more.
+Models write line breaks, LaTeX and paths into JSON texts as they are, and single quotes around them. What the standard
+library rejects is read by ``json-repair``. That library also completes an answer that is cut off, drops what it cannot
+read, and merges objects. So its result counts only if it has exactly the words of the text. For anything else, the
+model is asked once more.
 """
 
 from __future__ import annotations
@@ -34,8 +35,16 @@ _DROPPED = frozenset("title default examples discriminator uniqueItems deprecate
 _TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
 # A text in JSON, or a boolean, which is the group. An unterminated text extends to the end.
 _TEXT_OR_BOOLEAN = re.compile(r'"(?:[^"\\]|\\.)*"?|\b(true|false)\b')
-# A valid escape such as \\n or \\u00e9, or a backslash that begins none, such as that of \\(x_1\\) and of C:\\docs.
-_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
+# An escape such as \\n or \\u00e9, or a backslash with the letter that follows, such as \\f of \\frac.
+_ESCAPE = re.compile(r"\\+(?:u[0-9a-f]{4}|\w?)")
+# A word of letters that are not escaped in JSON, or a number, such as -0.5 or 50%.
+_WORD = re.compile(r"[a-z0-9.%+-]+")
+# After an object. If the object was cut off, json-repair reads this as a part of it.
+_END_MARKER = '\n"end": 0}'
+# For characters that are chosen to slow it down, json-repair takes up to 2 s at this length, and four times as long for
+# twice the length.
+_MAX_REPAIRED_LENGTH = 8000
+_MAX_REPAIRS = 3
 # Each malformed object costs a scan of the text before it, since the decoder counts lines for its message.
 _MAX_OBJECTS = 1000
 _MAX_PROBLEMS = 8
@@ -199,7 +208,7 @@ def parse_answer(text: str, schema: type[T], *, nonce: Nonce | None = None, prom
         end, is_open = tag.end(), not tag[1]
     if is_open:
         raise UnusableAnswerError("its reasoning has no closing tag", is_json=True)
-    text = _ESCAPE.sub(lambda found: found[0] if len(found[0]) > 1 else r"\\", text[end:])
+    text = text[end:]
     objects, broken = _objects(text)
     if len(objects) == _MAX_OBJECTS:
         raise UnusableAnswerError("it contains too many JSON objects", is_json=True)
@@ -229,7 +238,7 @@ def _objects(text: str) -> tuple[list[str], str]:
 
     The scan continues after the malformed part of a broken object.
     """
-    decoder = json.JSONDecoder(strict=False)
+    decoder = json.JSONDecoder()
     found: list[str] = []
     broken, problem = 0, ""
     position = text.find("{")
@@ -242,6 +251,8 @@ def _objects(text: str) -> tuple[list[str], str]:
             # Not more than one character: it may be of a judged text.
             is_cut = not text[error.pos :].strip() or error.msg.startswith("Unterminated")
             what = f"character {error.pos - position + 1}, which is {text[error.pos : error.pos + 1]!r}: {error.msg}"
+            if broken <= _MAX_REPAIRS and (repaired := _repaired(text[position : text.rfind("}") + 1])):
+                return [*found, repaired], ""
             problem = problem or (_INCOMPLETE if is_cut else f"its JSON object is broken at {what}")
         except (ValueError, RecursionError):  # too many digits, or nested too deeply
             break
@@ -251,13 +262,40 @@ def _objects(text: str) -> tuple[list[str], str]:
     return found, problem
 
 
+def _repaired(text: str) -> str:
+    r"""Return the valid form of a broken JSON object; empty if the repair would add or lose a word.
+
+    Args:
+        text: from the object's opening brace to the last closing brace of the answer.
+
+    Example:
+        >>> _repaired("{'why': 'a raw\nnewline', 'good': True,}")
+        '{"why": "a raw\\nnewline", "good": true}'
+        >>> _repaired('{"part": {"why": "x"}'), _repaired('{"good": 3 of 5}'), _repaired('{"a": 1,} {"a": 2}')
+        ('', '', '')
+    """
+    import json_repair  # few answers need it
+
+    if len(text) > _MAX_REPAIRED_LENGTH:
+        return ""
+    try:
+        found = json.dumps(json_repair.loads(text + _END_MARKER, skip_json_loads=True))
+    except (ValueError, RecursionError):  # nested too deeply
+        return ""
+    return found if found.startswith("{") and _words(found) == _words(text) else ""
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(_ESCAPE.sub(" ", text.lower()))
+
+
 def _validated(text: str, schema: type[T], nonce: Nonce | None, prompt: str) -> T:
     """Return an object of the schema.
 
     Raises:
         ValueError: the object is not the answer to this call, or not valid; the message quotes no word of it.
     """
-    given = json.loads(text, object_pairs_hook=_no_duplicates, strict=False)
+    given = json.loads(text, object_pairs_hook=_no_duplicates)
     if nonce is not None:
         given = nonce.remove_from(given, prompt)
     try:
@@ -270,9 +308,13 @@ def _validated(text: str, schema: type[T], nonce: Nonce | None, prompt: str) -> 
     # Models write "3" for 3, which is accepted. Then pydantic would also read true as 1, but not "true".
     text = _TEXT_OR_BOOLEAN.sub(lambda found: f'"{found[1]}"' if found[1] else found[0], text)
     try:
-        return schema.model_validate_json(text)
+        value = schema.model_validate_json(text)
+        json.dumps(value.model_dump(), default=str, allow_nan=False)  # it also reads "NaN" as a number
     except ValidationError as error:
         raise ValueError(_describe(error, schema)) from None
+    except ValueError:
+        raise ValueError("a number is not finite") from None
+    return value
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
