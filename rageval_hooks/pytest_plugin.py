@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rageval_hooks.score import Evaluation, label_of, missing_score
+from rageval_hooks.score import VERDICT, Evaluation, label_with_cause, missing_score, shown_name
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.turn import Passage, Turn
 
@@ -97,7 +97,8 @@ class Evaluator:
         Args:
             subject: an evaluation; or a turn, which is evaluated with the metrics that make these scores.
             bounds: bounds by score, for names that are not valid keywords: ``{"trace.adherence": 1}``.
-            more: bounds or labels by score: ``groundedness=0.7``, ``verdict="good"``.
+            more: bounds or labels by score: ``groundedness=0.7``, ``verdict="good"``; of a verdict also with its
+                cause: ``verdict="declined: nothing_found"``.
 
         Returns:
             The evaluation.
@@ -260,7 +261,7 @@ def _complaints_about_answer(evaluation: Evaluation) -> list[str]:
     """Return what is wrong with the answer to a question that is marked as unanswerable: only a refusal is right."""
     from rageval_hooks.offline.answerability import SHOULD_DECLINE, is_refusal
 
-    return [] if is_refusal(evaluation.turn.response) else [SHOULD_DECLINE]
+    return [] if is_refusal(evaluation.turn.response) else [f"bad: should_decline: {SHOULD_DECLINE}"]
 
 
 def _complaint(evaluation: Evaluation, name: str, bound: float | str) -> str | None:
@@ -271,12 +272,15 @@ def _complaint(evaluation: Evaluation, name: str, bound: float | str) -> str | N
         if found is None:
             return evaluation.why_not(name)
         # A verdict that was skipped has a label, too: an answer may rightly be `declined`.
-        line = f"{name} is {label_of(found) or 'without a label'}, and it should be {bound}"
-        return None if found.label == bound else "\n    ".join([line, *(found.explanation or "").splitlines()])
+        label = label_with_cause(found) or "without a label"
+        line = f"{shown_name(name)} is {label}, and it should be {bound}"
+        return None if bound in (found.label, label) else "\n    ".join([line, *(found.explanation or "").splitlines()])
     if score is None:
         return evaluation.why_not(name)
     is_lower_better = score.direction == "lower"
     if score.value <= bound if is_lower_better else score.value >= bound:
         return None
-    line = f"{name} is {score.value:.4g}, and it should be at {'most' if is_lower_better else 'least'} {bound:g}"
+    label = f" ({label_with_cause(score)})" if name == VERDICT else ""
+    side = "most" if is_lower_better else "least"
+    line = f"{shown_name(name)} is {score.value:.4g}{label}, and it should be at {side} {bound:g}"
     return "\n    ".join([line, *(score.explanation or "").splitlines()])

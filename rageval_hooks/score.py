@@ -202,6 +202,17 @@ def label_of(result: Result) -> str | None:
     return result.label or (None if isinstance(result, Score) else result.status)
 
 
+def shown_name(name: str) -> str:
+    """Return the name of a score for people; ``no_answer`` says what a 1 means, which its name contradicts."""
+    return "no_answer (1: answered)" if name == "no_answer" else name
+
+
+def label_with_cause(result: Result) -> str | None:
+    """Return the label of a result, with the cause of a verdict, such as ``bad: unsupported``."""
+    label = label_of(result)
+    return label if result.cause is None else f"{label}: {result.cause}"
+
+
 def with_cause(result: Result) -> Result:
     """Return a result whose explanation begins with its cause, for places that have no field for it."""
     if result.cause is None:
@@ -279,13 +290,17 @@ class Evaluation(Data):
         """Return why there is no score of the whole turn with this name."""
         missing = missing_score(name, self.results)
         if missing is not None:
-            return f"{name} {'was skipped' if isinstance(missing, Skipped) else 'failed'}: {missing.reason}"
+            about = "" if missing.cause is None else f" ({label_with_cause(missing)})"
+            what = "was skipped" if isinstance(missing, Skipped) else "failed"
+            return f"{shown_name(name)} {what}{about}: {missing.reason}"
         names = sorted({score.name for score in self.scores})
         return f"no score named {name!r}; there are: {', '.join(names) or '(none)'}"
 
     def __repr__(self) -> str:
         """Return one line: notebooks print a list of evaluations with it."""
-        scores = ", ".join(f"{score.name}={score.value:.3g}" for score in self.turn_scores())
+        parts = [label_with_cause(result) for result in self.results if result.name == VERDICT and result.label]
+        parts += [f"{shown_name(score.name)}={score.value:.3g}" for score in self.turn_scores()]
+        scores = ", ".join(map(str, parts))
         return f"Evaluation({self.turn.query[:60]!r}: {scores or 'no scores'})"
 
     def _repr_html_(self) -> str:
@@ -302,7 +317,7 @@ class Evaluation(Data):
 def _html_row(result: Result) -> tuple[str, str, str, str]:
     value = "" if result.value is None else f"{result.value:.4g}"
     label = (label_of(result) or "").replace("_", " ")  # "not_evaluable"
-    return result.name, value, label, with_cause(result).explanation or ""
+    return shown_name(result.name), value, label, with_cause(result).explanation or ""
 
 
 # pydantic prepares its first validation and its first dump under locks. A child that is forked by another thread at

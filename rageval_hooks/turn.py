@@ -348,12 +348,14 @@ class GuardOutcome(Data):
     Attributes:
         action: ``passed``, ``flagged``, ``replaced``, ``raised`` or ``regenerated``.
         verdict: ``supported``, ``unsupported``, ``refusal``, ``no_claims`` or ``unchecked``.
+        cause: why the answer is not supported, in one word; None if it is, or if that is not known.
         reason: why; it names scores and quotes no text.
         blocked_answer: the answer that the user did not get; None if it was shown.
     """
 
     action: Text
     verdict: Text
+    cause: Text | None = None
     reason: Text = ""
     blocked_answer: Text | None = None
 

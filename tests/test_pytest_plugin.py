@@ -118,12 +118,12 @@ def test_the_chain(question, rageval_ask, assert_scores):
     )
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(
-        ["E * AssertionError: the question is marked as unanswerable, and the answer does not *"]
+        ["E * AssertionError: bad: should_decline: the question is marked as unanswerable, and the answer does not *"]
     )
 
 
 def test_labels_are_compared_as_labels(run) -> None:
-    """A verdict is a word, also where it is skipped: an answer may rightly decline."""
+    """A verdict is a word, also where it is skipped: an answer may rightly decline. Its cause is next to it."""
     result = run(
         """
 def test_good(assert_scores):
@@ -133,12 +133,26 @@ def test_declined(rageval, assert_scores):
     declined = rageval(query="Who built it?", response="I do not know.", passages=PASSAGES, metrics="verdict")
     assert_scores(declined, verdict="declined")
 
+def test_cause(rageval, assert_scores):
+    declined = rageval(query="Who built it?", response="I do not know.", passages=PASSAGES, metrics="verdict")
+    assert_scores(declined, verdict="declined: nothing_found")
+
 def test_bad(assert_scores):
     assert_scores(BAD, verdict="good")
+
+def test_number(assert_scores):
+    assert_scores(BAD, verdict=1)
+
+def test_skipped(assert_scores):
+    assert_scores(GOOD.model_copy(update={"passages": ()}), verdict=1)
 """
     )
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["E * AssertionError: verdict is bad, and it should be good", "E *1978*"])
+    result.assert_outcomes(passed=3, failed=3)
+    result.stdout.fnmatch_lines(["E * AssertionError: verdict is bad: unsupported, and it should be good", "E *1978*"])
+    result.stdout.fnmatch_lines(["E * AssertionError: verdict is 0 (bad: unsupported), and it should be at least 1"])
+    result.stdout.fnmatch_lines(
+        ["E * AssertionError: verdict was skipped (not_evaluable: no_passages): the turn has no passages"]
+    )
 
 
 def test_a_score_that_is_none_fails_with_its_reason(run) -> None:

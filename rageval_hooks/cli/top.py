@@ -113,6 +113,8 @@ def _of_process(found: dict[str, Any], before: tuple[float, int] | None) -> Iter
     from rich.table import Table
     from rich.text import Text
 
+    from rageval_hooks.score import shown_name
+
     stats, scores = found["stats"], found["stats"]["scores"]
     heading = f"process {found['pid']}: {stats['turns']} turns"
     # The file may not have been written since the last screen.
@@ -152,7 +154,7 @@ def _of_process(found: dict[str, Any], before: tuple[float, int] | None) -> Iter
             values = ["-" if score[key] is None else f"{score[key]:.3g}" for key in ("mean", "last")]
             counts = (score["count"], score["labels"].get("fail", 0), score["skipped"], score["failed"])
             # A custom metric may have any name.
-            table.add_row(Text(name), *values, *map(str, counts))
+            table.add_row(Text(shown_name(name)), *values, *map(str, counts))
         yield table
     yield Text("")
 

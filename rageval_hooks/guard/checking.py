@@ -7,7 +7,6 @@ wait for: :func:`drive` waits for it on this thread, and :func:`adrive` awaits i
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ from opentelemetry import context as otel_context
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.otel.metrics import instruments_of
+from rageval_hooks.guard.answers import answer_in, question_in
 from rageval_hooks.guard.options import AnswerBlockedError, GuardAction, GuardDecision, GuardOptions, GuardVerdict
 from rageval_hooks.guard.span import GuardSpans
 from rageval_hooks.integrations.capture.deferred import in_event_loop
@@ -29,6 +29,7 @@ from rageval_hooks.integrations.capture.recorder import Recording, shared_record
 from rageval_hooks.integrations.capture.turns import turn_of
 from rageval_hooks.metrics.support.running import MISSING
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.metrics.support.turn_texts import ResponseText
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.runtime.fork import ForkSafeLock, run_in_child
@@ -37,8 +38,17 @@ from rageval_hooks.runtime.pool import DaemonPool, local_pool
 from rageval_hooks.runtime.queues import PROCESS_TOTALS
 from rageval_hooks.runtime.tracing import global_meter_provider
 from rageval_hooks.runtime.worker import shared_worker
-from rageval_hooks.score import VERDICT, Result, Score, Skipped, is_about_turn, missing_score, verdict_first
-from rageval_hooks.text.refusals import declines, says_nothing
+from rageval_hooks.score import (
+    VERDICT,
+    Result,
+    Score,
+    Skipped,
+    is_about_turn,
+    label_with_cause,
+    missing_score,
+    verdict_first,
+)
+from rageval_hooks.text.refusals import says_nothing
 from rageval_hooks.text.words import weighted_words
 from rageval_hooks.turn import GuardOutcome, Passage, Turn
 
@@ -53,9 +63,6 @@ within the timeout. A busy machine wakes the waiting thread some 15 ms late, wha
 
 _SHORT: Final = 200
 """Characters up to which an answer may have no content words, such as "Yes, it is."."""
-
-# A citation after a refusal: "[1]", "[^2]". Without the passages it is not certain, but it never is a claim.
-_CITED: Final = re.compile(r" ?\[\^?\d{1,3}\]")
 
 
 # --------------------------------------------------------------------------- steps
@@ -238,6 +245,30 @@ class Decider:
         self._counts: Counter[str] = Counter()
         self._counting = ForkSafeLock()
 
+    def answer_of(self, value: Any) -> str | None:
+        """Return the answer in the output of a chain; None if there is nothing to check."""
+        # An agent that calls a tool is not done yet.
+        if getattr(value, "tool_calls", None):
+            return None
+        answer = answer_in(value, self.options.answer_keys)
+        if answer is None:
+            kind = f"a mapping with {sorted(map(str, value))}" if isinstance(value, Mapping) else type(value).__name__
+            _limited_log.warn(
+                "no answer",
+                "a guard found no answer in %s, which passes unchecked: set answer_keys [RAGEVAL-703]",
+                kind,
+            )
+        return answer
+
+    def evidence_in(self, value: Any, question: str = "") -> GuardEvidence:
+        """Return the evidence in the output of a chain, in addition to the turn that is being captured."""
+        if not isinstance(value, Mapping):
+            return GuardEvidence(question=question)
+        return GuardEvidence(
+            question=question or question_in(value, self.options.question_keys),
+            passages=tuple(passages_under(value, self.options.passage_keys)),
+        )
+
     def stats(self) -> dict[str, int]:
         """Return how many decisions there were, in all, by verdict and by action."""
         with self._counting:
@@ -283,6 +314,7 @@ class Decider:
             action=action,
             answer=answer if action in ("passed", "flagged") else self.options.fallback,
             checked=answer,
+            cause=_cause(verdict, check.results),
             reason=reason,
             results=tuple(check.results),
             seconds=time.perf_counter() - check.started,
@@ -299,14 +331,14 @@ class Decider:
 
     def _begin(self, answer: str, evidence: GuardEvidence) -> _Check:
         check = _Check(answer, evidence, self.options.timeout)
-        said = _CITED.sub("", answer).strip()
+        said = ResponseText(Turn(response=answer, passages=tuple(evidence.passages)))
         # A model that hangs keeps its thread. Further checks then fail at once instead of waiting for their timeouts.
         stuck = sum(other.given_up for other in list(_running))
         # A refusal passes even where every model hangs.
-        if said == self.options.fallback.strip() or declines(said):
+        if said.said == self.options.fallback.strip() or said.declines:
             check.verdict = "refusal", ""
         # "Hello!". A judge can tell whether "Yes." is right, and words cannot.
-        elif says_nothing(said) or (not self._asks_judge and _has_no_content_words(said)):
+        elif says_nothing(said.said) or (not self._asks_judge and _has_no_content_words(said.said)):
             check.verdict = "no_claims", ""
         elif stuck >= _THREADS:
             check.verdict = "unchecked", f"{stuck} earlier checks are still running after their timeout"
@@ -363,8 +395,8 @@ class Decider:
         missing: dict[str, list[str]] = {}
         verdict = next((result for result in check.results if result.name == VERDICT), None)
         if isinstance(verdict, Score) and verdict.label == "bad":
-            others = [f"{name} {score.value:.2f}" for name, score in scores.items() if name != VERDICT]
-            failing.append(f"the verdict is bad ({', '.join(others)})" if others else "the verdict is bad")
+            others = ", ".join(f"{name} {score.value:.2f}" for name, score in scores.items() if name != VERDICT)
+            failing.append(f"the verdict is {label_with_cause(verdict)}" + (f" ({others})" if others else ""))
         elif verdict is not None and not isinstance(verdict, Score):
             missing[_why_missing(VERDICT, check.results)] = [VERDICT]
         for name, threshold in self._thresholds.items():
@@ -383,8 +415,9 @@ class Decider:
         if missing and check.analysis is not None and check.analysis.claims_nothing:
             return "no_claims", ""  # "Hello!" has no scores, and nothing in it could be wrong
         if missing:
-            # For example "faithfulness, unsupported_facts: the turn has no passages"
-            return "unchecked", "; ".join(f"{', '.join(names)}: {reason}" for reason, names in missing.items())
+            # For example "no_passages: faithfulness, unsupported_facts: the turn has no passages"
+            lacks = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in missing.items())
+            return "unchecked", ": ".join(filter(None, (_cause("unchecked", check.results), lacks)))
         return "supported", ""
 
     def _action(self, verdict: GuardVerdict, may_regenerate: bool) -> GuardAction:
@@ -412,7 +445,7 @@ class Decider:
         yield written
 
     def _report(self, decision: GuardDecision) -> None:
-        PROCESS_TOTALS.add_guard_decision(decision.action, decision.verdict)
+        PROCESS_TOTALS.add_guard_decision(decision.action, decision.verdict, decision.cause)
         if (provider := global_meter_provider()) is not None:
             instruments_of(provider)  # reports it, also where nothing is instrumented
         with self._counting:
@@ -434,6 +467,12 @@ class Decider:
             _limited_log.warn("on_decision", "on_decision of a guard raised %s [RAGEVAL-702]", kind, error=error)
 
 
+def _cause(verdict: GuardVerdict, results: Sequence[Result]) -> str | None:
+    """Return the cause of a decision, which is that of the verdict on the answer; None if the answer is supported."""
+    causes = (result.cause for result in results if result.name == VERDICT)
+    return None if verdict in ("supported", "no_claims") else next(causes, None)
+
+
 def _has_no_content_words(answer: str) -> bool:
     return len(answer) <= _SHORT and not any(word.is_content for word in weighted_words(answer))
 
@@ -449,12 +488,13 @@ def _outcome(decision: GuardDecision, shown: str, before: GuardOutcome | None) -
     outcome = GuardOutcome(
         action=decision.action,
         verdict=decision.verdict,
+        cause=decision.cause,
         reason=decision.reason,
         blocked_answer=shown + decision.checked if decision.blocked else None,
     )
     # A second answer that passes is the one that the user gets.
     if before is not None and before.action == "regenerated" and decision.action == "passed":
-        return outcome.model_copy(update={"action": before.action, "reason": before.reason})
+        return outcome.model_copy(update={"action": before.action, "cause": before.cause, "reason": before.reason})
     # An agent may say something more after an answer was blocked or flagged.
     has_acted = before is not None and before.action not in ("passed", "regenerated")
     return before if before is not None and has_acted and not decision.blocked else outcome

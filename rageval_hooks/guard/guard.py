@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rageval_hooks.errors import requires
 from rageval_hooks.guard import checking, options
-from rageval_hooks.guard.answers import answer_in, question_in, with_decision
+from rageval_hooks.guard.answers import with_decision
 from rageval_hooks.guard.options import GuardDecision, GuardOptions
 from rageval_hooks.guard.span import GuardSpans
 from rageval_hooks.guard.streams import GuardedStream
@@ -21,7 +20,6 @@ from rageval_hooks.online.build import resolve_metrics, within_budget
 from rageval_hooks.online.engine import Engine, Thresholds
 from rageval_hooks.privacy import Redact
 from rageval_hooks.runtime.copying import CopiedAsItself
-from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.score import VERDICT
 from rageval_hooks.settings import FORMULA, ModelSettings, Settings
 from rageval_hooks.turn import Passage, Turn
@@ -45,8 +43,6 @@ else:
     except ImportError:
         _Base = object
 
-
-_limited_log = RateLimitedLogger(logging.getLogger(__name__))
 
 _SCORES: Final = ("faithfulness", "unsupported_facts")
 _SCORES_OF_MODEL: Final = ("groundedness", "unsupported_facts")
@@ -124,8 +120,18 @@ class GroundingGuard(CopiedAsItself, _Base):
         redact: Redact | bool | None = None,
         on_decision: Callable[[GuardDecision], object] | None = None,
     ) -> None:
-        arguments = locals()
-        self.options = GuardOptions.build(**{name: arguments[name] for name in GuardOptions.model_fields})
+        self.options = GuardOptions.build(
+            threshold=threshold,
+            on_fail=on_fail,
+            fallback=fallback,
+            on_error=on_error,
+            timeout_ms=timeout_ms,
+            max_regenerations=max_regenerations,
+            passage_keys=passage_keys,
+            answer_keys=answer_keys,
+            question_keys=question_keys,
+            on_decision=on_decision,
+        )
         names = [name.strip() for name in metrics.split(",")] if isinstance(metrics, str) else metrics
         settings = Settings.build(models=models)
         asked = None if judge is None else within_budget(resolve_judge(judge, **(judge_options or {})), settings)
@@ -223,7 +229,7 @@ class GroundingGuard(CopiedAsItself, _Base):
         with requires("langchain-core", "langchain", "a guard around a chain"):
             from rageval_hooks.guard.langchain import GuardedChain
 
-        return GuardedChain(self, chain, feedback_key)
+        return GuardedChain(self.decider, chain, feedback_key)
 
     def middleware(self) -> GuardMiddleware:
         """Return the middleware for ``create_agent(…, middleware=[guard.middleware()])``.
@@ -234,7 +240,7 @@ class GroundingGuard(CopiedAsItself, _Base):
         with requires("langchain", "langchain", "the middleware of a guard"):
             from rageval_hooks.guard.middleware import GuardMiddleware
 
-        return GuardMiddleware(self)
+        return GuardMiddleware(self.decider)
 
     def wrap_query_engine(self, engine: BaseQueryEngine) -> GuardedQueryEngine:
         """Return a query engine of LlamaIndex whose answers are checked.
@@ -249,7 +255,7 @@ class GroundingGuard(CopiedAsItself, _Base):
         with requires("llama-index-core", "llama-index", "a guard around a query engine"):
             from rageval_hooks.guard.llama_index import GuardedQueryEngine
 
-        return GuardedQueryEngine(self, engine)
+        return GuardedQueryEngine(self.decider, engine)
 
     # -- behind a chain of LangChain: chain | guard
 
@@ -287,35 +293,11 @@ class GroundingGuard(CopiedAsItself, _Base):
             yield chunk
 
     def _guarded(self, value: Any) -> checking.GuardSteps[Any]:
-        answer = self.answer_of(value)
+        answer = self.decider.answer_of(value)
         if answer is None:
             return value
-        decision = yield from self.decider.decide(answer, self.evidence_in(value))
+        decision = yield from self.decider.decide(answer, self.decider.evidence_in(value))
         return with_decision(value, self.options.answer_keys, decision)
-
-    def answer_of(self, value: Any) -> str | None:
-        """Return the answer in the output of a chain; None if there is nothing to check."""
-        # An agent that calls a tool is not done yet.
-        if getattr(value, "tool_calls", None):
-            return None
-        answer = answer_in(value, self.options.answer_keys)
-        if answer is None:
-            kind = f"a mapping with {sorted(map(str, value))}" if isinstance(value, Mapping) else type(value).__name__
-            _limited_log.warn(
-                "no answer",
-                "a guard found no answer in %s, which passes unchecked: set answer_keys [RAGEVAL-703]",
-                kind,
-            )
-        return answer
-
-    def evidence_in(self, value: Any, question: str = "") -> checking.GuardEvidence:
-        """Return the evidence in the output of a chain, in addition to the turn that is being captured."""
-        if not isinstance(value, Mapping):
-            return checking.GuardEvidence(question=question)
-        return checking.GuardEvidence(
-            question=question or question_in(value, self.options.question_keys),
-            passages=tuple(checking.passages_under(value, self.options.passage_keys)),
-        )
 
 
 def _named_evidence(answer: object, passages: Any, question: str) -> checking.GuardEvidence:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -12,20 +12,17 @@ from langchain_core.runnables.config import merge_configs
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.guard.answers import question_in, with_decision
-from rageval_hooks.guard.checking import GuardEvidence, GuardSteps, adrive, drive, read_passages
+from rageval_hooks.guard.checking import Decider, GuardEvidence, GuardSteps, adrive, drive, read_passages
 from rageval_hooks.guard.options import GuardDecision
 from rageval_hooks.guard.streams import GuardedStream
 from rageval_hooks.turn import Passage
-
-if TYPE_CHECKING:
-    from rageval_hooks.guard.guard import GroundingGuard
 
 
 class GuardedChain(Runnable[Any, Any]):
     """A chain whose answers are checked. With ``on_fail="regenerate"`` it runs again, a limited number of times.
 
     Args:
-        guard: checks the answers.
+        decider: checks the answers.
         chain: the chain.
         feedback_key: see :meth:`GroundingGuard.wrap`.
 
@@ -35,12 +32,12 @@ class GuardedChain(Runnable[Any, Any]):
 
     name: str | None = "GroundingGuard"
 
-    def __init__(self, guard: GroundingGuard, chain: Runnable[Any, Any], feedback_key: str | None) -> None:
+    def __init__(self, decider: Decider, chain: Runnable[Any, Any], feedback_key: str | None) -> None:
         given: object = chain
         if not isinstance(given, Runnable):
             hint = " For a query engine of LlamaIndex, use wrap_query_engine()." if hasattr(chain, "query") else ""
             raise ConfigurationError(f"wrap() takes a runnable of LangChain, not a {type(chain).__name__}.{hint}")
-        self._guard = guard
+        self._decider = decider
         self._chain = chain
         self._feedback_key = feedback_key
 
@@ -64,7 +61,7 @@ class GuardedChain(Runnable[Any, Any]):
         """Run the chain and check its stream sentence by sentence."""
 
         def run(_: Iterator[Any], config: RunnableConfig) -> Iterator[Any]:
-            attempt: _Attempt | None = _Attempt(self._guard, input, self._feedback_key)
+            attempt: _Attempt | None = _Attempt(self._decider, input, self._feedback_key)
             while attempt is not None:
                 yield from attempt.stream.run(self._chain.stream(attempt.input, attempt.watched(config)))
                 attempt = attempt.after_stream()
@@ -78,7 +75,7 @@ class GuardedChain(Runnable[Any, Any]):
             yield input
 
         async def run(_: AsyncIterator[Any], config: RunnableConfig) -> AsyncIterator[Any]:
-            attempt: _Attempt | None = _Attempt(self._guard, input, self._feedback_key)
+            attempt: _Attempt | None = _Attempt(self._decider, input, self._feedback_key)
             while attempt is not None:
                 async for chunk in attempt.stream.arun(self._chain.astream(attempt.input, attempt.watched(config))):
                     yield chunk
@@ -88,15 +85,15 @@ class GuardedChain(Runnable[Any, Any]):
             yield chunk
 
     def _guarded(self, value: Any, config: RunnableConfig, call: Callable[..., Any]) -> GuardSteps[Any]:
-        attempt = _Attempt(self._guard, value, self._feedback_key)
+        attempt = _Attempt(self._decider, value, self._feedback_key)
         while True:
             output = yield partial(call, attempt.input, attempt.watched(config))
-            answer = self._guard.answer_of(output)
+            answer = self._decider.answer_of(output)
             if answer is None:
                 return output
-            decision = yield from self._guard.decider.decide(answer, attempt.evidence(output), attempt=attempt.number)
+            decision = yield from self._decider.decide(answer, attempt.evidence(output), attempt=attempt.number)
             if decision.action != "regenerated":
-                return with_decision(output, self._guard.options.answer_keys, decision)
+                return with_decision(output, self._decider.options.answer_keys, decision)
             attempt = attempt.next(decision)
 
 
@@ -115,7 +112,7 @@ class _Attempt:
     """One run of a chain. An answer is checked against what its own run has retrieved.
 
     Args:
-        guard: checks the answers.
+        decider: checks the answers.
         value: the input of the chain.
         feedback_key: the key of the input under which the chain gets the reason of the last decision; None for no key.
         number: which run it is, from 1.
@@ -123,9 +120,9 @@ class _Attempt:
     """
 
     def __init__(
-        self, guard: GroundingGuard, value: Any, feedback_key: str | None, number: int = 1, feedback: str = ""
+        self, decider: Decider, value: Any, feedback_key: str | None, number: int = 1, feedback: str = ""
     ) -> None:
-        self._guard = guard
+        self._decider = decider
         self._value = value
         self._feedback_key = feedback_key
         self._collector = _PassageCollector()
@@ -133,11 +130,11 @@ class _Attempt:
         if feedback_key is not None and isinstance(value, Mapping):
             self.input = {**value, feedback_key: feedback}
         self.number = number
-        self.stream = GuardedStream(guard.decider, self.evidence(value), attempt=number)
+        self.stream = GuardedStream(decider, self.evidence(value), attempt=number)
 
     def next(self, decision: GuardDecision) -> _Attempt:
         """Return the attempt after a decision to ask again."""
-        return _Attempt(self._guard, self._value, self._feedback_key, self.number + 1, decision.explanation)
+        return _Attempt(self._decider, self._value, self._feedback_key, self.number + 1, decision.explanation)
 
     def after_stream(self) -> _Attempt | None:
         """Return the attempt after the stream; None if the stream was the last one."""
@@ -149,10 +146,10 @@ class _Attempt:
 
     def evidence(self, output: Any) -> GuardEvidence:
         """Return what the answer was written from: in the output, in the input, or what retrievers returned."""
-        question = question_in(self._value, self._guard.options.question_keys)
+        question = question_in(self._value, self._decider.options.question_keys)
         # Chains may hand the answer on alone: {"context": […], "question": "…"} goes in, and a string comes out.
         for value in (output, self._value):
-            evidence = self._guard.evidence_in(value, question)
+            evidence = self._decider.evidence_in(value, question)
             if evidence.passages:
                 return evidence
         # The same list object: retrievers of a stream have not run yet.

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, Response, StreamingResponse
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from rageval_hooks.guard.answers import DECISION_KEY
-from rageval_hooks.guard.checking import GuardEvidence, GuardSteps, adrive, drive, read_passages
+from rageval_hooks.guard.checking import Decider, GuardEvidence, GuardSteps, adrive, drive, read_passages
 from rageval_hooks.guard.streams import GuardedStream
-
-if TYPE_CHECKING:
-    from rageval_hooks.guard.guard import GroundingGuard
 
 
 class GuardedQueryEngine(BaseQueryEngine):
@@ -24,17 +21,17 @@ class GuardedQueryEngine(BaseQueryEngine):
     the response's metadata, under ``rageval_guard``; not for a stream, which begins before the decision.
 
     Args:
-        guard: checks the answers.
+        decider: checks the answers.
         engine: the query engine.
 
     Raises:
         ConfigurationError: the guard's ``on_fail`` is "regenerate".
     """
 
-    def __init__(self, guard: GroundingGuard, engine: BaseQueryEngine) -> None:
-        guard.options.without_regenerate("wrap_query_engine()")
+    def __init__(self, decider: Decider, engine: BaseQueryEngine) -> None:
+        decider.options.without_regenerate("wrap_query_engine()")
         super().__init__(getattr(engine, "callback_manager", None))
-        self._guard = guard
+        self._decider = decider
         self._engine = engine
 
     def _get_prompt_modules(self) -> dict[str, Any]:
@@ -54,7 +51,7 @@ class GuardedQueryEngine(BaseQueryEngine):
         nodes = getattr(response, "source_nodes", None)
         evidence = GuardEvidence(question=query.query_str, passages=tuple(read_passages(nodes)))
         # A stream is checked when it is read, in whatever context that is.
-        stream = GuardedStream(self._guard.decider, evidence)
+        stream = GuardedStream(self._decider, evidence)
         if isinstance(response, AsyncStreamingResponse):
             return replace(response, response_gen=stream.arun(response.response_gen), response_txt=None)
         if isinstance(response, StreamingResponse):
@@ -62,6 +59,6 @@ class GuardedQueryEngine(BaseQueryEngine):
         # A structured response has no text.
         if not isinstance(response, Response) or response.response is None:
             return response
-        decision = yield from self._guard.decider.decide(response.response, evidence)
+        decision = yield from self._decider.decide(response.response, evidence)
         metadata = {**(response.metadata or {}), DECISION_KEY: decision.summary()}
         return replace(response, response=decision.answer, metadata=metadata)

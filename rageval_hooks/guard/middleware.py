@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables.config import var_child_runnable_config
 
 from rageval_hooks.guard.answers import text_in, with_decision
-from rageval_hooks.guard.checking import GuardEvidence, GuardSteps, adrive, drive, passages_under, read_passages
-
-if TYPE_CHECKING:
-    from rageval_hooks.guard.guard import GroundingGuard
-
+from rageval_hooks.guard.checking import (
+    Decider,
+    GuardEvidence,
+    GuardSteps,
+    adrive,
+    drive,
+    passages_under,
+    read_passages,
+)
 
 _NO_STREAM: Final = "nostream"
 """LangGraph's tag of model calls whose tokens are not shown in ``stream_mode="messages"``."""
@@ -35,12 +39,12 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
     reason, and answers again, a limited number of times; these messages do not become part of the conversation.
 
     Args:
-        guard: checks the answers.
+        decider: checks the answers.
     """
 
-    def __init__(self, guard: GroundingGuard) -> None:
+    def __init__(self, decider: Decider) -> None:
         super().__init__()
-        self._guard = guard
+        self._decider = decider
 
     @property
     def name(self) -> str:
@@ -79,9 +83,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
             message = _final_answer(response)
             if message is None:
                 return response
-            decision = yield from self._guard.decider.decide(
-                text_in(message) or "", self._evidence(request), attempt=attempt
-            )
+            decision = yield from self._decider.decide(text_in(message) or "", self._evidence(request), attempt=attempt)
             if decision.action != "regenerated":
                 checked = with_decision(message, (), decision)
                 result = [checked if other is message else other for other in response.result]
@@ -98,7 +100,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         """
         config = var_child_runnable_config.get()
         # A flagged answer is shown whatever the check says.
-        if config is None or self._guard.options.on_fail == "flag":
+        if config is None or self._decider.options.on_fail == "flag":
             yield
             return
         token = var_child_runnable_config.set({**config, "tags": [*(config.get("tags") or ()), _NO_STREAM]})
@@ -113,7 +115,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         # The last message of the user, and what follows it.
         asked = [place for place, message in enumerate(messages) if isinstance(message, HumanMessage)]
         question = text_in(messages[asked[-1]]) if asked else None
-        passages = passages_under(state, self._guard.options.passage_keys)
+        passages = passages_under(state, self._decider.options.passage_keys)
         for message in messages[asked[-1] if asked else 0 :] if not passages else ():
             # What tools returned: the documents of an artifact, else the text for the model.
             if isinstance(message, ToolMessage):

@@ -36,6 +36,8 @@ class GuardDecision(Data):
             else ``supported``. ``refusal`` if the answer declines to answer, and ``no_claims`` if nothing in it could
             be wrong, such as "Hello!": both always pass. ``unchecked`` if the check failed, took too long or had no
             passages: ``on_error`` decides.
+        cause: of an answer that is unsupported, declines or is unchecked: why, in one word (:data:`CAUSES`); None if it
+            is not known, for example without the metric ``verdict``.
         action: what the guard did with the answer.
         answer: what the user gets: the answer itself, or the fallback.
         checked: the text that was checked.
@@ -49,6 +51,7 @@ class GuardDecision(Data):
     action: GuardAction = "passed"
     answer: Text
     checked: Text
+    cause: Text | None = None
     reason: Text = ""
     results: tuple[Result, ...] = ()
     seconds: float = Field(default=0.0, ge=0)
@@ -68,7 +71,8 @@ class GuardDecision(Data):
     def summary(self) -> dict[str, Any]:
         """Return the decision without its texts, for a message's metadata."""
         scores = {score.name: score.value for score in self.results if isinstance(score, Score)}
-        return {"verdict": self.verdict, "action": self.action, "reason": self.reason, "scores": scores}
+        about = self.model_dump(include={"verdict", "cause", "action", "reason"})
+        return {**about, "scores": scores}
 
 
 class AnswerBlockedError(RagevalError):

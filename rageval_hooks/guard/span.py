@@ -134,6 +134,7 @@ class GuardSpans:
             "gen_ai.security.verdict.reason": decision.reason or None,
             "gen_ai.security.action.type": _ACTIONS[decision.action],
             "rageval.guard.verdict": decision.verdict,
+            "rageval.guard.cause": decision.cause,
             "rageval.guard.action": decision.action,
             "rageval.guard.reason": decision.reason or None,
         }

@@ -67,9 +67,11 @@ _NOT_TEXTS: Mapping[type[BaseModel], frozenset[str]] = {
     Usage: frozenset(Usage.model_fields),
     Timing: frozenset(Timing.model_fields),
     Target: frozenset({"kind"}),
-    Score: frozenset({"status", "name", "label", "annotator", "model", "version", "metric", "unit", "direction"}),
-    Skipped: frozenset({"status", "name", "metric", "label", "annotator"}),
-    GuardOutcome: frozenset({"action", "verdict"}),
+    Score: frozenset(
+        {"status", "name", "label", "cause", "annotator", "model", "version", "metric", "unit", "direction"}
+    ),
+    Skipped: frozenset({"status", "name", "metric", "label", "cause", "annotator"}),
+    GuardOutcome: frozenset({"action", "verdict", "cause"}),
     Failed: frozenset({"status", "name", "error_type", "annotator", "metric"}),
 }
 

@@ -29,7 +29,7 @@ class ProcessTotals:
         """Start from zero: a child counts its own turns."""
         self._events: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
-        self._guard_decisions: Counter[tuple[str, str]] = Counter()
+        self._guard_decisions: Counter[tuple[str, str, str | None]] = Counter()
 
     def add(self, event: str, amount: int = 1) -> None:
         """Count events."""
@@ -41,10 +41,10 @@ class ProcessTotals:
         with self._lock.lock:
             self._dropped[queue] += amount
 
-    def add_guard_decision(self, action: str, verdict: str) -> None:
+    def add_guard_decision(self, action: str, verdict: str, cause: str | None) -> None:
         """Count a decision of a guard."""
         with self._lock.lock:
-            self._guard_decisions[action, verdict] += 1
+            self._guard_decisions[action, verdict, cause] += 1
 
     def watch(self, queue: BoundedQueue) -> None:
         """Include a queue in :meth:`queues`, for as long as it exists."""
@@ -54,8 +54,8 @@ class ProcessTotals:
         """Return how many events of a name were counted."""
         return self._events[event]
 
-    def guard_decisions(self) -> Mapping[tuple[str, str], int]:
-        """Return how many decisions of guards there were, by action and verdict."""
+    def guard_decisions(self) -> Mapping[tuple[str, str, str | None], int]:
+        """Return how many decisions of guards there were, by action, verdict and cause."""
         with self._lock.lock:
             return dict(self._guard_decisions)
 

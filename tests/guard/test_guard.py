@@ -43,10 +43,19 @@ def test_a_flagged_answer_passes_with_its_decision() -> None:
     heard: list[GuardDecision] = []
     decision = make_guard(on_fail="flag", on_decision=heard.append).check(UNSUPPORTED, PASSAGE)
     assert (decision.verdict, decision.action, decision.answer) == ("unsupported", "flagged", UNSUPPORTED)
-    assert decision.reason == "the verdict is bad (faithfulness 0.00, unsupported_facts 1.00)"
+    assert decision.reason == "the verdict is bad: unsupported (faithfulness 0.00, unsupported_facts 1.00)"
     assert decision.explanation.startswith("“Penguins eat purple bicycles on Mars.”: no passage has ")
     assert decision.results[0].name == "verdict"
     assert heard == [decision]
+    assert decision.summary()["cause"] == "unsupported"
+
+
+def test_the_cause_of_a_block_is_what_went_wrong_first() -> None:
+    """A search that found nothing about the question is not a fault of the answer's words."""
+    hours = "The swimming pool is open from 9 to 17 on weekdays."
+    decision = make_guard().check("The new pier opened in 2019.", [hours], question="When was the new pier opened?")
+    assert (decision.verdict, decision.cause) == ("unsupported", "not_retrieved")
+    assert decision.reason.startswith("the verdict is bad: not_retrieved (")
 
 
 def test_the_guard_works_on_if_its_callback_fails(caplog: pytest.LogCaptureFixture) -> None:
@@ -256,7 +265,8 @@ def test_an_answer_in_another_language_follows_on_error(on_error: Any) -> None:
     decision = make_guard(on_error=on_error).check("Der Steg kostete 41,2 Millionen Euro und ist neu.", [COST])
 
     assert (decision.verdict, decision.blocked) == ("unchecked", on_error == "closed")
-    assert "language German" in decision.reason
+    assert decision.cause == "language"
+    assert decision.reason.startswith("language: verdict: language German")
 
 
 def test_a_question_to_the_user_passes() -> None:
@@ -269,7 +279,7 @@ def test_a_check_without_passages_follows_on_error(on_error: Any, answer: str, t
     """Nothing can be said about the answer. The status of the span is an error, which a blocked answer is not."""
     decision = make_guard(traced, on_error=on_error).check(UNSUPPORTED)
     assert (decision.verdict, decision.answer) == ("unchecked", answer)
-    assert decision.reason == "verdict: the turn has no passages"
+    assert decision.reason == "no_passages: verdict: the turn has no passages"
     make_guard(traced).check(UNSUPPORTED, [PASSAGE])
     statuses = [(span.status.is_ok, span.status.description) for span in traced.decisions]
     assert statuses == [(False, decision.reason), (True, None)]

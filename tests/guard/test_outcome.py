@@ -62,7 +62,8 @@ def test_the_verdict_is_that_of_the_blocked_answer(on_fail: Any, seen: str, bloc
     assert evaluation["unsupported_facts"] == 1
     found = turn_span(traced)
     assert (found["rageval.verdict"], found["rageval.guard.action"]) == ("bad", action)
-    assert found["rageval.guard.reason"].startswith("the verdict is bad")
+    assert found["rageval.guard.reason"].startswith("the verdict is bad: unsupported")
+    assert found["rageval.guard.cause"] == outcome.cause == "unsupported"
     assert found.get("rageval.guard.blocked_answer") == blocked
 
 
@@ -148,15 +149,15 @@ def test_what_claims_nothing_is_not_unchecked(answer: str, passages: list[str]) 
 
 
 def test_decisions_are_a_metric(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By action and verdict, also where nothing is instrumented."""
+    """By action, verdict and cause, also where nothing is instrumented."""
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader])
     monkeypatch.setattr("rageval_hooks.guard.checking.global_meter_provider", lambda: provider)
 
-    def counted() -> dict[tuple[Any, Any], Any]:
+    def counted() -> dict[tuple[Any, ...], Any]:
         data = reader.get_metrics_data()
         return {
-            (point.attributes["rageval.guard.action"], point.attributes["rageval.guard.verdict"]): point.value
+            tuple(point.attributes.get(f"rageval.guard.{name}") for name in ("action", "verdict", "cause")): point.value
             for resource in (data.resource_metrics if data else ())
             for scope in resource.scope_metrics
             for found in scope.metrics
@@ -171,8 +172,9 @@ def test_decisions_are_a_metric(monkeypatch: pytest.MonkeyPatch) -> None:
         guard.check(answer, [PASSAGE])
     after = counted()
 
-    assert after["passed", "supported"] - before["passed", "supported"] == 1
-    assert after["replaced", "unsupported"] - before.get(("replaced", "unsupported"), 0) == 2
+    passed, replaced = ("passed", "supported", None), ("replaced", "unsupported", "unsupported")
+    assert after[passed] - before[passed] == 1
+    assert after[replaced] - before.get(replaced, 0) == 2
 
 
 def test_a_turn_with_a_guard_goes_through_json() -> None:

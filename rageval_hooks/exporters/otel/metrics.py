@@ -308,8 +308,9 @@ def _errors(_: CallbackOptions) -> Iterable[Observation]:
 
 
 def _guard_decisions(_: CallbackOptions) -> Iterable[Observation]:
-    for (action, verdict), amount in PROCESS_TOTALS.guard_decisions().items():
-        yield Observation(amount, {"rageval.guard.action": action, "rageval.guard.verdict": verdict})
+    for (action, verdict, cause), amount in PROCESS_TOTALS.guard_decisions().items():
+        attributes = {"rageval.guard.action": action, "rageval.guard.verdict": verdict}
+        yield Observation(amount, attributes if cause is None else {**attributes, "rageval.guard.cause": cause})
 
 
 def _dropped(_: CallbackOptions) -> Iterable[Observation]:

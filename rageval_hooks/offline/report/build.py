@@ -19,9 +19,10 @@ from rageval_hooks.offline.report.scored_file import ScoredFile, Watch, read_fil
 from rageval_hooks.offline.report.similarity import BertScore, Similarity, compare_answers
 from rageval_hooks.offline.report.statistics import Resampling, Spread, Variation, spread, variation
 from rageval_hooks.offline.report.turns import ShownTurn, show_turn
-from rageval_hooks.offline.score_definitions import HITS, NO_ANSWER, VERDICTS
+from rageval_hooks.offline.score_definitions import HITS, VERDICTS
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.runtime.jsonable import Data
+from rageval_hooks.score import shown_name
 from rageval_hooks.text.formatting import flat
 from rageval_hooks.text.wording import counted
 
@@ -93,7 +94,7 @@ class ScoreSummary(Data):
     @property
     def shown_name(self) -> str:
         """The name on one line, with an arrow if lower is better; ``no_answer`` says what a 1 means."""
-        name = f"{NO_ANSWER} (1: answered)" if self.name == NO_ANSWER else flat(self.name)
+        name = flat(shown_name(self.name))
         return f"{name} ↓" if self.direction == "lower" else name
 
 

@@ -102,7 +102,8 @@ def _quality(file: FileReport, bounds: Mapping[str, float], missed: Sequence[str
         if file.bad_by_cause:
             text += f" By cause: {', '.join(file.bad_by_cause)}."
         for turn in [turn for turn in file.worst if turn.verdict == "bad"][:1]:
-            text += f" For example {turn.id}: {shorten(turn.reason, _MAX_REASON_LENGTH)}"
+            cause = f" ({turn.cause})" if turn.cause else ""
+            text += f" For example {turn.id}{cause}: {shorten(turn.reason, _MAX_REASON_LENGTH)}"
         yield "good" if not number else "note" if bad.spread.mean < _BAD_ANSWERS else "bad", text
     failed = f"{file.failed_questions} of {counted(file.questions, 'question')} failed"
     if file.failed_questions and not any(line.startswith(f"{file.name}: {failed}") for line in missed):

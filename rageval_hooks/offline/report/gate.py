@@ -11,6 +11,7 @@ from rageval_hooks.offline.report.build import FileReport, Report
 from rageval_hooks.offline.report.compare import FileComparison, Loss, ScoreChange
 from rageval_hooks.offline.running import MaxErrors
 from rageval_hooks.offline.score_definitions import BAD_ANSWERS
+from rageval_hooks.score import CAUSES, shown_name
 from rageval_hooks.text.formatting import show_value
 from rageval_hooks.text.wording import counted, listed
 
@@ -181,6 +182,11 @@ def check_gate(report: Report, gate: ReportGate) -> GateResult:
 
 
 def _shortfall(file: FileReport, name: str, bound: float) -> Iterator[str]:
+    # "verdict.bad.unsupported": the answers that are bad for one cause
+    whole, _, cause = name.rpartition(".")
+    if whole == BAD_ANSWERS and cause in CAUSES:
+        yield from _bad_by_cause(file, cause, bound)
+        return
     row = file.score(name)
     if row is None:
         valid = [row.name for row in file.scores if row.spread]
@@ -199,8 +205,20 @@ def _shortfall(file: FileReport, name: str, bound: float) -> Iterator[str]:
         values = [counted(row.count, "value"), *(f"{number} {word}" for word, number in numbers.items() if number)]
         values += file.bad_by_cause if name == BAD_ANSWERS else []
         yield (
-            f"{file.name}: {name} is {show_value(mean)}, {show_value(shortfall)} {side} the bound"
+            f"{file.name}: {shown_name(name)} is {show_value(mean)}, {show_value(shortfall)} {side} the bound"
             f" ({limit} {bound:g}; {', '.join(values)})"
+        )
+
+
+def _bad_by_cause(file: FileReport, cause: str, bound: float) -> Iterator[str]:
+    row = file.score(BAD_ANSWERS)
+    if row is None or not row.count:
+        raise ConfigurationError(f"{file.path} has no verdicts: {BAD_ANSWERS}.{cause} cannot be checked")
+    number = sum(found.bad for found in file.causes if found.cause == cause)
+    if number / row.count > bound:
+        yield (
+            f"{file.name}: {number} of {counted(row.count, 'answer')} are bad with the cause {cause}"
+            f" ({number / row.count:.3f}; at most {bound:g})"
         )
 
 

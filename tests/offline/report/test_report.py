@@ -12,6 +12,7 @@ from rageval_hooks import ConfigurationError, Failed, Score, Skipped, UnknownNam
 from rageval_hooks.offline.answerability import UNANSWERABLE
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.report import Report, ReportGate, build_report, check_gate, conclude
+from rageval_hooks.offline.report.gate import gate_of
 from rageval_hooks.offline.report.tables import to_markdown, to_plain_text, to_tables
 from tests.offline.scored import judged, record, write
 
@@ -335,6 +336,23 @@ class TestVerdict:
 
         assert bounded.failures == ["new: verdict.bad is 0.300, 0.200 above the bound (at most 0.1; 40 values)"]
         assert any("new: verdict.bad is worse than in old: 0.000 → 0.300" in line for line in compared.failures)
+
+    def test_the_gate_names_a_cause(self, tmp_path: Path) -> None:
+        """Bad answers with that cause alone count."""
+        causes = ["unsupported", "not_retrieved", "not_retrieved"]
+        records = [judged(f"q{k}", "bad", cause=cause) for k, cause in enumerate(causes)]
+        report = report_of(tmp_path, *records, judged("q9", "good"))
+
+        for cause, failures in {
+            "unsupported": [],
+            "off_topic": [],
+            "not_retrieved": ["scores: 2 of 4 answers are bad with the cause not_retrieved (0.500; at most 0.3)"],
+        }.items():
+            gate = gate_of([f"verdict.bad.{cause}=0.3"], False, None, 0.05, None, ())
+            assert gate is not None
+            assert check_gate(report, gate).failures == failures
+        with pytest.raises(UnknownNameError, match=r"verdict\.bad\.unsuported"):
+            check_gate(report, ReportGate(bounds={"verdict.bad.unsuported": 0.1}))
 
     def test_the_judge_has_the_last_word(self, tmp_path: Path) -> None:
         """Its verdict comes after that of the local scores, and counts alone."""
