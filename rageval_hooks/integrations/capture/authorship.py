@@ -15,7 +15,8 @@ from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.turn import Message, Step
 
-T = TypeVar("T", Run, Step)
+T = TypeVar("T", bound=Run | Step)
+R = TypeVar("R", bound=Run)
 Call = TypeVar("Call")
 
 # The words of a text, for example "opened" and "1869" of "opened: 1869".
@@ -109,7 +110,7 @@ def writer_of(
     return calls[sizes.index(max(sizes))] if any(sizes) else None
 
 
-def last_without_tools(calls: Sequence[Run], tool_calls_of: Callable[[Any], Sequence[Any]]) -> Run | None:
+def last_without_tools(calls: Sequence[R], tool_calls_of: Callable[[Any], Sequence[Any]]) -> R | None:
     """Return the last model call that requested no tools; the last of all if each did; None without calls.
 
     Args:

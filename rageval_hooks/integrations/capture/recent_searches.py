@@ -6,13 +6,12 @@ A search belongs to the turn of the model whose prompt has what it found.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from rageval_hooks.integrations.capture.passages import mark_seen, unique_passages
-from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.turn import Passage
 
 _MAX_SEARCHES = 20
@@ -20,9 +19,6 @@ _MAX_SEARCHES = 20
 
 _SECONDS = 60.0
 """For so long a search is remembered."""
-
-RECENT_SEARCHES = "recent_searches"
-"""The detail of a root under which its turn finds the searches before it."""
 
 
 @dataclass(eq=False)
@@ -56,14 +52,15 @@ def forget_searches() -> None:
     _forgotten_at = time.monotonic()
 
 
-def _of_context() -> list[RecentSearch]:
+def recent_searches() -> list[RecentSearch]:
+    """Return the searches of this context before now."""
     oldest = max(_forgotten_at, time.monotonic() - _SECONDS)
     return [search for search in _recent.get() or () if search.at > oldest]
 
 
 def give_context_a_list() -> None:
     """Give the context a list of its own, to which tasks may append that inherit it: they cannot set a variable."""
-    _recent.set(_of_context())
+    _recent.set(recent_searches())
 
 
 def note_search(search: RecentSearch, *, in_task: bool = False) -> None:
@@ -80,27 +77,22 @@ def note_search(search: RecentSearch, *, in_task: bool = False) -> None:
         del searches[:-_MAX_SEARCHES]
 
 
-def note_root(root: Run) -> None:
-    """Keep the searches before a root that has just started, for its turn."""
-    if searches := _of_context():
-        root.details[RECENT_SEARCHES] = searches
-
-
-def passages_before(root: Run, prompt: str) -> tuple[list[Passage], list[str]]:
+def passages_before(searches: Iterable[RecentSearch], turn_id: str, prompt: str) -> tuple[list[Passage], list[str]]:
     """Return what searches before a turn found that is in its prompt, and what they asked.
 
     Args:
-        root: the root of the turn.
+        searches: the searches before the root of the turn.
+        turn_id: the id of that root.
         prompt: all text of the prompts behind the answer.
     """
     passages: list[Passage] = []
     queries: list[str] = []
-    for search in root.details.get(RECENT_SEARCHES, ()):
+    for search in searches:
         found = mark_seen(search.read(search.found), prompt)
         if any(passage.prompt_share and passage.seen_by_model for passage in found):
-            search.turn_id = search.turn_id or root.text_id
+            search.turn_id = search.turn_id or turn_id
             # An earlier answer of the conversation was written from it, too.
-            from_turn = None if search.turn_id == root.text_id else search.turn_id
+            from_turn = None if search.turn_id == turn_id else search.turn_id
             passages += [one.model_copy(update={"from_turn": from_turn}) for one in found]
             queries += [search.query] if from_turn is None else []
     return list(unique_passages(passages)), queries

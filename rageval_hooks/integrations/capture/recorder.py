@@ -19,6 +19,7 @@ from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanContext, set_span_in_context
 
+from rageval_hooks.integrations.capture.recent_searches import RecentSearch
 from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
@@ -27,6 +28,68 @@ from rageval_hooks.runtime.interrupts import is_interrupt
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.narrowing import size_of
 from rageval_hooks.turn import GuardOutcome, Turn
+
+
+@dataclass(eq=False)
+class Run:
+    """One run of a framework's component. It holds references: nothing is copied or formatted.
+
+    Attributes:
+        id: the recorder's id of the run; :attr:`text_id` is the framework's id.
+        parent: the enclosing run, possibly of another framework; None for the root.
+        framework: the framework that reported the run.
+        kind: the framework's kind of run. ``retriever``, ``reranker``, ``llm`` and ``tool`` mean the same in all.
+        name: the component's name.
+        input: the component's input.
+        started_at: nanoseconds since the epoch.
+        ended_at: nanoseconds since the epoch; None while it runs.
+        output: the component's output.
+        error: the exception that ended the run.
+        metadata: what the framework or the application attached.
+        tokens: streamed pieces of text, in order; None if nothing was streamed.
+        first_token_at: nanoseconds since the epoch.
+        span_id: the id of the span that another tracer has made for the run.
+        span_tracer: the name of that tracer.
+        has_search: True if passages were found inside the run, so that its own output is not a search result.
+        streamed: True for a root whose output is a stream, which its reader may abandon while runs continue.
+        searches_before: of a root, the searches shortly before it.
+    """
+
+    id: Hashable
+    parent: Run | None
+    framework: Framework
+    kind: str
+    name: str
+    input: Any
+    started_at: int
+    ended_at: int | None = None
+    output: Any = None
+    error: BaseException | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    tokens: list[str] | None = None
+    first_token_at: int | None = None
+    span_id: str | None = None
+    span_tracer: str | None = None
+    has_search: bool = False
+    streamed: bool = False
+    searches_before: Sequence[RecentSearch] = ()
+
+    @property
+    def text_id(self) -> str:
+        """The framework's id of the run, as text."""
+        return self.framework.text_id(self.id)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its values take in memory."""
+        return size_of((self.input, self.output, self.metadata, self.tokens))
+
+    def ancestors(self) -> Iterator[Run]:
+        """Yield the enclosing runs, the nearest first."""
+        run = self.parent
+        while run is not None:
+            yield run
+            run = run.parent
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +109,7 @@ class Framework:
             calls. With both, ``turn_of`` also receives the ``authors`` of what the whole recording has.
         find_span: returns the span that another tracer has made for a run, by the run's id. For a root that is about to
             start the recording is None. Never raises.
+        run_class: the class of its runs: a run of a framework may know more than a :class:`Run`.
     """
 
     name: str
@@ -57,60 +121,7 @@ class Framework:
     given_text: Callable[[Run], str] | None = None
     returned_text: Callable[[Run], str] | None = None
     find_span: Callable[[Any, Recording | None], Span | None] = lambda _run_id, _recording: None
-
-
-@dataclass(eq=False)
-class Run:
-    """One run of a framework's component. It holds references: nothing is copied or formatted.
-
-    Attributes:
-        id: the recorder's id of the run; :attr:`text_id` is the framework's id.
-        parent: the enclosing run, possibly of another framework; None for the root.
-        framework: the framework that reported the run.
-        kind: the framework's kind of run. ``retriever``, ``reranker``, ``llm`` and ``tool`` mean the same in all.
-        name: the component's name.
-        input: the component's input.
-        started_at: nanoseconds since the epoch.
-        ended_at: nanoseconds since the epoch; None while it runs.
-        output: the component's output.
-        error: the exception that ended the run.
-        metadata: what the framework or the application attached.
-        details: further values that only some kinds have, by name.
-        tokens: streamed pieces of text, in order; None if nothing was streamed.
-        first_token_at: nanoseconds since the epoch.
-    """
-
-    id: Hashable
-    parent: Run | None
-    framework: Framework
-    kind: str
-    name: str
-    input: Any
-    started_at: int
-    ended_at: int | None = None
-    output: Any = None
-    error: BaseException | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
-    tokens: list[str] | None = None
-    first_token_at: int | None = None
-
-    @property
-    def text_id(self) -> str:
-        """The framework's id of the run, as text."""
-        return self.framework.text_id(self.id)
-
-    @property
-    def size(self) -> int:
-        """About how many bytes its values take in memory."""
-        return size_of((self.input, self.output, self.metadata, self.tokens))
-
-    def ancestors(self) -> Iterator[Run]:
-        """Yield the enclosing runs, the nearest first."""
-        run = self.parent
-        while run is not None:
-            yield run
-            run = run.parent
+    run_class: type[Run] = Run
 
 
 @dataclass(eq=False)
@@ -166,11 +177,6 @@ class Recording:
         if not isinstance(error, Exception) or is_interrupt(error):
             self.owner.count_dropped("interrupted")
             raise error
-
-    @property
-    def streamed(self) -> bool:
-        """True if the root's output is a stream, which its reader may abandon while runs continue."""
-        return bool(self.root.details.get("streamed"))
 
 
 Entry = tuple[Recording, Run | None]
@@ -295,7 +301,7 @@ class Recorder:
         explicit: bool = False,
         standalone: bool = True,
         selected: bool | None = None,
-        details: dict[str, Any] | None = None,
+        streamed: bool = False,
     ) -> Run | None:
         """Record that a run has started.
 
@@ -310,7 +316,7 @@ class Recorder:
             explicit: True if the handler was attached to this chain; its pipeline then receives the turn.
             standalone: False if the run cannot be a turn by itself. As a root it counts as sampled out.
             selected: the sampling decision if the run is a root that resumes an earlier turn; None to decide now.
-            details: initial value of :attr:`Run.details`.
+            streamed: True for a root whose output is a stream.
 
         Returns:
             The new record. None if there is nothing to record: another handler has recorded the run, its turn was
@@ -323,7 +329,8 @@ class Recorder:
             if placed is None:
                 return None
             if placed == "root":
-                root = Run(run_id, None, framework, kind, name, input, self.wall_clock(), details=details or {})
+                root = framework.run_class(run_id, None, framework, kind, name, input, self.wall_clock())
+                root.streamed = streamed
                 context = otel_context.get_current()
                 # The turn is sampled like another tracer's span. Most tracers do not make their spans current.
                 if (span := framework.find_span(run_id, None)) is not None:
@@ -343,7 +350,7 @@ class Recorder:
         run = None
         if parent is not None and len(recording.runs) < self.max_runs:
             started_at = self.clock() + recording.clock_offset
-            run = Run(run_id, parent, framework, kind, name, input, started_at, details=details or {})
+            run = framework.run_class(run_id, parent, framework, kind, name, input, started_at)
             recording.runs.append(run)
         elif recording.selection.selected:
             recording.dropped += 1
@@ -455,7 +462,7 @@ class Recorder:
             return self._close(recording)
         if run is None:  # only its id was kept
             # Removed at once, so that an endless turn does not fill the table.
-            self.ended.add([run_id], completed=error is None and not recording.streamed)
+            self.ended.add([run_id], completed=error is None and not recording.root.streamed)
             recording.ids.pop(run_id, None)
             self._table.pop(run_id, None)
             return None
@@ -472,7 +479,7 @@ class Recorder:
                     query = run.input if is_a(run.input, str) else ""
                     recording.owner.prepare(recording.selection, query, _texts_found(run))
                 # Its reader may leave a stream open for long, and with it the passages.
-                if recording.streamed:
+                if recording.root.streamed:
                     self.count_memory(recording, run.size)
         return self._close(recording) if run is root else None
 
@@ -514,7 +521,7 @@ class Recorder:
         ids = list(recording.ids)
         self.ended.add(ids)
         # The reader of a stream may have left early, while branches of the chain still run.
-        if not recording.streamed and not recording.mixed:
+        if not recording.root.streamed and not recording.mixed:
             whole = (run.id for run in recording.runs if run.ended_at is not None and run.error is None)
             self.ended.add(whole, completed=True)
         for run_id in ids:

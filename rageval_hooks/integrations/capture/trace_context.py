@@ -116,8 +116,8 @@ def look_for_other_span(run: Run, recording: Recording) -> None:
         return
     if (found := _valid(find_span(run.id, recording))) is not None:
         context = found.get_span_context()
-        run.details["span_id"] = f"{context.span_id:016x}"
-        run.details["span_tracer"] = _scope_of(found)
+        run.span_id = f"{context.span_id:016x}"
+        run.span_tracer = _scope_of(found)
         recording.other_context = recording.other_context or context
         _name_once(found)
 

@@ -16,7 +16,8 @@ from rageval_hooks.integrations.capture.trace_context import context_attributes,
 from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.turn import ErrorInfo, Message, Passage, Step, Timing, Turn, TurnStatus, Usage
 
-T = TypeVar("T", Run, Step)
+T = TypeVar("T", bound=Run | Step)
+R = TypeVar("R", bound=Run)
 
 CANCELS = frozenset({"CancelledError", "Cancelled", "GeneratorExit", "KeyboardInterrupt"})
 """What asyncio, trio, a closed generator and Ctrl-C raise."""
@@ -43,7 +44,7 @@ def of_kind(items: Iterable[T], *kinds: str) -> list[T]:
     return [item for item in items if item.kind in kinds]
 
 
-def outside(runs: Iterable[Run], *kinds: str) -> list[Run]:
+def outside(runs: Iterable[R], *kinds: str) -> list[R]:
     """Return the runs that are not inside a run of one of these kinds."""
     return [run for run in runs if not is_inside(run, *kinds)]
 
@@ -90,8 +91,8 @@ def step_frame(run: Run, kept: Collection[int], turn_end: int, stopped: bool) ->
         "id": run.text_id,
         # Chains and prompts are no steps, unless the application asks for them with spans="all".
         "parent_id": next((outer.text_id for outer in run.ancestors() if id(outer) in kept), None),
-        "span_id": run.details.get("span_id"),
-        "span_tracer": run.details.get("span_tracer"),
+        "span_id": run.span_id,
+        "span_tracer": run.span_tracer,
         "name": run.name,
         "started_at": run.started_at,
         "ended_at": end_of(run, turn_end),
@@ -247,7 +248,7 @@ def _turn_of_family(
     for other in inner:
         # The text that a tool or a function returns has what the other framework found inside it.
         for run in other[0].ancestors() if of_kind(other, "retriever", "reranker") else ():
-            run.details["has_search"] = True
+            run.has_search = True
     framework = family[0].framework
     options = {**(about or {}), **(known if framework.returned_text is not None else {})}
     turn = framework.turn_of(family, every_step=every_step, **options)

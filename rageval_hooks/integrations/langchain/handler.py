@@ -21,11 +21,10 @@ from langchain_core.tracers.context import register_configure_hook
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.deferred import held_turns
 from rageval_hooks.integrations.capture.recent_searches import (
-    RECENT_SEARCHES,
     RecentSearch,
     give_context_a_list,
-    note_root,
     note_search,
+    recent_searches,
 )
 from rageval_hooks.integrations.capture.recorder import Framework, Recording, Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import note_other_span
@@ -36,6 +35,7 @@ from rageval_hooks.integrations.langchain.other_tracers import find_span
 from rageval_hooks.integrations.langchain.passages import IDENTITY_KEYS
 from rageval_hooks.integrations.langchain.payloads import copy_found, copy_values, passages_in
 from rageval_hooks.integrations.langchain.resuming import hold_if_waiting, join_halves, resumes
+from rageval_hooks.integrations.langchain.runs import LangChainRun
 from rageval_hooks.integrations.langchain.turn_building import turn_of_conversation
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
@@ -104,11 +104,9 @@ FRAMEWORK = Framework(
     given_text=given_text,
     returned_text=returned_text,
     find_span=find_span,
+    run_class=LangChainRun,
 )
 _recorder.join(FRAMEWORK)
-
-_DETAILS = frozenset({"description", "invocation_params", "streamed", "template", "tool_call_id"})
-"""Arguments of the start event that are kept."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -222,8 +220,6 @@ class TurnHandler(CopiedAsItself, BaseCallbackHandler):
         parent_run_id, metadata = event.get("parent_run_id"), event.get("metadata")
         selected = thread = None
         if parent_run_id is None:
-            # LangChain says so for the root of chain.stream(…), whose input is only known at its end.
-            event["streamed"] = "defers_inputs" in event
             # A graph that goes on after it waited for a person is sampled like the first half of its turn.
             thread = first_string(metadata, ("thread_id",))
             selected = held_turns().earlier_sampling(thread) if thread and resumes(input) else None
@@ -236,20 +232,22 @@ class TurnHandler(CopiedAsItself, BaseCallbackHandler):
             input,
             FRAMEWORK,
             explicit=self.explicit,
-            details={name: event[name] for name in _DETAILS.intersection(event)},
             selected=selected,
+            # LangChain says so for the root of chain.stream(…), whose input is only known at its end.
+            streamed=parent_run_id is None and "defers_inputs" in event,
         )
         if thread and _recorder.knows(run_id):
             held_turns().note_sampling(thread, sampled_out=_recorder.get(run_id) is None)
-        if run is not None:
+        if isinstance(run, LangChainRun):
             run.metadata = metadata or {}
+            run.description, run.tool_call_id = event.get("description"), event.get("tool_call_id")
+            run.parameters, run.template = event.get("invocation_params") or {}, event.get("template")
             config = var_child_runnable_config.get()
             configurable = (config or {}).get("configurable") or {}
-            if identity := {key: configurable[key] for key in IDENTITY_KEYS if key in configurable}:
-                run.details["configurable"] = identity
+            run.configurable = {key: configurable[key] for key in IDENTITY_KEYS if key in configurable}
             note_other_span(run)
             if run.parent is None:
-                note_root(run)
+                run.searches_before = recent_searches()
                 deferred.prepare()
 
     @_callback
@@ -396,7 +394,7 @@ def _end(run_id: UUID, output: Any, error: BaseException | None, inputs: Any = N
         return None
     # A stream that ends before the runs inside it was left by its reader. LangChain swallows the GeneratorExit of most
     # streams, so it does not show that the garbage collector may be closing this one.
-    is_left_early = recording.streamed and any(run.ended_at is None for run in recording.runs)
+    is_left_early = recording.root.streamed and any(run.ended_at is None for run in recording.runs)
     if deferred.closes_generator() or is_left_early:
         pipeline = recording.owner
         on_full = partial(pipeline.count_dropped, "queue_full")
@@ -442,7 +440,7 @@ def _is_held(recording: Recording) -> bool:
 def _is_bare_model(recording: Recording) -> bool:
     """Return True for a model that is called by itself, with no search shortly before: it has retrieved nothing."""
     is_alone = recording.root.kind == "llm" and len(recording.runs) == 1
-    return is_alone and RECENT_SEARCHES not in recording.root.details
+    return is_alone and not recording.root.searches_before
 
 
 # --------------------------------------------------------------------------- for one chain

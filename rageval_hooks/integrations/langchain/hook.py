@@ -23,6 +23,7 @@ from rageval_hooks.integrations.capture.values import collection_name
 from rageval_hooks.integrations.langchain.handler import FRAMEWORK, TurnHandler, ambient_run
 from rageval_hooks.integrations.langchain.other_tracers import unwatch, watch
 from rageval_hooks.integrations.langchain.payloads import copied, passages_in
+from rageval_hooks.integrations.langchain.runs import LangChainRun
 from rageval_hooks.integrations.langchain.wrapped_methods import WrappedMethods
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.interrupts import raise_interrupt
@@ -92,9 +93,11 @@ def _search(store: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterat
             query = text_or_empty(args[0] if args else kwargs.get("query"))
             found = copied(results[0]) if results else None
             if around is not None and recording is not None:
-                top_k = {"top_k": kwargs["k"]} if type(kwargs.get("k")) is int else {}
-                details = {"collection": collection_name(store), **top_k}
-                _record(recording, around, type(store).__name__, query, found, error, started_at, details)
+                run = _run_of_search(recording, around, type(store).__name__, query, found, error, started_at)
+                if isinstance(run, LangChainRun):  # the first search of a retriever counts
+                    run.collection = run.collection or collection_name(store)
+                    if run.top_k is None and type(kwargs.get("k")) is int:
+                        run.top_k = kwargs["k"]
             elif results:  # the model that is called next may get what was found
                 note_search(RecentSearch(query, found, passages_in))
         except Exception as failure:
@@ -104,7 +107,7 @@ def _search(store: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterat
                 owner.failed("a search in a vector store could not be recorded", failure)
 
 
-def _record(
+def _run_of_search(
     recording: Recording,
     around: Run,
     name: str,
@@ -112,18 +115,17 @@ def _record(
     found: Any,
     error: BaseException | None,
     started_at: int,
-    details: dict[str, Any],
-) -> None:
-    """Record a search that has ended, in the turn that it was made in."""
+) -> Run | None:
+    """Return the run of a search that has ended: that of the retriever that searches, else one of its own."""
     inside = next((run for run in (around, *around.ancestors()) if run.kind in _SEARCHES), None)
-    if inside is not None:  # a search by a retriever adds to the retriever's run
-        inside.details = {**details, **inside.details}
-        return
+    if inside is not None:
+        return inside
     key = str(uuid4())
-    run = _recorder.start(recording.owner, key, around.id, "retriever", name, query, FRAMEWORK, details=details)
+    run = _recorder.start(recording.owner, key, around.id, "retriever", name, query, FRAMEWORK)
     if run is not None:
         run.started_at = started_at + recording.clock_offset
         _recorder.end(key, found, error)
+    return run
 
 
 VECTOR_STORES = WrappedMethods("langchain_core.vectorstores.base", "VectorStore", _SEARCH_METHOD, _recording)

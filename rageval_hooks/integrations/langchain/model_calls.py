@@ -12,6 +12,7 @@ from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.turns import prompt_text, seconds_to_first_token
 from rageval_hooks.integrations.capture.values import attribute_text, first_string, or_else, public_parameters
 from rageval_hooks.integrations.langchain.payloads import as_json, as_text, message_text, role_of, tool_text
+from rageval_hooks.integrations.langchain.runs import LangChainRun
 from rageval_hooks.judges.token_counts import usage_from
 from rageval_hooks.runtime.narrowing import items_or_empty, mapping_or_empty, text_or_none
 from rageval_hooks.text.citations import annotations_from_blocks
@@ -127,7 +128,7 @@ def _tool_call(call: Mapping[str, Any]) -> ToolCall:
 # --------------------------------------------------------------------------- the step of a call
 
 
-def call_fields(call: Run, runs: Sequence[Run], prompt: tuple[Message, ...]) -> dict[str, Any]:
+def call_fields(call: LangChainRun, runs: Sequence[LangChainRun], prompt: tuple[Message, ...]) -> dict[str, Any]:
     """Return the fields of a model call's step.
 
     Args:
@@ -140,7 +141,7 @@ def call_fields(call: Run, runs: Sequence[Run], prompt: tuple[Message, ...]) -> 
     if not output:
         # The beginning of an answer that broke off, or [{"name": "search", "args": {"query": "pier"}, "id": "call_1"}].
         output = "".join(call.tokens or ()) or (as_json(tool_calls) if tool_calls else "")
-    requested: Mapping[str, Any] = call.details.get("invocation_params") or {}
+    requested = call.parameters
     # What the provider of a chat model reported, for example {"model_name": "gpt-4.1", "finish_reason": "stop"}, and
     # that of a text model: {"token_usage": {…}, "model_name": "…"}.
     reported = getattr(message, "response_metadata", None)
@@ -189,14 +190,14 @@ def _usage_of(run: Run) -> Usage | None:
 
 
 @or_else(None)
-def _template_of(call: Run, runs: Sequence[Run]) -> PromptTemplate | None:
+def _template_of(call: Run, runs: Sequence[LangChainRun]) -> PromptTemplate | None:
     """Return the template of a model's prompt: that of the last prompt template in the same sequence before it."""
     before = [run for run in runs if run.kind == "prompt" and run.parent is call.parent]
     before = [run for run in before if run.started_at <= call.started_at]
     if call.parent is None or not before:
         return None
     prompt = max(before, key=lambda run: run.started_at)
-    text = "\n\n".join(_template_texts(prompt.details.get("template")))
+    text = "\n\n".join(_template_texts(prompt.template))
     variables = {str(name): as_text(value) for name, value in mapping_or_empty(prompt.input).items()}
     # A prompt of placeholders only has no text.
     return PromptTemplate(text=text, variables=variables) if text else None

@@ -29,6 +29,7 @@ from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain import payloads
 from rageval_hooks.integrations.langchain.model_calls import generated_text, prompt_messages, prompt_of, tool_calls_of
 from rageval_hooks.integrations.langchain.question_and_answer import query_of
+from rageval_hooks.integrations.langchain.runs import LangChainRun
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.turn import Passage, Turn
 
@@ -82,9 +83,9 @@ class TurnPassages:
 
     def __init__(
         self,
-        runs: Sequence[Run],
-        models: Sequence[Run],
-        answering: Run | None,
+        runs: Sequence[LangChainRun],
+        models: Sequence[LangChainRun],
+        answering: LangChainRun | None,
         response: str,
         earlier: EarlierPassages,
         search_tools: Collection[str],
@@ -129,7 +130,8 @@ class TurnPassages:
                 if may_be_seen and not any(passage.text in text for text in seen_texts):
                     passages.append(passage)
         if self._prompt is not None and all(passage.from_turn for passage in passages):
-            before, self.asked_before = passages_before(self._runs[0], self._prompt)
+            root = self._runs[0]
+            before, self.asked_before = passages_before(root.searches_before, root.text_id, self._prompt)
             passages += before or self._in_texts(self._prompt, {passage.text for passage in passages})
         return passages
 
@@ -186,13 +188,13 @@ class TurnPassages:
         for run in reversed(self._runs):
             # An ensemble or a compressor is a retriever around others, and its result is what the application gets.
             is_outermost = run.kind == "retriever" and not turns.is_inside(run, "retriever")
-            if is_outermost or (run.kind == "tool" and not run.details.get("has_search")):
+            if is_outermost or (run.kind == "tool" and not run.has_search):
                 results = self._reader.passages_in(run.output) if is_outermost else self._results_of_tool(run)
                 passages = self._evidence(results, run)
                 if passages or is_outermost:
                     self.found[id(run)] = passages
                     for ancestor in run.ancestors():
-                        ancestor.details["has_search"] = True
+                        ancestor.has_search = True
                 elif results:
                     self.left_out[id(run)] = authorship.WRITTEN_BY_MODEL
         for run in self._runs:
@@ -213,11 +215,11 @@ class TurnPassages:
             any(self._follow(run, collected) for run in late)
         return collected
 
-    def _results_of_tool(self, run: Run) -> Sequence[Passage]:
+    def _results_of_tool(self, run: LangChainRun) -> Sequence[Passage]:
         """Return what a tool found: documents, or search results that are text."""
         output = _message_of_command(run)
         text: Any = output.content if isinstance(output, BaseMessage) else output
-        is_search, reason = verdict_on(self._search_tools, run.name, run.details.get("description"), run.input, text)
+        is_search, reason = verdict_on(self._search_tools, run.name, run.description, run.input, text)
         documents = self._reader.passages_in(run.output)
         # A tool that hands over passes on the whole state.
         if documents and (is_search or not payloads.is_command(run.output)):
@@ -301,7 +303,7 @@ class TurnPassages:
         """
         own: set[str | None] = set()
         for tool in turns.of_kind(self._runs, "tool"):
-            own |= {values.attribute_text(tool.output, "tool_call_id"), tool.details.get("tool_call_id")} - {None}
+            own |= {values.attribute_text(tool.output, "tool_call_id"), tool.tool_call_id} - {None}
         for call in self._calls:
             messages = prompt_messages(call)
             last_human = max((at for at, message in enumerate(messages) if message.type == "human"), default=-1)
@@ -355,7 +357,7 @@ class TurnPassages:
         answered_at = self._calls[-1].started_at
         for run in sorted(turns.outside(turns.of_kind(self._runs, "chain"), "retriever", "tool"), key=_end_or_start):
             is_root = run.parent is None
-            if is_root or (_end_or_start(run) <= answered_at and not run.details.get("has_search")):
+            if is_root or (_end_or_start(run) <= answered_at and not run.has_search):
                 # A later function may join the results that earlier ones returned. A text with the question is a
                 # prompt.
                 joined = [one for one in (query, *(passage.text for passage in passages)) if one]
@@ -433,7 +435,7 @@ class _Collected:
 # --------------------------------------------------------------------------- earlier turns
 
 
-def remember(earlier: EarlierPassages, runs: Sequence[Run], turn: Turn) -> None:
+def remember(earlier: EarlierPassages, runs: Sequence[LangChainRun], turn: Turn) -> None:
     """Remember what a turn found, by the id of the thread and of the tool call.
 
     A tool message has only text, unless the tool returns an artifact. Its id leads to the documents behind the text.
@@ -452,17 +454,17 @@ def remember(earlier: EarlierPassages, runs: Sequence[Run], turn: Turn) -> None:
             earlier.add(_call_key(thread, tool.output), found.get(run.text_id, ()), turn.id)
 
 
-def thread_of(runs: Sequence[Run]) -> str | None:
+def thread_of(runs: Iterable[Run]) -> str | None:
     """Return the id of the conversation; None without one."""
     return values.first_string(identity_of(runs), ("thread_id",))
 
 
-def identity_of(runs: Sequence[Run]) -> dict[str, Any]:
+def identity_of(runs: Iterable[Run]) -> dict[str, Any]:
     """Return the ids of session and user: from the first run that has them, or from its configuration."""
     identity: dict[str, Any] = {}
     for run in runs:
         # chain.invoke(…, {"metadata": {"session_id": "42"}}) or {"configurable": {"thread_id": "42"}}
-        for source in filter(None, (run.metadata, run.details.get("configurable"))):
+        for source in (run.metadata, run.configurable if isinstance(run, LangChainRun) else {}):
             known = {key: source[key] for key in IDENTITY_KEYS if source.get(key) is not None}
             identity = {**known, **identity}
     return identity
@@ -479,7 +481,7 @@ def _call_key(thread: str, message: Any) -> str:
 
 
 @or_else(None)
-def _message_of_command(run: Run) -> Any:
+def _message_of_command(run: LangChainRun) -> Any:
     """Return the output of a tool; of a command, the message in it that answers the call, or None."""
     if not payloads.is_command(run.output):
         return run.output
@@ -487,7 +489,7 @@ def _message_of_command(run: Run) -> Any:
     update = run.output.update
     messages = update.get("messages") if is_a(update, Mapping) else update
     answers = [one for one in messages if is_a(one, BaseMessage) and one.type == "tool"]
-    call_id = run.details.get("tool_call_id")
+    call_id = run.tool_call_id
     return values.last_of([one for one in answers if call_id in (None, one.tool_call_id)])
 
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from rageval_hooks.integrations.capture.passages import passage_key, passage_of_object
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import finite, is_a, or_else
+from rageval_hooks.integrations.langchain.runs import LangChainRun
 from rageval_hooks.runtime.interrupts import raise_interrupt
 from rageval_hooks.runtime.jsonable import json_text, plain_value, string_of
 from rageval_hooks.runtime.narrowing import content_text, mapping_or_empty, text_or_empty
@@ -225,15 +226,18 @@ def copy_values(runs: Sequence[Run]) -> None:
     An application may append to the list of messages that it passed. Building the turn takes longer than copying, and
     happens on another thread. Texts stay the same objects, and nothing is formatted.
     """
-    if runs[0].details.get("copied"):
+    root = runs[0]
+    if not isinstance(root, LangChainRun) or root.values_copied:
         return
-    runs[0].details["copied"] = True
+    root.values_copied = True
     seen: dict[int, tuple[Any, Any]] = {}
     for run in runs:
         # Most steps pass on the documents of a retriever unchanged: they are copied, and later read, once.
-        for document, copy in zip(*run.details.pop("found", ((), ())), strict=False):
-            if _is_unchanged(document, copy):
-                seen[id(document)] = document, copy
+        if isinstance(run, LangChainRun):
+            for document, copy in zip(*run.found, strict=False):
+                if _is_unchanged(document, copy):
+                    seen[id(document)] = document, copy
+            run.found = (), ()
     for run in runs:
         run.input = copied(run.input, seen)
         if run.kind != "retriever":  # copied at its end
@@ -243,8 +247,8 @@ def copy_values(runs: Sequence[Run]) -> None:
 def copy_found(run: Run, documents: Any) -> Any:
     """Return a copy of what a retriever returned: an application may cut documents in place before the prompt."""
     copies = copied(documents)
-    if isinstance(documents, list):
-        run.details["found"] = documents, copies
+    if isinstance(run, LangChainRun) and isinstance(documents, list):
+        run.found = documents, copies
     return copies
 
 

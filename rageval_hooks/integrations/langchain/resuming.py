@@ -11,6 +11,7 @@ from rageval_hooks.integrations.capture.turns import of_kind
 from rageval_hooks.integrations.capture.values import or_else
 from rageval_hooks.integrations.langchain.passages import thread_of
 from rageval_hooks.integrations.langchain.payloads import copy_values, fields_by_name
+from rageval_hooks.integrations.langchain.runs import LangChainRun
 from rageval_hooks.integrations.langchain.turn_building import is_control_flow, is_waiting
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
 from rageval_hooks.runtime.narrowing import mapping_or_empty
@@ -48,13 +49,13 @@ def join_halves(recording: Recording) -> None:
     if first is not None:
         copy_values(recording.runs)
         _put_in_front(first, recording)
-    elif resumed is root:
+    elif resumed is root and isinstance(root, LangChainRun):
         # The first half ran in another process, or long ago. The state that the first node received has its input.
         for node in of_kind(runs, "chain"):
             if node.parent is resumed and fields_by_name(node.input):
                 # A call of a tool by an agent is a mapping that has the state under this key.
                 root.input = mapping_or_empty(node.input).get("state") or node.input
-                root.details["first_half_missing"] = True
+                root.first_half_missing = True
                 return
 
 
@@ -82,11 +83,10 @@ def _put_in_front(first: HeldTurn, recording: Recording) -> None:
         if is_control_flow(run.error):
             run.error = None
         # Another tracer's spans are in the trace of the first half.
-        for name in ("span_id", "span_tracer"):
-            run.details.pop(name, None)
+        run.span_id = run.span_tracer = None
     waited_since = before.root.ended_at or before.root.started_at
-    earlier_waits = before.root.details.get("waits") or ()
-    root.details["waits"] = [*earlier_waits, (waited_since, root.started_at)]
+    if isinstance(root, LangChainRun) and isinstance(before.root, LangChainRun):
+        root.waits = [*before.root.waits, (waited_since, root.started_at)]
     root.input = before.root.input
     root.started_at = before.root.started_at
     root.metadata = {**before.root.metadata, **root.metadata}

@@ -18,6 +18,7 @@ from rageval_hooks.integrations.langchain import model_calls
 from rageval_hooks.integrations.langchain.passages import SESSION_KEYS, USER_KEYS, TurnPassages, identity_of, remember
 from rageval_hooks.integrations.langchain.payloads import DocumentReader, as_json, as_text, fields_by_name, tool_text
 from rageval_hooks.integrations.langchain.question_and_answer import answer_of, is_stream_event, query_of
+from rageval_hooks.integrations.langchain.runs import LangChainRun
 from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn, TurnStatus
 
 # What a reasoning model writes before its answer, for example "<think>Which pier?</think>". Some chat templates leave
@@ -33,7 +34,7 @@ def returned_answer(root: Run, models: Sequence[Run]) -> str:
         models: the model calls by start time.
     """
     # The streamed pieces of each model, for example [["It opened", " in 1869."]]. Streams may end with empty pieces.
-    is_streamed = bool(root.details.get("streamed"))
+    is_streamed = root.streamed
     streams = [list(filter(None, run.tokens)) for run in models if run.tokens] if is_streamed else []
     text = str(answer_of(root.output, root.input, _written_texts(models), list(map("".join, streams))))
     # The last event of a stream may hold its last piece: the answer is then all pieces together.
@@ -132,7 +133,7 @@ def is_waiting(runs: Sequence[Run]) -> bool:
 def _stopped_early(runs: Sequence[Run], answering: Run | None, returned: str) -> bool:
     """Return True if a reader left a stream before its end: the root ends before the model, or without output."""
     root = runs[0]
-    if not root.details.get("streamed"):
+    if not root.streamed:
         return False
     if root.output is None or answering is None:
         return root.output is None
@@ -167,7 +168,7 @@ _OWN_METADATA = ("ls_", "lc_", "langgraph_", "checkpoint_", "__")
 
 
 def turn_from_runs(
-    runs: Sequence[Run],
+    runs: Sequence[LangChainRun],
     *,
     every_step: bool = False,
     search_tools: Collection[str] = (),
@@ -217,7 +218,7 @@ def turn_from_runs(
     first_token = turns.seconds_to_first_token(answering, root.started_at)
     if first_token is not None and answering is not None:
         first_token = max(0.0, first_token - _seconds_waited(root, answering.first_token_at or 0))
-    waiting = _seconds_waited(root, ended_at) if root.details.get("waits") else None
+    waiting = _seconds_waited(root, ended_at) if root.waits else None
     return turns.build_turn(
         root,
         steps,
@@ -230,7 +231,7 @@ def turn_from_runs(
         retrieval_queries=turns.rewritten([*context.asked_before, *context.queries], query),
         span=span,
         status=status,
-        first_half_missing=bool(root.details.get("first_half_missing")),
+        first_half_missing=root.first_half_missing,
         complete=is_complete(status, answering, response),
         error=error,
         prompt=() if written is None else written.messages,
@@ -244,16 +245,16 @@ def turn_from_runs(
 _earlier = EarlierPassages()
 
 
-def turn_of_conversation(runs: Sequence[Run], **options: Any) -> Turn:
+def turn_of_conversation(runs: Sequence[LangChainRun], **options: Any) -> Turn:
     """Build a turn with what earlier turns of this process found, and remember what it found itself."""
     turn = turn_from_runs(runs, earlier=_earlier, **options)
     remember(_earlier, runs, turn)
     return turn
 
 
-def _query(root: Run) -> str:
+def _query(root: LangChainRun) -> str:
     """Return the user's question in the input of the root; empty if it has no question."""
-    if not root.details.get("first_half_missing"):
+    if not root.first_half_missing:
         return query_of(root.input)
     # The state of a graph that goes on. Its messages may be those of an agent inside it, so its texts come first: of
     # several the one whose key names a question, else the first field of the state.
@@ -264,16 +265,15 @@ def _query(root: Run) -> str:
     return query_of(texts) or next(iter(texts.values()), "") or query_of(root.input)
 
 
-def _seconds_waited(root: Run, until: int) -> float:
+def _seconds_waited(root: LangChainRun, until: int) -> float:
     """Return how long a graph had waited for a person by a time in nanoseconds since the epoch."""
-    waits: Sequence[tuple[int, int]] = root.details.get("waits") or ()
-    return sum(end - start for start, end in waits if end <= until) / 1e9
+    return sum(end - start for start, end in root.waits if end <= until) / 1e9
 
 
 # --------------------------------------------------------------------------- steps
 
 
-def _steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: TurnPassages) -> list[Step]:
+def _steps_of(runs: Sequence[LangChainRun], ended_at: int, every_step: bool, context: TurnPassages) -> list[Step]:
     """Build the steps of a turn: retrievers, model calls and tools.
 
     Args:
@@ -302,8 +302,8 @@ def _steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Tur
                 # LangChain passes a string, for example "{'city': 'Rome'}", or a mapping.
                 "input": run.input if isinstance(run.input, str) else as_json(run.input),
                 "output": tool_text(run.output),
-                "description": run.details.get("description"),
-                "call_id": run.details.get("tool_call_id"),
+                "description": run.description,
+                "call_id": run.tool_call_id,
                 "left_out": context.left_out.get(id(run)),
             }
         elif kind == "retriever":
@@ -317,10 +317,9 @@ def _steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Tur
             fields |= {
                 "input": query_of(run.input),
                 "passages": tuple(marked.get(passage_key(passage), passage) for passage in found),
-                "top_k": run.details.get("top_k"),
+                "top_k": run.top_k,
                 # The collection that was searched, else the class of the vector store.
-                "data_source": run.details.get("collection")
-                or values.first_string(run.metadata, ("ls_vector_store_provider",)),
+                "data_source": run.collection or values.first_string(run.metadata, ("ls_vector_store_provider",)),
             }
         frame = turns.step_frame(run, ids, ended_at, is_cancelled(run.error))
         if kind == "tool" and getattr(run.output, "status", None) == "error":  # the application has handled it

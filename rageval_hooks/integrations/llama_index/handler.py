@@ -19,11 +19,17 @@ from llama_index_instrumentation.span import BaseSpan, active_span_id
 from llama_index_instrumentation.span_handlers import BaseSpanHandler
 
 from rageval_hooks.integrations.capture.deferred import hand_over
-from rageval_hooks.integrations.capture.recent_searches import RecentSearch, forget_searches, note_root, note_search
+from rageval_hooks.integrations.capture.recent_searches import (
+    RecentSearch,
+    forget_searches,
+    note_search,
+    recent_searches,
+)
 from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import note_other_span
 from rageval_hooks.integrations.llama_index import streams, values
 from rageval_hooks.integrations.llama_index.passages import passages_of, snapshot
+from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator
 from rageval_hooks.online.pipeline import Pipeline
@@ -116,10 +122,10 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
             return
         try:
             run = _recorder.get(id_)
-            if run is None:
-                _end_unsampled(id_, result)
-            else:
+            if isinstance(run, LlamaIndexRun):
                 _end(run, result)
+            else:
+                _end_unsampled(id_, result)
         except Exception as error:
             raise_interrupt(error)
             streams.log_failure(id_, error)
@@ -158,7 +164,7 @@ class _EventHandler(BaseEventHandler):
         """Record an event on the run of its span."""
         run = _recorder.get(event.span_id)
         record = _RECORDERS.get(type(event).__name__)
-        if run is not None and record is not None:
+        if isinstance(run, LlamaIndexRun) and record is not None:
             _after_error(getattr(event, "exception", None), _safely, run.id, record, run, event)
 
 
@@ -177,26 +183,26 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
         FRAMEWORK,
         standalone=kind not in _NO_TURN,
     )
-    if run is None:
+    if not isinstance(run, LlamaIndexRun):
         return
-    run.details["instance"] = instance
+    run.instance = instance
     if kind in ("reranker", "synthesizer"):
         # Postprocessors change nodes in place, so what they were given is copied now.
-        run.details["nodes_before"] = snapshot(values.arguments_of(bound_args).get("nodes"))
+        run.nodes_before = snapshot(values.arguments_of(bound_args).get("nodes"))
     if run.parent is None:
         run.metadata = dict(active_instrument_tags.get())
-        note_root(run)
+        run.searches_before = recent_searches()
     note_other_span(run)
     if kind == "writer":
         streams.wait_for(run, _writer_key(run))
 
 
-def _end(run: Run, result: Any) -> None:
+def _end(run: LlamaIndexRun, result: Any) -> None:
     if run.kind in ("retriever", "reranker"):
-        run.details["nodes_after"] = snapshot(result)
+        run.nodes_after = snapshot(result)
         if run.parent is None:
             query = values.query_of(values.arguments_of(run.input))
-            note_search(RecentSearch(query, run.details["nodes_after"], passages_of))
+            note_search(RecentSearch(query, run.nodes_after, passages_of))
     note_other_span(run)
     if run.kind == "llm" and is_generator(result):
         # The call goes on when its span has ended with a stream. Its last event ends it, or the loss of the stream.
@@ -225,7 +231,7 @@ def _drop(span_id: str, error: BaseException | None) -> None:
     if run is not None:
         note_other_span(run)
     streams.end(span_id, None, error)
-    if run is not None and run.kind == "writer":
+    if isinstance(run, LlamaIndexRun) and run.kind == "writer":
         streams.finish_stream(run, _writer_key(run), error)
 
 
@@ -262,9 +268,9 @@ def _end_unsampled(span_id: str, result: Any) -> None:
             _recorder.ended.add([span_id])  # the span goes on, as far as the recorder is concerned
 
 
-def _writer_key(run: Run) -> tuple[str, int]:
+def _writer_key(run: LlamaIndexRun) -> tuple[str, int]:
     """Return the key of a chat engine's writer: the thread or task that adds a streamed answer to the history."""
-    return ("writer", id(run.details.get("instance")))
+    return ("writer", id(run.instance))
 
 
 # --------------------------------------------------------------------------- streamed answers
@@ -320,7 +326,7 @@ def detach() -> None:
 # --------------------------------------------------------------------------- events of model calls
 
 
-def _model_starts(run: Run, event: Any) -> None:
+def _model_starts(run: LlamaIndexRun, event: Any) -> None:
     if run.kind == "llm":
         return  # another method inside the model's own span: the same call
     call: Run | None = run
@@ -329,29 +335,35 @@ def _model_starts(run: Run, event: Any) -> None:
         # A model without a span of its own, inside the span that the event names.
         call = _recorder.start(recording.owner, event.id_, run.id, "llm", "llm", None, FRAMEWORK)
         if call is not None:
-            run.details["call"] = call.id
-    if call is None:
+            run.inner_call = call.id
+    if not isinstance(call, LlamaIndexRun):
         return
     call.kind = "llm"
     call.input = event.messages if hasattr(event, "messages") else event.prompt
-    call.details["model"] = event.model_dict
-    call.details["options"] = event.additional_kwargs
+    call.model = event.model_dict
+    call.options = event.additional_kwargs
 
 
-def _model_streams(run: Run, event: Any) -> None:
-    key = run.details.get("call", run.id)
+def _model_streams(run: LlamaIndexRun, event: Any) -> None:
+    key = run.id if run.inner_call is None else run.inner_call
     call = _recorder.get(key)
     if call is not None and call.ended_at is None:
         call.output = event.response  # the last one stays if the stream breaks off
         _recorder.token(key, event.response.delta or "")
 
 
-def _model_ends(run: Run, event: Any) -> None:
-    _end_model(run.details.pop("call", run.id), event.response, None)
+def _model_ends(run: LlamaIndexRun, event: Any) -> None:
+    _end_model(_call_that_ends(run), event.response, None)
 
 
-def _model_fails(run: Run, event: Any) -> None:
-    _break_off(run.details.pop("call", run.id), event.exception)
+def _model_fails(run: LlamaIndexRun, event: Any) -> None:
+    _break_off(_call_that_ends(run), event.exception)
+
+
+def _call_that_ends(run: LlamaIndexRun) -> Hashable:
+    """Return the id of a model call that ends: the run, or the call inside it, which ends once."""
+    call, run.inner_call = run.inner_call, None
+    return run.id if call is None else call
 
 
 def _break_off(run_id: Hashable, error: BaseException) -> None:
@@ -369,11 +381,11 @@ def _end_model(run_id: Hashable, response: Any, error: BaseException | None) -> 
         streams.finish_stream(call, ("llm", call.id), error)
 
 
-def _workflow_is_cancelled(run: Run, _event: Any) -> None:
-    run.details["cancelled"] = True
+def _workflow_is_cancelled(run: LlamaIndexRun, _event: Any) -> None:
+    run.cancelled = True
 
 
-_RECORDERS: dict[str, Callable[[Run, Any], None]] = {
+_RECORDERS: dict[str, Callable[[LlamaIndexRun, Any], None]] = {
     "LLMChatStartEvent": _model_starts,
     "LLMCompletionStartEvent": _model_starts,
     "LLMChatInProgressEvent": _model_streams,

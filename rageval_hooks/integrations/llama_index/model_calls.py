@@ -11,6 +11,7 @@ from rageval_hooks.integrations.capture import authorship, turns
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import first_string, or_else, public_parameters
 from rageval_hooks.integrations.llama_index import values
+from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun
 from rageval_hooks.judges.token_counts import usage_of_llama_index
 from rageval_hooks.runtime.jsonable import string_of
 from rageval_hooks.runtime.narrowing import (
@@ -25,19 +26,19 @@ from rageval_hooks.turn import Message, PromptTemplate, Usage
 # --------------------------------------------------------------------------- which calls count
 
 
-def counted_calls(runs: Sequence[Run]) -> list[Run]:
+def counted_calls(runs: Sequence[LlamaIndexRun]) -> list[LlamaIndexRun]:
     """Return each model call once. In many classes ``achat`` calls ``chat``, which calls ``complete``."""
     outermost = turns.outside(turns.of_kind(runs, "llm"), "llm")
     inner = {id(call) for outer, call in product(outermost, outermost) if _delegates(outer, call)}
     return [call for call in outermost if id(call) not in inner]
 
 
-def _delegates(outer: Run, inner: Run) -> bool:
+def _delegates(outer: LlamaIndexRun, inner: LlamaIndexRun) -> bool:
     """Return True if a model's asynchronous stream is made of a synchronous one.
 
     The inner stream starts when the outer one is read, and so outside of the outer span.
     """
-    if outer.details.get("instance") is not inner.details.get("instance"):
+    if not outer.is_of_same_component(inner):
         return False
     # For example "astream_chat" around "stream_chat", or "astream_complete" around "stream_complete".
     if not values.method_of(outer.id).startswith("astream_") or not values.method_of(inner.id).startswith("stream_"):
@@ -48,7 +49,7 @@ def _delegates(outer: Run, inner: Run) -> bool:
 # --------------------------------------------------------------------------- the call that wrote the answer
 
 
-def answering_call(root: Run, calls: Sequence[Run], response: str) -> Run | None:
+def answering_call(root: Run, calls: Sequence[LlamaIndexRun], response: str) -> LlamaIndexRun | None:
     """Return the model call that wrote the answer: the one whose text it is, else the last that asked for no tools.
 
     Args:
@@ -70,7 +71,7 @@ def _is_writing(call: Run) -> bool:
     return turns.is_inside(call, "synthesizer", "writer")
 
 
-def prompts_of_answer(runs: Sequence[Run], calls: Sequence[Run], answering: Run | None) -> str | None:
+def prompts_of_answer(runs: Sequence[Run], calls: Sequence[LlamaIndexRun], answering: Run | None) -> str | None:
     """Return the text of all prompts that the answer was written from; None if there was no model call.
 
     Besides the final prompt these are all calls of synthesizers (one that refines shows each passage to another call),
@@ -133,8 +134,8 @@ def given_text(run: Run) -> str:
 @or_else("")
 def returned_text(run: Run) -> str:
     """Return all text that a run returned, for a model with its thoughts, its tool calls and all of its blocks."""
-    if run.kind == "retriever":
-        return "\n".join(text for _, _, text in run.details.get("nodes_after") or ())
+    if isinstance(run, LlamaIndexRun) and run.kind == "retriever":
+        return "\n".join(text for _, _, text in run.nodes_after or ())
     message = getattr(run.output, "message", None) if run.kind == "llm" else None
     parts = [] if message is None else [values.as_json(message), values.as_json(values.tool_calls_of(run.output))]
     return "\n".join([generated_text(run) if run.kind == "llm" else values.answer_of(run.output), *parts])
@@ -154,16 +155,16 @@ def _of_provider(response: Any, *names: str) -> Any:
     return next((value for value in found if value), None)
 
 
-def model_of(call: Run) -> str | None:
+def model_of(call: LlamaIndexRun) -> str | None:
     """Return the name of the model that was called: as the provider reported it, else as it was requested."""
     reported = text_or_none(_of_provider(call.output, *_MODEL_KEYS))
     return _requested_model(call) if reported in (None, "unknown") else reported
 
 
-def _requested_model(call: Run) -> str | None:
+def _requested_model(call: LlamaIndexRun) -> str | None:
     # The event of a call's start describes the model: {"model_name": "gpt-4.1", "num_output": 256}. Models without a
     # name are called "unknown" there.
-    name = first_string(call.details.get("model"), ("model_name", "model"))
+    name = first_string(call.model, ("model_name", "model"))
     return None if name == "unknown" else name
 
 
@@ -174,17 +175,17 @@ _RESPONSE_ID_KEYS = ("id", "response_id", "responseId")
 # --------------------------------------------------------------------------- the step of a call
 
 
-def call_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
+def call_fields(call: LlamaIndexRun, runs: Sequence[LlamaIndexRun]) -> dict[str, Any]:
     """Return the fields of a model call's step.
 
     Args:
         call: the run of the model.
         runs: the runs of the turn.
     """
-    options = mapping_or_empty(call.details.get("options"))
+    options = mapping_or_empty(call.options)
     # The model, as the event of the call's start describes it: {"model": "gpt-4.1", "temperature": 0.1}. The options
     # are the further arguments of the call: {"tool_choice": "auto"}.
-    described = mapping_or_empty(call.details.get("model"))
+    described = mapping_or_empty(call.model)
     atoms = {name: value for name, value in described.items() if isinstance(value, _ATOMS)}
     return {
         "messages": values.messages_of(call.input),
@@ -199,7 +200,7 @@ def call_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
         "request_model": _requested_model(call),
         # For example "chatcmpl-…".
         "response_id": text_or_none(_of_provider(call.output, *_RESPONSE_ID_KEYS)),
-        "provider": values.provider_of(call.details.get("instance")),
+        "provider": values.provider_of(call.instance),
         "usage": _tokens_used(call, runs),
         "time_to_first_token": turns.seconds_to_first_token(call, call.started_at),
     }
@@ -221,7 +222,7 @@ def _template_of(call: Run) -> PromptTemplate | None:
             given = {**(getattr(prompt, "kwargs", None) or {}), **(arguments.get("prompt_args") or {})}
             variables = {str(name): string_of(value) for name, value in given.items()}
             # A template may be different for chat models.
-            text = string_of(prompt.get_template(llm=ancestor.details.get("instance")))
+            text = string_of(prompt.get_template(llm=getattr(ancestor, "instance", None)))
             return PromptTemplate(text=text, variables=variables)
     return None
 
@@ -240,7 +241,7 @@ def _finish_reason_of(response: Any) -> str | None:
 _usage_of = or_else(None)(usage_of_llama_index)
 
 
-def _tokens_used(call: Run, runs: Sequence[Run]) -> Usage | None:
+def _tokens_used(call: LlamaIndexRun, runs: Sequence[LlamaIndexRun]) -> Usage | None:
     """Return the tokens that the provider counted for a call, else for the calls that it is made of."""
     # A provider's count in the middle of a broken stream is not the count of the call.
     is_whole = call.error is None and call.ended_at is not None
@@ -250,7 +251,7 @@ def _tokens_used(call: Run, runs: Sequence[Run]) -> Usage | None:
     return Usage.sum(_tokens_used(part, runs) for part in runs if _is_part(part, call))
 
 
-def _is_part(run: Run, call: Run) -> bool:
+def _is_part(run: LlamaIndexRun, call: LlamaIndexRun) -> bool:
     """Return True if a model call is made inside another one, with no third call between them."""
     if run.kind != "llm" or run is call:
         return False

@@ -27,6 +27,7 @@ from rageval_hooks.integrations.capture.search_tools import verdict_on
 from rageval_hooks.integrations.capture.turns import end_of, of_kind, outside
 from rageval_hooks.integrations.capture.values import or_else
 from rageval_hooks.integrations.llama_index.model_calls import prompts_of_answer
+from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun, NodeState, Snapshot
 from rageval_hooks.integrations.llama_index.values import (
     answer_of,
     arguments_of,
@@ -38,12 +39,6 @@ from rageval_hooks.integrations.llama_index.values import (
 )
 from rageval_hooks.runtime.narrowing import is_integer, text_or_empty
 from rageval_hooks.turn import Passage
-
-NodeState = tuple[Any, Any, str]
-"""A node with its score and text at one moment: (node, score, text)."""
-
-Snapshot = tuple[NodeState, ...]
-"""Nodes at one moment. Rerankers and postprocessors change nodes in place."""
 
 _DEPTH = 5
 """Values within values that are searched: a workflow's event, its field, a response, its list."""
@@ -180,18 +175,22 @@ _STEPS = ("chain", "tool", "workflow", "agent")
 _FINDERS = ("retriever", "reranker")
 
 
-def retrievals_of(runs: Iterable[Run]) -> list[Run]:
+def retrievals_of(runs: Iterable[LlamaIndexRun]) -> list[LlamaIndexRun]:
     """Return the outermost retrievers and rerankers."""
     return outside(of_kind(runs, *_FINDERS), *_FINDERS)
 
 
-def passages_found(run: Run) -> list[Passage]:
+def passages_found(run: LlamaIndexRun) -> list[Passage]:
     """Return what a retriever or a reranker returned."""
-    return passages_of(run.details.get("nodes_after") or ())
+    return passages_of(run.nodes_after or ())
 
 
 def passages_in_turn(
-    runs: Sequence[Run], calls: Sequence[Run], answering: Run | None, search_tools: Collection[str], authors: Authors
+    runs: Sequence[LlamaIndexRun],
+    calls: Sequence[LlamaIndexRun],
+    answering: LlamaIndexRun | None,
+    search_tools: Collection[str],
+    authors: Authors,
 ) -> tuple[tuple[Passage, ...], Marks, dict[int, OfTool]]:
     """Return the passages of a turn, those of the answer's prompt first, and the marks of all that was retrieved.
 
@@ -246,11 +245,11 @@ def passages_in_turn(
     # A tool may be an agent with tools of its own, so the inner ones come first.
     for tool in reversed(of_kind(runs, "tool")):
         # Of a search with a retriever or with nodes, these are the passages. Its text has the same ones.
-        has_search = tool.details.get("has_search") or any(tool in run.ancestors() for run, _ in retrievals)
+        has_search = tool.has_search or any(tool in run.ancestors() for run, _ in retrievals)
         if has_search or nodes_in(tool.output):
             continue
         output = answer_of(tool.output)
-        description = tool_fields(tool.details.get("instance")).get("description")
+        description = tool_fields(tool.instance).get("description")
         arguments = tool_arguments(tool.input)[1]
         is_search, reason = verdict_on(search_tools, tool.name, description, arguments, output)
         if is_search:
@@ -259,7 +258,7 @@ def passages_in_turn(
             found = [result for result in mark_seen(own, prompt) if result.in_prompt]
             of_tools[id(tool)] = WRITTEN_BY_MODEL if results and not own else found
             for outer in of_kind(tool.ancestors(), "tool") if found else ():
-                outer.details["has_search"] = outer.name != tool.name  # a tool's "call" is inside its "__call__"
+                outer.has_search = outer.name != tool.name  # a tool's "call" is inside its "__call__"
         else:
             of_tools[id(tool)] = reason
     for run in runs:
@@ -331,7 +330,7 @@ class _Stage:
         return node_ids(self.nodes)
 
 
-def _context_of(runs: Sequence[Run]) -> tuple[Snapshot, frozenset[str]]:
+def _context_of(runs: Sequence[LlamaIndexRun]) -> tuple[Snapshot, frozenset[str]]:
     """Return the nodes that the answer was written from, in the order in which they were retrieved.
 
     The output of a reranker replaces its input. So do the nodes that a synthesizer was given: they may be fewer, cut
@@ -348,8 +347,8 @@ def _context_of(runs: Sequence[Run]) -> tuple[Snapshot, frozenset[str]]:
     for run in _in_order(runs):
         is_synthesizer = run.kind == "synthesizer"
         # A reranker and a synthesizer were given nodes of earlier stages, a retriever none.
-        before: Snapshot = run.details.get("nodes_before") or ()
-        stage = _Stage(before if is_synthesizer else run.details.get("nodes_after") or (), run.parent, is_synthesizer)
+        before = run.nodes_before
+        stage = _Stage(before if is_synthesizer else run.nodes_after or (), run.parent, is_synthesizer)
         unused = [known for known in stages if not known.used]
         replaced = [known for known in unused if known.ids & node_ids(before)]
         if is_synthesizer and not replaced and not stage.ids & retrieved_ids:
@@ -372,13 +371,13 @@ def _context_of(runs: Sequence[Run]) -> tuple[Snapshot, frozenset[str]]:
     return tuple(nodes), frozenset(rebuilt_ids)
 
 
-def _in_order(runs: Sequence[Run]) -> list[Run]:
+def _in_order(runs: Sequence[LlamaIndexRun]) -> list[LlamaIndexRun]:
     """Return retrievers, rerankers and synthesizers in the order in which they took or returned nodes."""
     timed = []
     for run in outside(runs, *_FINDERS):
-        if run.kind == "synthesizer" and run.details.get("nodes_before"):
+        if run.kind == "synthesizer" and run.nodes_before:
             timed.append((run.started_at, run))  # it uses its nodes at its start
-        elif run.kind in _FINDERS and run.details.get("nodes_after") is not None:
+        elif run.kind in _FINDERS and run.nodes_after is not None:
             timed.append((run.ended_at or run.started_at, run))
     return [run for _, run in sorted(timed, key=itemgetter(0))]
 
@@ -392,7 +391,7 @@ class EarlierTools(EarlierPassages):
     The span of a tool does not have the id of the call, so the text of the tool message is what leads to the passages.
     """
 
-    def remember(self, runs: Sequence[Run]) -> None:
+    def remember(self, runs: Sequence[LlamaIndexRun]) -> None:
         """Remember what the tools of a turn found."""
         for run in retrievals_of(runs):
             for tool in of_kind(run.ancestors(), "tool"):

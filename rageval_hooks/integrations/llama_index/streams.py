@@ -8,7 +8,6 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
@@ -20,7 +19,7 @@ from rageval_hooks.integrations.capture.deferred import hand_over, in_event_loop
 from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import look_for_other_span
 from rageval_hooks.integrations.capture.turns import turn_of
-from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
+from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun, StreamKey
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator, streamed_in
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.runtime.logs import RateLimitedLogger
@@ -165,9 +164,6 @@ def when_dropped(stream: Any, function: Callable[[], Any]) -> weakref.finalize[.
 # --------------------------------------------------------------------------- the end of a turn
 
 
-StreamKey = tuple[str, Hashable]
-"""The source of the stream (``answer``, ``writer`` or ``llm``), and the identity of the stream."""
-
 _MEANINGFUL = frozenset({"query", "chat", "agent", "workflow", "synthesizer", "retriever", "reranker", "llm", "tool"})
 _WRITERS = ("write_response_to_history_thread", "awrite_response_to_history_task")
 """Attributes of a streamed chat response: the thread or the task that adds it to the history."""
@@ -176,34 +172,17 @@ _recorder = shared_recorder()
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 
 
-@dataclass
-class _OpenStreams:
-    """The streams that a root waits for.
-
-    No lock: several threads may see that a turn is over, and :func:`end` ends it once.
-    """
-
-    open: set[StreamKey] = field(default_factory=set)
-    finished: set[StreamKey] = field(default_factory=set)
-    span_ended: bool = False
-    models_count: bool = False
-
-    @property
-    def turn_is_over(self) -> bool:
-        return self.span_ended and not any(self.models_count or kind != "llm" for kind, _ in tuple(self.open))
-
-
-def _root_of(run: Run) -> Run | None:
+def _root_of(run: Run) -> LlamaIndexRun | None:
     """Return the root that waits for streams. A root of another framework ends when that framework says so."""
     recording = _recorder.recording(run.id)
-    return recording.root if recording is not None and recording.root.framework is FRAMEWORK else None
+    return recording.root if recording is not None and isinstance(recording.root, LlamaIndexRun) else None
 
 
 def wait_for(run: Run, key: StreamKey) -> None:
     """Let the root of a run wait for a stream."""
     root = _root_of(run)
     if root is not None:
-        _open_streams(root).open.add(key)
+        root.streams.open.add(key)
 
 
 def end(run_id: Hashable, output: Any, error: BaseException | None = None) -> None:
@@ -213,11 +192,11 @@ def end(run_id: Hashable, output: Any, error: BaseException | None = None) -> No
         _submit(recording)
 
 
-def end_root_span(root: Run, result: Any) -> None:
+def end_root_span(root: LlamaIndexRun, result: Any) -> None:
     """Record that a root's span has ended. The turn ends too, unless something is still being streamed."""
     streamed = streamed_in(result)
     root.output = Streamed(id(streamed[0])) if streamed else result
-    streams = _open_streams(root)
+    streams = root.streams
     if any(getattr(result, name, None) is not None for name in _WRITERS):
         # The writer may not have started yet, or have finished already: added first, then removed, so that a writer
         # that finishes at this moment is not waited for forever.
@@ -239,7 +218,7 @@ def finish_stream(run: Run, key: StreamKey, error: BaseException | None) -> None
     root = _root_of(run)
     if root is None:
         return
-    streams = _open_streams(root)
+    streams = root.streams
     streams.finished.add(key)
     if key not in streams.open:
         return
@@ -250,11 +229,6 @@ def finish_stream(run: Run, key: StreamKey, error: BaseException | None) -> None
         root.error = error
     if streams.turn_is_over:
         end(root.id, root.output, root.error)
-
-
-def _open_streams(root: Run) -> _OpenStreams:
-    streams: _OpenStreams = root.details.setdefault("streams", _OpenStreams())
-    return streams
 
 
 def _submit(recording: Recording) -> None:

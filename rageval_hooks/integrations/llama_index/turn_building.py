@@ -25,6 +25,7 @@ from rageval_hooks.integrations.llama_index.passages import (
     top_k_of,
     with_mark,
 )
+from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun
 from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn, TurnStatus
 
 _CANCELS = turns.CANCELS | {"WorkflowCancelledByUser"}  # what ``handler.cancel_run()`` raises
@@ -35,7 +36,7 @@ _OWN_TAGS = "llamaindex."
 
 
 def turn_from_events(
-    runs: Sequence[Run],
+    runs: Sequence[LlamaIndexRun],
     *,
     every_step: bool = False,
     search_tools: Collection[str] = (),
@@ -69,7 +70,7 @@ def turn_from_events(
     asked_before: list[str] = []
     if answering is not None and all(passage.from_turn for passage in passages):
         prompt = turns.prompt_text(values.messages_of(answering.input))
-        before, asked_before = passages_before(root, prompt)
+        before, asked_before = passages_before(root.searches_before, root.text_id, prompt)
         passages = unique_passages((*passages, *before))
     steps = _steps_of(runs, calls, ended_at, marks, of_tools, every_step)
     query = values.query_of(values.arguments_of(root.input))
@@ -141,10 +142,10 @@ def _returned_answer(root: Run, runs: Sequence[Run]) -> str:
 # --------------------------------------------------------------------------- outcome
 
 
-def _outcome(root: Run, runs: Iterable[Run]) -> tuple[TurnStatus, ErrorInfo | None]:
+def _outcome(root: LlamaIndexRun, runs: Iterable[Run]) -> tuple[TurnStatus, ErrorInfo | None]:
     """Return how a turn ended, and its error."""
     status, error = turns.outcome_of_error(root.error, _CANCELS)
-    if root.details.get("cancelled"):
+    if root.cancelled:
         status, error = "cancelled", None
     # A step of a workflow that waits for a human: ctx.wait_for_event raises WaitingForEvent; a step may also return
     # InputRequiredEvent(prefix="Is this correct?").
@@ -165,8 +166,8 @@ _NO_ERRORS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt", 
 
 
 def _steps_of(
-    runs: Sequence[Run],
-    calls: Sequence[Run],
+    runs: Sequence[LlamaIndexRun],
+    calls: Sequence[LlamaIndexRun],
     ended_at: int,
     marks: Marks,
     of_tools: Mapping[int, OfTool],
@@ -204,7 +205,7 @@ def _frame(run: Run, ids: Collection[int], ended_at: int) -> dict[str, Any]:
     return frame
 
 
-def _is_step(run: Run, counted: Collection[int], every_step: bool) -> bool:
+def _is_step(run: LlamaIndexRun, counted: Collection[int], every_step: bool) -> bool:
     if run.kind == "llm":
         return id(run) in counted
     if run.kind not in _ALWAYS:
@@ -212,16 +213,16 @@ def _is_step(run: Run, counted: Collection[int], every_step: bool) -> bool:
     # Another method of the same component may be around it: a tool's "call" inside "__call__", or an adapter.
     for outer in turns.of_kind(run.ancestors(), run.kind):
         is_same_tool = run.kind == "tool" and outer.name == run.name
-        if is_same_tool or outer.details.get("instance") is run.details.get("instance"):
+        if is_same_tool or run.is_of_same_component(outer):
             return False
     return True
 
 
-def _fields(run: Run, runs: Sequence[Run], marks: Marks, of_tool: OfTool) -> dict[str, Any]:
+def _fields(run: LlamaIndexRun, runs: Sequence[LlamaIndexRun], marks: Marks, of_tool: OfTool) -> dict[str, Any]:
     if run.kind == "llm":
         return model_calls.call_fields(run, runs)
     if run.kind == "tool":
-        described = values.tool_fields(run.details.get("instance"))
+        described = values.tool_fields(run.instance)
         found = {"left_out": of_tool} if isinstance(of_tool, str) else {"passages": tuple(of_tool)}
         return {"input": values.tool_input(run.input), "output": values.answer_of(run.output), **found, **described}
     query = values.query_of(values.arguments_of(run.input))
@@ -230,8 +231,8 @@ def _fields(run: Run, runs: Sequence[Run], marks: Marks, of_tool: OfTool) -> dic
         return {
             "input": query,
             "passages": passages,
-            "top_k": top_k_of(run.details.get("instance")),
-            "data_source": collection_of(run.details.get("instance")),
+            "top_k": top_k_of(run.instance),
+            "data_source": collection_of(run.instance),
         }
     return {"input": query or None, "output": values.answer_of(run.output) or None}
 
@@ -242,7 +243,7 @@ def _fields(run: Run, runs: Sequence[Run], marks: Marks, of_tool: OfTool) -> dic
 _earlier = EarlierTools()
 
 
-def _turn_of(runs: Sequence[Run], **options: Any) -> Turn:
+def _turn_of(runs: Sequence[LlamaIndexRun], **options: Any) -> Turn:
     turn = turn_from_events(runs, earlier=_earlier, **options)
     _earlier.remember(runs)
     return turn
@@ -256,5 +257,6 @@ FRAMEWORK = Framework(
     returned_text=model_calls.returned_text,
     texts_of=lambda nodes: [node.get_content() for node in nodes or ()],
     find_span=find_span,
+    run_class=LlamaIndexRun,
 )
 shared_recorder().join(FRAMEWORK)

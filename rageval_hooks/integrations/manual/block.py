@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import partial
 from opcode import opname
 from types import FrameType
@@ -69,9 +70,9 @@ class Block:
             return
         # Joined only now: with one more framework the recorder looks up more for each run.
         _recorder.join(FRAMEWORK)
-        details = {"given": given, "passages": self._passages}
-        run = _recorder.start(self._pipeline, self.id, None, "block", "turn", given.query, FRAMEWORK, details=details)
-        if run is not None:
+        run = _recorder.start(self._pipeline, self.id, None, "block", "turn", given.query, FRAMEWORK)
+        if isinstance(run, _BlockRun):
+            run.given, run.passages = given, self._passages
             deferred.prepare()
         # Inside a framework's run, that run is the turn, and what follows belongs to it as if there were no block.
         self._encloses = run is None or run.parent is None
@@ -124,8 +125,8 @@ class Block:
             if self._encloses and _innermost.get() is self:
                 _innermost.set(self._before)
             answer = "".join(self.pieces) or (self.inner_answer if self.answer is None else self.answer)
-            if (run := _recorder.get(self.id)) is not None:
-                run.details["is_partial"] = self.is_partial
+            if isinstance(run := _recorder.get(self.id), _BlockRun):
+                run.is_partial = self.is_partial
             recording = _recorder.end(self.id, answer, error)
             if recording is None:  # sampled out, part of another turn, or forgotten
                 return None
@@ -214,8 +215,23 @@ def _is_at_yield(frame: FrameType) -> bool:
 # --------------------------------------------------------------------------- from a block to a turn
 
 
+@dataclass(eq=False)
+class _BlockRun(Run):
+    """The run of a block.
+
+    Attributes:
+        given: what the application says about the turn.
+        passages: the passages that it has named so far.
+        is_partial: True if the application did not read its stream to the end.
+    """
+
+    given: Turn = field(default_factory=Turn)
+    passages: list[Passage] = field(default_factory=list)
+    is_partial: bool = False
+
+
 def _turn_from_block(
-    runs: Sequence[Run],
+    runs: Sequence[_BlockRun],
     *,
     span: SpanReference | None = None,
     attributes: Mapping[str, Any] | None = None,
@@ -229,14 +245,14 @@ def _turn_from_block(
         attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
     """
     block = runs[0]
-    given: Turn = block.details["given"]
+    given = block.given
     status, error = turns.outcome_of_error(block.error)
     return turns.build_turn(
         block,
         query=given.query,
-        passages=unique_passages(tuple(block.details["passages"])),
+        passages=unique_passages(tuple(block.passages)),
         response=block.output or "",
-        complete=not block.details.get("is_partial"),
+        complete=not block.is_partial,
         reference=given.reference,
         span=span,
         status=status,
@@ -350,4 +366,10 @@ def _passages(turn: Turn, inner: Sequence[Turn], source: Turn | None, prompt: st
     return (*named, *others)
 
 
-FRAMEWORK = Framework("manual", _turn_from_block, lambda: getattr(_current(), "id", None), join=_join_inner_turns)
+FRAMEWORK = Framework(
+    "manual",
+    _turn_from_block,
+    lambda: getattr(_current(), "id", None),
+    join=_join_inner_turns,
+    run_class=_BlockRun,
+)

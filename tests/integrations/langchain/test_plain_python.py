@@ -161,7 +161,7 @@ def test_searches_are_remembered_for_a_while(captured: Captured, monkeypatch: py
     searched = store()
     for _ in range(recent_searches._MAX_SEARCHES + 5):
         found = searched.similarity_search(QUESTION, k=2)
-    assert len(recent_searches._of_context()) == recent_searches._MAX_SEARCHES
+    assert len(recent_searches.recent_searches()) == recent_searches._MAX_SEARCHES
 
     monkeypatch.setattr(recent_searches, "_SECONDS", 0.0)
     fakes.model(ANSWER).invoke(prompt(found))
@@ -174,4 +174,4 @@ def test_without_instrument_nothing_is_remembered() -> None:
         pass
     store().similarity_search(QUESTION)
 
-    assert recent_searches._of_context() == []
+    assert recent_searches.recent_searches() == []

@@ -28,7 +28,7 @@ from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK, turn_from_events
 from rageval_hooks.turn import Step
 
@@ -228,7 +228,8 @@ class ScriptedRetriever(BaseRetriever):
 
 def step_of_call(output: Any, prompt: Any = "When?", **details: Any) -> Step:
     """Return the step of a recorded model call."""
-    run = Run("Model.chat-" + "0" * 36, None, FRAMEWORK, "llm", "Model", prompt, 1, ended_at=2, output=output)
-    run.details = {"instance": object(), **details}
+    key = "Model.chat-" + "0" * 36
+    details = {"instance": object(), **details}
+    run = LlamaIndexRun(key, None, FRAMEWORK, "llm", "Model", prompt, 1, ended_at=2, output=output, **details)
     [step] = turn_from_events([run]).steps
     return step

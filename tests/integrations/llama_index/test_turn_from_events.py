@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.llama_index import turn_from_events
+from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 
 
@@ -20,17 +20,17 @@ def message(role: str, content: str) -> Any:
     return SimpleNamespace(role=role, content=content, blocks=[], additional_kwargs={})
 
 
-def run(key: str, parent: Run | None, kind: str, start: int, end: int | None, input: Any = None, **details: Any) -> Run:
-    record = Run(f"{key}-{0:036d}", parent, FRAMEWORK, kind, key, input, start)
-    record.ended_at = end
-    record.details = {"instance": object(), **details}
-    return record
+def run(
+    key: str, parent: LlamaIndexRun | None, kind: str, start: int, end: int | None, input: Any = None, **details: Any
+) -> LlamaIndexRun:
+    details = {"instance": object(), **details}
+    return LlamaIndexRun(f"{key}-{0:036d}", parent, FRAMEWORK, kind, key, input, start, ended_at=end, **details)
 
 
 PIER, FERRY = node("n1", "The pier was opened in 2019."), node("n2", "The ferry takes 18 minutes.")
 
 
-def family() -> list[Run]:
+def family() -> list[LlamaIndexRun]:
     """Return a query whose retriever found two nodes, whose reranker kept one, and whose model answered."""
     root = run("Engine.query", None, "query", 1_000, 9_000_000_000, {"str_or_query_bundle": "When?"})
     root.output = SimpleNamespace(response="In 2019.", source_nodes=[])
