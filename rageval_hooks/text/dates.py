@@ -8,6 +8,7 @@ from typing import Final
 
 from rageval_hooks.text.limits import scan_at
 from rageval_hooks.text.numerals import MONTH_NUMBER, MONTH_START, MONTHS, ORDINALS
+from rageval_hooks.text.word_lists import WORD_LISTS
 from rageval_hooks.text.words import words_of
 
 Date = tuple[int | None, int, int | None]  # year, month, day
@@ -18,16 +19,8 @@ _MONTH: Final = (
     + "|".join(rf"{m}|{m.upper()}" + ("" if m == "May" else rf"|{m[:3]}(?:t(?=[. ]))?\.?(?![a-z])") for m in MONTHS)
     + r")"
 )
-# The names of months in German, French, Spanish, Italian, Portuguese and Dutch, where they are not the English ones.
-_OTHER_MONTHS: Final = (
-    "januar janvier enero gennaio janeiro januari; februar février febrero febbraio fevereiro februari; "
-    "märz mars marzo março maart; april avril abril aprile; mai mayo maggio maio mei; juni juin junio giugno junho; "
-    "juli juillet julio luglio julho; august août agosto augustus; september septembre septiembre settembre setembro; "
-    "oktober octobre octubre ottobre outubro; november novembre noviembre novembro; "
-    "dezember décembre diciembre dicembre dezembro"
-)
 _OTHER_MONTH_NUMBER: Final[Mapping[str, int]] = {
-    name: number for number, names in enumerate(_OTHER_MONTHS.split(";"), 1) for name in names.split()
+    name: number for number, names in enumerate(WORD_LISTS["months"], 1) for name in names.split()
 }
 # "März" in "5. März"; "5" and "th" in "5th"; "2019", and not the beginning of "20190"
 _OTHER_MONTH: Final = rf"(?P<month>(?i:{'|'.join(_OTHER_MONTH_NUMBER)}))(?![^\W_])"

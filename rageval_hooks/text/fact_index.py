@@ -17,6 +17,7 @@ from rageval_hooks.text.numbers import find_numbers, is_ordinal, numbers_apart, 
 from rageval_hooks.text.numerals import MONTHS, small_number
 from rageval_hooks.text.quantities import BARE, WRITTEN, Reading, find_quantities, is_found
 from rageval_hooks.text.units import Unit
+from rageval_hooks.text.word_lists import WORD_LISTS, word_set
 from rageval_hooks.text.words import STOP_WORDS, Words, fold, stem, words_of
 
 CHUNK_WORDS: Final = 100
@@ -32,10 +33,7 @@ _MAX_ACRONYM_LENGTH: Final = 6
 # The characters that may be between two words of a name.
 _LINKING: Final = frozenset(" \u00a0\n-&\"'“”‘’")
 _MAX_LINKING: Final = 3
-_LINKING_WORDS: Final = frozenset(
-    "of the de la le du des del della di da dos van von der den ter bin ibn al el y e & "
-    "and for on in to at by with".split()
-)
+_LINKING_WORDS: Final = word_set("linking_words")
 
 
 _SETS: Final = ("numbers", "bare_numbers", "measures", "dates", "codes", "keys", "acronyms")
@@ -209,18 +207,6 @@ def _initials(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-# Names, adjectives and peoples of one place. Capitals alone are an abbreviation.
-_PLACES: Final = """
-United Kingdom, Great Britain, Britain, British, UK, GB; United States, United States of America, America, American,
-US, USA; European Union, EU; United Nations, UN; United Arab Emirates, Emirati, UAE; Soviet Union, Soviet, USSR; Los
-Angeles, LA; New York City, NYC; Germany, German; France, French; Netherlands, Holland, Dutch; Spain, Spanish,
-Spaniard; Portugal, Portuguese; England, English; Scotland, Scottish, Scots; Wales, Welsh; Ireland, Irish; Denmark,
-Danish, Dane; Sweden, Swedish, Swede; Norway, Norwegian; Finland, Finnish, Finn; Iceland, Icelandic; Poland, Polish,
-Pole; Czech Republic, Czechia, Czech; Slovakia, Slovak; Slovenia, Slovene, Slovenian; Greece, Greek; Turkey, Turkish,
-Turk; Cyprus, Cypriot; Switzerland, Swiss; Thailand, Thai; Philippines, Filipino, Philippine; Peru, Peruvian;
-Argentina, Argentine, Argentinian; Afghanistan, Afghan; New Zealand, NZ
-"""
-
 _Name = tuple[str, ...]
 
 
@@ -230,7 +216,7 @@ def _place_name(text: str) -> _Name:
     return tuple(stem(fold(word)) for word in text.split() if word != "of")
 
 
-_GROUPS: Final = [[_place_name(text.strip()) for text in group.split(",")] for group in _PLACES.split(";")]
+_GROUPS: Final = [[_place_name(text.strip()) for text in group.split(",")] for group in WORD_LISTS["places"]]
 _GROUP_OF: Final[dict[_Name, list[_Name]]] = {tuple(map(fold, name)): group for group in _GROUPS for name in group}
 
 

@@ -17,6 +17,7 @@ from rageval_hooks.text.numerals import MAGNITUDES, small_number
 from rageval_hooks.text.quantities import YEAR, Quantity, Reading, find_quantities, with_precision
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.units import NO_UNIT, UNIT_WORDS, Unit, measure
+from rageval_hooks.text.word_lists import word_set
 from rageval_hooks.text.words import STOP_WORDS, Words, blank_marks, fold, words_by_sentence, words_of
 
 # Letters of scripts with spaces between words. In 耗資1250萬元 the characters around the digits are words.
@@ -33,13 +34,7 @@ _MAX_CODE_HEAD_LENGTH: Final = 25
 # "GPT 4" and "GPT-4" are one code.
 _CODE_SEPARATOR: Final = re.compile(r"[\s-]")
 
-TITLES: Final = frozenset(
-    "mr mrs ms mx dr prof sir dame lord lady rev hon gen col capt lt sgt st jr sr "
-    # As keys, which are stemmed: "princ" is the key of "prince".
-    "execut produc director author actor actress singer coach professor judg justic secretari speaker ceo "
-    "king queen princ princess emperor empress president chancellor minister senator governor pop bishop "
-    "fig figur".split()
-)
+TITLES: Final = word_set("titles")
 """Keys of words that are no part of a name: "Dr. Smith" is the same person as "Smith"."""
 
 _CAPITALISED_NOUNS: Final = "de"
@@ -79,10 +74,7 @@ _ALIAS: Final = re.compile(r"[^.;:()\n]{0,60}\((?P<letters>[A-Z]{2,6})s?\)")
 # "vinyl sulphone (VS)": an abbreviation that the text itself introduces is no further fact.
 _ALIAS_BEHIND: Final = re.compile(r"(?<![^\W_])(?P<name>[^.;:()\n]{2,60}) \((?P<letters>[A-Z][A-Za-z]{1,6}?)s?\)")
 # Words that are often written with a capital and name nothing.
-_NO_NAMES: Final = UNIT_WORDS.union(
-    "ok tv pc id url it faq diy pdf usb dvd cd am pm vs ui step option question answer section part chapter "
-    "line note method bureau department earth internet web".split()
-)
+_NO_NAMES: Final = UNIT_WORDS | word_set("no_names")
 
 _MIN_OPENING_NAME: Final = 4
 # "Tokenizing", "Preheated", "Serverless": words that are built by rule are in no list.

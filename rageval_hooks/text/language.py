@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -18,7 +18,8 @@ from typing import Final
 
 from rageval_hooks.errors import ModelNotReadyError, ModelUnavailableError
 from rageval_hooks.runtime.lazy import BackgroundValue
-from rageval_hooks.text.words import stem
+from rageval_hooks.text.word_lists import WORD_LISTS
+from rageval_hooks.text.words import STOP_WORDS, stem
 
 _MIN_CONFIDENCE: Final = 0.6
 """Names and titles have less. Of 11,641 texts in English, one has more for another language."""
@@ -28,51 +29,18 @@ _TIMEOUT: Final = 60.0
 
 ENGLISH: Final = "en"
 
-LANGUAGES: Final = {
-    "en": "English", "de": "German", "fr": "French", "es": "Spanish", "it": "Italian", "pt": "Portuguese",
-    "nl": "Dutch", "zh": "Chinese", "ja": "Japanese", "ko": "Korean", "sv": "Swedish", "da": "Danish",
-    "no": "Norwegian", "fi": "Finnish", "pl": "Polish", "cs": "Czech", "ro": "Romanian", "hu": "Hungarian",
-    "tr": "Turkish", "id": "Indonesian", "vi": "Vietnamese", "ca": "Catalan", "ru": "Russian", "uk": "Ukrainian",
-    "el": "Greek", "he": "Hebrew", "ar": "Arabic", "fa": "Persian", "hi": "Hindi", "th": "Thai",
-}  # fmt: skip
+LANGUAGES: Final[Mapping[str, str]] = WORD_LISTS["languages"]
 """Names of the languages that are recognised, by code."""
 
-# Words that are frequent in one language; some are words of two, and count for both.
-_FUNCTION_WORDS: Final = {
-    "en": "the of and to in is was that for it on with as are this be by from at which what who when how where an were "
-    "do does did you your can could should would have has had not or if they their there he she his her we i me my "
-    "but about into than then more no so will may also",
-    "de": "der die das und ist war den dem des ein eine einen nicht mit auf für von zu im wurde wann wie wer auch sich "
-    "sie er es als bei nach über am um bis sind werden wird kann hat oder durch aus einer zum zur",
-    "fr": "le la les des du et est un une dans pour que qui sur avec par au aux il elle ce cette ne pas quand où "
-    "été en plus sont était ont peut cet ses ou son sa",
-    "es": "el la los las de del y es era un una en por para que con se su al lo como no cuándo quién dónde más fue "
-    "son desde hasta sus puede",
-    "it": "il lo la gli le di del della e è era un una in per che con si al alla da non quando chi dove nel sono più "
-    "dei delle dalla può ogni alle dal",
-    "pt": "o os de da e é era um uma em por para que com se ao na não quando quem onde mais foi dos das são à às pelo",
-    "nl": "de het een en is was van in op voor met dat die niet te zijn werd wanneer wie waar hoe ook bij aan door om "
-    "wordt kan uit naar tot",
-    "sv": "och att det som en på är av för med den till inte om ett han var från kan eller när har efter vid hur vem",
-    "da": "og at det som en på er af for med den til ikke om et han var fra kan eller når har efter ved hvordan hvem",
-    "no": "og at det som en på er av for med den til ikke om et han var fra kan eller når har etter ved hvordan hvem",
-    "fi": "ja on ei se että oli kun myös tai mutta hän joka ovat voi sen kuin jos",
-    "pl": "i w na z się nie do to że jest o od za po jak przez był była było są dla oraz który kiedy kto ze można",
-    "cs": "a v na je se že s z do o k i ve pro jsou byl byla bylo od po při jako který kdy kdo není nebo lze",
-    "ro": "și în de la cu pe este a nu din care un o pentru sunt fost mai când cine prin sau poate",
-    "hu": "a az és hogy nem is egy van volt meg ki mikor ezt csak vagy el minden után",
-    "tr": "ve bir bu için ile de da olarak olan ne zaman kim daha çok gibi kadar var değil mi her göre sonra",
-    "id": "yang dan di dengan untuk dari pada ini itu adalah tidak dalam ke oleh akan dapat atau setiap sampai",
-    "vi": "và của là có không được cho trong một các với khi người này để từ đến vào những bởi",
-    "ca": "el la els les de del i és era un una en per que amb es al no quan qui més va dels fou són pels",
-}
+_FUNCTION_WORDS: Final[Mapping[str, str]] = WORD_LISTS["function_words"]
 _BY_WORD: Final[dict[str, tuple[str, ...]]] = {
     word: tuple(code for code, words in _FUNCTION_WORDS.items() if word in words.split())
     for words in _FUNCTION_WORDS.values()
     for word in words.split()
 }
 _ENGLISH_WORDS: Final = frozenset(_FUNCTION_WORDS[ENGLISH].split())
-_OTHER_WORDS: Final = frozenset(word for word, codes in _BY_WORD.items() if ENGLISH not in codes)
+# "a" and "no" are words of English, too.
+_OTHER_WORDS: Final = frozenset(word for word, codes in _BY_WORD.items() if ENGLISH not in codes) - STOP_WORDS
 # "Wann", "été", "a-t-il" as three words
 _WORD: Final = re.compile(r"[^\W\d_]{1,20}")
 # One character of each script that decides a language: は, 한, 橋, і, ж, …
@@ -181,11 +149,12 @@ def language_of(text: str) -> str | None:
 
     Never waits: while a detector loads, the rules answer.
     """
-    detector, beginning = prepare_language_detection(wait=False), text[:_LONGEST]
-    if detector is None:
-        return language_by_rules(beginning)
-    # Most texts are surely English, and the detector takes ten times as long as this test.
-    return ENGLISH if is_surely_english(beginning) else detector(beginning)
+    beginning = text[:_LONGEST]
+    # Most texts are surely English, and the others take ten times as long as this test.
+    if is_surely_english(beginning):
+        return ENGLISH
+    detector = prepare_language_detection(wait=False)
+    return language_by_rules(beginning) if detector is None else detector(beginning)
 
 
 def is_surely_english(text: str) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+from rageval_hooks.text.word_lists import by_word
+
 _UP_TO_NINETEEN: Final = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
     "seventeen eighteen nineteen".split()
@@ -23,21 +25,12 @@ _FIRST_TO_TWENTIETH: Final = (
 )
 ORDINALS: Final[Mapping[str, int]] = dict(zip(_FIRST_TO_TWENTIETH, range(1, 21), strict=True))
 
-FRACTIONS: Final[Mapping[str, int]] = {
-    "half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "eighth": 8, "tenth": 10,
-    "hälfte": 2, "halbe": 2, "halben": 2, "drittel": 3, "viertel": 4, "moitié": 2, "tiers": 3, "mitad": 2, "tercio": 3,
-    "metà": 2, "metade": 2,
-}  # fmt: skip
+FRACTIONS: Final[Mapping[str, int]] = by_word("fractions")
 """The denominators of fractions in words."""
 _ROMAN: Final[Mapping[str, int]] = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
 
 # Word → the power of ten that it multiplies by.
-MAGNITUDES: Final[Mapping[str, int]] = {
-    "hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12, "mln": 6, "bln": 9,
-    "tausend": 3, "mille": 3, "duizend": 3, "millionen": 6, "millón": 6, "millones": 6, "milione": 6, "milioni": 6,
-    "milhão": 6, "milhões": 6, "miljoen": 6, "milliarde": 9, "milliarden": 9, "milliard": 9, "miliardo": 9,
-    "miliardi": 9, "miljard": 9,
-}  # fmt: skip
+MAGNITUDES: Final[Mapping[str, int]] = by_word("magnitudes")
 # "two", "Hundreds", "third"
 NUMBER_WORD: Final = re.compile(
     rf"(?<![^\W_])(?P<words>(?:{'|'.join((*CARDINALS, *ORDINALS, *MAGNITUDES))})s?(?![^\W_]))", re.IGNORECASE

@@ -20,6 +20,7 @@ from rageval_hooks.text.limits import scan
 from rageval_hooks.text.numbers import Number, find_numbers
 from rageval_hooks.text.numerals import CARDINALS, FRACTIONS, MAGNITUDES, is_decimal, small_number
 from rageval_hooks.text.units import HOURS, Unit, measure
+from rageval_hooks.text.word_lists import WORD_LISTS
 
 Hedge = Literal["", "about", "over", "under"]
 Kind = Literal["number", "composed", "indefinite"]
@@ -383,17 +384,9 @@ def _sums(text: str, parts: Sequence[Quantity]) -> Iterator[Quantity]:
             yield Quantity(one.start, other.end, tuple(readings), "number")
 
 
-_HEDGE_WORDS: Final[Mapping[Hedge, str]] = {
-    "under": "less than|under|below|fewer than|up to|at most|no more than|maximum of|weniger als|unter|bis zu|"
-    "höchstens|moins de|menos de|meno di|minder dan|[<≤]",
-    "over": "more than|over|above|at least|exceed(?:s|ing|ed)?|upwards of|in excess of|greater than|beyond|minimum of|"
-    "no (?:fewer|less) than|mehr als|über|mindestens|plus de|más de|più di|oltre|mais de|meer dan|[>≥]",
-    "about": "about|around|approximately|approx\\.?|roughly|nearly|almost|close to|some|circa|ca?\\.|estimated|etwa|"
-    "rund|ungefähr|fast|environ|près de|unos|unas|casi|cerca de|quasi|ongeveer|bijna|[~≈]",
-}
-_HEDGES: Final = {
-    hedge: re.compile(rf"(?<![^\W_])(?:{words})\s{{0,2}}(?:the |an? )?(?:US)?[$€£]?\Z", re.IGNORECASE)
-    for hedge, words in _HEDGE_WORDS.items()
+_HEDGES: Final[Mapping[Hedge, re.Pattern[str]]] = {
+    hedge: re.compile(rf"(?<![^\W_])(?:{''.join(words)})\s{{0,2}}(?:the |an? )?(?:US)?[$€£]?\Z", re.IGNORECASE)
+    for hedge, words in WORD_LISTS["hedges"].items()
 }
 _MAX_HEDGE: Final = 26
 _CONVERSION: Final = 0.02

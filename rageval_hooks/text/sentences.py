@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from rageval_hooks.text.limits import PIECE_CHARACTERS, Span, scan
+from rageval_hooks.text.word_lists import word_set
 
 _OPENERS: Final = "\"'“‘«„(\\[*_¿¡「『（【《"
 _CLOSERS: Final = "\"'”’»)\\]}*_」』）】》"
@@ -48,28 +49,13 @@ _TEXTS_KEPT: Final = 128
 # A text without any capital letter is written in lower case. Longer texts are not searched for one.
 _MAX_CASELESS_LENGTH: Final = 10_000
 
-# Never the end of a sentence.
-_ABBREVIATIONS: Final = frozenset(
-    "mr mrs ms mx dr prof rev hon gen col sgt capt lt cmdr gov sen rep pres st mt ft messrs mme mlle "
-    "e.g i.e eg ie cf viz vs al approx ca resp est incl excl avg max min "
-    "sr sra srta dña hr fr bzw usw dipl ing str p.ex т.е т.к т.н".split()
-)
-# An abbreviation only when a number follows.
-_NUMBERED: Final = frozenset(
-    "no nos nr fig figs eq eqs vol vols p pp ch chap sec sect art tab ref refs para pt ex op "
-    "jan feb mar apr jun jul aug sep sept oct nov dec".split()
-)
-# The next word decides whether these end a sentence.
-_UNDECIDED: Final = frozenset("inc corp co ltd llc bros dept jr sr etc ave blvd rd univ assn govt esq plc".split())
+# Never the end of a sentence; only when a number follows; and when the next word decides.
+_ABBREVIATIONS: Final = word_set("abbreviations")
+_NUMBERED: Final = word_set("abbreviations_before_numbers")
+_UNDECIDED: Final = word_set("undecided_abbreviations")
 _SHORTENED: Final = _ABBREVIATIONS | _NUMBERED | _UNDECIDED
-_STARTERS: Final = frozenset(
-    "the a an this that these those it its he she his her we our they their you your i my there here "
-    "in on at by for from with when while after before during if as since although because until "
-    "however but and or so then thus therefore moreover furthermore additionally also what who why how where which "
-    "some many most all both each every not no yes one another other such "
-    "did do does is are was were can could will would should has have please mr mrs ms dr".split()
-)
-_MONTH_PREFIXES: Final = frozenset("jan feb mär mar apr mai may jun jul aug sep okt oct nov dez dec".split())
+_STARTERS: Final = word_set("sentence_starters")
+_MONTH_PREFIXES: Final = word_set("months_after_days")
 
 
 def sentence_spans(text: str) -> list[Span]:

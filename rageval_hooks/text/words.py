@@ -15,6 +15,7 @@ from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.limits import PIECE_CHARACTERS, Span, blank, pieces, scan, scan_at
 from rageval_hooks.text.numerals import CARDINALS, MONTH_START, NUMBER_WORD, number_readings
 from rageval_hooks.text.sentences import sentence_spans
+from rageval_hooks.text.word_lists import WORD_LISTS, word_set
 
 UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
@@ -31,26 +32,14 @@ _LATIN: Final = re.compile(r"[\d\u0000-\u024f\u1e00-\u1eff]*$")
 # don't, we'll, they're, I've, he'd, I'm
 _CONTRACTION: Final = re.compile(r"(?:n't|'ll|'re|'ve|'d|'m)$")
 
-STOP_WORDS: Final = frozenset(
-    "a an the this that these those here there it its itself he him his himself she her hers herself they them their "
-    "theirs themselves we us our ours ourselves you your yours yourself yourselves i me my mine myself one ones "
-    "who whom whose which what when where why how whether "
-    "and or but nor so yet if then else than as because since while although though unless until "
-    "of in on at by for with without within from to into onto upon about above below over under between among through "
-    "during before after against toward towards across along around via per "
-    "is am are was were be been being do does did doing done have has had having will would shall should can could may "
-    "might must cannot let "
-    "not no yes also too very just only even both each every either neither any some such same other others another "
-    "more most much many few less least own all up down out off again further once ever never often always usually "
-    "however therefore thus hence moreover furthermore additionally etc eg ie pm well like etc".split()
-)
+STOP_WORDS: Final = word_set("stop_words")
 _MAX_ACRONYM_LENGTH: Final = 6
 _MAX_WORD_LENGTH: Final = 64
 _MAX_KEPT: Final = 65_536
 _VOWELS: Final = frozenset("aeiouy")
 # Acronyms that are spelled like function words.
 _STOP_ACRONYMS: Final = frozenset({"US", "IT", "WHO"})
-_UNSPACED_STOPS: Final = frozenset("的了是在和与及也都就而着过吗呢吧はがをにでとのもへやかなだです는은이가을를의에")
+_UNSPACED_STOPS: Final = frozenset(WORD_LISTS["unspaced_stop_words"])
 
 NAME_WEIGHT: Final = 2.0
 WORD_WEIGHT: Final = 1.0
