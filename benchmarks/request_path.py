@@ -216,19 +216,19 @@ class Comparison:
         self._rounds = rounds
         self._settings = settings(folder, tier)
 
-    def measure(self, run: Callable[[Any, Recorded], None]) -> tuple[Recorded, Recorded, float, dict[str, Any]]:
-        """Return the control's times, ours, the share of scores inline, and our counters.
+    def measure(self, run: Callable[[Any, Recorded], None], **options: Any) -> tuple[Recorded, Recorded, float]:
+        """Return the control's times, ours, and the share of scores inline.
 
         Args:
             run: runs some turns with a config, and records them.
+            options: further arguments of ``instrument()``.
         """
         control, ours = Recorded(), Recorded()
         inline = total = 0
-        stats: dict[str, Any] = {}
         for _ in range(self._rounds):
             self._timed(lambda: run({"callbacks": [EmptyHandler()]}, control), control)
             exporter = InMemoryExporter()
-            with rageval_hooks.instrument(exporters=[exporter], **self._settings) as handle:
+            with rageval_hooks.instrument(exporters=[exporter], **self._settings, **options) as handle:
                 _wait_for_models(handle)
                 # What was loaded makes Python run its garbage collector in full once, which takes some 300 ms.
                 gc.collect()
@@ -238,10 +238,9 @@ class Comparison:
                     handle.flush(120)
 
                 self._timed(both, ours)
-                stats = handle.stats()
             inline += _scores(exporter, "inline")
             total += _scores(exporter, "inline") + _scores(exporter, "background")
-        return control, ours, inline / max(1, total), stats
+        return control, ours, inline / max(1, total)
 
     @staticmethod
     def _timed(call: Callable[[], None], into: Recorded) -> None:
@@ -302,13 +301,17 @@ def main() -> None:
             def run(config: Any, into: Recorded, concurrency: int = concurrency, together: bool = together) -> None:
                 run_threads(chain, turns, concurrency, config, into, together)
 
-            control, ours, inline, _ = comparison.measure(run)
+            control, ours, inline = comparison.measure(run)
             moment = ", all at the same moment" if together else ""
             add(row(f"threads, concurrency {concurrency}{moment}", control, ours, inline))
 
         # Saturation: a model that takes no time, as many threads as keep the machine busy.
         instant = make_chain(0.0)
-        control, ours, _, _ = comparison.measure(lambda config, into: run_threads(instant, 2 * turns, 8, config, into))
+        control, ours, _ = comparison.measure(
+            lambda config, into: run_threads(instant, 10 * turns, 1, config, into), sample_rate=0
+        )
+        add(row("sampled out, one thread, a model that takes no time", control, ours, 0.0))
+        control, ours, _ = comparison.measure(lambda config, into: run_threads(instant, 2 * turns, 8, config, into))
         add(
             {
                 "case": "saturation, 8 threads",
@@ -317,7 +320,7 @@ def main() -> None:
             }
         )
 
-        control, ours, _, _ = comparison.measure(
+        control, ours, _ = comparison.measure(
             lambda config, into: asyncio.run(run_tasks(chain, 2 * turns, 8, config, into))
         )
         add(

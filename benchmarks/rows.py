@@ -21,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from _environments import ROOT
+from _common import ROOT
 
 _PROGRAM = "from rageval_hooks.cli import main; main()"
 

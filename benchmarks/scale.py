@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from _environments import ROOT
+from _common import ROOT
 
 sys.path.insert(0, str(ROOT))
 

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
-from _environments import ROOT, describe_machine, table
+from _common import ROOT, describe_machine, table
 
 sys.path.insert(0, str(ROOT))
 

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from _environments import ROOT, describe_machine, table
+from _common import ROOT, describe_machine, table
 
 sys.path.insert(0, str(ROOT))
 

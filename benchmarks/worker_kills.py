@@ -25,7 +25,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from _environments import ROOT
+from _common import ROOT
 
 sys.path.insert(0, str(ROOT))
 

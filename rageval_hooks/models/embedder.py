@@ -172,7 +172,7 @@ _MAX_WINDOW: Final = 512
 class Embedder:
     """Embeds texts. A text that is longer than the model reads is embedded in several windows.
 
-    Each window is one forward pass. On the CPU batches gain little (benchmarks/RESULTS.md, "Backends"), and in int8 a
+    Each window is one forward pass. On the CPU batches gain little (benchmarks/RESULTS.md), and in int8 a
     text's vectors would depend on the texts that happen to be in its batch.
 
     Args:
