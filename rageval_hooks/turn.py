@@ -396,6 +396,7 @@ class Turn(Data):
         session_id: the id of the conversation.
         user_id: the application's id of the user.
         metadata: whatever else the application attached.
+        missing: why a field is empty that should not be, by its name: "the spans of Haystack do not have it: set …".
     """
 
     id: Text = ""
@@ -420,6 +421,7 @@ class Turn(Data):
     session_id: Text | None = None
     user_id: Text | None = None
     metadata: Metadata = Field(default_factory=dict)
+    missing: dict[Text, Text] = Field(default_factory=dict)
     # What the texts tell about the steps, in a copy whose texts are hidden.
     _places: tuple[tuple[int, int] | None, ...] | None = PrivateAttr(default=None)
     _answer_id: str | None = PrivateAttr(default=None)

@@ -94,6 +94,8 @@ def _missing_input(metric: Metric, turn: Turn) -> str | None:
             reason += f": it ended with {turn.error.type if turn.error else turn.status}"
         if field == "passages" and turn.first_half_missing:
             reason += ": the part of it before the interrupt is not known"
+        if field in turn.missing:
+            reason += f": {turn.missing[field]}"
         return reason
     if "response" in metric.requires and not turn.complete:
         return "answer incomplete: the model was stopped before its end"

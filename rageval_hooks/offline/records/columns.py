@@ -16,7 +16,8 @@ from itertools import chain, product
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, TurnError, UnknownNameError, requires
-from rageval_hooks.offline.records.values import are_no_texts, chat_text, last_exchange, may_be_passages, unpacked
+from rageval_hooks.offline.records.values import are_no_texts, chat_text, last_exchange, may_be_passages
+from rageval_hooks.runtime.literals import unpacked
 from rageval_hooks.runtime.narrowing import is_missing, mapping_or_empty
 from rageval_hooks.text.wording import counted
 

@@ -16,14 +16,15 @@ from pydantic import ValidationError
 
 from rageval_hooks.errors import TurnError
 from rageval_hooks.integrations.conversation import turns_from_conversation
-from rageval_hooks.offline.records import traces
+from rageval_hooks.integrations.opentelemetry.spans import TracedSpan, is_export, span_rows
+from rageval_hooks.integrations.opentelemetry.turn_building import TURN_ID, NoTurn, turns_from_spans
 from rageval_hooks.offline.records.columns import ColumnMap, check_columns, has_column
 from rageval_hooks.offline.records.formats import BadRow, Row, SourceFile, format_of
 from rageval_hooks.offline.records.formats.json_files import read_document
 from rageval_hooks.offline.records.record import Record, are_comparable, holds_turn, place_target
 from rageval_hooks.offline.records.rows import explain, is_ours, record_from_row, record_of_table
-from rageval_hooks.runtime.narrowing import is_missing
-from rageval_hooks.score import Evaluation
+from rageval_hooks.runtime.narrowing import is_missing, is_number
+from rageval_hooks.score import Evaluation, Score
 
 Item = Record | BadRow
 Items = Iterator[tuple[int, Item]]
@@ -146,7 +147,7 @@ def read_items(
     first = next(iter(source.sample), {})
     columns, needed = source.columns, tuple(required)
     numbers_runs = False
-    if traces.is_export(first):
+    if is_export(first):
         items = _read_groups(source, _spans_by_trace, _records_of_trace)
     # Records of older releases have no version, but an id next to the turn, which evaluations lack.
     elif holds_turn(first) and "rageval_record" not in first and ("id" not in first or "stage" in first):
@@ -263,7 +264,7 @@ Parts = Sequence[dict[str, Any]]
 def _read_groups(
     source: RowSource,
     parts_of: Callable[[Row], Iterable[tuple[str, Mapping[str, Any]]]],
-    make: Callable[[int, Parts], Iterable[Record]],
+    make: Callable[[int, Parts], Iterable[Record | BadRow]],
 ) -> Items:
     """Yield the records that parts of rows make together, wherever these are in the file, in the order of the first.
 
@@ -316,13 +317,52 @@ def _record_of_evaluations(line: int, parts: Parts) -> Iterator[Record]:
 
 def _spans_by_trace(row: Row) -> Iterator[tuple[str, Mapping[str, Any]]]:
     # A row of OTLP-JSON has spans of several traces.
-    for span in traces.span_rows(row.data):
-        if trace := traces.ExportedSpan.of(span).trace_id:
+    for span in span_rows(row.data):
+        if trace := TracedSpan.of(span).trace_id:
             yield trace, span
 
 
-def _records_of_trace(_: int, parts: Parts) -> Iterator[Record]:
-    return traces.records_of(map(traces.ExportedSpan.of, parts))
+def _records_of_trace(line: int, parts: Parts) -> Iterator[Record | BadRow]:
+    """Yield the turns of a trace with the scores that it has. One without retrieval or without an answer is none."""
+    spans = list(map(TracedSpan.of, parts))
+    for found in turns_from_spans(spans):
+        if isinstance(found, NoTurn):
+            if found.cause == "no_content":
+                yield BadRow(line, found.reason, {"span_id": found.span_id})
+        elif found.has_retrieval or found.missing or not (found.span and found.span.external):
+            yield Record(id=found.id, turn=found, results=_scores_of(found.id, spans))
+
+
+def _scores_of(turn_id: str, spans: Sequence[TracedSpan]) -> tuple[Score, ...]:
+    """Return the scores of a whole turn that we wrote onto spans; of each the first."""
+    by_id = {span.span_id: span for span in spans}
+    root = next((span for span in spans if turn_id in (span.span_id, span.text(TURN_ID))), None)
+
+    def is_inside(span: TracedSpan | None) -> bool:
+        seen = set[str]()
+        while span is not None and span.span_id not in seen:
+            if span is root:
+                return True
+            seen.add(span.span_id)
+            span = by_id.get(span.parent_id)
+        return False
+
+    found: dict[str, Score] = {}
+    # The spans of evaluations have every score, the turn's own only the main ones.
+    own = [
+        span for span in sorted(spans, key=lambda span: span.started_at) if span.kind == "EVALUATOR" and is_inside(span)
+    ]
+    for span in (*own, root) if root is not None else ():
+        for name, value in span.below("rageval.score.").items():
+            if is_number(value) and name not in found:
+                about = {
+                    "label": span.text(f"rageval.label.{name}") or None,
+                    "explanation": span.text(f"rageval.explanation.{name}") or None,
+                    "annotator": span.text("rageval.annotator") or "CODE",
+                    "metric": span.text("rageval.metric") or None,
+                }
+                found[name] = Score.model_validate({"name": name, "value": value, **about})
+    return tuple(found.values())
 
 
 # --------------------------------------------------------------------------- conversations

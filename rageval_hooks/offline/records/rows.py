@@ -19,8 +19,9 @@ from rageval_hooks.errors import TurnError
 from rageval_hooks.metrics.base import REGISTRY
 from rageval_hooks.offline.records.columns import ColumnMap, Fields, has_column, missing_column, take_fields
 from rageval_hooks.offline.records.record import BETWEEN_TEXTS, Record
-from rageval_hooks.offline.records.values import chat_text, kind_of, metadata_in, passages_in, unpacked
+from rageval_hooks.offline.records.values import chat_text, kind_of, metadata_in, passages_in
 from rageval_hooks.runtime.jsonable import plain_mapping, plain_value
+from rageval_hooks.runtime.literals import unpacked
 from rageval_hooks.runtime.narrowing import is_missing, items_or_empty
 from rageval_hooks.score import Failed, Result, Score, Skipped
 from rageval_hooks.turn import ErrorInfo, Turn

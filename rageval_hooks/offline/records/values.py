@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -12,66 +10,17 @@ from rageval_hooks.errors import TurnError
 from rageval_hooks.integrations.capture.passages import TEXT_KEYS, passage_of, passage_of_mapping
 from rageval_hooks.integrations.capture.values import finite, first_key
 from rageval_hooks.integrations.conversation import exchanges, is_from_assistant, is_from_user, message_text
+from rageval_hooks.runtime.literals import unpacked
 from rageval_hooks.runtime.narrowing import is_missing, is_number, mapping_or_empty
 from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import Passage
 
 _KINDS = {dict: "object", list: "list", bool: "boolean", int: "number", float: "number", str: "text"}
 
-# An item of a list, and white space before the next one where numpy writes no comma: "['a' 'b']" has two items.
-# A quote after a backslash begins no item. Otherwise a long run of escaped quotes would take quadratic time.
-_ITEM = re.compile(r"""((?<!\\)"(?:[^"\\]|\\.)*"|(?<!\\)'(?:[^'\\]|\\.)*'|[}\])])(\s+(?=["'{\[A-Z]))?""", re.DOTALL)
-
 
 def kind_of(value: Any) -> str:
     """Return the kind of a value, for messages: ``a list``."""
     return with_article(_KINDS.get(type(value), type(value).__name__))
-
-
-def unpacked(value: Any) -> Any:
-    """Return the list or object that a text holds as JSON or as Python writes it; any other value unchanged."""
-    # Most cells are prose, so a look at the first character saves two failing parsers for each.
-    if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
-        return value
-    # JSON comes first: it is stricter, and its `true` and `null` are not Python.
-    for read in (json.loads, _python_value):
-        try:
-            found = read(value)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-        return found if isinstance(found, (list, dict)) else value
-    return value
-
-
-def _python_value(text: str) -> Any:
-    """Return the value of a Python expression without running it.
-
-    Lists may have white space between items, as numpy writes them.
-
-    Raises:
-        ValueError: the text is something else; likewise SyntaxError.
-    """
-    with_commas = _ITEM.sub(lambda item: f"{item[1]}," if item[2] else item[1], text.strip())
-    return _node_value(ast.parse(with_commas, mode="eval").body)
-
-
-def _node_value(node: ast.AST) -> Any:
-    match node:
-        case ast.List(elts=items) | ast.Tuple(elts=items):
-            return list(map(_node_value, items))
-        case ast.Dict(keys=keys, values=values):
-            # `{**defaults, "a": 1}` has no key for the part with the stars.
-            pairs = zip(keys, values, strict=True)
-            return {str(_node_value(key)): _node_value(value) for key, value in pairs if key is not None}
-        case ast.Call(args=args, keywords=keywords):
-            # `Document(page_content='a')` is an object, and `array(['a'])` its list.
-            given = list(map(_node_value, args))
-            if given and isinstance(given[0], list):
-                return given[0]
-            return {item.arg: _node_value(item.value) for item in keywords if item.arg is not None} or given
-        case ast.Name():  # `nan`, or `array` without a call
-            return None
-    return ast.literal_eval(node)
 
 
 def chat_text(value: Any, role: str) -> str:

@@ -16,9 +16,10 @@ from rageval_hooks.offline.records.formats import BadRow
 from rageval_hooks.offline.records.reading import RowSource
 from rageval_hooks.offline.records.record import Record, TargetText, distinct, holds_turn
 from rageval_hooks.offline.records.rows import about_question, explain, query_in, reference_in
-from rageval_hooks.offline.records.values import passages_in, unpacked
+from rageval_hooks.offline.records.values import passages_in
 from rageval_hooks.offline.records.writing import atomic_file, check_output
 from rageval_hooks.runtime.jsonable import Data, Text
+from rageval_hooks.runtime.literals import unpacked
 from rageval_hooks.runtime.narrowing import is_missing, text_or_none
 
 COLUMNS = ("question", "ground_truth_answer", "chunk_id", "document", "style", "chunk")

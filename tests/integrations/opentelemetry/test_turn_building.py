@@ -1,0 +1,181 @@
+"""Turns from finished spans, by the pure functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rageval_hooks.integrations.opentelemetry import NoTurn, TracedSpan, turn_from_spans, turns_from_spans
+from rageval_hooks.turn import Turn
+from tests.integrations.opentelemetry.recorded import (
+    ANSWER,
+    CONVENTIONS,
+    OTHER,
+    PASSAGE,
+    PROMPT,
+    QUESTION,
+    load,
+    names,
+    said,
+    span,
+    text,
+)
+
+
+def read(spans: list[dict[str, Any]]) -> list[Turn | NoTurn]:
+    return list(turns_from_spans(map(TracedSpan.of, spans)))
+
+
+def only(spans: list[dict[str, Any]]) -> Turn:
+    [turn] = read(spans)
+    assert isinstance(turn, Turn), turn
+    return turn
+
+
+def chat(number: int, parent: int, given: list[dict[str, Any]], answer: str, **about: Any) -> dict[str, Any]:
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.input.messages": text(given),
+        "gen_ai.output.messages": text([said("assistant", answer)]),
+    }
+    return span(number, parent, "chat m", attributes, **about)
+
+
+@pytest.mark.skipif(not names(), reason="RAGEVAL_TEST_TRACES names no folder with recordings")
+class TestRecordings:
+    @pytest.mark.parametrize("name", names())
+    def test_a_recorded_application(self, name: str) -> None:
+        """Question, passages and answer are what the application used; without content there is no answer to judge."""
+        recording = load(name)
+        found = read(recording["spans"])
+        turns = [turn for turn in found if isinstance(turn, Turn)]
+        if not recording["recorded"]:
+            assert all(isinstance(one, NoTurn) and one.cause == "no_content" and "set" in one.reason for one in found)
+            return
+        expected = recording["truth"].get("turns") or [recording["truth"]]
+        shown = [(turn.query, [one.text for one in turn.prompt_passages], turn.response) for turn in turns]
+        truth = [(one["question"], one["passages"], one["answer"]) for one in expected]
+        assert sorted(shown) == sorted(truth)
+
+
+class TestConventions:
+    @pytest.mark.parametrize("name", CONVENTIONS)
+    def test_each_convention(self, name: str) -> None:
+        """Of each one, the spans of a turn are read alike."""
+        spans, passages = CONVENTIONS[name]
+        turn = only(spans)
+        assert (turn.query, turn.response) == (QUESTION, ANSWER)
+        assert [passage.text for passage in turn.prompt_passages] == passages
+
+
+class TestPlaceholdersAndCuts:
+    @pytest.mark.parametrize("shown", ["__REDACTED__", "[REDACTED]", "", "[Scrubbed due to 'password']"])
+    def test_a_placeholder_is_no_answer(self, shown: str) -> None:
+        """No verdict comes from it, and the reason names the switch."""
+        attributes = {"openinference.span.kind": "CHAIN", "input.value": shown, "output.value": shown}
+        model = {"openinference.span.kind": "LLM", "input.value": shown, "output.value": shown}
+        [found] = read([span(1, 0, "chain", attributes), span(2, 1, "llm", model)])
+        assert isinstance(found, NoTurn)
+        assert (found.cause, found.instrumentor) == ("no_content", "OpenInference")
+        assert "OPENINFERENCE_HIDE" in found.reason
+
+    @pytest.mark.parametrize("end", ["... [truncated]", " …<truncated 300 characters>"])
+    def test_a_cut_answer_is_none(self, end: str) -> None:
+        """A text that was cut says less than the application did."""
+        [found] = read([chat(1, 0, [said("user", PROMPT)], ANSWER + end)])
+        assert isinstance(found, NoTurn)
+
+    def test_cut_messages_are_none(self) -> None:
+        """JSON without its end was cut by a limit."""
+        whole = chat(1, 0, [said("user", PROMPT)], ANSWER)
+        whole["attributes"]["gen_ai.output.messages"] = whole["attributes"]["gen_ai.output.messages"][:-9]
+        [found] = read([whole])
+        assert isinstance(found, NoTurn)
+
+    def test_hidden_passages(self) -> None:
+        """The turn has none, and says which switch records them."""
+        hidden = {
+            "openinference.span.kind": "RETRIEVER",
+            "retrieval.documents.0.document.content": "__REDACTED__",
+            "retrieval.documents.0.document.id": "1",
+        }
+        root = {"openinference.span.kind": "CHAIN", "input.value": QUESTION, "output.value": ANSWER}
+        turn = only([span(1, 0, "chain", root), span(2, 1, "retriever", hidden)])
+        assert turn.passages == ()
+        assert "OPENINFERENCE_HIDE" in turn.missing["passages"]
+
+
+class TestWhichSpansAreATurn:
+    def test_turns_in_one_trace(self) -> None:
+        """Each answer from passages is one."""
+        spans = [
+            span(1, 0, "batch"),
+            chat(2, 1, [said("user", PROMPT)], ANSWER),
+            chat(3, 1, [said("user", PROMPT.replace("rebuilt?", "opened?"))], "It was opened in 1934."),
+        ]
+        assert [turn.response for turn in read(spans) if isinstance(turn, Turn)] == [ANSWER, "It was opened in 1934."]
+
+    def test_a_check_of_the_answer_is_no_turn(self) -> None:
+        """Its prompt has the answer and the passages."""
+        check = f"Is the answer right?\n\nContext:\n{PASSAGE}\n\nQuestion: {QUESTION}\n\nAnswer: {ANSWER}"
+        turn = only(
+            [span(1, 0, "ask"), chat(2, 1, [said("user", PROMPT)], ANSWER), chat(3, 1, [said("user", check)], "Yes")]
+        )
+        assert turn.response == ANSWER
+
+    def test_a_rewritten_question_belongs_to_the_turn(self) -> None:
+        """The call of a model that has no passages is part of the turn that follows."""
+        rewrite = chat(2, 1, [said("user", "Rewrite: lock?")], QUESTION)
+        turn = only([span(1, 0, "ask"), rewrite, chat(3, 1, [said("user", PROMPT)], ANSWER)])
+        assert (turn.query, turn.response) == (QUESTION, ANSWER)
+
+    def test_the_span_with_the_scores(self) -> None:
+        """The application's span around its calls; the call itself where it has several turns inside."""
+        one = only([span(1, 0, "ask"), chat(2, 1, [said("user", PROMPT)], ANSWER)])
+        assert one.span is not None
+        assert (one.span.span_id, one.span.external) == (f"{1:016x}", True)
+
+    def test_two_tracers_at_once(self) -> None:
+        """Make one turn of the same call."""
+        genai = chat(2, 1, [said("user", PROMPT)], ANSWER, end=80, scope="opentelemetry.instrumentation.openai_v2")
+        attributes = {
+            "openinference.span.kind": "LLM",
+            "llm.input_messages.0.message.role": "user",
+            "llm.input_messages.0.message.content": PROMPT,
+            "llm.output_messages.0.message.role": "assistant",
+            "llm.output_messages.0.message.content": ANSWER,
+        }
+        theirs = span(3, 1, "ChatCompletion", attributes, scope="openinference.instrumentation.openai")
+        assert len([turn for turn in read([span(1, 0, "ask"), genai, theirs]) if isinstance(turn, Turn)]) == 1
+
+    def test_a_conversation(self) -> None:
+        """Passages of earlier turns are in the prompt again, and are not those of this one."""
+        earlier = [said("user", PROMPT.replace(PASSAGE, "Boats pay 15 euros.")), said("assistant", "15 euros.")]
+        turn = only([chat(1, 0, [*earlier, said("user", PROMPT)], ANSWER)])
+        assert [passage.text for passage in turn.passages] == [PASSAGE, OTHER]
+
+    def test_what_a_tool_did_is_no_passage(self) -> None:
+        """A tool that acts has found nothing."""
+        spans, _ = CONVENTIONS["Semantic Kernel"]
+        spans = [dict(one, attributes=dict(one["attributes"])) for one in spans]
+        spans[1]["attributes"] |= {"gen_ai.tool.name": "send_mail", "gen_ai.tool.call.arguments": "{}"}
+        turn = only(spans)
+        assert turn.passages == ()
+        assert [step.left_out for step in turn.steps if step.kind == "tool"] == ["its name says that it acts"]
+
+    def test_spans_of_an_application_alone(self) -> None:
+        """Are no turn."""
+        found = turn_from_spans([TracedSpan.of(span(1, 0, "GET /health"))])
+        assert isinstance(found, NoTurn)
+        assert found.cause == "no_answer"
+
+    def test_tokens_are_counted_once(self) -> None:
+        """A call that two tracers see, one inside the other, is one call."""
+        tokens = {"gen_ai.usage.input_tokens": 40, "gen_ai.usage.output_tokens": 7}
+        outer, inner = chat(2, 1, [said("user", PROMPT)], ANSWER, end=80), chat(3, 2, [said("user", PROMPT)], ANSWER)
+        for one in (outer, inner):
+            one["attributes"] |= tokens
+        turn = only([span(1, 0, "ask"), outer, inner])
+        assert turn.usage is not None
+        assert (turn.usage.input_tokens, turn.usage.output_tokens) == (40, 7)
