@@ -1,6 +1,8 @@
 """A judge that sends requests: retries, limits, what its server refuses, and the cache, around one client library.
 
-A judge derives from :class:`RemoteJudge` and sends one request with its library.
+A judge derives from :class:`RemoteJudge` and sends one request with its library. Retries are ours: those of clients and
+of tenacity know neither the circuit breaker nor the limits that each request has to pass, and a repeated request is
+often a different one, without a parameter that the server refused.
 """
 
 from __future__ import annotations

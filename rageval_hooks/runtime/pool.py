@@ -1,4 +1,7 @@
-"""The pool: two daemon threads for local metrics and the passes of models. The most urgent step always comes next."""
+"""The pool: two daemon threads for local metrics and the passes of models. The most urgent step always comes next.
+
+The standard pools refuse work while the interpreter exits, do not survive a fork, and know no priorities.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Numbers in a text, with their units: digits in any notation, number words and magnitudes, as exact decimal strings.
 
-Signs are not compared: "fell by 5%" and "-5%" say the same in other words.
+Signs are not compared: "fell by 5%" and "-5%" say the same in other words. Libraries return one reading, and the
+support of a fact needs all ("1.000"). text2num makes "1.5 million" to "1.5 1000000"; babel needs the number cut out.
 """
 
 from __future__ import annotations

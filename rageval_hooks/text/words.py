@@ -138,6 +138,7 @@ def stem(word: str) -> str:
 
     A word with a character outside of a-z is returned unchanged.
     """
+    # snowballstemmer joins more unrelated words ("import", "important") and takes 29 µs for a word, this 0.7.
     if word in CARDINALS:
         return str(CARDINALS[word])
     if len(word) < 4 or not (word.isascii() and word.isalpha()):

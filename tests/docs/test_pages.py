@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "examples" / "extending.md",
     *sorted(ROOT.glob("docs/**/*.md")),
     *sorted(ROOT.glob("benchmarks/*.md")),
 ]

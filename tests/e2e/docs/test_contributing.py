@@ -1,4 +1,4 @@
-"""The examples in CONTRIBUTING work: one new file, and nothing else changes."""
+"""The examples of extensions work: one new file, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def examples() -> list[tuple[CodeExample, CodeExample]]:
     """Return the files to add, each with the check after it."""
-    blocks = list(find_examples(ROOT / "CONTRIBUTING.md"))
+    blocks = list(find_examples(ROOT / "examples" / "extending.md"))
     pairs = pairwise(block for block in blocks if block.prefix_settings().get("title"))
     return [(file, check) for file, check in pairs if check.prefix_settings()["title"] == "check"]
 
