@@ -104,7 +104,7 @@ class Delivery:
         """Let every exporter add scores to a span of another tracer that is still open; on any thread."""
         if evaluation.turn.span is None or evaluation.turn.span.live_span is None:
             return
-        for exporter, shown in self._shown(evaluation):
+        for exporter, shown in self._shown(evaluation, self._content):
             try:
                 exporter.annotate(shown)
             except BaseException as error:  # also those that end a thread: this one has other turns to do
@@ -112,9 +112,9 @@ class Delivery:
                 kind = f"annotate {exporter.name}"
                 self._log.warn(kind, "the exporter %s failed [RAGEVAL-207]", exporter.name, error=error)
 
-    def _shown(self, evaluation: Evaluation) -> Iterator[tuple[Exporter, Evaluation]]:
-        """Yield each exporter with the evaluation as it may get it: the stricter of its policy and the pipeline's."""
-        policies = [self._content & exporter.content for exporter in self._exporters]
+    def _shown(self, evaluation: Evaluation, content: ContentPolicy) -> Iterator[tuple[Exporter, Evaluation]]:
+        """Yield each exporter with the evaluation as it may get it: of all policies, the strictest."""
+        policies = [self._content & content & exporter.content for exporter in self._exporters]
         shown = {policy: hide(evaluation, policy) for policy in set(policies)}
         for exporter, policy in zip(self._exporters, policies, strict=True):
             yield exporter, shown[policy]
@@ -130,11 +130,12 @@ class Delivery:
             self._counters.add("callback_errors")
             self._log.warn("on_evaluation", "on_evaluation raised [RAGEVAL-205]", error=error)
 
-    async def deliver(self, evaluation: Evaluation, is_repeated: bool = False) -> None:
+    async def deliver(self, evaluation: Evaluation, job: Job, is_repeated: bool = False) -> None:
         """Deliver late results, in the event loop of the background thread.
 
         Args:
             evaluation: the results.
+            job: the job that they are of.
             is_repeated: True after a delivery that failed: only the exporters get them again.
         """
         if not is_repeated:
@@ -142,18 +143,24 @@ class Delivery:
             if self.has_callback:
                 # It may block, and must not stop the event loop of all other turns.
                 await self._worker.in_thread(lambda: self.call_back(evaluation))
-        self.export(evaluation)
+        self.export(evaluation, job)
 
     def skip(self, job: Job, reason: str) -> None:
         """Show on the trace why the metrics of a job are missing; on the background thread."""
-        self.export(self._counters.counted(job.skipped(reason)))
+        self.export(self._counters.counted(job.skipped(reason)), job)
 
-    def export(self, evaluation: Evaluation, to: Exporter | None = None) -> None:
-        """Hand an evaluation to every exporter, or to one of them; on the background thread."""
+    def export(self, evaluation: Evaluation, job: Job | None = None, *, to: Exporter | None = None) -> None:
+        """Hand an evaluation to every exporter, or to one of them; on the background thread.
+
+        Args:
+            evaluation: the results.
+            job: the job that they are of; None for a turn of this process.
+            to: one of the exporters; None for all.
+        """
         # A job of another process may come from the spool as that process has stored it, with other settings.
         if evaluation.stage == "background" and self._privacy.active:
             evaluation = evaluation.model_copy(update={"turn": self._privacy.turn(evaluation.turn)})
-        for exporter, shown in self._shown(evaluation):
+        for exporter, shown in self._shown(evaluation, self._content if job is None else job.content):
             if to is not None and exporter is not to:
                 continue
             # Only an exporter that was used has something to deliver at exit.

@@ -114,7 +114,7 @@ class ThreadDispatcher:
         missing = set(job.names)
 
         async def deliver(part: Evaluation) -> None:
-            await self._delivery.deliver(part)
+            await self._delivery.deliver(part, job)
             missing.difference_update(part.durations)
 
         try:

@@ -136,9 +136,9 @@ class Engine:
         self._costs: dict[int, _Cost] = {}
 
     def with_judge(self, judge: Judge | None) -> Engine:
-        """Return an engine that differs in its judge alone."""
+        """Return an engine that asks another judge, on the event loop of the caller, who closes its connections."""
         engine = copy(self)
-        engine.judge = judge
+        engine.judge, engine.judge_worker = judge, None
         return engine
 
     def job(self, turn: Turn, names: Iterable[str] | None = None) -> Job:

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.exporters.base import ContentPolicy
 from rageval_hooks.metrics.base import REGISTRY, Metric
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text
 from rageval_hooks.score import Evaluation, Skipped, verdict_first
@@ -48,10 +49,12 @@ class Job(Data):
     Attributes:
         turn: the turn to evaluate.
         metrics: the metrics to compute, in the order of the results.
+        content: the texts that exporters may get, as the process of the turn says; those of a worker may say less.
     """
 
     turn: Turn
     metrics: tuple[MetricSpec, ...]
+    content: ContentPolicy = ContentPolicy()
 
     @property
     def key(self) -> str:

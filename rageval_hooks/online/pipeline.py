@@ -375,7 +375,7 @@ class Pipeline:
 
     def deliver(self, evaluation: Evaluation, to: Exporter) -> None:
         """Hand an evaluation to one of the exporters, as all are handed over; for ``rageval-hooks doctor``."""
-        self._delivery.export(evaluation, to)
+        self._delivery.export(evaluation, to=to)
 
     def failed(self, what: str, error: BaseException) -> None:
         """Count and log an exception of our own that must not reach the application."""
@@ -492,6 +492,7 @@ class Pipeline:
         jobs: dict[Dispatcher, Job] = {}
         if rest is not None:
             self._counters.add("deferred_metrics", len(rest.metrics))
+            rest = rest.model_copy(update={"content": self.content})
             jobs[self._dispatcher] = rest
             if self.privacy.active and self._dispatcher is not self._memory:
                 # A spool or a broker gets redacted texts only, and local scores are computed on the original ones.
@@ -525,11 +526,11 @@ class Pipeline:
             if passing and not gives_up:
                 return
             parts.append(part)
-            await self._delivery.deliver(part)
+            await self._delivery.deliver(part, job)
 
         async def evaluate() -> None:
             for part in undelivered:
-                await self._delivery.deliver(part, is_repeated=True)
+                await self._delivery.deliver(part, job, is_repeated=True)
             await self.engine.evaluate(job, on_part=deliver, executor=local_pool(), stage="background")
 
         self._begin_work()

@@ -144,7 +144,7 @@ class SpoolDispatcher:
 
     Several processes share the file. Each result is stored before it is delivered: after a crash it is delivered again,
     with the same ids and values, and not computed again. A job whose judge cannot be reached waits. If the file cannot
-    be used, jobs are evaluated from memory.
+    be used, new jobs are evaluated from memory, and results of jobs that are in the file wait until they can be stored.
 
     Args:
         engine: evaluates the jobs.
@@ -508,14 +508,14 @@ class SpoolDispatcher:
         if rest.metrics and stored.takeovers >= _MAX_TAKEOVERS:
             self._counts["given_up"] += 1
             reason = f"given up: {stored.takeovers} processes ended while they evaluated this turn"
-            await self._keep(attempt, rest.skipped(reason).model_copy(update={"id": rest.key}))
+            await self._keep(attempt, job, rest.skipped(reason).model_copy(update={"id": rest.key}))
             return
         local, judged = self._engine.split(rest)
         if judged.metrics and not self._can_judge:
             attempt.waits = True
             rest = local
         if rest.metrics:
-            keep = partial(self._keep, attempt)
+            keep = partial(self._keep, attempt, job)
             pool = local_pool()
             await self._engine.evaluate(rest, analysis=analysis, executor=pool, on_part=keep, stage="background")
 
@@ -535,10 +535,10 @@ class SpoolDispatcher:
             if not is_delivered and not is_given_up:
                 self._counts["redelivered"] += 1
                 attempt.has_exported = True
-                await self._delivery.deliver(evaluation, stored.deliveries > 0)
+                await self._delivery.deliver(evaluation, job, stored.deliveries > 0)
         return names
 
-    async def _keep(self, attempt: _Attempt, part: Evaluation) -> None:
+    async def _keep(self, attempt: _Attempt, job: Job, part: Evaluation) -> None:
         """Store a part of the results, then deliver it."""
         if any(isinstance(result, Failed) and result.error_type in PASSING_FAILURES for result in part.results):
             attempt.waits = True
@@ -549,16 +549,21 @@ class SpoolDispatcher:
         if any(not isinstance(result, Skipped) and result.annotator == "LLM" for result in part.results):
             self._judge_pause.end()
         text = part.model_dump_json(exclude={"turn"})
-        try:
-            is_kept = await self._do(lambda file: file.keep(attempt.stored, part.id or "", text))
-        except (sqlite3.Error, OSError):
-            # Results that cannot be stored are delivered all the same: only after a crash are they computed again.
-            is_kept = True
+        is_kept: bool | None = None
+        while is_kept is None:
+            try:
+                is_kept = await self._do(lambda file: file.keep(attempt.stored, part.id or "", text))
+            except sqlite3.OperationalError:
+                # The disk is full, or the file is locked. If this process ended now, the next one would judge the job
+                # again: a result that was delivered before it is stored would have a second value.
+                await asyncio.sleep(_REST_SECONDS)
+            except (sqlite3.Error, OSError):
+                is_kept = True  # the file is damaged or gone, and the job with it: no other process has it
         if not is_kept:
             self._counts["lost_leases"] += 1
             return
         attempt.has_exported = True
-        await self._delivery.deliver(part)
+        await self._delivery.deliver(part, job)
 
     async def _confirm(self) -> None:
         """Find out what the exporters have delivered, for many jobs at once, and remove these jobs."""

@@ -13,7 +13,7 @@ from typing import Any
 import openai
 import pytest
 
-from rageval_hooks import Turn, evaluate
+from rageval_hooks import Turn, evaluate, score_dataset
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.concurrency import PerLoop
 from tests.interpreter import run_script
@@ -94,6 +94,24 @@ def test_a_judge_that_is_passed_in_keeps_its_connections_until_it_is_closed(serv
     del judge
     made.clear()
     gc.collect()
+
+
+def test_scoring_rows_leaves_no_connection_open(server: JudgeServer) -> None:
+    """The judge is asked on the event loop of the scoring, which closes it."""
+    server.otherwise(answer({"explanation": "", "attempted": True}))
+    made = []
+
+    def client() -> openai.DefaultAsyncHttpxClient:
+        made.append(openai.DefaultAsyncHttpxClient())
+        return made[-1]
+
+    row = {"question": "When was the pier opened?", "answer": "In 2019.", "contexts": ["It was opened in 2019."]}
+    frame = score_dataset(
+        [row], metrics=["no_answer"], models="lexical", judge=judge_of(server, http_client=client), progress=False
+    )
+
+    assert list(frame["no_answer"]) == [1]
+    assert [client.is_closed for client in made] == [True]
 
 
 def test_a_thing_of_the_running_loop_is_not_closed_by_its_own_thread() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,77 @@ def test_redacted_texts_are_published_and_local_scores_stay() -> None:
     assert job.names == ("trace",)
     assert "anna.smith" not in job.model_dump_json()
     assert [result.name for result in late(exporter)] == ["groundedness"]
+
+
+def test_a_worker_exports_no_text_that_the_application_hides() -> None:
+    """``capture_content=False`` in code is not in the environment of the worker: the job says it."""
+    run([turn()], capture_content=False)
+    [job] = jobs()
+    exporter = InMemoryExporter()
+    worker = Pipeline.build(exporters=[exporter], judge=FakeJudge(lambda call: LABELS), metrics=["trace"])
+    worker.run_job(job, timeout=10, gives_up=True)
+    worker.shutdown(10)
+
+    [evaluation] = exporter.evaluations
+    assert evaluation["trace.adherence"] == 1
+    assert "2018" in job.model_dump_json()  # the judge needs it
+    assert "2018" not in evaluation.model_dump_json()
+
+
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """The module that a worker starts, with the settings of this test."""
+    settings = {"BROKER": BROKER, "METRICS": "latency", "EXPORTERS": "jsonl", "JSONL_PATH": str(tmp_path / "out.jsonl")}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"RAGEVAL_{name}", value)
+    monkeypatch.delitem(sys.modules, "rageval_hooks.workers", raising=False)
+    module = import_module("rageval_hooks.workers")
+    yield module
+    module.pipeline.shutdown(10)
+    sys.modules.pop("rageval_hooks.workers")
+
+
+@pytest.mark.parametrize(
+    ("reference", "reason"),
+    [
+        ("latency", None),
+        ("tokens", None),  # built in
+        ("invented_by_a_job:measure", "the settings of this worker do not name the metric invented_by_a_job:measure"),
+        (
+            "invented_by_a_job:a\x1b[2J\nb",
+            "the settings of this worker do not name the metric invented_by_a_job:a␛[2J b",
+        ),
+    ],
+)
+def test_a_job_does_not_choose_what_a_worker_imports(
+    workers: Any,
+    reference: str,
+    reason: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Built-in metrics and those of the worker's settings run. A job with another one is kept with its reason."""
+    (tmp_path / "invented_by_a_job.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    job = Job(turn=turn(), metrics=(MetricSpec(name="measure", reference=reference),))
+
+    workers.evaluate(format=1, job=job.model_dump_json())
+
+    failed = [message.payload["reason"] for message in messages(FAILED_QUEUE)]
+    assert failed == ([] if reason is None else [reason])
+    assert (tmp_path / "out.jsonl").exists() == (reason is None)
+    assert "\x1b" not in caplog.text
+
+
+@pytest.mark.parametrize("content", [{}, {"format": 2}, {"format": 1, "job": "{"}, {"format": 1, "job": "[]"}])
+def test_a_malformed_job_is_kept_with_its_reason(workers: Any, content: dict[str, Any]) -> None:
+    """And stops no worker."""
+    workers.evaluate(**content)
+
+    [message] = messages(FAILED_QUEUE)
+    assert {name: value for name, value in message.payload.items() if name != "reason"} == content
+    assert message.payload["reason"]
 
 
 def test_a_metric_that_only_this_process_has_is_computed_here() -> None:

@@ -187,6 +187,22 @@ def test_turns_wait_for_a_judge_that_cannot_be_reached(tmp_path: Path, caplog: p
     assert {evaluation["graded"] for evaluation in late(after)} == {0.5}
 
 
+def test_another_process_exports_no_text_that_this_one_hides(tmp_path: Path) -> None:
+    """``capture_content=False`` is stored with the job."""
+    first = make_pipeline(tmp_path / "spool.db", unreachable, InMemoryExporter(), capture_content=False)
+    first.submit(turns(1)[0])
+    first.flush(30)
+    first.shutdown(10)
+    exporter = InMemoryExporter()
+    second = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.5}, exporter)
+    assert second.flush(30)
+    second.shutdown(10)
+
+    [evaluation] = late(exporter)
+    assert evaluation["graded"] == 0.5
+    assert "2019" not in evaluation.model_dump_json()
+
+
 def test_late_local_scores_do_not_wait_for_a_judge_that_cannot_be_reached(tmp_path: Path) -> None:
     """They are delivered by the first process, once; the next one delivers what the judge says."""
     path = tmp_path / "spool.db"
@@ -615,6 +631,37 @@ def test_a_disk_that_is_full_for_a_while(tmp_path: Path, caplog: pytest.LogCaptu
     lines = [message for message in caplog.messages if "the spool" in message]
     assert len(lines) == 1
     assert "cannot be used (disk I/O error)" in lines[0]
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["the disk has space again", "the process ends before"])
+def test_a_result_is_delivered_once_it_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
+    """A full disk delays it. If the process ends before, the next one judges the job: there is one value."""
+    monkeypatch.setattr("rageval_hooks.online.spool._REST_SECONDS", 0.01)
+    gate = threading.Event()
+
+    async def wait(_: Any) -> dict[str, float]:
+        await asyncio.get_running_loop().run_in_executor(None, gate.wait, 60)
+        return {"value": 0.5}
+
+    first, second = InMemoryExporter(), InMemoryExporter()
+    pipeline = make_pipeline(tmp_path / "spool.db", wait, first)
+    pipeline.submit(turns(1)[0])
+    assert wait_until(lambda: pipeline.stats()["spool"]["evaluating"] == 1 and not is_open(tmp_path), 10)
+    with limited_file_size(4096):  # less than a page of SQLite's log
+        gate.set()
+        assert wait_until(lambda: pipeline.stats()["spool"]["errors"] > 1, 10)
+        assert not pipeline.flush(0.1)
+        assert late(first) == []
+        if ends:
+            pipeline.shutdown(0.5)
+    assert pipeline.flush(30) or ends
+    pipeline.shutdown(10)
+    other = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.25}, second, spool_lease=1)
+    assert wait_until(lambda: other.flush(0.1) and other.stats()["spool"]["in_file"] == 0, 20)
+    other.shutdown(10)
+
+    assert len(late(first)) == (0 if ends else 1)
+    assert len(late(first) + late(second)) == 1
 
 
 def test_a_shutdown_leaves_what_is_being_judged_to_the_next_process(tmp_path: Path) -> None:
