@@ -15,7 +15,8 @@ from rageval_hooks.metrics import Metric
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
 BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"
 
-HEAD = ("Score", "Meaning", "Range", "Better", "Needs", "Models", "Calls", "Source", "Version")
+HEAD = ("Score", "Meaning", "Range", "Better")
+METRICS_HEAD = ("Metric", "Needs", "Models", "Calls", "Source", "Version")
 THRESHOLDS_HEAD = ("Score", "Passes", "Of", "Model", "Balanced accuracy", "Measured on")
 ABOUT_THRESHOLDS = (
     "The bound at which a score gets the label pass, unless you set another. Balanced accuracy is against human "
@@ -24,7 +25,8 @@ ABOUT_THRESHOLDS = (
 
 
 def tables(found: Iterable[Metric]) -> str:
-    """Return a Markdown table per family, each under its heading, then one of the default thresholds."""
+    """Return tables in Markdown: the scores of each family, what metrics need, and the default thresholds."""
+    found, needs = tuple(found), []
     families: dict[str, list[Metric]] = {}
     for metric in found:
         families.setdefault(metric.family, []).append(metric)
@@ -33,11 +35,13 @@ def tables(found: Iterable[Metric]) -> str:
         rows = []
         for metric in members:
             for cells in cells_of(metric):
-                row = [cells[name] for name in ("meaning", "range", "better", "needs", "models")]
-                # A judge metric's version is part of the documentation: its prompts change with it.
-                rows.append([f"`{cells['score']}`", *row, metric.calls, metric.source, metric.version])
+                rows.append([f"`{cells['score']}`", *(cells[name] for name in ("meaning", "range", "better"))])
+            # A judge metric's version is part of the documentation: its prompts change with it.
+            about = [cells["needs"], cells["models"], metric.calls, metric.source, metric.version]
+            needs.append([f"`{metric.name}`", *about])
         blocks += [f"### {family.capitalize()}", table(HEAD, rows)]
     thresholds = [[f"`{name}`", *cells] for metric in found for name, *cells in thresholds_of(metric)]
+    blocks += ["### What they need", table(METRICS_HEAD, needs)]
     return "\n\n".join([*blocks, "### Default thresholds", ABOUT_THRESHOLDS, table(THRESHOLDS_HEAD, thresholds)])
 
 

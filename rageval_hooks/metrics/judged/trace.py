@@ -1,6 +1,6 @@
 """TRACe: which sentences of the context are relevant, which were used, and which support the response.
 
-One judge call. Source: RAGBench (arXiv 2407.11005); the formulas ``fixed20`` are those of the seeds 000 and 002.
+One judge call. Source: RAGBench (arXiv 2407.11005); the formulas ``fixed20`` are those of RAG Capstone Project.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rageval_hooks.score import VERDICT, Result, Score
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.text.keys import KeyedSentence
 
-# The first four are the TRACe measures of RAGBench (arXiv 2407.11005); average, rmse and consistency are the seeds'.
+# The first four are the TRACe measures of RAGBench (arXiv 2407.11005), the others those of RAG Capstone Project.
 _MEANINGS: Final = {
     "context_relevance": "share of the context's sentences that are relevant to the query",
     "context_utilization": "share of the context's sentences that went into the response",
@@ -95,7 +95,7 @@ Formulas = Literal["ragbench", "fixed20"]
 _DEFAULT: Final[Formulas] = "ragbench"
 
 _FIXED_SENTENCES: Final = 20
-"""The divisor of ``fixed20``, as in the seeds."""
+"""The divisor of ``fixed20``."""
 
 
 @dataclass(frozen=True)
@@ -128,14 +128,14 @@ def trace_values(
         labels: the judge's answer.
         context_keys: the keys of all sentences of the passages; not empty.
         response_keys: the keys of all sentences of the response.
-        formulas: ``"ragbench"`` divides by the sentences of the context, ``"fixed20"`` as the seeds do.
+        formulas: ``"ragbench"`` divides by the sentences of the context, ``"fixed20"`` by 20 (RAG Capstone Project).
     """
     relevant = set(labels.all_relevant_sentence_keys).intersection(context_keys)
     utilized = set(labels.all_utilized_sentence_keys).intersection(context_keys)
     if formulas == "ragbench":
         relevance, utilization = len(relevant) / len(context_keys), len(utilized) / len(context_keys)
     else:
-        # The seeds divide by 20 sentences whatever the context has, so a long context can reach more than 1.
+        # It divides by 20 sentences whatever the context has, so a long context can reach more than 1.
         relevance = min(1.0, len(relevant) / _FIXED_SENTENCES)
         utilization = min(1.0, len(utilized) / len(relevant)) if relevant else 0.0
     # Nothing relevant and nothing used is complete; nothing relevant but something used is not.
@@ -178,7 +178,7 @@ class Trace(JudgeMetric):
     declined to answer, the scores of the response are skipped.
 
     Args:
-        formulas: ``"ragbench"``, or ``"fixed20"`` for those of the seeds; None for the setting ``trace_formulas``.
+        formulas: ``"ragbench"``, or ``"fixed20"``; None for the setting ``trace_formulas``.
 
     Raises:
         ConfigurationError: the formulas are unknown.
@@ -191,7 +191,7 @@ class Trace(JudgeMetric):
     passages = "prompt"
     family = "judge"
     answerable_only = True
-    source = "RAGBench (arXiv 2407.11005); seeds 000 and 002"
+    source = "RAGBench (arXiv 2407.11005); RAG Capstone Project"
     calls = "1"
     default = True
     options: ClassVar = {
@@ -199,8 +199,8 @@ class Trace(JudgeMetric):
             keyword="formulas",
             type=Formulas,
             default=_DEFAULT,
-            about="`ragbench`, or `fixed20` for context relevance and utilization as in the first seeds: the relevant "
-            "sentences over 20.",
+            about="`ragbench`, or `fixed20` for context relevance and utilization as in RAG Capstone Project: the "
+            "relevant sentences over 20.",
         )
     }
 
