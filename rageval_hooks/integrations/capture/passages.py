@@ -25,7 +25,7 @@ from rageval_hooks.integrations.capture.values import (
 )
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.narrowing import is_missing, mapping_or_empty
-from rageval_hooks.turn import Passage
+from rageval_hooks.turn import Passage, Turn
 
 SCORE_KEYS = ("relevance_score", "score", "_score", "similarity_score", "similarity", "rerank_score", "@search.score")
 """Where stores and rerankers put their score in a document's metadata, the most specific first."""
@@ -319,6 +319,21 @@ class EarlierPassages:
         while len(self._passages) > _MAX_KEYS:
             self._passages.pop(next(iter(list(self._passages))), None)
 
+    def add_tools(self, runs: Iterable[Any], turn: Turn, key_of: Callable[[Any], str]) -> None:
+        """Remember what the tools of a turn found.
+
+        Args:
+            runs: the runs of the turn.
+            turn: the turn that was built from them.
+            key_of: returns what leads to the passages from a later prompt, for the output of a tool.
+        """
+        found = {step.id: step.passages for step in turn.steps if step.passages}
+        for run in runs:
+            # A retriever may be inside a tool, and that tool an agent inside another tool.
+            for tool in (run, *run.ancestors()) if run.text_id in found else ():
+                if tool.kind == "tool":
+                    self.add(key_of(tool.output), found[run.text_id], turn.id)
+
 
 _ADDRESS_KEYS = ("url", "link")
 _RESULT_KEYS = frozenset({*_ADDRESS_KEYS, *_ID_KEYS, *SCORE_KEYS, "distance", "title", "source", "metadata"})
@@ -341,7 +356,12 @@ def text_results(value: Any, about: Mapping[str, Any], *, is_field: bool = False
     if isinstance(value, str):
         text = str.__str__(value).strip()
         whole = [Passage(text=value, metadata={**about, "whole_output": True})] if text else []
-        return _results_in(parsed_json(text), about, is_field) or whole
+        parsed = parsed_json(text)
+        # Some frameworks write a list of texts as JSON. Names have no spaces.
+        several = _texts_of_blocks(parsed)
+        if len(several) > 1 and all(" " in one for one in several):
+            return [Passage(text=one, metadata=dict(about)) for one in several]
+        return _results_in(parsed, about, is_field) or whole
     blocks = _texts_of_blocks(value)
     if len(blocks) == 1:
         return text_results(blocks[0], about, is_field=is_field)

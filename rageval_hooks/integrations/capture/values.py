@@ -109,9 +109,9 @@ _BESIDE = frozenset(
 )
 
 _SEARCH_RESULTS = frozenset(
-    "background chunk chunks content contents context contexts doc docs document documents evidence facts hits "
-    "knowledge matches passage passages points references results retrieval retrieved search snippet snippets source "
-    "sources web".split()
+    "background chunk chunks content contents context contexts db doc docs document documents evidence facts hits "
+    "knowledge matches passage passages points rag records references results retrieval retrieved rows search snippet "
+    "snippets source sources sql web".split()
 )
 _SEARCHES = frozenset(
     "context docs documents fetch find knowledge lookup passages rag retrieval retrieve search".split()
@@ -161,8 +161,9 @@ def is_beside_answer(key: Any) -> bool:
 
 @lru_cache(maxsize=1000)  # asked in the request, for the keys of every state
 def names_search_results(key: Any) -> bool:
-    """Return True for the key of a text that may be a search result, for example ``context`` or ``web_results``."""
-    return not _SEARCH_RESULTS.isdisjoint(words_in(str(key)))
+    """Return True for the key of a text that may be a search result: ``context``, ``sql_result``; not ``sql_query``."""
+    words = words_in(str(key))
+    return words[-1:] not in (["query"], ["queries"]) and not _SEARCH_RESULTS.isdisjoint(words)
 
 
 @lru_cache(maxsize=1000)

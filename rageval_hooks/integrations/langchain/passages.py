@@ -8,6 +8,7 @@ results that are text. Passages of earlier turns come last.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
@@ -15,6 +16,7 @@ from langchain_core.messages import BaseMessage
 from rageval_hooks.integrations.capture import authorship, turns, values
 from rageval_hooks.integrations.capture.passages import (
     EARLIER,
+    MIN_PART,
     EarlierPassages,
     PromptText,
     mark_seen,
@@ -239,6 +241,7 @@ class TurnPassages:
         for documents in self._reader.new_lists(run.output, run.input):
             # The state that a graph returns has documents of earlier turns, too.
             own = [one for one in documents if passage_key(one) not in self._carried_over or collected.has(one)]
+            own = [one for one in own if not collected.joins(one)]
             passages = [one for one in own if collected.has(one) or self._evidence([one], run)]
             if passages and not all(map(collected.has, passages)):
                 self.found.setdefault(id(run), []).extend(passages)
@@ -258,7 +261,8 @@ class TurnPassages:
             return set(map(passage_key, self._reader.passages_in(value)))
 
         chains = turns.of_kind(self._runs, "chain")
-        nodes = [run for run in chains if run.parent is not None and "langgraph_node" in run.metadata]
+        # What runs inside a node has the node's place, too: a chain, or the function of a conditional edge.
+        nodes = [run for run in chains if run.parent is not None and place_of(run) not in (None, place_of(run.parent))]
         found = [(run, keys_in(run.output)) for run in self._runs if nodes and run.kind != "llm"]
         carried: set[Key] = set()
         for node in nodes:
@@ -408,8 +412,14 @@ class _Collected:
     def unknown(self, passages: Iterable[Passage]) -> list[Passage]:
         """Return those passages that are not here, each once."""
         new = _Collected()
-        new.add(passage for passage in passages if not self.has(passage))
+        new.add(passage for passage in passages if not self.has(passage) and not self.joins(passage))
         return new.passages
+
+    def joins(self, passage: Passage) -> bool:
+        """Return True if a passage is made of several that are here: a node may join web results into one document."""
+        known = [text for text in self._keys_by_text if text.strip() and text in passage.text]
+        rest = len(passage.text) - sum(map(len, known))
+        return len(known) > 1 and rest <= MIN_PART * len(known)
 
     def arrange(self, passages: Sequence[Passage]) -> None:
         """Put passages into the order of a list, where the first of them was. Scores of the list replace older ones.
@@ -439,19 +449,18 @@ def remember(earlier: EarlierPassages, runs: Sequence[LangChainRun], turn: Turn)
     """Remember what a turn found, by the id of the thread and of the tool call.
 
     A tool message has only text, unless the tool returns an artifact. Its id leads to the documents behind the text.
-
-    Args:
-        earlier: receives the passages.
-        runs: the records of the turn.
-        turn: the turn that was built from them.
     """
     thread = thread_of(runs) or ""
     earlier.add(thread, turn.retrieved, turn.id)
-    found = {step.id: step.passages for step in turn.steps if step.passages}
-    for run in runs:
-        # A retriever may be inside a tool, and that tool an agent inside another tool.
-        for tool in turns.of_kind((run, *run.ancestors()), "tool"):
-            earlier.add(_call_key(thread, tool.output), found.get(run.text_id, ()), turn.id)
+    earlier.add_tools(runs, turn, partial(_call_key, thread))
+
+
+def place_of(run: Run) -> str | None:
+    """Return where in a graph a run is, for example "answer:3f1c…", or "agent:3f1c…|tools:9a2e…" in a graph inside.
+
+    It ends with the id of the node's task, which stays the same when it is resumed. None outside of graphs.
+    """
+    return values.first_string(run.metadata, ("langgraph_checkpoint_ns",))
 
 
 def thread_of(runs: Iterable[Run]) -> str | None:

@@ -238,6 +238,10 @@ def _answer_under_other_key(
     if text := _first_matching(list(replies.values()), written, carries):
         return text
 
+    # A router's label, for example "small_talk", is no answer next to a reply.
+    if replies["messages"]:
+        written = [one for one in written if " " in one]
+
     # A later step may have copied the model's text, with or without words around it. A title, a critique or follow-up
     # questions, which a model may have written after the answer, come last.
     likely = [text for key, text in strings if not values.is_beside_answer(key)]

@@ -9,15 +9,12 @@ from rageval_hooks.integrations.capture.deferred import HeldTurn, held_turns
 from rageval_hooks.integrations.capture.recorder import Recording, Run
 from rageval_hooks.integrations.capture.turns import of_kind
 from rageval_hooks.integrations.capture.values import or_else
-from rageval_hooks.integrations.langchain.passages import thread_of
+from rageval_hooks.integrations.langchain.passages import place_of, thread_of
 from rageval_hooks.integrations.langchain.payloads import copy_values, fields_by_name
 from rageval_hooks.integrations.langchain.runs import LangChainRun
 from rageval_hooks.integrations.langchain.turn_building import is_control_flow, is_waiting
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
 from rageval_hooks.runtime.narrowing import mapping_or_empty
-
-_PLACE = "langgraph_checkpoint_ns"
-"""Metadata of the runs of a graph. It ends with the id of the node's task, which stays the same when it is resumed."""
 
 
 class GraphInterrupt(Exception):  # noqa: N818 - named like that of LangGraph, which may not be installed
@@ -62,7 +59,7 @@ def join_halves(recording: Recording) -> None:
 def _resumed_graph(recording: Recording) -> Run | None:
     """Return the graph that a turn resumes; None without one, or if the graph also waited in this turn."""
     runs = recording.runs
-    of_graphs = {id(run.parent) for run in runs if _PLACE in run.metadata}
+    of_graphs = {id(run.parent) for run in runs if place_of(run) is not None}
     resumed = next((run for run in runs if id(run) in of_graphs and resumes(run.input)), None)
     if resumed is None:
         return None
@@ -117,6 +114,4 @@ def hold_if_waiting(recording: Recording) -> bool:
 
 
 def _places(runs: Iterable[Run]) -> frozenset[str]:
-    """Return where in a graph some runs are, for example "answer:3f1c…" of a node, "agent:3f1c…|tools:9a2e…" inside."""
-    places = (run.metadata.get(_PLACE) for run in runs)
-    return frozenset(str(place) for place in places if place is not None)
+    return frozenset(filter(None, map(place_of, runs)))

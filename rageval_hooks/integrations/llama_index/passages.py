@@ -245,8 +245,11 @@ def passages_in_turn(
     # A tool may be an agent with tools of its own, so the inner ones come first.
     for tool in reversed(of_kind(runs, "tool")):
         # Of a search with a retriever or with nodes, these are the passages. Its text has the same ones.
-        has_search = tool.has_search or any(tool in run.ancestors() for run, _ in retrievals)
-        if has_search or nodes_in(tool.output):
+        if tool.has_search or any(tool in run.ancestors() for run, _ in retrievals):
+            continue
+        if nodes := nodes_in(tool.output):  # taken over above
+            own = evidence(passages_of(nodes), authors.found_at(tool))
+            of_tools[id(tool)] = [with_mark(passage, marks) for passage in own]
             continue
         output = answer_of(tool.output)
         description = tool_fields(tool.instance).get("description")
@@ -263,7 +266,8 @@ def passages_in_turn(
             of_tools[id(tool)] = reason
     for run in runs:
         found_by_tool = of_tools.get(id(run), ())
-        passages += [one for one in found_by_tool if isinstance(one, Passage) and one not in passages]
+        found = [one for one in found_by_tool if isinstance(one, Passage)]
+        passages += [one for one in found if one not in passages and one.in_prompt]
     if not passages and prompt is not None:
         # The steps of a workflow may search by themselves, and pass on chunks of the application's own classes.
         for run in outside(of_kind(steps, "chain"), "tool"):
@@ -390,15 +394,6 @@ class EarlierTools(EarlierPassages):
 
     The span of a tool does not have the id of the call, so the text of the tool message is what leads to the passages.
     """
-
-    def remember(self, runs: Sequence[LlamaIndexRun]) -> None:
-        """Remember what the tools of a turn found."""
-        for run in retrievals_of(runs):
-            for tool in of_kind(run.ancestors(), "tool"):
-                self.add(answer_of(tool.output), passages_found(run), runs[0].text_id)
-        # A tool may search without a retriever, and return the nodes.
-        for tool in of_kind(runs, "tool"):
-            self.add(answer_of(tool.output), passages_of(nodes_in(tool.output)), runs[0].text_id)
 
     def passages_in(self, answering: Run | None, runs: Sequence[Run]) -> list[Passage]:
         """Return the passages of earlier tool messages in the prompt of the answer.

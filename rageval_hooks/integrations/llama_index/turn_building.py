@@ -245,7 +245,7 @@ _earlier = EarlierTools()
 
 def _turn_of(runs: Sequence[LlamaIndexRun], **options: Any) -> Turn:
     turn = turn_from_events(runs, earlier=_earlier, **options)
-    _earlier.remember(runs)
+    _earlier.add_tools(runs, turn, values.answer_of)
     return turn
 
 

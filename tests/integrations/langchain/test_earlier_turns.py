@@ -281,3 +281,41 @@ def test_documents_in_the_input_of_a_graph_are_of_this_turn(captured: Captured, 
     graph(uses_old_documents=True).invoke({"question": "Thank you", "documents": BOOK["ferry"]}, thread)
 
     assert (captured.turn.is_rag, origins(captured.turn)) == (True, {"ferry": None})
+
+
+class Found(TypedDict, total=False):
+    question: str
+    documents: list[Document]
+    answer: str
+
+
+def answer_from_documents(state: Found) -> Any:
+    prompt = PROMPT.invoke({"context": join(state["documents"]), "question": state["question"]})
+    return {"answer": model("It was opened in 2019.").invoke(prompt).text}
+
+
+def add(state: Found) -> Any:
+    return {"documents": [*(state.get("documents") or ()), *BOOK["pier" if "pier" in state["question"] else "ferry"]]}
+
+
+def test_documents_that_a_node_adds_by_itself_are_of_this_turn(captured: Captured, thread: Any) -> None:
+    """The function of a conditional edge receives them before the node has ended."""
+    graph = StateGraph(Found).add_node("search", add).add_node("respond", answer_from_documents)
+    graph.add_edge(START, "search").add_conditional_edges("search", lambda state: "respond", ["respond"])
+    app = graph.compile(InMemorySaver())
+    for question in (QUESTION, "And the ferry?"):
+        app.invoke({"question": question}, thread)
+
+    first, second = captured.turns
+    assert origins(first) == {"pier": None}
+    assert origins(second) == {"ferry": None, "pier": first.id}
+
+
+def test_documents_that_a_node_gives_to_a_chain_inside_it_are_of_this_turn(captured: Captured, thread: Any) -> None:
+    def respond(state: Found) -> Any:
+        return RunnableLambda(answer_from_documents).invoke({"documents": BOOK["pier"], "question": state["question"]})
+
+    graph = StateGraph(Found).add_node("respond", respond).add_edge(START, "respond").compile(InMemorySaver())
+    graph.invoke({"question": QUESTION}, thread)
+
+    assert origins(captured.turn) == {"pier": None}

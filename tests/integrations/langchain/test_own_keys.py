@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -52,6 +52,24 @@ def test_the_answer_is_found_next_to_other_texts(captured: Captured, output: Any
 
     turn = captured.turn
     assert (turn.response, [passage.in_prompt for passage in turn.passages]) == (ANSWER, [True, True])
+
+
+def test_a_label_that_a_model_wrote_is_no_answer_next_to_a_reply(captured: Captured) -> None:
+    """A router chooses the branch, and the branch replies with a fixed text."""
+
+    class State(MessagesState):
+        next_step: str
+
+    def route(state: State) -> Any:
+        return {"next_step": model("small_talk").invoke(state["messages"]).text}
+
+    def chat(state: State) -> Any:
+        return {"messages": [AIMessage("Hello! I answer questions about piers.")]}
+
+    graph = StateGraph(State).add_sequence([route, chat]).add_edge(START, "route").compile()
+    graph.invoke({"messages": [HumanMessage("Hi")], "next_step": ""})
+
+    assert captured.turn.response == "Hello! I answer questions about piers."
 
 
 def test_the_text_that_a_model_wrote_last_is_the_answer(captured: Captured) -> None:

@@ -82,8 +82,10 @@ def texts(turn: Turn) -> list[str]:
         ),
         (BLOCKS, [(PIER["content"], None, None), (FERRY["content"], None, None)]),
         ([{"type": "text", "text": PAGE}], [(PAGE, None, None)]),
+        ([PIER["content"], FERRY["content"]], [(PIER["content"], None, None), (FERRY["content"], None, None)]),
+        (["Pier", "Ferry"], [('["Pier", "Ferry"]', None, None)]),
     ],
-    ids=["text", "list", "mapping", "one result", "snippets", "blocks of MCP", "one block"],
+    ids=["text", "list", "mapping", "one result", "snippets", "blocks of MCP", "one block", "texts", "names"],
 )
 def test_results_of_a_tool(captured: Captured, result: Any, found: list[Any]) -> None:
     """Without a setting; each result or block is a passage with its id and score."""
@@ -328,6 +330,20 @@ def test_texts_in_the_state_of_a_graph(captured: Captured) -> None:
     run_graph(research, merge)
 
     assert texts(captured.turn) == [PAGE, FERRY["content"]]
+
+
+def test_web_results_that_a_node_joins_into_one_document(captured: Captured) -> None:
+    """The prompt has each result once, and so has the turn."""
+
+    def search(question: str) -> Any:
+        results = tool_that_returns([PIER, FERRY]).invoke("pier")
+        return {"documents": [Document("\n".join(one["content"] for one in results))], "question": question}
+
+    chain = RunnableLambda(search) | RunnableLambda(lambda found: f"{found['documents'][0].page_content} {QUESTION}")
+    (chain | model()).invoke(QUESTION)
+
+    assert texts(captured.turn) == [PIER["content"], FERRY["content"]]
+    assert {passage.from_turn for passage in captured.turn.passages} == {None}
 
 
 def test_what_a_model_wrote_is_no_search_result(captured: Captured) -> None:

@@ -406,10 +406,21 @@ def test_a_workflow_that_waits_for_a_human_in_vain(captured: Captured) -> None:
     assert second.query == "The human said yes", "a workflow that is resumed has no question in its arguments"
 
 
+def text_tool() -> FunctionTool:
+    def search_web(input: str) -> list[dict[str, str]]:
+        return [{"url": "https://a", "content": FACTS["d1"]}, {"url": "https://b", "content": FACTS["d3"]}]
+
+    return FunctionTool.from_defaults(search_web)
+
+
 @pytest.mark.parametrize(
     ("tool", "passages"),
-    [(retriever_tool, [FACTS["d1"], FACTS["d2"]]), (query_tool, ["It was 2019."])],
-    ids=["a retriever's nodes", "a query engine's answer"],
+    [
+        (retriever_tool, [FACTS["d1"], FACTS["d2"]]),
+        (query_tool, ["It was 2019."]),
+        (text_tool, [FACTS["d1"], FACTS["d3"]]),
+    ],
+    ids=["a retriever's nodes", "a query engine's answer", "results as text"],
 )
 def test_a_follow_up_question_from_earlier_tool_messages(captured: Captured, tool: Any, passages: list[str]) -> None:
     """The prompt has the output of an earlier tool, so the turn has its passages."""
