@@ -8,6 +8,8 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from rageval_hooks.turn import Message
@@ -198,10 +200,12 @@ def with_repair(messages: tuple[Message, ...], answer: str, problem: str, nonce:
 
 
 def without_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Put the system message at the beginning of the user's, for models without a system role."""
-    system = [message.content for message in messages if message.role == "system"]
-    first, *rest = (message for message in messages if message.role != "system")
-    return (Message(role="user", content="\n\n".join([*system, first.content])), *rest)
+    """Make the system message the user's, and one of each run of messages, for templates whose roles must alternate."""
+    roles = ((message, "assistant" if message.role == "assistant" else "user") for message in messages)
+    return tuple(
+        Message(role=role, content="\n\n".join(message.content for message, _ in run))
+        for role, run in groupby(roles, itemgetter(1))
+    )
 
 
 def _with_last(messages: tuple[Message, ...], text: str) -> tuple[Message, ...]:

@@ -18,6 +18,8 @@ _CACHED = ("cached_tokens", "cache_read", "cached_content_token_count", "prompt_
 _CACHED_EXTRA = ("cache_read_input_tokens", "cacheReadInputTokens")
 _WRITTEN_EXTRA = ("cache_creation_input_tokens", "cacheWriteInputTokens")
 _WRITTEN = ("cache_creation", "cache_write_tokens", "cache_creation_tokens")
+# LangChain's counts for Anthropic, by how long the cache keeps them. "cache_creation" is 0 next to these.
+_WRITTEN_BY_LIFETIME = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 _OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details", "output_token_details")
 _REASONING = ("reasoning_tokens", "reasoning", "thoughts_token_count")
 
@@ -38,7 +40,10 @@ def usage_from(counts: Any) -> Usage | None:
     # LiteLLM adds Anthropic's counts to OpenAI's, which have them already.
     if entry_or_attribute(counts, "prompt_tokens") is None:
         read += (found[0] or 0) + (_first_count(counts, _WRITTEN_EXTRA) or 0)
-    stored = [_first_count(counts, _WRITTEN_EXTRA), *(_first_count(place, _WRITTEN) for place in details)]
+    stored = [_first_count(counts, _WRITTEN_EXTRA)]
+    for place in details:
+        by_lifetime = sum(_first_count(place, (name,)) or 0 for name in _WRITTEN_BY_LIFETIME)
+        stored.append(by_lifetime or _first_count(place, _WRITTEN))
     thoughts = [_first_count(entry_or_attribute(counts, name), _REASONING) for name in _OUTPUT_DETAILS]
     return Usage(
         input_tokens=read,

@@ -97,6 +97,39 @@ def test_each_failure_has_its_kind_and_reason(
     )
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        error(400, "System role not supported"),
+        error(
+            400, "Unsupported value: 'messages[0].role' does not support 'system' with this model.", param="messages"
+        ),
+        error(400, "Conversation roles must alternate user/assistant/user/assistant/..."),
+        error(422, "the system message is not supported by this chat template"),
+    ],
+)
+def test_a_model_without_a_system_role_judges(server: JudgeServer, refusal: AnyReply) -> None:
+    """The server is asked once with it. The instructions then are the beginning of the user's message."""
+    server.then(refusal)
+    server.otherwise(answer(GOOD))
+    judge = judge_of(server, max_retries=0)
+    assert [ask(judge).value.grade for _ in range(2)] == [3, 3]
+    assert [[message["role"] for message in request.body["messages"]] for request in server.requests] == [
+        ["system", "user", "user"],
+        ["user"],
+        ["user"],
+    ]
+    assert server.requests[1].body["messages"][0]["content"].startswith("You grade passages.\n\nThe passages: …")
+
+
+def test_a_model_that_takes_no_message_at_all_is_rejected_with_its_reason(server: JudgeServer) -> None:
+    """A second refusal of the roles is final."""
+    server.otherwise(error(400, "System role not supported"))
+    found = failure(judge_of(server, max_retries=0), JudgeRejectedError)
+    assert "System role not supported" in found.message
+    assert len(server.requests) == 2
+
+
 def test_the_models_own_words_of_refusal_are_a_detail(server: JudgeServer) -> None:
     """They may quote the judged texts, so no message contains them."""
     server.then(answer(None, refusal="I will not grade Mr Smith."))

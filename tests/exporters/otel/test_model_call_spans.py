@@ -244,12 +244,21 @@ def test_providers_have_the_names_of_the_conventions(framework: str, conventions
     assert (found["gen_ai.provider.name"], found["llm.provider"]) == (conventions, framework)
 
 
-def test_tokens_that_were_stored_and_those_of_thoughts() -> None:
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"cache_creation": 60},
+        # As langchain-anthropic has them.
+        {"cache_creation": 0, "ephemeral_5m_input_tokens": 45, "ephemeral_1h_input_tokens": 15},
+        {"cache_creation": 0, "ephemeral_5m_input_tokens": 60, "ephemeral_1h_input_tokens": None},
+    ],
+)
+def test_tokens_that_were_stored_and_those_of_thoughts(stored: dict[str, int | None]) -> None:
     usage = usage_from(
         {
             "input_tokens": 120,
             "output_tokens": 50,
-            "input_token_details": {"cache_read": 20, "cache_creation": 60},
+            "input_token_details": {"cache_read": 20, **stored},
             "output_token_details": {"reasoning": 40},
         }
     )
