@@ -71,6 +71,9 @@ _HALVINGS = 2
 _MAX_FAILURES = 10
 """Answers 5xx after which an item is rejected, if the server has stored others of its kind in the meantime."""
 
+_MAX_NAMED = 20
+"""Scores without a span whose traces a log line names."""
+
 # Not the module's own functions: an application that has seeded them gets the same numbers as without us.
 _JITTER = random.SystemRandom()
 
@@ -84,6 +87,7 @@ class Item:
     Attributes:
         route: the kind of request that takes it, if there are several; a request has items of one route.
         target: the id of the span or trace that it is about.
+        trace_id: of the turn that it is about, for log lines.
         name: the score's name, for log lines.
         body: as the destination expects it. Sent twice, it must not become two scores: it has an id, or the API
             replaces what has the same target and name.
@@ -98,6 +102,7 @@ class Item:
 
     route: str = ""
     target: str = ""
+    trace_id: str = ""
     name: str
     body: Any
     size: int = 0
@@ -505,18 +510,20 @@ class DeliveryQueue:
         with suppress(PostError):
             if destination.hand_over(late[0].route, [item.body for item in late]):
                 outcome = "handed_over"
+        # So that they can be looked for: a server may lose spans that it has accepted when it is restarted.
+        traces = ", ".join(dict.fromkeys(item.trace_id for item in late[:_MAX_NAMED]))
         if outcome == "lost":
-            self._limited_log.warn(
-                "missing", "%d scores are lost: %s does not have their spans [RAGEVAL-503]", len(late), self.name
-            )
+            about = f"{self.name} does not have their spans (traces {traces})"
+            self._limited_log.warn("missing", "%d scores are lost: %s [RAGEVAL-503]", len(late), about)
         else:
             self._limited_log.warn(
                 "late",
-                "after %.0f seconds %s does not have the spans of %d scores. Are the spans sent elsewhere, or sampled "
-                "out on their way? [RAGEVAL-502]",
+                "after %.0f seconds %s does not have the spans of %d scores (traces %s). Were they lost, sent "
+                "elsewhere, or sampled out on their way? [RAGEVAL-502]",
                 now - late[0].queued_at,
                 self.name,
                 len(late),
+                traces,
             )
         self._settle(outcome, late)
 

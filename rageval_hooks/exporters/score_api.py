@@ -547,7 +547,10 @@ class ScoreApiExporter(Exporter):
         if span is None or not span.sampled:
             self.queue.count("unplaced", len(evaluation.results))
             return
-        self.queue.put(self.items(evaluation, span))
+        items = list(self.items(evaluation, span))
+        for item in items:
+            item.trace_id = span.trace_id
+        self.queue.put(items)
 
     def flush(self, timeout: float) -> bool:
         """Wait until the server has everything."""

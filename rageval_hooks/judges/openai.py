@@ -58,6 +58,8 @@ _IMPORTED_BY_REQUESTS = (
     *("openai.lib._chat_completion_resources", "openai.lib.streaming.chat"),
     *("anyio._backends._asyncio", "anyio.streams.tls", "httpcore", "httpcore2", "h11", "h2.connection", "truststore"),
     "genai_prices.data",
+    # The client also looks for it in `sys.modules`, where it may be half imported: by an exporter, on another thread.
+    "httpx",
 )
 
 

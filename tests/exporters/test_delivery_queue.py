@@ -217,11 +217,13 @@ def test_items_whose_target_never_arrives_are_lost_at_the_end(caplog: pytest.Log
     destination = OneByOne()
     destination.errors = Always(a=TargetsMissingError(frozenset({"t"})))
     queue = DeliveryQueue("Test", lambda: destination)
-    queue.put([item("a")])
+    lost = item("a")
+    lost.trace_id = "5b8e"
+    queue.put([lost])
 
     assert not queue.close(10)
     assert queue.stats()["lost"] == 1
-    assert "1 scores are lost: Test does not have their spans" in caplog.text
+    assert "1 scores are lost: Test does not have their spans (traces 5b8e) [RAGEVAL-503]" in caplog.text
 
 
 def test_a_request_has_at_most_two_hundred_items() -> None:

@@ -218,6 +218,18 @@ print(sum(codes))
 """
 
 
+def test_what_requests_look_up_is_imported_with_the_judge() -> None:
+    """The client finds ``httpx`` in ``sys.modules``, half imported if an exporter's thread imports it meanwhile."""
+    pytest.importorskip("httpx")
+    code = """
+import sys
+from rageval_hooks.judges.openai import OpenAIJudge
+OpenAIJudge("m", base_url="http://127.0.0.1:9/v1")
+print(hasattr(sys.modules.get("httpx"), "Timeout"))
+"""
+    assert run_script(code).split() == ["True"]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_children_that_are_forked_while_clients_are_created_use_the_judge(server: JudgeServer) -> None:
     """OpenSSL holds locks while it reads certificates, which a child would wait for forever."""
