@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 import rageval_hooks
 from rageval_hooks import ConfigurationError
+from rageval_hooks.testing import InMemoryExporter
 from tests.guard.conftest import FALLBACK, UNSUPPORTED, Traced, make_guard
 from tests.integrations.llama_index.fakes import index, llm
 
@@ -61,6 +62,28 @@ def test_an_unsupported_answer_is_replaced(call: Callable[..., Any], rate: float
         if handle is not None:
             handle.shutdown()
     assert [span.attributes["rageval.guard.verdict"] for span in traced.decisions] == ["supported", "unsupported"]
+
+
+@pytest.mark.parametrize("read", [lambda engine: query(engine).response, streamed, astreamed])
+@pytest.mark.parametrize(
+    ("answer", "seen", "verdict", "action", "blocked"),
+    [(SUPPORTED, SUPPORTED, "good", "passed", None), (UNSUPPORTED, FALLBACK, "bad", "replaced", UNSUPPORTED)],
+)
+def test_the_captured_turn_says_what_the_guard_did(
+    read: Callable[..., str], answer: str, seen: str, verdict: str, action: str, blocked: str | None
+) -> None:
+    """Also of a stream, which is checked when it is read: the turn has what the user saw, and the blocked answer."""
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(exporters=[exporter], models="lexical") as handle:
+        engine = index().as_query_engine(llm=llm(answer), streaming=read in (streamed, astreamed))
+        assert read(make_guard().wrap_query_engine(engine)) == seen
+        assert handle.flush(30)
+
+    [evaluation] = exporter.evaluations
+    guard = evaluation.turn.guard
+    assert guard is not None
+    assert (evaluation.turn.response, guard.action, guard.blocked_answer) == (seen, action, blocked)
+    assert [result.label for result in evaluation.results if result.name == "verdict"] == [verdict]
 
 
 @pytest.mark.parametrize("read", [streamed, astreamed])
