@@ -33,8 +33,8 @@ _logger = logging.getLogger(__name__)
 _INTEGRATIONS = "rageval_hooks.integrations"
 """The package of the integrations. Each subpackage with ``attach`` and ``detach`` is one."""
 
-_MANUAL = "manual"
-"""The integration for ``start_turn``, which needs no framework."""
+_WITHOUT_FRAMEWORK = frozenset({"manual", "opentelemetry"})
+"""The integrations for ``start_turn`` and for spans, which need no framework."""
 
 
 class Instrumentation(CopiedAsItself):
@@ -100,11 +100,13 @@ class Instrumentation(CopiedAsItself):
         return self.pipeline.shutdown(max(0.0, deadline - time.monotonic())) and settled
 
     def stats(self) -> dict[str, Any]:
-        """Return the counters: turns, results by status, errors, queues, models, exporters, judge, open runs."""
+        """Return the counters: turns, results, errors, queues, models, exporters, judge, open runs and traces."""
+        from rageval_hooks.integrations import opentelemetry
         from rageval_hooks.integrations.capture.recorder import shared_recorder
 
         recorder = shared_recorder()
-        return {**self.pipeline.stats(), "open_runs": len(recorder), "given_up": recorder.given_up}
+        runs = {"open_runs": len(recorder), "given_up": recorder.given_up}
+        return {**self.pipeline.stats(), **runs, "traced": opentelemetry.stats()}
 
     def end_stats_file(self) -> None:
         """Write and keep no more file of counters."""
@@ -193,11 +195,11 @@ def instrument(
             return _current
         pipeline = Pipeline.build(**given)
         integrations, missing = _integrations()
-        frameworks = set(integrations) - {_MANUAL}
+        frameworks = set(integrations) - _WITHOUT_FRAMEWORK
         if not frameworks:
             _logger.info(
-                "rageval-hooks: no supported framework is installed, so only start_turn() makes turns; to capture a "
-                "framework, install one of: %s [RAGEVAL-103]",
+                "rageval-hooks: neither LangChain nor LlamaIndex is installed (%s): turns come from the spans of other "
+                "frameworks' tracers, and from start_turn() [RAGEVAL-103]",
                 ", ".join(missing),
             )
         for name, integration in integrations.items():

@@ -123,6 +123,7 @@ class Pipeline:
         privacy: what may leave the process.
         content: the texts that exporters may get.
         holds_interrupted: False to submit a turn that waits for a person at once: it will not be resumed here.
+        take_part: returns True if it takes a turn that is part of another one, instead of the pipeline.
         computes_inline: True if turns have an inline stage: there are local metrics, or ``on_evaluation``.
         typical_size: about how many bytes a turn has that is not built yet.
     """
@@ -149,6 +150,7 @@ class Pipeline:
         self.enabled = settings.enabled
         self.privacy = privacy or PrivacyPolicy.of(settings)
         self.holds_interrupted = True
+        self.take_part: Callable[[Turn | Callable[[], Turn], TurnContext], bool] | None = None
         self.computes_inline = on_evaluation is not None or any(not metric.asks_judge for metric in self.metrics)
         self.typical_size = 0
         self._budget = settings.inline_budget_ms / 1e3
@@ -336,6 +338,8 @@ class Pipeline:
             What a caller may wait for, within the inline budget: see :meth:`PendingTurn.wait`.
         """
         if sys.is_finalizing():  # after the exit handlers: there are no threads any more, and no exporters
+            return DONE
+        if self.take_part is not None and context is not None and self.take_part(turn, context):
             return DONE
         begun, pending = self._counters.new_turn(), DONE
         try:

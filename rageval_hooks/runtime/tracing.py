@@ -7,6 +7,7 @@ exporters, which are in ``exporters/otlp_places``. Tested with opentelemetry-sdk
   that variables name.
 * ``_span_processor``: the evaluation of a turn whose span has another provider goes to the global one.
 * ``_span_limits``: the SDK cuts long spans itself.
+* ``_set_tracer_provider``: turns are not built from the spans of a provider that is set after ``instrument()``.
 * the proxies: log events and metrics are written to a provider that is not there.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -53,6 +54,28 @@ def global_tracer_provider() -> trace.TracerProvider | None:
     """Return the tracer provider that the application has set; None if it has set none."""
     provider = trace.get_tracer_provider()
     return None if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)) else provider
+
+
+_on_provider: list[Callable[[trace.TracerProvider], object]] = []
+
+
+def when_provider_is_set(function: Callable[[trace.TracerProvider], object]) -> None:
+    """Call a function with the global tracer provider: now if there is one, and else once the application sets one."""
+    provider = global_tracer_provider()
+    set_provider = getattr(trace, "_set_tracer_provider", None)
+    if provider is not None:
+        function(provider)
+    elif not _on_provider and set_provider is not None:
+        _on_provider.append(function)
+
+        def setting(*args: Any, **kwargs: Any) -> None:
+            set_provider(*args, **kwargs)
+            if (provider := global_tracer_provider()) is not None:
+                trace._set_tracer_provider = set_provider
+                while _on_provider:
+                    _on_provider.pop()(provider)
+
+        trace._set_tracer_provider = setting
 
 
 def global_logger_provider() -> LoggerProvider | None:

@@ -278,6 +278,10 @@ class Recorder:
         recording, run = self._table.get(run_id, _UNKNOWN)
         return None if run is None else recording
 
+    def open_roots(self) -> list[Run]:
+        """Return the roots in progress."""
+        return [recording.root for recording in list(self._open.values())]
+
     def surrounding(self, framework: Framework | None) -> Entry | None:
         """Return the run of another framework that the calling code is in."""
         for other in self.frameworks:

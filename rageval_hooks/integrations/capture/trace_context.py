@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import OrderedDict
+from contextlib import suppress
 from typing import Any
 
 from opentelemetry import baggage
 from opentelemetry.context import Context
-from opentelemetry.trace import Span
+from opentelemetry.trace import Span, SpanContext
 
 from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_recorder
 from rageval_hooks.runtime.narrowing import mapping_or_empty
@@ -109,6 +111,7 @@ def look_for_other_span(run: Run, recording: Recording) -> None:
     is_wanted = recording.other_span is None or run is root
     if is_wanted and root.framework is run.framework and (found := _valid(find_span(root.id, recording))) is not None:
         recording.other_span = found
+        claim(found.get_span_context())
         if shares_spans(recording):
             recording.selection.caller_waits = True
             _name_once(found)
@@ -116,10 +119,29 @@ def look_for_other_span(run: Run, recording: Recording) -> None:
         return
     if (found := _valid(find_span(run.id, recording))) is not None:
         context = found.get_span_context()
+        claim(context)
         run.span_id = f"{context.span_id:016x}"
         run.span_tracer = _scope_of(found)
         recording.other_context = recording.other_context or context
         _name_once(found)
+
+
+_MAX_CLAIMED = 10_000
+_claimed: OrderedDict[tuple[int, int], None] = OrderedDict()
+"""Trace and span ids of other tracers' spans whose runs a callback has captured, the oldest first."""
+
+
+def claim(context: SpanContext) -> None:
+    """Remember that a callback captures what a span of another tracer is about: no turn is built from the span."""
+    _claimed[context.trace_id, context.span_id] = None
+    while len(_claimed) > _MAX_CLAIMED:
+        with suppress(KeyError):  # another thread has removed it
+            _claimed.popitem(last=False)
+
+
+def is_claimed(trace_id: int, span_id: int) -> bool:
+    """Return True if a callback captures what a span is about."""
+    return (trace_id, span_id) in _claimed
 
 
 def _valid(span: Span | None) -> Span | None:

@@ -1,15 +1,16 @@
 """From finished spans to turns: pure functions for every source of spans.
 
-Read :func:`turns_from_spans` first: it finds which spans make a turn. ``_Builder`` finds the question, the passages and
-the answer among them.
+Read :func:`turns_from_spans` first: it finds which spans make a turn. ``TurnBuilder`` finds the question, the passages
+and the answer among them.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -40,6 +41,11 @@ _MAX_DEPTH = 8
 _STEPS: Mapping[str, StepKind] = {"model": "llm", "search": "retriever", "rerank": "reranker", "tool": "tool"}
 # "[[ ## answer ## ]]" of DSPy's prompts and answers.
 _FIELD = re.compile(r"^\[\[ ## (\w{1,80}) ## \]\][ \t]{0,8}$", re.MULTILINE)
+
+
+Parts = Mapping[str, Sequence[Turn]]
+Make = Callable[[Sequence[Facts]], "TurnBuilder"]
+_NO_PARTS: Parts = {}
 
 
 @dataclass(frozen=True)
@@ -76,43 +82,51 @@ def turns_from_spans(spans: Iterable[TracedSpan], search_tools: Collection[str] 
         spans: finished spans of one or more traces. Parents may be missing.
         search_tools: the setting of this name.
     """
+    for builder in builders_of(spans, search_tools):
+        yield builder.turn()
+
+
+def builders_of(
+    spans: Iterable[TracedSpan], search_tools: Collection[str] = (), parts: Parts = _NO_PARTS
+) -> Iterator[TurnBuilder]:
+    """Yield a builder for each turn; see :func:`turns_from_spans`.
+
+    Args:
+        spans: finished spans.
+        search_tools: the setting of this name.
+        parts: turns that an integration has captured inside a span, by the id of the span.
+    """
     traces: dict[str, list[TracedSpan]] = defaultdict(list)
     for span in spans:
         traces[span.trace_id].append(span)
     for trace in traces.values():
-        yield from _turns_of_trace(trace, search_tools)
+        make = partial(TurnBuilder, search_tools=search_tools, parts=parts)
+        tops = tree_of(trace)
+        if any(TURN_ID in span.attributes for span in trace):
+            yield from (make([one]) for top in tops for one in top.inside() if TURN_ID in one.span.attributes)
+            continue
+        done, rest = _segments(tops, make)
+        kept: list[TurnBuilder] = []
+        for builder in sorted((*done, *_split(rest, make)), key=lambda one: one.started_at):
+            # Two tracers at once: the same answer to the same question at the same time.
+            if not any(builder.repeats(other) for other in kept):
+                kept.append(builder)
+        yield from kept
 
 
-def _turns_of_trace(spans: Sequence[TracedSpan], search_tools: Collection[str]) -> Iterator[Turn | NoTurn]:
-    has_ours = any(TURN_ID in span.attributes for span in spans)
-    tops = tree_of(spans)
-    if has_ours:
-        ours = [facts for top in tops for facts in top.inside() if TURN_ID in facts.span.attributes]
-        yield from (_Builder([facts], search_tools).turn() for facts in ours)
-        return
-    done, rest = _segments(tops, search_tools)
-    segments = [*done, *_split(rest, search_tools)]
-    kept: list[_Builder] = []
-    for segment in sorted(segments, key=lambda one: one.started_at):
-        # Two tracers at once: the same answer to the same question at the same time.
-        if not any(segment.repeats(other) for other in kept):
-            kept.append(segment)
-    yield from (segment.turn() for segment in kept)
-
-
-def _segments(nodes: Sequence[Facts], search_tools: Collection[str]) -> tuple[list[_Builder], list[Facts]]:
+def _segments(nodes: Sequence[Facts], make: Make) -> tuple[list[TurnBuilder], list[Facts]]:
     """Return the turns among spans at one level and below, and the spans that belong to none of them so far."""
-    done, waiting = list[_Builder](), list[Facts]()
+    done, waiting = list[TurnBuilder](), list[Facts]()
     for node in nodes:
         if node.kind is None:
-            inner, rest = _segments(node.children, search_tools)
+            inner, rest = _segments(node.children, make)
             if inner and waiting:
-                inner[0], waiting = _Builder([*waiting, *inner[0].units], search_tools), []
+                inner[0], waiting = make([*waiting, *inner[0].units]), []
             done += inner
             waiting += rest
         elif node.kind not in ("embedding", "evaluation"):
             waiting.append(node)
-            segment = _Builder(waiting, search_tools)
+            segment = make(waiting)
             if done and segment.follows(done[-1]):
                 # A check, a title or a follow-up question: the answer stays what it was.
                 done[-1].later += waiting
@@ -123,35 +137,46 @@ def _segments(nodes: Sequence[Facts], search_tools: Collection[str]) -> tuple[li
     return done, waiting
 
 
-def _split(rest: Sequence[Facts], search_tools: Collection[str]) -> Iterator[_Builder]:
+def _split(rest: Sequence[Facts], make: Make) -> Iterator[TurnBuilder]:
     """Yield what is left over, up to each answer: turns without passages, and searches without an answer."""
     waiting = list[Facts]()
     for facts in rest:
         waiting.append(facts)
-        if _Builder([facts], search_tools).response:
-            yield _Builder(waiting, search_tools)
+        if make([facts]).response:
+            yield make(waiting)
             waiting = []
     if waiting:
-        yield _Builder(waiting, search_tools)
+        yield make(waiting)
 
 
-class _Builder:
+class TurnBuilder:
     """The turn of some spans.
 
     Args:
         units: the outermost spans of the turn, by start time.
         search_tools: the setting of this name.
+        parts: turns that an integration has captured inside a span, by the id of the span.
 
     Attributes:
         later: spans after the answer that belong to the turn.
     """
 
-    def __init__(self, units: Sequence[Facts], search_tools: Collection[str]) -> None:
+    def __init__(self, units: Sequence[Facts], search_tools: Collection[str] = (), parts: Parts = _NO_PARTS) -> None:
         self.units = list(units)
         self.later: list[Facts] = []
         self._search_tools = search_tools
+        self._parts = parts
         self._left_out: dict[str, str] = {}
         self._found: dict[str, list[Passage]] = {}
+
+    @property
+    def instrumentor(self) -> str:
+        """Who made the spans."""
+        return instrumentor_of(self._all)[0]
+
+    def has(self, span_id: str) -> bool:
+        """Return True if a span is part of the turn."""
+        return any(facts.span.span_id == span_id for facts in self._all)
 
     @property
     def started_at(self) -> int:
@@ -162,7 +187,7 @@ class _Builder:
     def _ended_at(self) -> int:
         return max(unit.span.ended_at for unit in self.units)
 
-    def follows(self, other: _Builder) -> bool:
+    def follows(self, other: TurnBuilder) -> bool:
         """Return True if this is one call of a model that was given the answer of another turn to work on."""
         last = self.units[-1]
         return (
@@ -172,7 +197,7 @@ class _Builder:
             and any(carries(said.text, other.response) for said in last.current if said.role != "assistant")
         )
 
-    def repeats(self, other: _Builder) -> bool:
+    def repeats(self, other: TurnBuilder) -> bool:
         """Return True if another tracer has made the same turn of the same calls."""
         ours, theirs = self.units[-1].span, other.units[-1].span
         overlap = self.started_at < other._ended_at and other.started_at < self._ended_at
@@ -291,6 +316,8 @@ class _Builder:
     def passages(self) -> tuple[Passage, ...]:
         """The evidence, from where it is certain to where it has to be read out of a prompt."""
         found = self._retrieved() or self._of_tools()
+        # A step of the agent that is no tool may have searched, too.
+        found += [one for facts in self._all if facts.kind != "tool" for one in self._found_by_parts(facts)]
         if not found:
             found = self._of_variables() or self._of_prompt()
         marked = mark_seen(found, self._prompt)
@@ -329,9 +356,14 @@ class _Builder:
                 one.kind == "tool" for one in inside
             ):
                 continue
-            for result in tool.tool_results():
+            results = tool.tool_results()
+            seen.update(result.call_id for result in results)
+            if parts := [one for facts in tool.inside() for one in self._found_by_parts(facts)]:
+                self._found[tool.span.span_id] = parts
+                found += parts
+                continue
+            for result in results:
                 found += self._results(result, tool)
-                seen.add(result.call_id)
         if not found and not any(self._left_out):
             model = self._answering or next(iter(reversed(self._models)), self._root)
             for said in () if model is None else model.current:
@@ -339,6 +371,10 @@ class _Builder:
                     if not result.call_id or result.call_id not in seen:
                         found += self._results(self._with_call(result, model), None)
         return found
+
+    def _found_by_parts(self, facts: Facts) -> list[Passage]:
+        """Return what an integration has found inside a span, with the ids of the store."""
+        return [passage for part in self._parts.get(facts.span.span_id, ()) for passage in part.prompt_passages]
 
     def _with_call(self, result: ToolResult, model: Facts | None) -> ToolResult:
         """Return a result with the name and the arguments of its call, which an earlier message has."""
@@ -452,7 +488,9 @@ class _Builder:
             missing["passages"] = f"the spans of {who} do not have them: {switch}"
         if not self.query:
             missing["query"] = f"the spans of {who} do not have it: {switch}"
+        inner_parts = [part for facts in inner for part in self._parts.get(facts.span.span_id, ())]
         steps = list(self._steps())
+        steps += [step for part in inner_parts for step in part.steps]
         span = place.span
         models = [
             facts for facts in (*inner, *(one for late in self.later for one in late.inside())) if facts.kind == "model"
@@ -473,7 +511,7 @@ class _Builder:
             passages=self.passages,
             retrieval_queries=rewritten((one.query for one in self._outermost("search")), self.query),
             prompt=tuple(said.message for said in answering.given) if answering is not None else (),
-            usage=Usage.sum(usages),
+            usage=Usage.sum([*usages, *(part.usage for part in inner_parts)]),
             model=next(filter(None, (one.first(names.MODELS) for one in reversed(self._models))), None),
             timing=timing,
             steps=() if ours else tuple(steps),

@@ -1,0 +1,76 @@
+"""Fill the table of docs/traced-applications.md from recordings: what the spans of each pair have, and what is read.
+
+    python scripts/traced_tables.py RECORDINGS...
+
+A recording is a JSON file with ``framework``, ``instrumentor``, ``versions``, ``recorded``, ``truth`` and ``spans``
+(as the SDK's ``to_json`` writes them), as ``scripts/record_traces.py`` makes it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from rageval_hooks.integrations.opentelemetry import TracedSpan, turns_from_spans
+from rageval_hooks.turn import Turn
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "traced-applications.md"
+BEGIN, END = "<!-- begin of the table -->", "<!-- end of the table -->"
+HEAD = """| framework | instrumentor | question | passages | answer | tokens | turns read right |
+|---|---|---|---|---|---|---|"""
+
+
+def row(pair: tuple[str, str], recordings: list[dict[str, Any]]) -> str:
+    """Return the row of a pair of framework and instrumentor."""
+    right = total = 0
+    has: dict[str, int] = defaultdict(int)
+    for recording in recordings:
+        found = list(turns_from_spans(map(TracedSpan.of, recording["spans"])))
+        turns = [one for one in found if isinstance(one, Turn)]
+        if not recording["recorded"]:
+            if turns:
+                raise SystemExit(f"{pair}: a turn was read from spans without texts")
+            continue
+        expected = recording["truth"].get("turns") or [recording["truth"]]
+        total += len(expected)
+        by_question = {turn.query: turn for turn in turns}
+        for one in expected:
+            turn = by_question.get(one["question"])
+            if turn is None:
+                continue
+            texts = [passage.text for passage in turn.prompt_passages]
+            has["question"] += 1
+            has["passages"] += texts == one["passages"]
+            has["answer"] += turn.response == one["answer"]
+            has["tokens"] += turn.usage is not None
+            right += texts == one["passages"] and turn.response == one["answer"]
+    cells = [_share(has[name], total) for name in ("question", "passages", "answer", "tokens")]
+    versions = {name: text for one in recordings for name, text in one["versions"].items()}
+    framework, instrumentor = pair
+    known = next((text for name, text in versions.items() if name.startswith(framework.split()[0])), "")
+    return f"| {framework} {known} | {instrumentor} | {' | '.join(cells)} | {right} of {total} |"
+
+
+def _share(count: int, total: int) -> str:
+    return "yes" if count == total and total else "no" if not count else f"{count} of {total}"
+
+
+def main() -> None:
+    """Read the recordings, and write the table into the page."""
+    pairs: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for given in map(Path, sys.argv[1:]):
+        for path in sorted(given.glob("*.json")) if given.is_dir() else [given]:
+            recording = json.loads(path.read_text())
+            pairs[recording["framework"], recording["instrumentor"]].append(recording)
+    rows = [HEAD, *(row(pair, found) for pair, found in sorted(pairs.items()))]
+    text = PAGE.read_text()
+    table = f"{BEGIN}\n" + "\n".join(rows) + f"\n{END}"
+    PAGE.write_text(re.sub(rf"{BEGIN}.*?{END}", lambda _: table, text, flags=re.DOTALL))
+
+
+if __name__ == "__main__":
+    main()
