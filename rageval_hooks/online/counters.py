@@ -197,12 +197,6 @@ _PAGE = 'docs/troubleshooting.md, "Answers without passages"'
 _MAX_SESSIONS = 1000
 """Conversations with passages that are remembered. Beyond that number all are forgotten."""
 
-_BEGINNING, _MIN_BEGINNING = 100, 24
-"""So many characters of a passage are looked for in prompts. Shorter passages are found there by chance."""
-
-_MAX_PASSAGES, _MAX_BEGINNINGS = 5, 200
-"""Passages of a search, and of all searches, that are looked for."""
-
 _MAX_LEFT_OUT = 100
 """Tools with reasons that are counted."""
 
@@ -211,7 +205,6 @@ _REASONS = {
     "text_only_tool": "tool results do not look like search: name the tools in search_tools",
     "nothing_found": "the retriever returned nothing",
     "not_in_prompt": "the retrieved documents are not in the model's prompt",
-    "separate_calls": "retriever and model are called one after the other: put both into `with start_turn(question):`",
 }
 """Name of a reason in ``stats()`` → the reason as text."""
 
@@ -247,7 +240,6 @@ class MissingPassages:
         self._log = RateLimitedLogger(_logger)
         self._sessions: set[str] = set()
         self._left_out: set[str] = set()
-        self._beginnings: deque[str] = deque(maxlen=_MAX_BEGINNINGS)
 
     def note(self, turn: Turn) -> None:
         """Count the turn if it is an answer without passages, and why results of tools are no passages."""
@@ -255,20 +247,11 @@ class MissingPassages:
             if left_out in self._left_out or len(self._left_out) < _MAX_LEFT_OUT:
                 self._left_out.add(left_out)
                 self._counters.add(f"left_out.{left_out}")
-        if turn.retrieved and not turn.is_rag:
-            # A search of its own: a model may be called next with what it found.
-            beginnings = (passage.text.strip()[:_BEGINNING] for passage in turn.retrieved[:_MAX_PASSAGES])
-            self._beginnings.extend(text for text in beginnings if len(text) >= _MIN_BEGINNING)
-            return
         if turn.retrieved and turn.session_id:
             if len(self._sessions) >= _MAX_SESSIONS:
                 self._sessions.clear()
             self._sessions.add(turn.session_id)
         reason = reason_without_passages(turn)
-        if turn.response and not turn.passages and self._beginnings:
-            prompt = "\n".join(message.content for message in turn.prompt)
-            if any(beginning in prompt for beginning in list(self._beginnings)):
-                reason = "separate_calls"
         # In a conversation in which searches are captured, "Thank you" needs none.
         if reason is None or (reason == "no_retriever" and turn.session_id in self._sessions):
             return

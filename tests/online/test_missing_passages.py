@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -78,22 +77,6 @@ def test_reasons(
     assert "1 answer has no passages" in line
     assert text in line
     assert "docs/troubleshooting.md" in line
-
-
-def test_a_retriever_and_a_model_that_are_called_one_after_the_other(
-    handle: rageval_hooks.Instrumentation, caplog: pytest.LogCaptureFixture
-) -> None:
-    """In different contexts: two roots, and the log says what to add."""
-    for _ in range(2):
-        found = contextvars.Context().run(fakes.retriever([PIER]).invoke, QUESTION)
-        assert handle.flush(10)
-        fakes.model().invoke(f"{found[0].page_content} {QUESTION}")
-        assert handle.flush(10)
-
-    counts = handle.stats()["without_passages_by_reason"]
-    assert counts == {name: 2 if name == "separate_calls" else 0 for name in counts}
-    [line] = warnings_in(caplog)
-    assert "put both into `with start_turn(question):`" in line
 
 
 def test_thanks_in_a_conversation_with_searches(

@@ -1,12 +1,14 @@
 """Searches shortly before a turn: an application may call a store, then a model, with nothing around both.
 
-A search belongs to the turn of the model whose prompt has what it found.
+A search belongs to the turn of the model whose prompt has what it found. In another context, such as that of a thread
+that the application has sent it to, it must also have been for a question that is in the prompt.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +21,9 @@ _MAX_SEARCHES = 20
 
 _SECONDS = 60.0
 """For so long a search is remembered."""
+
+_MAX_ELSEWHERE = 100
+"""Searches of all contexts that are remembered."""
 
 
 @dataclass(eq=False)
@@ -41,8 +46,7 @@ class RecentSearch:
 
 
 _recent: ContextVar[list[RecentSearch] | None] = ContextVar("rageval_hooks_recent_searches", default=None)
-
-
+_everywhere: deque[RecentSearch] = deque(maxlen=_MAX_ELSEWHERE)
 _forgotten_at = 0.0
 
 
@@ -52,10 +56,11 @@ def forget_searches() -> None:
     _forgotten_at = time.monotonic()
 
 
-def recent_searches() -> list[RecentSearch]:
-    """Return the searches of this context before now."""
+def recent_searches(*, everywhere: bool = False) -> list[RecentSearch]:
+    """Return the searches of this context, or of all contexts, before now."""
     oldest = max(_forgotten_at, time.monotonic() - _SECONDS)
-    return [search for search in _recent.get() or () if search.at > oldest]
+    searches = list(_everywhere) if everywhere else _recent.get() or ()
+    return [search for search in searches if search.at > oldest]
 
 
 def give_context_a_list() -> None:
@@ -70,6 +75,7 @@ def note_search(search: RecentSearch, *, in_task: bool = False) -> None:
         search: the search.
         in_task: True if this is called in a task that the framework made for its callback.
     """
+    _everywhere.append(search)
     if not in_task:
         give_context_a_list()
     if (searches := _recent.get()) is not None:
@@ -77,25 +83,33 @@ def note_search(search: RecentSearch, *, in_task: bool = False) -> None:
         del searches[:-_MAX_SEARCHES]
 
 
-def passages_before(searches: Iterable[RecentSearch], turn_id: str, prompt: str) -> tuple[list[Passage], list[str]]:
+def passages_before(
+    searches: Sequence[RecentSearch], turn_id: str, prompt: str
+) -> tuple[tuple[Passage, ...], list[str]]:
     """Return what searches before a turn found that is in its prompt, and what they asked.
 
     Args:
-        searches: the searches before the root of the turn.
+        searches: the searches of its context before the root of the turn.
         turn_id: the id of that root.
         prompt: all text of the prompts behind the answer.
     """
-    passages: list[Passage] = []
-    queries: list[str] = []
-    for search in searches:
-        found = mark_seen(search.read(search.found), prompt)
-        if any(passage.prompt_share and passage.seen_by_model for passage in found):
-            search.turn_id = search.turn_id or turn_id
-            # An earlier answer of the conversation was written from it, too.
-            from_turn = None if search.turn_id == turn_id else search.turn_id
-            passages += [one.model_copy(update={"from_turn": from_turn}) for one in found]
-            queries += [search.query] if from_turn is None else []
-    return list(unique_passages(passages)), queries
+    # Of other contexts, only searches for what this prompt asks: another request at the same time asks something else.
+    new = (search for search in recent_searches(everywhere=True) if search.turn_id in (None, turn_id))
+    others = [search for search in new if search.query.strip() and search.query in prompt]
+    for group in (searches, others):
+        passages: list[Passage] = []
+        queries: list[str] = []
+        for search in group:
+            found = mark_seen(search.read(search.found), prompt)
+            if any(passage.prompt_share and passage.seen_by_model for passage in found):
+                search.turn_id = search.turn_id or turn_id
+                # An earlier answer of the conversation was written from it, too.
+                from_turn = None if search.turn_id == turn_id else search.turn_id
+                passages += [one.model_copy(update={"from_turn": from_turn}) for one in found]
+                queries += [search.query] if from_turn is None else []
+        if passages:
+            return unique_passages(passages), queries
+    return (), []
 
 
 def question_in(prompt: str, asked: Sequence[str]) -> str:

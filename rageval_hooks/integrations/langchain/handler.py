@@ -440,7 +440,7 @@ def _is_held(recording: Recording) -> bool:
 def _is_bare_model(recording: Recording) -> bool:
     """Return True for a model that is called by itself, with no search shortly before: it has retrieved nothing."""
     is_alone = recording.root.kind == "llm" and len(recording.runs) == 1
-    return is_alone and not recording.root.searches_before
+    return is_alone and not recording.root.searches_before and not recent_searches(everywhere=True)
 
 
 # --------------------------------------------------------------------------- for one chain

@@ -80,23 +80,9 @@ def _wrapper(function: Callable[..., Any], turn_of: Callable[..., OpenTurn]) -> 
 
     def stream(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         with turn_of(args, kwargs) as turn:
-            inner, given = function(*args, **kwargs), None
-            try:
-                piece = next(inner)
-                while True:
-                    _note_piece(turn, piece)
-                    try:
-                        given = yield piece
-                    except GeneratorExit:
-                        inner.close()
-                        raise
-                    except BaseException as error:
-                        piece = inner.throw(error)
-                    else:
-                        piece = inner.send(given)
-            except StopIteration as stop:
-                turn.complete()
-                return stop.value
+            result = yield from _Pieces(turn, function(*args, **kwargs))
+            turn.complete()
+            return result
 
     async def astream(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         async with turn_of(args, kwargs) as turn:
@@ -122,6 +108,27 @@ def _wrapper(function: Callable[..., Any], turn_of: Callable[..., OpenTurn]) -> 
     if inspect.isgeneratorfunction(function):
         return stream
     return acall if inspect.iscoroutinefunction(function) else call
+
+
+class _Pieces(Generator[Any, Any, Any]):
+    """What a generator yields, each piece noted."""
+
+    def __init__(self, turn: OpenTurn, inner: Generator[Any, Any, Any]) -> None:
+        self._turn = turn
+        self._inner = inner
+
+    def send(self, value: Any) -> Any:
+        return self._noted(self._inner.send(value))
+
+    def throw(self, *error: Any) -> Any:
+        return self._noted(self._inner.throw(*error))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _noted(self, piece: Any) -> Any:
+        _note_piece(self._turn, piece)
+        return piece
 
 
 @or_else("")

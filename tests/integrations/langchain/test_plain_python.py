@@ -149,11 +149,29 @@ def test_questions_at_the_same_time(captured: Captured) -> None:
         assert (turn.query, [passage.id for passage in turn.passages]) == (f"question {number}", [f"question {number}"])
 
 
-def test_a_search_in_another_context_does_not_count(captured: Captured) -> None:
-    found = contextvars.Context().run(store().similarity_search, QUESTION, 2)
+@pytest.mark.parametrize(("query", "passages"), [(QUESTION, 2), ("pier, opening", 0)])
+def test_a_search_in_another_context_is_for_the_question(captured: Captured, query: str, passages: int) -> None:
+    """What another request searches for at the same time is not in the prompt."""
+    found = contextvars.Context().run(store().similarity_search, query, 2)
     fakes.model(ANSWER).invoke(prompt(found))
 
-    assert [turn.passages for turn in answers(captured)] == [()]
+    assert [len(turn.passages) for turn in answers(captured)] == [passages]
+
+
+def test_searches_in_threads_and_side_by_side(captured: Captured) -> None:
+    """An application that serves requests with asyncio sends the search to a thread."""
+
+    async def main() -> None:
+        searched = store()
+        found = await asyncio.to_thread(searched.similarity_search, QUESTION, k=1)
+        for more in await asyncio.gather(searched.asimilarity_search(QUESTION, k=2)):
+            found += more
+        await fakes.model(ANSWER).ainvoke(prompt(found))
+
+    asyncio.run(main())
+
+    [turn] = answers(captured)
+    assert (turn.query, turn.is_rag, len(turn.passages)) == (QUESTION, True, 2)
 
 
 def test_searches_are_remembered_for_a_while(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
