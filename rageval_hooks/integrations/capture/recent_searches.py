@@ -32,7 +32,7 @@ class RecentSearch:
 
     Attributes:
         query: what was searched for.
-        found: the result, as the framework returned it.
+        found: the passages, or the result from which ``read`` makes them.
         read: returns the passages in the result.
         at: when it ended, by the monotonic clock.
         turn_id: the turn whose prompt had what it found first; None so far.
@@ -40,7 +40,7 @@ class RecentSearch:
 
     query: str
     found: Any
-    read: Callable[[Any], Sequence[Passage]]
+    read: Callable[[Any], Sequence[Passage]] = tuple
     at: float = field(default_factory=time.monotonic)
     turn_id: str | None = None
 

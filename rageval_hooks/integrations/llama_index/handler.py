@@ -28,7 +28,7 @@ from rageval_hooks.integrations.capture.recent_searches import (
 from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import note_other_span
 from rageval_hooks.integrations.llama_index import streams, values
-from rageval_hooks.integrations.llama_index.passages import passages_of, snapshot
+from rageval_hooks.integrations.llama_index.passages import snapshot
 from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator
@@ -202,7 +202,7 @@ def _end(run: LlamaIndexRun, result: Any) -> None:
         run.nodes_after = snapshot(result)
         if run.parent is None:
             query = values.query_of(values.arguments_of(run.input))
-            note_search(RecentSearch(query, run.nodes_after, passages_of))
+            note_search(RecentSearch(query, run.nodes_after))
     note_other_span(run)
     if run.kind == "llm" and is_generator(result):
         # The call goes on when its span has ended with a stream. Its last event ends it, or the loss of the stream.

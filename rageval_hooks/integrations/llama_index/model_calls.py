@@ -135,7 +135,7 @@ def given_text(run: Run) -> str:
 def returned_text(run: Run) -> str:
     """Return all text that a run returned, for a model with its thoughts, its tool calls and all of its blocks."""
     if isinstance(run, LlamaIndexRun) and run.kind == "retriever":
-        return "\n".join(text for _, _, text in run.nodes_after or ())
+        return "\n".join(node.text for node in run.nodes_after or ())
     message = getattr(run.output, "message", None) if run.kind == "llm" else None
     parts = [] if message is None else [values.as_json(message), values.as_json(values.tool_calls_of(run.output))]
     return "\n".join([generated_text(run) if run.kind == "llm" else values.answer_of(run.output), *parts])

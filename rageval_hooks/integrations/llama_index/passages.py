@@ -18,6 +18,7 @@ from rageval_hooks.integrations.capture.passages import (
     mark_dropped,
     mark_seen,
     passage_key,
+    passage_of_object,
     results_in_fields,
     text_results,
     unique_passages,
@@ -27,7 +28,7 @@ from rageval_hooks.integrations.capture.search_tools import verdict_on
 from rageval_hooks.integrations.capture.turns import end_of, of_kind, outside
 from rageval_hooks.integrations.capture.values import or_else
 from rageval_hooks.integrations.llama_index.model_calls import prompts_of_answer
-from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun, NodeState, Snapshot
+from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun, Snapshot
 from rageval_hooks.integrations.llama_index.values import (
     answer_of,
     arguments_of,
@@ -37,7 +38,7 @@ from rageval_hooks.integrations.llama_index.values import (
     tool_arguments,
     tool_fields,
 )
-from rageval_hooks.runtime.narrowing import is_integer, text_or_empty
+from rageval_hooks.runtime.narrowing import is_integer
 from rageval_hooks.turn import Passage
 
 _DEPTH = 5
@@ -54,38 +55,10 @@ _DATA_CLASSES = frozenset({"Event", "DictLikeModel", "ToolOutput", "ToolCallResu
 
 
 def snapshot(nodes: Any) -> Snapshot:
-    """Return the current state of nodes; other values in the list are skipped. Formats nothing."""
-    if not isinstance(nodes, (list, tuple)):
-        return ()
+    """Return nodes as passages, as they are now. Other values in the list are skipped."""
     # [NodeWithScore(node=TextNode(text="…"), score=0.83), …]
-    return tuple(_state(item) for item in nodes if getattr(item, "node", None) is not None)
-
-
-def _state(scored: Any) -> NodeState:
-    return scored.node, getattr(scored, "score", None), _text_of(scored.node)
-
-
-def _text_of(node: Any) -> str:
-    text = values.attribute_text(node, "text")
-    if text is not None:
-        return text
-    # A Node with several resources has no attribute for its text.
-    return text_or_empty(node.get_content()) if hasattr(node, "get_content") else ""
-
-
-def node_ids(nodes: Iterable[NodeState]) -> frozenset[str]:
-    """Return the ids of nodes."""
-    return frozenset(str(getattr(node, "node_id", id(node))) for node, _, _ in nodes)
-
-
-def passages_of(nodes: Iterable[NodeState]) -> list[Passage]:
-    """Return nodes as passages, with ids, metadata and scores."""
-    found = []
-    for node, score, text in nodes:
-        node_id = values.first_string({"id": getattr(node, "node_id", None)}, ("id",))
-        metadata = getattr(node, "metadata", None) or {}
-        found.append(Passage(text=text, id=node_id, score=values.finite(score), metadata=metadata))
-    return found
+    found = map(passage_of_object, nodes) if isinstance(nodes, (list, tuple)) else ()
+    return tuple(passage for passage in found if passage is not None)
 
 
 # --------------------------------------------------------------------------- nodes inside of other values
@@ -96,32 +69,23 @@ def nodes_in(value: Any) -> Snapshot:
     """Return the nodes inside of a value: in lists, mappings, events, responses, and results of vector stores."""
     left = _MAX_VALUES  # an application may pass anything through its steps
 
-    def search(value: Any, depth: int) -> Iterator[NodeState]:
+    def search(value: Any, depth: int) -> Iterator[Passage]:
         nonlocal left
         left -= 1
         if left < 0 or depth > _DEPTH or isinstance(value, _NOTHING_INSIDE):
             return
-        # NodeWithScore has the attributes of its node, too.
-        if _is_node(getattr(value, "node", None)):
-            yield _state(value)
-        elif _is_node(value):
-            yield value, None, _text_of(value)
+        if (passage := passage_of_object(value)) is not None:
+            yield passage
         elif hasattr(value, "similarities") and isinstance(getattr(value, "nodes", None), (list, tuple)):
             # VectorStoreQueryResult(nodes=[node, …], similarities=[0.83, …]), with fewer similarities in some stores.
-            for node, score in zip(value.nodes, chain(value.similarities or (), repeat(None)), strict=False):
-                yield node, score, _text_of(node)
+            scores = map(values.finite, chain(value.similarities or (), repeat(None)))
+            for passage, score in zip(snapshot(value.nodes), scores, strict=False):
+                yield passage.model_copy(update={"score": score})
         else:
             for part in _parts_of(value):
                 yield from search(part, depth + 1)
 
     return tuple(search(value, 0))
-
-
-def _is_node(value: Any) -> bool:
-    # A class has the attributes of its instances.
-    if isinstance(value, type) or values.attribute_text(value, "node_id") is None:
-        return False
-    return hasattr(value, "get_content")
 
 
 def _parts_of(value: Any) -> Iterable[Any]:
@@ -180,11 +144,6 @@ def retrievals_of(runs: Iterable[LlamaIndexRun]) -> list[LlamaIndexRun]:
     return outside(of_kind(runs, *_FINDERS), *_FINDERS)
 
 
-def passages_found(run: LlamaIndexRun) -> list[Passage]:
-    """Return what a retriever or a reranker returned."""
-    return passages_of(run.nodes_after or ())
-
-
 def passages_in_turn(
     runs: Sequence[LlamaIndexRun],
     calls: Sequence[LlamaIndexRun],
@@ -211,8 +170,8 @@ def passages_in_turn(
 
     answered_at = end_of(runs[0], runs[0].started_at) if answering is None else answering.started_at
     context_nodes, rebuilt_ids = _context_of(runs)
-    context = evidence(passages_of(context_nodes), answered_at)
-    retrievals = [(run, evidence(passages_found(run), answered_at)) for run in retrievals_of(runs)]
+    context = evidence(context_nodes, answered_at)
+    retrievals = [(run, evidence(run.nodes_after or (), answered_at)) for run in retrievals_of(runs)]
     # An application's steps, tools and functions may call a vector store themselves, search the web, or receive
     # documents from their caller. LlamaIndex's engines pass nodes with model output around, for example the answers
     # to sub-questions, so what is inside of them does not count.
@@ -220,7 +179,7 @@ def passages_in_turn(
     steps = outside(of_kind(runs, *_STEPS), "query", "chat")
     for run in steps:
         for value, at in ((arguments_of(run.input), run.started_at), (run.output, authors.found_at(run))):
-            passed += evidence(passages_of(nodes_in(value)), at)
+            passed += evidence(nodes_in(value), at)
     candidates = unique_passages([*context, *chain.from_iterable(found for _, found in retrievals), *passed])
     prompt = prompts_of_answer(runs, calls, answering)
     marks = {passage_key(passage): passage for passage in mark_seen(candidates, prompt)}
@@ -248,7 +207,7 @@ def passages_in_turn(
         if tool.has_search or any(tool in run.ancestors() for run, _ in retrievals):
             continue
         if nodes := nodes_in(tool.output):  # taken over above
-            own = evidence(passages_of(nodes), authors.found_at(tool))
+            own = evidence(nodes, authors.found_at(tool))
             of_tools[id(tool)] = [with_mark(passage, marks) for passage in own]
             continue
         output = answer_of(tool.output)
@@ -330,11 +289,15 @@ class _Stage:
     used: bool
 
     @property
-    def ids(self) -> frozenset[str]:
-        return node_ids(self.nodes)
+    def ids(self) -> frozenset[str | None]:
+        return _ids(self.nodes)
 
 
-def _context_of(runs: Sequence[LlamaIndexRun]) -> tuple[Snapshot, frozenset[str]]:
+def _ids(nodes: Iterable[Passage]) -> frozenset[str | None]:
+    return frozenset(node.id for node in nodes)
+
+
+def _context_of(runs: Sequence[LlamaIndexRun]) -> tuple[Snapshot, frozenset[str | None]]:
     """Return the nodes that the answer was written from, in the order in which they were retrieved.
 
     The output of a reranker replaces its input. So do the nodes that a synthesizer was given: they may be fewer, cut
@@ -346,15 +309,15 @@ def _context_of(runs: Sequence[LlamaIndexRun]) -> tuple[Snapshot, frozenset[str]
     """
     stages: list[_Stage] = []
     given: list[_Stage] = []
-    retrieved_ids: set[str] = set()
-    rebuilt_ids: set[str] = set()
+    retrieved_ids: set[str | None] = set()
+    rebuilt_ids: set[str | None] = set()
     for run in _in_order(runs):
         is_synthesizer = run.kind == "synthesizer"
         # A reranker and a synthesizer were given nodes of earlier stages, a retriever none.
         before = run.nodes_before
         stage = _Stage(before if is_synthesizer else run.nodes_after or (), run.parent, is_synthesizer)
         unused = [known for known in stages if not known.used]
-        replaced = [known for known in unused if known.ids & node_ids(before)]
+        replaced = [known for known in unused if known.ids & _ids(before)]
         if is_synthesizer and not replaced and not stage.ids & retrieved_ids:
             # No retriever found these ids. A citation engine makes such nodes from what its retriever found: the node
             # "d1" becomes "Source 1: …" and "Source 2: …" with new ids.
@@ -366,12 +329,12 @@ def _context_of(runs: Sequence[LlamaIndexRun]) -> tuple[Snapshot, frozenset[str]
         stages = [*(known for known in stages if known not in replaced), stage]
         if not is_synthesizer:
             retrieved_ids |= stage.ids
-    nodes: list[NodeState] = []
+    nodes: list[Passage] = []
     for stage in stages or given:
         # An evaluator that a query engine asks whether to retry makes an index of the answer's passages, and queries
         # that: it finds the same texts under new ids.
-        known_texts = {text for _, _, text in nodes}
-        nodes += [node for node in stage.nodes if node[2] not in known_texts]
+        known_texts = {node.text for node in nodes}
+        nodes += [node for node in stage.nodes if node.text not in known_texts]
     return tuple(nodes), frozenset(rebuilt_ids)
 
 

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.turn import Passage
 
-NodeState = tuple[Any, Any, str]
-"""A node with its score and text at one moment: (node, score, text)."""
-
-Snapshot = tuple[NodeState, ...]
+Snapshot = tuple[Passage, ...]
 """Nodes at one moment. Rerankers and postprocessors change nodes in place."""
 
 StreamKey = tuple[str, Hashable]

@@ -20,7 +20,6 @@ from rageval_hooks.integrations.llama_index.passages import (
     Marks,
     OfTool,
     collection_of,
-    passages_found,
     passages_in_turn,
     top_k_of,
     with_mark,
@@ -227,7 +226,7 @@ def _fields(run: LlamaIndexRun, runs: Sequence[LlamaIndexRun], marks: Marks, of_
         return {"input": values.tool_input(run.input), "output": values.answer_of(run.output), **found, **described}
     query = values.query_of(values.arguments_of(run.input))
     if run.kind in ("retriever", "reranker"):
-        passages = tuple(with_mark(passage, marks) for passage in passages_found(run))
+        passages = tuple(with_mark(passage, marks) for passage in run.nodes_after or ())
         return {
             "input": query,
             "passages": passages,

@@ -159,7 +159,7 @@ def test_nodes() -> None:
         "not a node",
     ]
 
-    assert reading_nodes.passages_of(reading_nodes.snapshot(nodes)) == [
+    assert list(reading_nodes.snapshot(nodes)) == [
         Passage(text="one", id="a", score=0.5, metadata={"page": 3}),
         Passage(text="two", id="b"),
         Passage(text="three", id="c"),
@@ -174,7 +174,7 @@ def test_a_snapshot_stays_as_it_was() -> None:
     node.score = 9.0
     node.node.set_content("after")
 
-    [passage] = reading_nodes.passages_of(taken)
+    [passage] = taken
     assert (passage.text, passage.score) == ("before", 0.5)
 
 

@@ -10,6 +10,7 @@ import pytest
 from rageval_hooks.integrations.llama_index import turn_from_events
 from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
+from rageval_hooks.turn import Passage
 
 
 def node(key: str, text: str) -> Any:
@@ -35,7 +36,10 @@ def family() -> list[LlamaIndexRun]:
     root = run("Engine.query", None, "query", 1_000, 9_000_000_000, {"str_or_query_bundle": "When?"})
     root.output = SimpleNamespace(response="In 2019.", source_nodes=[])
     root.metadata = {"session_id": "s1", "llamaindex.run_id": "x"}
-    found = ((PIER, 0.9, PIER.text), (FERRY, 0.4, FERRY.text))
+    found = tuple(
+        Passage(id=node.node_id, text=node.text, score=score, metadata=node.metadata)
+        for node, score in ((PIER, 0.9), (FERRY, 0.4))
+    )
     retriever = run("R.retrieve", root, "retriever", 2_000, 3_000, {"str_or_query_bundle": "when?"}, nodes_after=found)
     reranker = run(
         "P._postprocess_nodes", root, "reranker", 3_000, 4_000, {}, nodes_before=found, nodes_after=found[:1]
