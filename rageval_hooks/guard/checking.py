@@ -64,6 +64,9 @@ within the timeout. A busy machine wakes the waiting thread some 15 ms late, wha
 _SHORT: Final = 200
 """Characters up to which an answer may have no content words, such as "Yes, it is."."""
 
+_MAX_REFUSAL: Final = 2_000
+"""Characters of a refusal. Longer answers are not read on the caller's thread, which may be an event loop's."""
+
 
 # --------------------------------------------------------------------------- steps
 
@@ -331,14 +334,16 @@ class Decider:
 
     def _begin(self, answer: str, evidence: GuardEvidence) -> _Check:
         check = _Check(answer, evidence, self.options.timeout)
-        said = ResponseText(Turn(response=answer, passages=tuple(evidence.passages)))
+        text = ResponseText(Turn(response=answer[:_MAX_REFUSAL], passages=tuple(evidence.passages)))
+        is_short = len(answer) <= _MAX_REFUSAL
+        said = text.said if is_short else answer.strip()
         # A model that hangs keeps its thread. Further checks then fail at once instead of waiting for their timeouts.
         stuck = sum(other.given_up for other in list(_running))
         # A refusal passes even where every model hangs.
-        if said.said == self.options.fallback.strip() or said.declines:
+        if said == self.options.fallback.strip() or (is_short and text.declines):
             check.verdict = "refusal", ""
         # "Hello!". A judge can tell whether "Yes." is right, and words cannot.
-        elif says_nothing(said.said) or (not self._asks_judge and _has_no_content_words(said.said)):
+        elif says_nothing(said) or (not self._asks_judge and _has_no_content_words(said)):
             check.verdict = "no_claims", ""
         elif stuck >= _THREADS:
             check.verdict = "unchecked", f"{stuck} earlier checks are still running after their timeout"

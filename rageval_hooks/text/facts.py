@@ -16,7 +16,7 @@ from rageval_hooks.text.numbers import find_numbers, is_ordinal
 from rageval_hooks.text.numerals import MAGNITUDES, small_number
 from rageval_hooks.text.quantities import YEAR, Quantity, Reading, find_quantities, with_precision
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.units import NO_UNIT, UNIT_WORDS, Unit, measure
+from rageval_hooks.text.units import CURRENCY_CODES, NO_UNIT, UNIT_WORDS, Unit, measure
 from rageval_hooks.text.word_lists import word_set
 from rageval_hooks.text.words import STOP_WORDS, Words, blank_marks, fold, words_by_sentence, words_of
 
@@ -352,7 +352,7 @@ def _names(text: str, sentences: Sequence[Span]) -> Iterator[Fact]:
 def _is_named(text: str, found: Words, at: int) -> bool:
     """Return True if a word with a capital may belong to a name."""
     raw, kind = text[found.starts[at] : found.ends[at]], found.readings[at].kind
-    if kind == "unspaced" or (kind != "acronym" and fold(raw) in STOP_WORDS):
+    if kind == "unspaced" or raw in CURRENCY_CODES or (kind != "acronym" and fold(raw) in STOP_WORDS):
         return False
     # The first word of a sentence, and a word after a colon.
     is_opening = at == 0 or ":" in text[found.ends[at - 1] : found.starts[at]]

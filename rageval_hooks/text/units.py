@@ -47,6 +47,8 @@ HOURS: Final = _BY_SPELLING["hour"]
 CURRENCIES: Final = frozenset("$ € £ ¥ cny ₹ chf".split())
 """The dimensions that are money."""
 
+CURRENCY_CODES: Final = ("USD", "EUR", "GBP", "JPY", "CNY", "INR", "CHF")
+
 _CURRENCY: Final = "$€£¥₹"
 # " kg", "-year", "%", "°C", "€", " percentage points", " km/h", " square metres", " p.m."
 _WORD: Final = r"[^\W\d_]{1,14}(?:[²³]|[23](?!\d))?"
@@ -56,7 +58,7 @@ _AFTER: Final = re.compile(
 )
 # "$", "US$", "EUR ", "C$ " before a number, also before its sign.
 _BEFORE: Final = re.compile(
-    rf"(?:(?P<sign>[{_CURRENCY}])|(?<![^\W_])(?P<code>USD|EUR|GBP|JPY|CNY|INR|CHF|Rs\.?))[ \u00a0]?[-−–]?\Z"
+    rf"(?:(?P<sign>[{_CURRENCY}])|(?<![^\W_])(?P<code>{'|'.join(CURRENCY_CODES)}|Rs\.?))[ \u00a0]?[-−–]?\Z"
 )
 # "kg" in "5kg", which is one number with its unit.
 _GLUED: Final = re.compile(r"(?<=\d)[^\W\d_]{1,2}\Z")

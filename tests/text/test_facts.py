@@ -103,6 +103,7 @@ SUPPORTED = {
     "words that are put as a sign": ("The growth was -5%.", "There was a decline of 5 percent."),
     "a hyphen that is no sign": ("COVID-19 took 5-10 days.", "COVID-19: 5 to 10 days"),
     "a bullet that is no sign": ("-40 rooms", "It has 40 rooms."),
+    "a currency in letters": ("It cost EUR 41.2 million.", "It cost 41.2 million euros."),
     "a leading point": ("It costs .5 euros.", "It costs 0.5 euros."),
     "a point that leads in the passage": ("It costs 0.5 euros.", "It costs .5 euros."),
     "thousands with plain spaces": ("It has 1 000 000 people.", "It has 1,000,000 people."),
