@@ -88,7 +88,7 @@ _BEFORE_HOUR: Final = re.compile(r"(?:\b(?:at|from|until|till|by|to|and|between|
 _AFTER_HOUR: Final = re.compile(r"\s?(?:[-–—]|to|until|till|bis)\s?\d{1,2}(?:\.[0-5]\d)?(?![\d.,]\d|\d)", re.IGNORECASE)
 # "half", "a third of a million", "two-thirds of an hour", "2 ½", "½"; not "half past", "first half" and "half-year"
 _FRACTION: Final = re.compile(
-    rf"(?<![\w-])(?<!and )(?<!first )(?<!second )(?:(?:(?P<count>an?|{_HOUR}|eine?|une?|una|\d{{1,2}})[ -])?"
+    rf"(?<![\w-])(?<!and )(?<!and a )(?<!first )(?<!second )(?:(?:(?P<count>an?|{_HOUR}|eine?|une?|una|\d{{1,2}})[ -])?"
     rf"(?:(?P<part>{'|'.join(FRACTIONS)})s?(?![\w-])|(?P<glyph>[½¼¾⅓⅔⅛])))(?! (?:past|to|after)\b)"
     rf"(?:(?: of)?(?: an?|e)(?= )(?: (?P<power>{'|'.join(MAGNITUDES)})(?![^\W_]))?)?",
     re.IGNORECASE,

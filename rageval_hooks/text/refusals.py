@@ -81,7 +81,8 @@ def asks_back(response: str) -> bool:
         return False
     asked = [number for number, sentence in enumerate(sentences) if _asks(sentence)]
     others = [sentence for number, sentence in enumerate(sentences) if number not in asked]
-    if not asked or all(map(speaks_to_reader, sentences)):
+    # "Shall I look it up?" is a courtesy, and "Shall I look for the old or the new one?" is not.
+    if not asked or all(speaks_to_reader(s) and " or " not in s and not _CLARIFIES.search(s) for s in sentences):
         return False
     # "- the museum in Ardwell": what the user can choose from.
     choices = _CHOICE.findall(response) if response.rstrip()[-1] not in "?？؟" or "\n" in response else []
@@ -237,7 +238,7 @@ class _Language:
         for clause in self._clauses(sentence):
             about = self.patterns["about_sources"].match(clause)
             if about is not None:
-                subject = f"{about.group()} "
+                subject = f"{about.group()} ".replace(" only ", " ")
             whole = subject + clause if about is None else clause
             if self._clause_declines(whole):
                 has_declined = True

@@ -21,6 +21,7 @@ VALUES = [
     ("The office is open {}.", "9–17 h", "from 9:00 to 17:00", "from 9:00 to 19:00"),
     ("The crossing takes {}.", "120 minutes", "two hours", "three hours"),
     ("The crossing takes {}.", "an hour and a half", "90 minutes", "80 minutes"),
+    ("The lease runs for {}.", "18 months", "one and a half years", "two and a half years"),
     ("The crossing takes {}.", "half an hour", "30 minutes", "40 minutes"),
     ("The crossing takes {}.", "1 hour 15 minutes", "75 minutes", "85 minutes"),
     ("The crossing takes {}.", "2½ hours", "150 minutes", "160 minutes"),

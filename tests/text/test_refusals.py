@@ -157,7 +157,14 @@ def test_a_refusal_with_a_further_claim_is_not_a_refusal(text: str) -> None:
         "दस्तावेज़ों में कप्तान की उम्र नहीं मिली।", "Tidak ada informasi tentang itu dalam dokumen.",
         "Không có thông tin về điều này trong tài liệu.", "Din păcate, nu am informații despre asta.",
         "Sajnos erről nincs információ a dokumentumokban.", "אין לי מידע על כך.",
-        "Δεν υπάρχουν πληροφορίες στα έγγραφα.",
+        "Δεν υπάρχουν πληροφορίες στα έγγραφα.", "죄송하지만 해당 내용을 찾을 수 없습니다.",
+        "Bohužel to z poskytnutého textu nelze zjistit.", "The material you shared doesn't cover colours.",
+        "Based on what I was given, I can't tell which colours exist.", "N/A – not mentioned in the source.",
+        "I looked through the passages but didn't find any mention of colours.", "We have no record of that.",
+        "Sorry — that isn't something the provided documents answer.", "The excerpts give no indication of colours.",
+        "The passages only describe how the alarm works; they don't list its colours.",
+        "To my knowledge, the documents do not list any colours.",
+        "I neither have the date nor am I able to confirm that there are night tours.",
     ],
 )  # fmt: skip
 def test_more_forms_and_languages_decline(response: str) -> None:
@@ -173,7 +180,8 @@ def test_more_forms_and_languages_decline(response: str) -> None:
         "There are several museums in the documents. Which one are you asking about?", "Please clarify your question.",
         "Just to clarify, are you looking for opening hours or prices?", "Which year do you mean: 2019 or 2020?",
         "I could not find night tours. Do you mean evening tours?", "Welches Museum meinen Sie?",
-        "您指的是哪个博物馆？",
+        "您指的是哪个博物馆？", "Do you want the list for Europe or for the US?",
+        "May I ask which shop you are looking at?", "Should I look for indoor or outdoor alarms?",
         "Which of these do you mean?\n- The museum in Ardwell\n- The museum in Vik", "De quel musée parlez-vous ?",
     ],
 )  # fmt: skip

@@ -31,7 +31,7 @@ from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.formatting import shorten
 
 _WITH_WRONG_FACT: Final = 0.6
-_ONE: Final = (0.37, 0.45)
+_ONE: Final = (0.31, 0.45)
 _SEVERAL: Final = (0.54, 0.62)
 _SEVERAL_LEXICAL: Final = (0.5, 0.6)
 """The values of faithfulness below which an answer is bad, and below which it is doubtful. They were chosen on half of
@@ -178,7 +178,7 @@ def _local_verdict(faithfulness: Score, facts: Result) -> tuple[VerdictLabel, st
     - An answer with a number, date or code that no passage has, or with a negation more or less, is bad below .6 of
       ``faithfulness``. Names are not among these facts: people who read the answers accept too many of them.
     - An answer of several sentences is bad below .54, and doubtful below .62; in the lexical tier .5 and .6.
-    - An answer of one sentence is bad below .37, and doubtful below .45: the words of one sentence prove little.
+    - An answer of one sentence is bad below .31, and doubtful below .45: the words of one sentence prove little.
 
     Args:
         faithfulness: the score, with its sentences.

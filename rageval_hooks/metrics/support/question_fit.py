@@ -226,7 +226,7 @@ def answer_probability(response: Fit, passages: Sequence[Fit]) -> float:
     """
     words = max((fit.words for fit in passages), default=0.0)
     if response.cosine is None:
-        logit = 8 * response.words - 2.5 * words - 1.5
+        logit = 8 * response.words - 1.5 * words - 1.4
     else:
         cosine = max((fit.cosine or 0.0 for fit in passages), default=0.0)
         logit = 8 * response.cosine - 4 * cosine + 6 * response.words - 3 * words - 2.5

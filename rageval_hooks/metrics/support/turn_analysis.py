@@ -38,6 +38,7 @@ from rageval_hooks.text.language import (
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS, Span
 from rageval_hooks.text.negation import Statements, find_reversals, negates, statements_of
 from rageval_hooks.text.tokens import count_tokens, with_estimated_usage
+from rageval_hooks.text.word_lists import word_set
 from rageval_hooks.text.words import content_keys, weighted_words, words_of
 from rageval_hooks.turn import Passage, Turn, Usage
 
@@ -47,6 +48,9 @@ because the machine is busy, or because nothing retrieved them."""
 
 _SAME_LANGUAGE: Final = 0.75
 """The value of the grounding formula from which a response certainly is in the language of its passages."""
+
+_OF_SOURCES: Final = word_set("of_sources")
+"""Keys of the words of "What do the documents say?", which is about no subject."""
 
 _MAX_ONE_WINDOW: Final = 20_000
 """Characters beyond which passages certainly do not fit one window together."""
@@ -387,7 +391,7 @@ class TurnAnalysis(TurnTexts):
             OverBudgetError: the time is used up.
         """
         check_size(len(self.turn.query), MAX_QUERY_CHARACTERS)
-        content = [word for word in weighted_words(self.turn.query) if word.is_content]
+        content = [word for word in weighted_words(self.turn.query) if word.is_content and word.key not in _OF_SOURCES]
         embedded = self.embed(self.turn.query) if content else None
         if embedded is None or embedded.is_empty:
             return None

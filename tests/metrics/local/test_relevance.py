@@ -233,6 +233,7 @@ def test_an_answer_to_another_question_has_a_low_probability(query: str, respons
         ("Is the museum open at noon?", "Yes, it is.", "yes or no"),
         ("Wann wurde das Museum in Ardwell eröffnet?", "1911", "German"),
         ("And then?", "Tickets cost 12 euros.", "no words"),
+        ("What do the documents say?", "Tickets cost 12 euros.", "no words"),
         ("How much is entry?", "Tickets cost 12 euros.", "no words"),
         ("I love museums. They are so quiet!", "Tickets cost 12 euros.", "asks nothing"),
     ],

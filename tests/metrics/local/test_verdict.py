@@ -94,8 +94,8 @@ def verdict_of(evaluation: Evaluation) -> Score | Skipped:
         ),
         (
             "The pier was built by Mercedes Stahl of Antwerp.",
-            "bad",
-            0.0,
+            "doubtful",
+            0.5,
             "“The pier was built by Mercedes Stahl of Antwerp.”: no passage has Antwerp; the nearest is passage doc-1",
         ),
     ],
