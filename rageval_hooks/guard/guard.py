@@ -17,7 +17,8 @@ from rageval_hooks.judges.base import resolve_judge
 from rageval_hooks.metrics.base import AnyMetric
 from rageval_hooks.models import Models
 from rageval_hooks.online.build import resolve_metrics, within_budget
-from rageval_hooks.online.engine import Engine, Thresholds
+from rageval_hooks.online.engine import Engine
+from rageval_hooks.online.results import Thresholds
 from rageval_hooks.privacy import Redact
 from rageval_hooks.runtime.copying import CopiedAsItself
 from rageval_hooks.score import VERDICT

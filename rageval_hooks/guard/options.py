@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rageval_hooks.errors import ConfigurationError, RagevalError
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.online.build import resolve_thresholds
-from rageval_hooks.online.engine import Thresholds
+from rageval_hooks.online.results import Thresholds
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.score import VERDICT, Result, Score
 from rageval_hooks.settings import FORMULA, Number, Settings

@@ -14,7 +14,7 @@ from rageval_hooks.exporters.base import AUTOMATIC, Exporter, automatic_exporter
 from rageval_hooks.exporters.base import REGISTRY as EXPORTERS
 from rageval_hooks.judges.base import Judge, resolve_judge
 from rageval_hooks.metrics.base import REGISTRY, AnyMetric, Metric, ScoreDefinition
-from rageval_hooks.online.engine import Thresholds
+from rageval_hooks.online.results import Thresholds
 from rageval_hooks.online.shared_exporters import shared_exporters
 from rageval_hooks.plugins import Configurable
 from rageval_hooks.settings import EVERY, Settings

@@ -41,9 +41,11 @@ from rageval_hooks.online.celery import CeleryDispatcher
 from rageval_hooks.online.counters import CountedTurn, Counters, MissingPassages
 from rageval_hooks.online.delivery import Delivery, OnEvaluation
 from rageval_hooks.online.dispatch import Dispatcher, ThreadDispatcher
-from rageval_hooks.online.engine import PASSING_FAILURES, Engine, Preparer, Thresholds
+from rageval_hooks.online.engine import PASSING_FAILURES, Engine
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.pending import DONE, PendingTurn
+from rageval_hooks.online.preparation import Preparer
+from rageval_hooks.online.results import Thresholds
 from rageval_hooks.online.spool import SpoolDispatcher
 from rageval_hooks.online.turn_context import MetricSampler, TurnContext, TurnSelector
 from rageval_hooks.privacy import PrivacyPolicy, Redact

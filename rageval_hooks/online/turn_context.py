@@ -21,7 +21,7 @@ from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 
 if TYPE_CHECKING:
-    from rageval_hooks.online.engine import Preparation
+    from rageval_hooks.online.preparation import Preparation
 
 
 _SCALE = 2.0**-64

@@ -18,7 +18,8 @@ import rageval_hooks
 from rageval_hooks import Evaluation, LocalMetric, ScoreDefinition, metric
 from rageval_hooks.metrics.support import turn_analysis
 from rageval_hooks.models import Models
-from rageval_hooks.online.engine import Engine, Preparer
+from rageval_hooks.online.engine import Engine
+from rageval_hooks.online.preparation import Preparer
 from rageval_hooks.runtime.pool import Priority, local_pool
 from rageval_hooks.settings import ModelSettings
 from rageval_hooks.testing import InMemoryExporter

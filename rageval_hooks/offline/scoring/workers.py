@@ -25,9 +25,10 @@ from rageval_hooks.models import Models
 from rageval_hooks.offline.answerability import UNANSWERABLE, verdict_if_unanswerable
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.score_definitions import VERDICTS
-from rageval_hooks.online.engine import Engine, Thresholds
+from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.job import MetricSpec, create_metric, describe_metric
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.results import Thresholds
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import VERDICT, Result, Score, Skipped, is_about_turn, is_over_budget, metric_of, verdict_first
 from rageval_hooks.settings import ModelSettings
