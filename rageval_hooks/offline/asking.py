@@ -25,8 +25,10 @@ from rageval_hooks.offline.records.record import Record, are_comparable, place_t
 from rageval_hooks.offline.records.values import passages_in
 from rageval_hooks.offline.running import run_on_thread, work_together
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
+from rageval_hooks.online.build import Parts
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.narrowing import entry_or_attribute
@@ -307,18 +309,18 @@ class _Collector(Pipeline):
         settings = Settings.model_construct(
             exporters=(), spans="rag", evaluate_unsampled=True, evaluate_without_retrieval=True
         )
-        super().__init__(settings, [], [], Models(settings.models))
+        super().__init__(Parts(settings=settings, models=Models(settings.models)))
         self.holds_interrupted = False
         self.computes_inline = True  # a turn is built, and handed over, before its call returns
         self.turns: dict[str | None, Turn] = {}
         self.watches: list[Callable[[], object]] = []
 
     def submit(
-        self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None, *, computes_inline: bool = True
+        self, ended: EndedTurn, context: TurnContext | None = None, *, may_have_scores: bool = True
     ) -> PendingTurn:
         """Keep the turn of a question, which its block has built. Work that continues after it makes other turns."""
-        if isinstance(turn, Turn):
-            self.turns[turn.id] = turn
+        if ended.turn is not None:
+            self.turns[ended.turn.id] = ended.turn
         return DONE
 
     @contextmanager

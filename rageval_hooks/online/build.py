@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import chain
+from tempfile import gettempdir
 from typing import Any
 
 from opentelemetry.trace import TracerProvider
@@ -14,14 +19,116 @@ from rageval_hooks.exporters.base import AUTOMATIC, Exporter, automatic_exporter
 from rageval_hooks.exporters.base import REGISTRY as EXPORTERS
 from rageval_hooks.judges.base import Judge, resolve_judge
 from rageval_hooks.metrics.base import REGISTRY, AnyMetric, Metric, ScoreDefinition
+from rageval_hooks.models import Models
+from rageval_hooks.online.delivery import OnEvaluation
 from rageval_hooks.online.results import Thresholds
 from rageval_hooks.online.shared_exporters import shared_exporters
 from rageval_hooks.plugins import Configurable
-from rageval_hooks.settings import EVERY, Settings
+from rageval_hooks.privacy import PrivacyPolicy, Redact
+from rageval_hooks.settings import EVERY, LEXICAL, Settings
 
 _BUDGET_FILE = "rageval-budget.db"
 
 _HOW_TO_NAME_A_JUDGE = "pass judge=, --judge or RAGEVAL_JUDGE, such as 'openai:gpt-5-mini'"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a pipeline is made of.
+
+    Attributes:
+        settings: the plain settings.
+        metrics: the metrics to compute.
+        exporters: where evaluations go.
+        models: the local models.
+        judge: for judge metrics; None without judge metrics.
+        thresholds: give scores their labels.
+        on_evaluation: called with every evaluation, on a background thread.
+        tracer_provider: whose tracer writes the turns' spans; None for the application's global one.
+        privacy: what may leave the process.
+    """
+
+    settings: Settings
+    models: Models
+    metrics: Sequence[Metric] = ()
+    exporters: Sequence[Exporter] = ()
+    judge: Judge | None = None
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    on_evaluation: OnEvaluation | None = None
+    tracer_provider: TracerProvider | None = None
+    privacy: PrivacyPolicy = field(default_factory=PrivacyPolicy)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        metrics: Iterable[AnyMetric] | str | None = None,
+        exporters: Iterable[Exporter | type[Exporter] | str] | str | None = None,
+        judge: object = None,
+        tracer_provider: TracerProvider | None = None,
+        on_evaluation: OnEvaluation | None = None,
+        redact: Redact | bool | None = None,
+        **plain: Any,
+    ) -> Parts:
+        """Return the parts of a pipeline from keyword arguments, the environment and the defaults.
+
+        Args:
+            metrics: names, classes or instances; None for every local default.
+            exporters: names, classes or instances; None for ``RAGEVAL_EXPORTERS``, else OpenTelemetry.
+            judge: see :func:`rageval_hooks.judges.base.resolve_judge`; None for ``RAGEVAL_JUDGE``, else no judge.
+            tracer_provider: for the OpenTelemetry exporter; None for the global one.
+            on_evaluation: called with every evaluation.
+            redact: a function of a text, or True for the built-in one; None for ``RAGEVAL_REDACT``.
+            plain: the fields of :class:`rageval_hooks.settings.Settings`.
+
+        Raises:
+            ConfigurationError: something is wrong or contradictory; the message says what is valid.
+        """
+        # Wrong arguments must fail at the line that gives them, not later on a background thread.
+        if on_evaluation is not None and not callable(on_evaluation):
+            raise ConfigurationError(f"on_evaluation must be a function of an Evaluation, not {on_evaluation!r}")
+        lists: dict[str, Any] = {"metrics": metrics, "exporters": exporters}
+        for name, value in lists.items():
+            if not isinstance(value, Iterable | None):
+                raise ConfigurationError(f"{name} must be a list of names, classes or instances, not {value!r}")
+        # Settings parse the names in a text, and those of the environment; lists of classes and instances stay.
+        texts = {name: value for name, value in {**lists, "judge": judge}.items() if isinstance(value, str)}
+        settings = Settings.build(**{**dict.fromkeys(("metrics", "exporters", "judge")), **texts}, **plain)
+        lists = {
+            name: getattr(settings, name) if isinstance(value, str | None) else list(value)
+            for name, value in lists.items()
+        }
+        # Exporters choose what comes first by the names of the metrics.
+        named = lists["metrics"]
+        names = None if named is None else tuple(str(getattr(found, "name", found)) for found in named)
+        for_exporters = settings.model_copy(update={"metrics": names})
+        made_exporters = resolve_exporters(lists["exporters"], for_exporters, tracer_provider)
+        made_judge = budgeted_judge(judge, settings, plain)
+        # The judge comes before the metrics: which defaults run depends on it.
+        running = resolve_metrics(lists["metrics"], made_judge, settings, allow_unused_judge=judge is None)
+        # A variable of the environment is for the whole process, where it may have its use.
+        in_code = [name for name, value in plain.items() if value is not None]
+        for name, owner in unused_options(in_code, [*made_exporters, *running]):
+            raise ConfigurationError(f"{name} is an option of {owner!r}, which is not in use: add it, or omit {name}")
+        # Models and the language detector load in the background, and import numpy. A child that is forked at that
+        # moment could not import it again, not even for the application.
+        models = settings.models
+        is_rules_only = {models.embedder, models.cross_encoder, models.nlp} == {LEXICAL}
+        if running and (not is_rules_only or find_spec("py3langid") is not None):
+            with suppress(ImportError):
+                import_module("numpy")
+            gettempdir()  # found under a lock, for which such a child would wait
+        return cls(
+            settings=settings,
+            metrics=tuple(running),
+            exporters=tuple(made_exporters),
+            models=Models(models),
+            judge=made_judge,
+            thresholds=resolve_thresholds(running, settings, own=plain.get("thresholds") is not None),
+            on_evaluation=on_evaluation,
+            tracer_provider=tracer_provider,
+            privacy=PrivacyPolicy.of(settings, redact),
+        )
 
 
 def resolve_exporters(

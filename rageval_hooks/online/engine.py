@@ -171,7 +171,7 @@ class Engine:
     def with_judge(self, judge: Judge | None) -> Engine:
         """Return an engine that asks another judge, on the event loop of the caller, who closes its connections."""
         engine = copy(self)
-        engine.judge, engine.judge_worker = judge, None
+        engine.judge, engine._judge_worker = judge, None
         return engine
 
     def job(self, turn: Turn, names: Iterable[str] | None = None) -> Job:

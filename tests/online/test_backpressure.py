@@ -19,6 +19,7 @@ from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.testing import InMemoryExporter
 from tests.local import make_turn
 from tests.online.spool.test_spool import Graded
@@ -51,7 +52,7 @@ def broken() -> Turn:
 
 def test_the_counters_of_turns_add_up_at_any_moment() -> None:
     """Under load from four threads, with every outcome that a turn can have."""
-    makers = [rag_turn, lambda: make_turn("no passages"), lambda: broken]
+    makers = [EndedTurn.of(rag_turn()), EndedTurn.of(make_turn("no passages")), EndedTurn(broken)]
     pipeline = Pipeline.build(
         metrics=["latency"], exporters=[InMemoryExporter()], sample_rate=0.5, queue_size=2, inline_budget_ms=1
     )
@@ -63,7 +64,7 @@ def test_the_counters_of_turns_add_up_at_any_moment() -> None:
         for _ in range(150):
             context = pipeline.begin(Context())
             if context.selected:
-                pipeline.submit(chosen.choice(makers)(), context, computes_inline=chosen.random() < 0.5)
+                pipeline.submit(chosen.choice(makers), context, may_have_scores=chosen.random() < 0.5)
 
     def watch() -> None:
         while not finished.is_set():
@@ -149,7 +150,7 @@ def test_a_queue_is_bounded_by_bytes() -> None:
         metrics=[Graded()], judge=FakeJudge(wait), exporters=[exporter], queue_max_mb=1, inline_budget_ms=0
     )
     for _ in range(4):
-        pipeline.submit(rag_turn(600_000))
+        pipeline.submit(EndedTurn.of(rag_turn(600_000)))
         # The queue of exports has the same bound.
         while pipeline.stats()["queues"]["export"]["pending"]:
             threading.Event().wait(0.01)
@@ -165,12 +166,12 @@ def test_a_queue_is_bounded_by_bytes() -> None:
     assert [result.status for result in results].count("skipped") == 3
 
 
-@pytest.mark.parametrize("computes_inline", [True, False])
-def test_one_turn_is_always_exported_whatever_its_size(computes_inline: bool) -> None:
+@pytest.mark.parametrize("may_have_scores", [True, False])
+def test_one_turn_is_always_exported_whatever_its_size(may_have_scores: bool) -> None:
     """Also a turn that is evaluated on the background thread, such as one that only a judge evaluates."""
     exporter = InMemoryExporter()
     pipeline = Pipeline.build(metrics=["latency"], exporters=[exporter], queue_max_mb=1)
-    pipeline.submit(rag_turn(2_000_000), computes_inline=computes_inline)
+    pipeline.submit(EndedTurn.of(rag_turn(2_000_000)), may_have_scores=may_have_scores)
     assert pipeline.flush(30)
     stats = pipeline.stats()
     pipeline.shutdown(10)
@@ -192,10 +193,10 @@ def test_turns_that_wait_for_their_export_are_bounded_by_bytes(caplog: pytest.Lo
 
     exporter = Hanging()
     pipeline = Pipeline.build(metrics=[], exporters=[exporter], queue_max_mb=1)
-    pipeline.submit(rag_turn())
+    pipeline.submit(EndedTurn.of(rag_turn()))
     assert begun.wait(30)
     for _ in range(3):
-        pipeline.submit(rag_turn(700_000))
+        pipeline.submit(EndedTurn.of(rag_turn(700_000)))
     go_on.set()
     assert pipeline.flush(30)
     stats = pipeline.stats()

@@ -16,6 +16,7 @@ from rageval_hooks.metrics import LocalMetric, ScoreDefinition
 from rageval_hooks.online.celery import FAILED_QUEUE, QUEUE, celery_app, failed_reasons, message_count, resend_failed
 from rageval_hooks.online.job import Job, MetricSpec
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.score import Failed, Skipped
 from rageval_hooks.settings import Settings
@@ -50,7 +51,7 @@ def run(turns: list[Turn], *, broker: str = BROKER, seconds: float = 10, **setti
     given: dict[str, Any] = {"judge": FakeJudge(), "metrics": ["latency", "trace"], **settings}
     pipeline = Pipeline.build(dispatch="celery", broker=broker, exporters=[exporter], **given)
     for one in turns:
-        pipeline.submit(one)
+        pipeline.submit(EndedTurn.of(one))
         wait_until(
             lambda: pipeline.stats()["in_progress"] == pipeline.stats()["queues"]["export"]["pending"] == 0, seconds
         )
@@ -228,7 +229,7 @@ def test_the_spool_keeps_jobs_until_a_broker_is_there(tmp_path: Path, caplog: py
     pipeline = Pipeline.build(
         dispatch="celery", broker=BROKER, exporters=[InMemoryExporter()], judge=FakeJudge(), metrics=["trace"], **spool
     )
-    pipeline.submit(turn(3))
+    pipeline.submit(EndedTurn.of(turn(3)))
     pipeline.flush(10)
     wait_until(lambda: pipeline.stats()["queues"]["evaluate"]["published"] == 3, 10)
     pipeline.shutdown(10)

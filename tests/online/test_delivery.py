@@ -10,6 +10,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from rageval_hooks import Evaluation, Exporter
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import SpanReference
 from tests.local import make_turn
@@ -32,10 +33,10 @@ def test_a_flush_is_false_if_one_of_several_exporters_has_failed(caplog: pytest.
     broken, working = Broken(), InMemoryExporter()
     pipeline = Pipeline.build(metrics=["latency"], exporters=[working, broken])
     for _ in range(3):
-        pipeline.submit(make_turn("An answer.", ["A passage."], "question"))
+        pipeline.submit(EndedTurn.of(make_turn("An answer.", ["A passage."], "question")))
     first = pipeline.flush(30)
     broken.is_broken = False
-    pipeline.submit(make_turn("An answer.", ["A passage."], "question"))
+    pipeline.submit(EndedTurn.of(make_turn("An answer.", ["A passage."], "question")))
     second = pipeline.flush(30)
     stats = pipeline.stats()
     pipeline.shutdown(10)
@@ -58,7 +59,7 @@ def test_a_flush_is_false_if_not_everything_was_delivered_in_time(caplog: pytest
             return False
 
     pipeline = Pipeline.build(metrics=["latency"], exporters=[Slow()])
-    pipeline.submit(make_turn("An answer.", ["A passage."], "question"))
+    pipeline.submit(EndedTurn.of(make_turn("An answer.", ["A passage."], "question")))
 
     assert not pipeline.flush(30)
     pipeline.shutdown(0)
@@ -74,7 +75,7 @@ def test_a_callback_that_raises_is_counted_and_disturbs_nothing(caplog: pytest.L
 
     pipeline = Pipeline.build(metrics=["latency"], exporters=[exporter], on_evaluation=call_back)
     for _ in range(2):
-        pipeline.submit(make_turn("An answer.", ["A passage."], "question"))
+        pipeline.submit(EndedTurn.of(make_turn("An answer.", ["A passage."], "question")))
     assert pipeline.flush(30)
     stats = pipeline.stats()
     pipeline.shutdown(10)
@@ -103,7 +104,7 @@ def test_an_exporter_that_fails_at_an_open_span_is_counted(caplog: pytest.LogCap
     span.within(Context(), NonRecordingSpan(SpanContext(1, 1, is_remote=False)))
     pipeline = Pipeline.build(metrics=["latency"], exporters=[Faulty(), Annotating()])
     for one in (turn, turn.model_copy(update={"span": span})):
-        pipeline.submit(one)
+        pipeline.submit(EndedTurn.of(one))
         assert pipeline.flush(30)
     stats = pipeline.stats()
     pipeline.shutdown(10)
@@ -128,7 +129,7 @@ def test_a_shared_exporter_is_closed_with_the_last_pipeline_that_uses_it() -> No
     first.shutdown(10)
     [exporter] = made
     assert not exporter.closed
-    second.submit(make_turn("An answer.", ["A passage."], "question"))
+    second.submit(EndedTurn.of(make_turn("An answer.", ["A passage."], "question")))
     assert second.flush(30)
     second.shutdown(10)
 

@@ -18,6 +18,7 @@ from rageval_hooks import ConfigurationError, Evaluation, Passage, Turn, metric
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.judges.openai import OpenAIJudge
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.testing import FakeJudge, InMemoryExporter
 from tests.integrations.langchain.fakes import lcel
@@ -476,7 +477,7 @@ def test_a_local_verdict_does_not_replace_the_judges(metrics: list[str], verdict
         inline_budget_ms=0,
         on_evaluation=on_evaluation,
     )
-    pipeline.submit(make_turn("It was opened in 2019.", ["The pier was opened in 2019."], QUESTION))
+    pipeline.submit(EndedTurn.of(make_turn("It was opened in 2019.", ["The pier was opened in 2019."], QUESTION)))
     assert pipeline.flush(60)
     pipeline.shutdown(10)
 
@@ -498,7 +499,7 @@ def test_a_judge_that_blocks_its_event_loop_holds_back_no_local_scores() -> None
     try:
         for number in range(2):
             turn = Turn(query=f"question {number}", response="In 2019.", passages=(Passage(text="It opened in 2019."),))
-            pipeline.submit(turn)
+            pipeline.submit(EndedTurn.of(turn))
         assert wait_until(lambda: [found.stage for found in exporter.evaluations].count("inline") == 2, 30)
         assert all(found.stage == "inline" for found in exporter.evaluations)
     finally:

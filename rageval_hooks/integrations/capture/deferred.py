@@ -20,12 +20,12 @@ from rageval_hooks.integrations.capture.turns import turn_of
 from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.fork import reset_in_child, run_in_child
 from rageval_hooks.runtime.pool import local_pool, on_pool_thread
 from rageval_hooks.runtime.threads import new_lock
-from rageval_hooks.turn import Turn
 
 _MAX_SAMPLED_OUT = 10_000
 """Conversations whose latest turn was sampled out, that are remembered."""
@@ -128,7 +128,7 @@ class HeldTurns:
     def _submit(self, due: list[HeldTurn]) -> None:
         for held in due:  # as turns without an answer: they were not resumed
             recording = held.recording
-            recording.owner.submit(partial(turn_of, recording), recording.selection)
+            recording.owner.submit(EndedTurn(partial(turn_of, recording)), recording.selection)
 
     # --------------------------------------------------------------------------- sampling
 
@@ -197,24 +197,22 @@ def prepare() -> None:
     EXIT_DRAIN.register()
 
 
-def submit(
-    pipeline: Pipeline, turn: Turn | Callable[[], Turn], context: TurnContext, *, computes_inline: bool = True
-) -> PendingTurn:
+def submit(pipeline: Pipeline, ended: EndedTurn, context: TurnContext, *, may_have_scores: bool = True) -> PendingTurn:
     """Submit a turn, and wait for its inline scores within the budget unless this thread runs an event loop.
 
     Args:
         pipeline: receives the turn.
-        turn: the turn, or a function that builds it on another thread.
+        ended: the turn.
         context: its sampling decision and its position in the trace.
-        computes_inline: False if the turn certainly has no local scores.
+        may_have_scores: False if the turn certainly has no local scores.
 
     Returns:
         What a coroutine may await, for the rest of the budget.
     """
-    pending = pipeline.submit(turn, context, computes_inline=computes_inline)
+    pending = pipeline.submit(ended, context, may_have_scores=may_have_scores)
     if on_pool_thread():  # it must not wait for the pool; who has handed over the work may
         _this_thread.pending = pending
-    elif computes_inline and not in_event_loop():
+    elif may_have_scores and not in_event_loop():
         pending.wait()
     return pending
 

@@ -39,11 +39,11 @@ from rageval_hooks.integrations.langchain.runs import LangChainRun
 from rageval_hooks.integrations.langchain.turn_building import turn_of_conversation
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.runtime.copying import CopiedAsItself
 from rageval_hooks.runtime.interrupts import is_interrupt, raise_interrupt
 from rageval_hooks.runtime.narrowing import content_text, text_or_empty
 from rageval_hooks.runtime.suppression import is_suppressed
-from rageval_hooks.turn import Turn
 
 _recorder = shared_recorder()
 
@@ -408,21 +408,21 @@ def _end(run_id: UUID, output: Any, error: BaseException | None, inputs: Any = N
 def _finish(recording: Recording) -> PendingTurn | None:
     """Submit the turn of a recording, or hold it if it waits to be resumed; returns what an async caller waits for."""
     pipeline, is_bare_model = recording.owner, _is_bare_model(recording)
-    computes_inline = pipeline.computes_inline and (pipeline.settings.evaluate_without_retrieval or not is_bare_model)
-    turn: Turn | Callable[[], Turn] = partial(turn_of, recording)
+    has_scores = pipeline.computes_inline and (pipeline.settings.evaluate_without_retrieval or not is_bare_model)
+    ended = EndedTurn(partial(turn_of, recording))
     try:
         if not is_bare_model and _is_held(recording):
             return None
         has_foreign = any(run.framework is not FRAMEWORK for run in recording.runs)  # their values are not copied
-        is_waited_for = computes_inline and not deferred.in_event_loop()
+        is_waited_for = has_scores and not deferred.in_event_loop()
         if not has_foreign:
             copy_values(recording.runs)  # plain containers alone: those of the application may never end
         if has_foreign or is_waited_for:
-            turn = turn_of(recording)
+            ended.build()
     except BaseException as error:
         recording.not_submitted(error)
-    pending = deferred.submit(pipeline, turn, recording.selection, computes_inline=computes_inline)
-    return pending if computes_inline else None
+    pending = deferred.submit(pipeline, ended, recording.selection, may_have_scores=has_scores)
+    return pending if has_scores else None
 
 
 def _is_held(recording: Recording) -> bool:

@@ -22,8 +22,8 @@ from rageval_hooks.integrations.capture.turns import turn_of
 from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun, StreamKey
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator, streamed_in
 from rageval_hooks.online.pending import PendingTurn
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.runtime.logs import RateLimitedLogger
-from rageval_hooks.turn import Turn
 
 
 class Follower:
@@ -234,13 +234,13 @@ def finish_stream(run: Run, key: StreamKey, error: BaseException | None) -> None
 def _submit(recording: Recording) -> None:
     if not any(run.kind in _MEANINGFUL for run in recording.runs):
         return  # for example a node parser that is used on its own
-    turn: Turn | Callable[[], Turn] = partial(turn_of, recording)
+    ended = EndedTurn(partial(turn_of, recording))
     try:
         look_for_other_span(recording.root, recording)
-        turn = turn_of(recording)
+        ended.build()
     except BaseException as error:
         recording.not_submitted(error)
-    deferred.submit(recording.owner, turn, recording.selection)
+    deferred.submit(recording.owner, ended, recording.selection)
 
 
 def log_failure(run_id: Hashable, error: BaseException) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +19,7 @@ from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_r
 from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.runtime.interrupts import raise_interrupt
 from rageval_hooks.runtime.suppression import is_suppressed
 from rageval_hooks.turn import Message, Passage, SpanReference, Step, Turn
@@ -130,15 +131,15 @@ class Block:
             recording = _recorder.end(self.id, answer, error)
             if recording is None:  # sampled out, part of another turn, or forgotten
                 return None
-            turn: Turn | Callable[[], Turn] = partial(turns.turn_of, recording)
+            ended = EndedTurn(partial(turns.turn_of, recording))
             try:
-                turn = turns.turn_of(recording)
+                ended.build()
             except BaseException as failure:
                 recording.not_submitted(failure)
             if turns.outcome_of_error(error)[0] == "cancelled":  # the caller does not wait for scores
-                recording.owner.submit(turn, recording.selection)
+                recording.owner.submit(ended, recording.selection)
                 return None
-            return deferred.submit(recording.owner, turn, recording.selection)
+            return deferred.submit(recording.owner, ended, recording.selection)
         except BaseException as failure:
             self.failed("a turn could not be built from what was recorded", failure)
             return None

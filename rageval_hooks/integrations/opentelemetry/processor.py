@@ -29,6 +29,7 @@ from rageval_hooks.integrations.opentelemetry.facts import Facts
 from rageval_hooks.integrations.opentelemetry.spans import TracedSpan
 from rageval_hooks.integrations.opentelemetry.turn_building import NoTurn, TurnBuilder, builders_of
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.interrupts import raise_interrupt
@@ -62,8 +63,6 @@ _KEYS = frozenset(
 )
 """A span with one of these attributes is of a model, a search, a tool or an agent."""
 
-Captured = Turn | Callable[[], Turn]
-
 
 @dataclass(eq=False)
 class _Trace:
@@ -85,7 +84,7 @@ class _Trace:
     spans: dict[int, ReadableSpan] = field(default_factory=dict)
     around: set[int] = field(default_factory=set)
     hidden: set[int] = field(default_factory=set)
-    parts: list[tuple[int, Captured, TurnContext]] = field(default_factory=list)
+    parts: list[tuple[int, EndedTurn, TurnContext]] = field(default_factory=list)
     size: int = 0
     live: dict[int, Span] = field(default_factory=dict)
 
@@ -175,7 +174,7 @@ class TurnSpanProcessor(SpanProcessor):
             for root in roots
         )
 
-    def take_part(self, turn: Captured, context: TurnContext) -> bool:
+    def take_part(self, turn: EndedTurn, context: TurnContext) -> bool:
         """Keep a turn that an integration has captured inside a span of another framework; False if it is not there."""
         around = get_current_span(context.context).get_span_context() if context.context else None
         trace = None if around is None else self._traces.get(around.trace_id)
@@ -259,7 +258,7 @@ class TurnSpanProcessor(SpanProcessor):
     def _submit(self, pipeline: Pipeline, trace: _Trace, spans: list[ReadableSpan]) -> None:
         parts = defaultdict[str, list[Turn]](list)
         for span_id, part, _ in trace.parts:
-            parts[f"{span_id:016x}"].append(part if isinstance(part, Turn) else part())
+            parts[f"{span_id:016x}"].append(part.build())
         used = set[str]()
         for builder in builders_of(map(TracedSpan.of_sdk, spans), pipeline.settings.search_tools, parts):
             found = builder.turn()
@@ -290,7 +289,7 @@ class TurnSpanProcessor(SpanProcessor):
         if selection.selected:
             # Other span processors read values of the context of the turn.
             span = turn.span.within(context, live)
-            pipeline.submit(turn.model_copy(update={"span": span}), selection)
+            pipeline.submit(EndedTurn.of(turn.model_copy(update={"span": span})), selection)
 
     def _warn_of_missing(self, instrumentor: str, reason: str) -> None:
         self._log.warn(f"missing {instrumentor}", "no scores for a turn: %s [RAGEVAL-117]", reason)

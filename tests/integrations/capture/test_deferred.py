@@ -12,6 +12,7 @@ import pytest
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.online.pending import PendingTurn
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.turn import Turn
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
@@ -32,7 +33,7 @@ class WaitNotingPipeline:
 
 
 def submit(pipeline: Any) -> None:
-    deferred.submit(pipeline, Turn(query="When?"), None)  # type: ignore[arg-type]
+    deferred.submit(pipeline, EndedTurn.of(Turn(query="When?")), None)  # type: ignore[arg-type]
 
 
 async def submit_in_a_loop(pipeline: Any) -> None:
