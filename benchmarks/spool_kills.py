@@ -34,6 +34,7 @@ from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.metrics import JudgeMetric, ScoreDefinition
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.spool_file import SpoolFile
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 
@@ -91,7 +92,7 @@ def produce(folder: Path) -> NoReturn:
     working = pipeline(folder)
     number = 0
     while True:
-        working.submit(make_turn(number))
+        working.submit(EndedTurn.of(make_turn(number)))
         number += 1
         time.sleep(random.uniform(0, 2 * PAUSE))
 

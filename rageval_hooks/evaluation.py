@@ -16,7 +16,7 @@ from rageval_hooks.turn import Turn
 if TYPE_CHECKING:
     import pandas
 
-    from rageval_hooks.judges.base import AnyJudge
+    from rageval_hooks.judges.resolve import AnyJudge
     from rageval_hooks.metrics.base import AnyMetric
     from rageval_hooks.online.pipeline import Pipeline
     from rageval_hooks.settings import ModelSettings

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from rageval_hooks.exporters.base import Exporter
-    from rageval_hooks.judges.base import AnyJudge
+    from rageval_hooks.judges.resolve import AnyJudge
     from rageval_hooks.metrics.base import Metric
     from rageval_hooks.online.delivery import OnEvaluation
     from rageval_hooks.online.pipeline import Pipeline

@@ -10,7 +10,7 @@ import pytest
 
 from rageval_hooks import Passage, Turn
 from rageval_hooks.metrics import Metric
-from rageval_hooks.metrics.support.running import compute
+from rageval_hooks.metrics.running import compute
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.models.grounding import GroundedSentence, GroundingInput, GroundingModel, GroundingResult

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rageval_hooks.models.onnx import GraphKind
+    from rageval_hooks.models.bert_graph import GraphKind
 
 __all__ = [
     "MAX_TOKENS",

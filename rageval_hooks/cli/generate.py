@@ -66,7 +66,7 @@ def generate(
     the judge are reused. Exit status: 0 when all went well; 1 when a file could not be read, or the judge or the budget
     failed for a chunk; 2 when nothing could be done.
     """
-    from rageval_hooks.judges.base import resolve_judge
+    from rageval_hooks.judges.resolve import resolve_judge
     from rageval_hooks.offline.command_judge import Budget, Spent, describe_requests, with_concurrency
     from rageval_hooks.offline.journal import (
         REPLACE,

@@ -153,7 +153,7 @@ def _measure(metric: Metric, models: Models, turns: Iterator[Turn], answers: int
     """
     import numpy as np
 
-    from rageval_hooks.metrics.support.running import compute
+    from rageval_hooks.metrics.running import compute
     from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
     from rageval_hooks.text.tokens import count_tokens
 

@@ -27,7 +27,7 @@ from rageval_hooks.integrations.capture.deferred import in_event_loop
 from rageval_hooks.integrations.capture.passages import passage_of
 from rageval_hooks.integrations.capture.recorder import Recording, shared_recorder
 from rageval_hooks.integrations.capture.turns import turn_of
-from rageval_hooks.metrics.support.running import MISSING
+from rageval_hooks.metrics.running import MISSING
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.metrics.support.turn_texts import ResponseText
 from rageval_hooks.online.engine import Engine

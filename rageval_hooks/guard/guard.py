@@ -13,7 +13,7 @@ from rageval_hooks.guard.span import GuardSpans
 from rageval_hooks.guard.streams import GuardedStream
 from rageval_hooks.integrations.capture.passages import PassageLike
 from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.judges.base import resolve_judge
+from rageval_hooks.judges.resolve import resolve_judge
 from rageval_hooks.metrics.base import AnyMetric
 from rageval_hooks.models import Models
 from rageval_hooks.online.build import resolve_metrics, within_budget

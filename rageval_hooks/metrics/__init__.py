@@ -7,6 +7,6 @@ To add a metric, add a module to ``local`` with a subclass of :class:`LocalMetri
 """
 
 from rageval_hooks.metrics.base import JudgeMetric, LocalMetric, Metric, ScoreDefinition
-from rageval_hooks.metrics.support.function_metric import metric
+from rageval_hooks.metrics.function_metric import metric
 
 __all__ = ["JudgeMetric", "LocalMetric", "Metric", "ScoreDefinition", "metric"]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rageval_hooks.models.sources import read_config, weight_files
 
 if TYPE_CHECKING:
-    from rageval_hooks.models.embedder import FloatArray
-    from rageval_hooks.models.onnx import GraphKind
+    from rageval_hooks.models.tokenizing import FloatArray
+
+GraphKind = Literal["encoder", "pair", "tokens"]
+"""What a graph computes: vectors of tokens, logits of a text or pair, or logits of tokens."""
 
 _OPSET: Final = 17
 """The first with LayerNormalization as one operator."""

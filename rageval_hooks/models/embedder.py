@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rageval_hooks.errors import requires
 from rageval_hooks.models.onnx import onnx_file_wanted, open_graph, shown_name
@@ -19,12 +19,9 @@ from rageval_hooks.settings import ModelSettings
 from rageval_hooks.text.words import words_of
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from tokenizers import Encoding, Tokenizer
 
-    FloatArray = NDArray[np.floating[Any]]
-    IntArray = NDArray[np.int64]
+    from rageval_hooks.models.tokenizing import FloatArray, IntArray
 
 
 _ROWS = 16

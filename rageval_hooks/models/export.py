@@ -19,7 +19,7 @@ from rageval_hooks.models.pytorch import load_model
 from rageval_hooks.models.tokenizing import load_tokenizer, most_tokens
 
 if TYPE_CHECKING:
-    from rageval_hooks.models.onnx import GraphKind
+    from rageval_hooks.models.bert_graph import GraphKind
 
 
 _TOLERANCE = 1e-3

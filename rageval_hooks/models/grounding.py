@@ -40,7 +40,7 @@ from rageval_hooks.text.sentences import sentence_spans
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-    from rageval_hooks.models.embedder import FloatArray
+    from rageval_hooks.models.tokenizing import FloatArray
 
 
 Source = tuple[int, str]

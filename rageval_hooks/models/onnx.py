@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
-from rageval_hooks.models.bert_graph import is_bert
+from rageval_hooks.models.bert_graph import GraphKind, is_bert
 from rageval_hooks.models.pytorch import logits_by_torch
 from rageval_hooks.models.sources import brief, weight_files
 from rageval_hooks.runtime.pool import running_pass
@@ -33,13 +33,10 @@ from rageval_hooks.settings import ONNX_FILE, ModelSettings
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
-    from rageval_hooks.models.embedder import FloatArray, IntArray
+    from rageval_hooks.models.tokenizing import FloatArray, IntArray
 
 
 _logger = logging.getLogger(__name__)
-
-GraphKind = Literal["encoder", "pair", "tokens"]
-"""What a graph computes: vectors of tokens, logits of a text or pair, or logits of tokens."""
 
 _EXPORT_VERSION: Final = "4"
 """Changes when the export or the quantization gives another graph."""

@@ -16,7 +16,7 @@ from rageval_hooks.runtime.pool import running_pass
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
-    from rageval_hooks.models.embedder import FloatArray
+    from rageval_hooks.models.tokenizing import FloatArray
 
 
 _CLASSES = {

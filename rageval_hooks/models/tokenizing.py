@@ -11,7 +11,12 @@ from rageval_hooks.errors import requires
 from rageval_hooks.models.sources import read_json
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from tokenizers import Tokenizer
+
+    FloatArray = NDArray[np.floating[Any]]
+    IntArray = NDArray[np.int64]
 
 
 _ABSOLUTE_OFFSET: Final = ("roberta", "xlm-roberta", "camembert")

@@ -17,7 +17,8 @@ from rageval_hooks.budgets import with_budget
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.exporters.base import AUTOMATIC, Exporter, automatic_exporters
 from rageval_hooks.exporters.base import REGISTRY as EXPORTERS
-from rageval_hooks.judges.base import Judge, resolve_judge
+from rageval_hooks.judges.base import Judge
+from rageval_hooks.judges.resolve import resolve_judge
 from rageval_hooks.metrics.base import REGISTRY, AnyMetric, Metric, ScoreDefinition
 from rageval_hooks.models import Models
 from rageval_hooks.online.delivery import OnEvaluation
@@ -75,7 +76,7 @@ class Parts:
         Args:
             metrics: names, classes or instances; None for every local default.
             exporters: names, classes or instances; None for ``RAGEVAL_EXPORTERS``, else OpenTelemetry.
-            judge: see :func:`rageval_hooks.judges.base.resolve_judge`; None for ``RAGEVAL_JUDGE``, else no judge.
+            judge: see :func:`rageval_hooks.judges.resolve.resolve_judge`; None for ``RAGEVAL_JUDGE``, else no judge.
             tracer_provider: for the OpenTelemetry exporter; None for the global one.
             on_evaluation: called with every evaluation.
             redact: a function of a text, or True for the built-in one; None for ``RAGEVAL_REDACT``.
@@ -160,7 +161,7 @@ def budgeted_judge(given: object, settings: Settings, plain: Mapping[str, Any]) 
     """Return the judge with its budget; None without a judge.
 
     Args:
-        given: see :func:`rageval_hooks.judges.base.resolve_judge`; None for that of the settings.
+        given: see :func:`rageval_hooks.judges.resolve.resolve_judge`; None for that of the settings.
         settings: the settings.
         plain: those of them that were given in code.
 

@@ -14,8 +14,8 @@ from typing import Final
 from rageval_hooks.errors import ModelNotReadyError, OverBudgetError
 from rageval_hooks.judges.base import BudgetUsedUpError, Judge
 from rageval_hooks.metrics.base import Metric
+from rageval_hooks.metrics.running import compute, compute_judged
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
-from rageval_hooks.metrics.support.running import compute, compute_judged
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models, Role
 from rageval_hooks.online.catalog import Cost, MetricCatalog

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 from rageval_hooks.metrics.base import Metric
-from rageval_hooks.metrics.support.running import compute
+from rageval_hooks.metrics.running import compute
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.online.job import MetricSpec
 from rageval_hooks.privacy import PrivacyPolicy

@@ -27,6 +27,7 @@ from rageval_hooks.budgets import (
 from rageval_hooks.judges.base import Judgement
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Usage
 from tests.budgets.fleet import spend
@@ -65,7 +66,7 @@ def test_judging_stops_and_local_scores_go_on(tmp_path: Path, caplog: pytest.Log
         judge_budget_store=str(tmp_path / "budget.db"),
     )
     for number in range(6):
-        pipeline.submit(make_turn("It opened in 2019.", ["It opened in 2019."], f"question {number}"))
+        pipeline.submit(EndedTurn.of(make_turn("It opened in 2019.", ["It opened in 2019."], f"question {number}")))
     assert pipeline.flush(30)
     stats = pipeline.stats()
     pipeline.shutdown(10)

@@ -32,9 +32,9 @@ from rageval_hooks.errors import (
     JudgeUnavailableError,
     MissingDependencyError,
 )
-from rageval_hooks.judges.base import resolve_judge
 from rageval_hooks.judges.langchain import LangChainJudge
 from rageval_hooks.judges.prices import price_usd
+from rageval_hooks.judges.resolve import resolve_judge
 from rageval_hooks.turn import Usage
 from tests.judges.helpers import FIXED_NONCE, GOOD, KEY, PROMPT, Grade, StillClock, ask, failure
 from tests.judges.server import MODEL, AnyReply, JudgeServer, answer, error, hang_up, picky, silent

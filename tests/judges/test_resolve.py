@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
-from rageval_hooks.judges.base import Judge, Judgement, resolve_judge
+from rageval_hooks.judges.base import Judge, Judgement
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.judges.openai import OpenAIJudge
+from rageval_hooks.judges.resolve import resolve_judge
 from tests.judges.helpers import GOOD, KEY, ask
 from tests.judges.server import JudgeServer, answer
 

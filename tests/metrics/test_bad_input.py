@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rageval_hooks import Score, Skipped, Turn
 from rageval_hooks.metrics.base import REGISTRY
-from rageval_hooks.metrics.support.running import compute
+from rageval_hooks.metrics.running import compute
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.score import Result

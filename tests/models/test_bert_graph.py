@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rageval_hooks.models.bert_graph import is_bert, write_bert_graph
-from rageval_hooks.models.onnx import Graph, GraphKind
+from rageval_hooks.models.bert_graph import GraphKind, is_bert, write_bert_graph
+from rageval_hooks.models.onnx import Graph
 from tests import tiny_models
 
 pytest.importorskip("onnxruntime")

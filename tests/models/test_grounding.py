@@ -13,8 +13,8 @@ import pytest
 
 from rageval_hooks.errors import ConfigurationError, InputTooLargeError, ModelUnavailableError
 from rageval_hooks.models import load_now
+from rageval_hooks.models.bert_graph import GraphKind
 from rageval_hooks.models.grounding import GroundingInput, GroundingModel, PairModel
-from rageval_hooks.models.onnx import GraphKind
 from rageval_hooks.settings import ModelSettings, Settings
 from tests import tiny_models
 from tests.lazily import LazyModule

@@ -31,8 +31,9 @@ from rageval_hooks.exporters.mlflow import mlflow_fault
 from rageval_hooks.exporters.otlp_places import otlp_fault, otlp_places
 from rageval_hooks.exporters.phoenix import phoenix_places
 from rageval_hooks.exporters.score_api import ScoreApiExporter
-from rageval_hooks.judges.base import Judgement, resolve_judge
+from rageval_hooks.judges.base import Judgement
 from rageval_hooks.judges.failures import clean_message
+from rageval_hooks.judges.resolve import resolve_judge
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.online.build import unused_options, within_budget
 from rageval_hooks.online.job import Job, MetricSpec

@@ -144,7 +144,7 @@ class Citation(JudgeMetric):
         # All three scores are means over all pairs, so one missing pair leaves none of them.
         if answers.missing:
             message = "; ".join(f"no support of {_list(pairs)}: {error.message}" for error, pairs in answers.reasons())
-            failures = [answers.failure(self, score.name) for score in self.scores]
+            failures = [answers.failure(self.fail, score.name) for score in self.scores]
             return [failed.model_copy(update={"message": message}) for failed in failures]
         return self._scores(case, citations, answers)
 

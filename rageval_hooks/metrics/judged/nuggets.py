@@ -245,7 +245,7 @@ class Nuggets(JudgeMetric):
         grading = paid_grading(case, grades, self.name)
         # With some grades the nuggets come from the passages that are graded; without any there is nothing to read.
         if grades.missing and not grades.values:
-            return [with_spending(grades.failure(self, score.name), grading) for score in self.scores]
+            return [with_spending(grades.failure(self.fail, score.name), grading) for score in self.scores]
         # UMBRELA 1 is "related, but does not answer". Such passages still hold facts that belong into an answer.
         relevant = [position for position in case.prompt_positions if grades.values.get(position, 0) >= 1]
         if not relevant:

@@ -122,7 +122,7 @@ class Ranking(JudgeMetric):
         answers = await graded(case)
         calls = paid_grading(case, answers, self.name)
         if answers.missing and not answers.judgements:
-            return [with_spending(answers.failure(self, score.name), calls) for score in self.scores]
+            return [with_spending(answers.failure(self.fail, score.name), calls) for score in self.scores]
         count = len(case.turn.retrieved)
         grades = [answers.values.get(position) for position in range(count)]
         # None for a passage that the judge gave no grade.

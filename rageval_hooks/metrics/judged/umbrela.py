@@ -129,7 +129,7 @@ class Umbrela(JudgeMetric):
             results.append(self.skip(f"there is no text in {_named(case, empty)}"))
         if answers.missing:
             # One failed result for all passages without a grade: a span has room for one.
-            failed = answers.failure(self)
+            failed = answers.failure(self.fail)
             message = "; ".join(f"{error.message}: {_named(case, passages)}" for error, passages in answers.reasons())
             metadata = {**failed.metadata, "passages": sorted(answers.missing)}
             results.append(failed.model_copy(update={"message": message, "metadata": metadata}))
@@ -154,7 +154,7 @@ class Umbrela(JudgeMetric):
     def _mean(self, case: JudgedTurn, answers: BatchAnswers[int, int]) -> Result:
         values = answers.values
         if not values:
-            return answers.failure(self, "umbrela.mean")
+            return answers.failure(self.fail, "umbrela.mean")
         grades = list(values.values())
         counts = ", ".join(f"{grades.count(grade)} x {grade}" for grade in reversed(_GRADES))
         total = len(case.turn.retrieved)

@@ -22,7 +22,7 @@ from rageval_hooks.metrics.local.faithfulness import Faithfulness
 from rageval_hooks.metrics.local.groundedness import Groundedness
 from rageval_hooks.metrics.local.relevance import AnswersQuestion
 from rageval_hooks.metrics.local.unsupported_facts import UnsupportedFacts
-from rageval_hooks.metrics.support.running import compute
+from rageval_hooks.metrics.running import compute
 from rageval_hooks.metrics.support.sentence_scores import SentenceScore, sentences_in
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models.grounding import GroundingModel

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast
+from typing import Annotated, Any, Generic, Protocol, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel
 
@@ -20,10 +20,6 @@ from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.score import Failed, Result, Score
 from rageval_hooks.text.keys import KeyedSentence, key_passages, key_response, plain_key
 from rageval_hooks.turn import Message, Turn, Usage
-
-if TYPE_CHECKING:
-    from rageval_hooks.metrics.base import Metric
-
 
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 K = TypeVar("K", bound=Hashable)
@@ -51,6 +47,13 @@ _SHARE_OF_TEXTS = 0.6
 _FURTHER = "The system has found these passages too:"
 
 
+class _Named(Protocol):
+    """What is asked about a metric here."""
+
+    @property
+    def name(self) -> str: ...
+
+
 class JudgedTurn(TurnTexts):
     """A turn, its judge, and the judge's answers so far. Lives in one event loop.
 
@@ -70,7 +73,7 @@ class JudgedTurn(TurnTexts):
         cut_notice: says so; empty if nothing was cut.
     """
 
-    def __init__(self, turn: Turn, judge: Judge, metrics: Iterable[Metric] = ()) -> None:
+    def __init__(self, turn: Turn, judge: Judge, metrics: Iterable[_Named] = ()) -> None:
         turn, self.cut_notice = _cut(turn, int(judge.max_prompt_tokens * _SHARE_OF_TEXTS))
         super().__init__(turn)
         self.judge = judge
@@ -313,17 +316,17 @@ class BatchAnswers(Generic[K, V]):
             found.setdefault((error.kind, error.message), (error, []))[1].append(key)
         return list(found.values())
 
-    def failure(self, metric: Metric, name: str | None = None) -> Failed:
+    def failure(self, fail: Callable[[JudgeError, str | None], Failed], name: str | None = None) -> Failed:
         """Return one failed result with all reasons; at least one item must be missing.
 
         Args:
-            metric: the metric.
+            fail: the metric's ``fail``.
             name: the score's name; None for the metric's own.
         """
         # A call that was not admitted, because the budget is used up, says less than one that went wrong.
         errors = sorted((error for error, _ in self.reasons()), key=lambda error: isinstance(error, GateClosedError))
         message = "; ".join(dict.fromkeys(error.message for error in errors))
-        return with_spending(metric.fail(errors[0], name).model_copy(update={"message": message}), self.calls)
+        return with_spending(fail(errors[0], name).model_copy(update={"message": message}), self.calls)
 
     def add(self, batch: Sequence[K], answer: AnyJudgement, entries: Iterable[tuple[K, V | None]]) -> None:
         """Take the values of one answer; items of the batch that it does not mention are missing.

@@ -11,8 +11,8 @@ from rageval_hooks import Passage, Turn, evaluate
 from rageval_hooks import models as models_module
 from rageval_hooks.errors import InputTooLargeError, ModelNotReadyError, OverBudgetError
 from rageval_hooks.metrics.base import REGISTRY
+from rageval_hooks.metrics.running import compute
 from rageval_hooks.metrics.support import turn_texts
-from rageval_hooks.metrics.support.running import compute
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.models.cache import MemoryCache

@@ -32,6 +32,7 @@ from rageval_hooks.metrics import JudgeMetric, ScoreDefinition
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.spool_file import SpoolFile
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.settings import Settings
 from rageval_hooks.testing import InMemoryExporter
@@ -88,7 +89,7 @@ def test_damaged_jobs_are_set_aside_and_the_others_are_judged(tmp_path: Path, ca
     path = tmp_path / "spool.db"
     first = make_pipeline(path, unreachable, InMemoryExporter())
     for turn in turns(5):
-        first.submit(turn)
+        first.submit(EndedTurn.of(turn))
     first.flush(10)
     first.shutdown(10)
     with sqlite3.connect(path) as database:
@@ -125,7 +126,7 @@ def test_a_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture
     path.symlink_to(target)
     exporter = InMemoryExporter()
     pipeline = make_pipeline(path, lambda _: {"value": 1}, exporter)
-    pipeline.submit(turns(1)[0])
+    pipeline.submit(EndedTurn.of(turns(1)[0]))
     assert pipeline.flush(10)
     pipeline.shutdown(10)
 
@@ -144,7 +145,7 @@ def test_turns_are_not_kept_in_memory_while_the_file_cannot_be_used(tmp_path: Pa
     for _ in range(20):
         [turn] = turns(1)
         submitted.append(weakref.ref(turn))
-        pipeline.submit(turn)
+        pipeline.submit(EndedTurn.of(turn))
         del turn
         assert pipeline.flush(10)
     gc.collect()
@@ -169,7 +170,7 @@ def test_turns_wait_for_a_judge_that_cannot_be_reached(tmp_path: Path, caplog: p
     before, after = InMemoryExporter(), InMemoryExporter()
     first = make_pipeline(path, unreachable, before)
     for turn in turns(3):
-        first.submit(turn)
+        first.submit(EndedTurn.of(turn))
 
     assert not first.flush(30)  # what is left waits
     assert first.stats()["spool"]["waiting_for_judge"] <= 3
@@ -209,7 +210,7 @@ def test_late_local_scores_do_not_wait_for_a_judge_that_cannot_be_reached(tmp_pa
     before, after = InMemoryExporter(), InMemoryExporter()
     first = make_pipeline(path, unreachable, before, inline_budget_ms=0)
     for turn in turns(3):
-        first.submit(turn)
+        first.submit(EndedTurn.of(turn))
     assert wait_until(lambda: len(late(before)) == 3, 30)
     first.flush(30)
     first.shutdown(10)
@@ -227,7 +228,7 @@ def test_scores_that_were_not_delivered_come_again_with_the_same_ids(tmp_path: P
     """The judge is not asked a second time."""
     losing, working = Losing(), InMemoryExporter()
     first = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.25}, losing)
-    first.submit(turns(1)[0])
+    first.submit(EndedTurn.of(turns(1)[0]))
     assert not first.flush(30)
     first.shutdown(10)
 
@@ -252,7 +253,7 @@ def test_jobs_are_removed_once_their_results_are_delivered(
     pipeline = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.5}, exporter)
     finished = []
     for number, turn in enumerate(turns(3), 1):
-        pipeline.submit(turn)
+        pipeline.submit(EndedTurn.of(turn))
         assert wait_until(lambda n=number: len(late(exporter)) == n, 10)  # type: ignore[misc]
         expected = 1 if buffers else number
         assert wait_until(lambda n=expected: pipeline.stats()["spool"]["finished"] >= n, 10)  # type: ignore[misc]
@@ -275,7 +276,7 @@ def test_a_turn_is_exported_once_its_job_is_stored(tmp_path: Path) -> None:
 
     pipeline = make_pipeline(tmp_path / "spool.db", unreachable, Looking())
     for turn in turns(3):
-        pipeline.submit(turn)
+        pipeline.submit(EndedTurn.of(turn))
     pipeline.flush(30)
     stats = pipeline.stats()
     pipeline.shutdown(10)
@@ -302,7 +303,7 @@ def test_a_job_that_ten_processes_did_not_survive_is_given_up(tmp_path: Path) ->
     """It may be what ends them. The trace says so."""
     path, exporter = tmp_path / "spool.db", InMemoryExporter()
     first = make_pipeline(path, unreachable, InMemoryExporter())
-    first.submit(turns(1)[0])
+    first.submit(EndedTurn.of(turns(1)[0]))
     first.flush(10)
     first.shutdown(10)
     edit(path, "UPDATE jobs SET owner = 'dead', lease = 0, lease_seconds = 1, takeovers = 9")
@@ -324,7 +325,7 @@ def test_a_job_that_ten_processes_did_not_survive_is_given_up(tmp_path: Path) ->
 def test_results_that_no_backend_took_for_hours_are_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, exporter = tmp_path / "spool.db", InMemoryExporter()
     first = make_pipeline(path, lambda _: {"value": 0.5}, Losing())
-    first.submit(turns(1)[0])
+    first.submit(EndedTurn.of(turns(1)[0]))
     assert not first.flush(10)
     first.shutdown(10)
     edit(path, "UPDATE jobs SET owner = NULL, deliveries = 40")
@@ -348,11 +349,11 @@ def test_a_spool_that_works_again_says_so(
     _not_writable(path)
     pipeline = make_pipeline(path, lambda _: {"value": 0.5}, exporter)
     first, second = turns(2)
-    pipeline.submit(first)
+    pipeline.submit(EndedTurn.of(first))
     assert pipeline.flush(10)
     path.parent.unlink()
     assert wait_until(lambda: pipeline.flush(0) or path.exists(), 10)
-    pipeline.submit(second)
+    pipeline.submit(EndedTurn.of(second))
     assert pipeline.flush(10)
     stats = pipeline.stats()["spool"]
     pipeline.shutdown(10)
@@ -383,7 +384,8 @@ def test_scores_go_into_the_same_trace_after_a_restart(tmp_path: Path) -> None:
     settings = {"tracer_provider": provider}
     first = make_pipeline(tmp_path / "spool.db", unreachable, "otel", **settings)
     context = first.begin(Context())
-    first.submit(turns(1)[0].model_copy(update={"span": context.span_reference()}), context)
+    captured = turns(1)[0].model_copy(update={"span": context.span_reference()})
+    first.submit(EndedTurn.of(captured), context)
     first.flush(30)
     first.shutdown(10)
 
@@ -416,7 +418,7 @@ def test_a_file_that_is_deleted_while_jobs_are_evaluated(tmp_path: Path) -> None
     exporter = InMemoryExporter()
     pipeline = make_pipeline(tmp_path / "spool.db", wait, exporter)
     first, *others = turns(4)
-    pipeline.submit(first)
+    pipeline.submit(EndedTurn.of(first))
     while pipeline.stats()["spool"]["evaluating"] == 0:
         pipeline.flush(0.05)
     # What comes while the file is open would be stored in the deleted file.
@@ -424,7 +426,7 @@ def test_a_file_that_is_deleted_while_jobs_are_evaluated(tmp_path: Path) -> None
     for file in tmp_path.iterdir():
         file.unlink()
     for turn in others:
-        pipeline.submit(turn)
+        pipeline.submit(EndedTurn.of(turn))
     pipeline.flush(0.5)
     gate.set()
     assert pipeline.flush(60)
@@ -451,12 +453,12 @@ def test_a_job_that_ends_while_the_file_cannot_be_used(
     first, other = turns(2)
     folder, own, others = (tmp_path / name for name in ("folder", "own", "others"))
     unable = make_pipeline(others / "spool.db", unreachable, InMemoryExporter())
-    unable.submit(other)
+    unable.submit(EndedTurn.of(other))
     unable.flush(30)
     unable.shutdown(10)
     exporter, later = InMemoryExporter(), InMemoryExporter()
     pipeline = make_pipeline(folder / "spool.db", wait, exporter)
-    pipeline.submit(first)
+    pipeline.submit(EndedTurn.of(first))
     assert wait_until(lambda: pipeline.stats()["spool"]["evaluating"] == 1 and not is_open(folder), 10)
     folder.rename(own)
     _not_writable(folder / "spool.db")
@@ -485,11 +487,11 @@ def test_processes_with_different_leases(tmp_path: Path) -> None:
 
     slow, other = InMemoryExporter(), InMemoryExporter()
     first = make_pipeline(tmp_path / "spool.db", wait, slow, spool_lease=600)
-    first.submit(turns(1)[0])
+    first.submit(EndedTurn.of(turns(1)[0]))
     while first.stats()["spool"]["evaluating"] == 0:
         first.flush(0.05)
     second = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.25}, other, spool_lease=1)
-    second.submit(turns(1)[0].model_copy(update={"query": "another question"}))
+    second.submit(EndedTurn.of(turns(1)[0].model_copy(update={"query": "another question"})))
     while not late(other):
         second.flush(0.05)
     gate.set()
@@ -532,7 +534,7 @@ def test_a_file_that_cannot_be_used(
     exporter = InMemoryExporter()
     pipeline = make_pipeline(path, lambda _: {"value": 0.5}, exporter)
     for turn in turns(5):
-        pipeline.submit(turn)
+        pipeline.submit(EndedTurn.of(turn))
 
     assert pipeline.flush(30)
     stats = pipeline.stats()
@@ -552,7 +554,7 @@ def test_a_full_spool_refuses_new_turns(tmp_path: Path, caplog: pytest.LogCaptur
     pipeline = make_pipeline(tmp_path / "spool.db", unreachable, exporter, spool_max_mb=1)
     long_turns = [turn.model_copy(update={"response": "word " * 60_000}) for turn in turns(6)]
     for turn in long_turns:
-        pipeline.submit(turn)
+        pipeline.submit(EndedTurn.of(turn))
     pipeline.flush(30)
     stats = pipeline.stats()
     pipeline.shutdown(10)
@@ -573,12 +575,12 @@ def test_turns_that_wait_for_a_locked_file_are_bounded(tmp_path: Path, monkeypat
     path, exporter = tmp_path / "spool.db", InMemoryExporter()
     pipeline = make_pipeline(path, lambda _: {"value": 0.5}, exporter, queue_size=2)
     [first, *others] = turns(4)
-    pipeline.submit(first)
+    pipeline.submit(EndedTurn.of(first))
     assert pipeline.flush(30)
     with closing(sqlite3.connect(path)) as database:
         database.execute("BEGIN IMMEDIATE")
         for turn in others:
-            pipeline.submit(turn)
+            pipeline.submit(EndedTurn.of(turn))
         assert wait_until(lambda: bool(late(exporter)[1:]), 30)
     assert pipeline.flush(30)
     stats = pipeline.stats()["spool"]
@@ -618,11 +620,11 @@ def test_a_disk_that_is_full_for_a_while(tmp_path: Path, caplog: pytest.LogCaptu
     pipeline = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.5}, exporter)
     first, *others = [turn.model_copy(update={"response": "word " * 60_000}) for turn in turns(4)]
     with limited_file_size(200_000):
-        pipeline.submit(first)
+        pipeline.submit(EndedTurn.of(first))
         assert pipeline.flush(30)
         full = pipeline.stats()["spool"]
     for turn in others:
-        pipeline.submit(turn)
+        pipeline.submit(EndedTurn.of(turn))
     assert pipeline.flush(60)
     pipeline.shutdown(10)
 
@@ -675,7 +677,7 @@ def test_a_shutdown_leaves_what_is_being_judged_to_the_next_process(tmp_path: Pa
 
     before, after = InMemoryExporter(), InMemoryExporter()
     first = make_pipeline(tmp_path / "spool.db", hang, before)
-    first.submit(turns(1)[0])
+    first.submit(EndedTurn.of(turns(1)[0]))
     assert begun.wait(30)
     first.shutdown(0.5)
     with sqlite3.connect(tmp_path / "spool.db") as database:

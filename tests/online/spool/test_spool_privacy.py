@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rageval_hooks import Score, metric
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.testing import InMemoryExporter
 from tests.online.spool.test_spool import Graded, late, make_pipeline, turns, unreachable
 
@@ -26,7 +27,7 @@ def test_late_local_scores_are_computed_on_the_original_texts(tmp_path: Path) ->
         path, unreachable, exporter, metrics=[has_secret, Graded()], inline_budget_ms=0, redact=redact
     )
     for turn in turns(100):
-        pipeline.submit(turn.model_copy(update={"response": "The number is 4711."}))
+        pipeline.submit(EndedTurn.of(turn.model_copy(update={"response": "The number is 4711."})))
     pipeline.flush(30)
     stats = pipeline.stats()["spool"]
     content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
@@ -42,7 +43,7 @@ def test_late_local_scores_are_computed_on_the_original_texts(tmp_path: Path) ->
 def test_a_job_that_another_process_has_stored_without_redaction(tmp_path: Path) -> None:
     """It leaves this process redacted."""
     first = make_pipeline(tmp_path / "spool.db", unreachable, InMemoryExporter())
-    first.submit(turns(1)[0].model_copy(update={"response": "The number is 4711."}))
+    first.submit(EndedTurn.of(turns(1)[0].model_copy(update={"response": "The number is 4711."})))
     first.flush(30)
     first.shutdown(10)
 

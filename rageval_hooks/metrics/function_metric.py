@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat, cast, overload
 
 from rageval_hooks.errors import UnknownNameError
 from rageval_hooks.metrics.base import Direction, Field, JudgeMetric, LocalMetric, Metric, Results, ScoreDefinition
-from rageval_hooks.metrics.support.running import MISSING
+from rageval_hooks.metrics.running import MISSING
 from rageval_hooks.turn import Turn
 
 if TYPE_CHECKING:
