@@ -134,7 +134,7 @@ _LIGHT = """
 import sys
 import rageval_hooks, rageval_hooks.judges.base, rageval_hooks.judges.langchain, rageval_hooks.judges.llama_index
 import rageval_hooks.judges.openai
-from rageval_hooks.judges.base import resolve_judge
+from rageval_hooks.judges.resolve import resolve_judge
 from rageval_hooks.judges.fake import FakeJudge
 resolve_judge(FakeJudge())
 heavy = {"openai", "langchain_core", "llama_index", "httpx", "httpx2", "genai_prices", "langsmith"}

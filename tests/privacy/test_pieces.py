@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from rageval_hooks import GroundingGuard, Passage, Score, Turn, metric
 from rageval_hooks.exporters.otel import OtelExporter
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.privacy import PatternRedactor
 from rageval_hooks.testing import FakeJudge, InMemoryExporter
 from tests.cli.test_cli import run
@@ -149,7 +150,7 @@ def test_no_piece_of_a_secret_leaves_the_process(
         spool_path=str(tmp_path / "spool.db"),
         inline_budget_ms=30_000,
     )
-    pipeline.submit(turn(half))
+    pipeline.submit(EndedTurn.of(turn(half)))
     assert pipeline.flush(60)
     pipeline.shutdown()
 
@@ -175,7 +176,7 @@ def test_scores_are_those_of_the_original_texts(tmp_path: Path) -> None:
     original = InMemoryExporter()
     for redact, into in ((None, original), (True, exporter)):
         pipeline = Pipeline.build(metrics=["unsupported_facts"], models="lexical", exporters=[into], redact=redact)
-        pipeline.submit(turn(0))
+        pipeline.submit(EndedTurn.of(turn(0)))
         assert pipeline.flush(60)
         pipeline.shutdown()
     [score], [before] = exporter.evaluations[0].scores, original.evaluations[0].scores

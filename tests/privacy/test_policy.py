@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from rageval_hooks import ConfigurationError, Evaluation, Failed, Passage, Score, Skipped, Turn, evaluate, metric
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.testing import FakeJudge, InMemoryExporter
@@ -56,7 +57,7 @@ def run(path: Path, exporters: list[Any], **settings: Any) -> tuple[Pipeline, Fa
     if "jsonl" in exporters:
         options["jsonl_path"] = str(path / "turns.jsonl")
     pipeline = Pipeline.build(**{**options, "exporters": exporters, **settings})
-    pipeline.submit(TURN)
+    pipeline.submit(EndedTurn.of(TURN))
     assert pipeline.flush(30)
     pipeline.shutdown()
     return pipeline, judge
@@ -250,7 +251,7 @@ def test_a_turn_without_private_texts_keeps_its_explanations(tmp_path: Path, red
     exporter = InMemoryExporter()
     turn = Turn(query="When?", response="It was opened in 2019.", passages=(Passage(text="It was opened in 2018."),))
     pipeline = Pipeline.build(metrics=["unsupported_facts"], models="lexical", exporters=[exporter], redact=redact)
-    pipeline.submit(turn)
+    pipeline.submit(EndedTurn.of(turn))
     assert pipeline.flush(30)
     pipeline.shutdown()
 

@@ -191,7 +191,7 @@ def test_turns_wait_for_a_judge_that_cannot_be_reached(tmp_path: Path, caplog: p
 def test_another_process_exports_no_text_that_this_one_hides(tmp_path: Path) -> None:
     """``capture_content=False`` is stored with the job."""
     first = make_pipeline(tmp_path / "spool.db", unreachable, InMemoryExporter(), capture_content=False)
-    first.submit(turns(1)[0])
+    first.submit(EndedTurn.of(turns(1)[0]))
     first.flush(30)
     first.shutdown(10)
     exporter = InMemoryExporter()
@@ -647,7 +647,7 @@ def test_a_result_is_delivered_once_it_is_stored(tmp_path: Path, monkeypatch: py
 
     first, second = InMemoryExporter(), InMemoryExporter()
     pipeline = make_pipeline(tmp_path / "spool.db", wait, first)
-    pipeline.submit(turns(1)[0])
+    pipeline.submit(EndedTurn.of(turns(1)[0]))
     assert wait_until(lambda: pipeline.stats()["spool"]["evaluating"] == 1 and not is_open(tmp_path), 10)
     with limited_file_size(4096):  # less than a page of SQLite's log
         gate.set()
