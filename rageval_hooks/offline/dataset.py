@@ -27,7 +27,7 @@ from rageval_hooks.offline.scoring.run import ScoringRun
 from rageval_hooks.offline.scoring.score_file import required_fields
 from rageval_hooks.offline.scoring.workers import Details
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.score import Evaluation, Result, Score
+from rageval_hooks.score import Evaluation, Result, Score, shown_name
 from rageval_hooks.text.formatting import flat, shorten, show_value
 from rageval_hooks.text.wording import counted
 from rageval_hooks.turn import Turn
@@ -339,7 +339,7 @@ def _mean_row(name: str, scores: Sequence[Score]) -> tuple[str, str, str, str]:
     passed = _share_with("pass", scores)
     arrow = " ↓" if scores[0].direction == "lower" else ""
     mean = show_value(fmean(score.value for score in scores))
-    return f"{escape(name)}{arrow}", mean, "" if passed is None else f"{passed:.0%}", str(len(scores))
+    return f"{escape(shown_name(name))}{arrow}", mean, "" if passed is None else f"{passed:.0%}", str(len(scores))
 
 
 # --------------------------------------------------------------------------- batches on other machines
