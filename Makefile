@@ -57,10 +57,10 @@ test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --ignore tests/e2e $(PARALLEL)
 
 # The tests that need PyTorch, in an environment of its own.
+TORCH_TESTS = $(shell grep -rl mark.needs_torch tests)
 test-torch:
 	$(MAKE) install EXTRAS=test-torch VENV=$(VENV)-torch
-	$(VENV)-torch/$(bin)/python -m pytest -m needs_torch --ignore tests/e2e $(PARALLEL)
-	$(VENV)-torch/$(bin)/python -m pytest -m needs_torch -n 0 tests/e2e/online/test_exits.py
+	$(VENV)-torch/$(bin)/python -m pytest -m needs_torch $(PARALLEL) $(TORCH_TESTS)
 
 # The tests of the core, with the oldest versions that pyproject.toml allows, and with the newest pre-releases.
 CORE_TESTS := tests/test_settings.py tests/test_instrument.py tests/offline/records \

@@ -24,6 +24,8 @@ safetensors_torch = LazyModule("safetensors.torch")
 torch = LazyModule("torch")
 transformers = LazyModule("transformers")
 
+pytestmark = pytest.mark.needs_torch
+
 PAIRS = [
     ("The new pier was opened in 2019.", "The pier was opened in 2019."),
     ("The new pier was opened in 2019.", "An old tower."),

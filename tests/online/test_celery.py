@@ -225,6 +225,7 @@ def test_the_spool_keeps_jobs_until_a_broker_is_there(tmp_path: Path, caplog: py
     assert (stats["stored"], stats["dropped"], stats["pending"]) == (3, 0, 0)
     with sqlite3.connect(tmp_path / "spool.db") as database:
         database.execute("UPDATE texts SET job = '{}' WHERE id = (SELECT MIN(id) FROM texts)")
+    database.close()
 
     pipeline = Pipeline.build(
         dispatch="celery", broker=BROKER, exporters=[InMemoryExporter()], judge=FakeJudge(), metrics=["trace"], **spool
@@ -238,6 +239,7 @@ def test_the_spool_keeps_jobs_until_a_broker_is_there(tmp_path: Path, caplog: py
     assert "1 jobs of the spool cannot be read, and stay [RAGEVAL-417]" in caplog.text
     with sqlite3.connect(tmp_path / "spool.db") as database:
         assert database.execute("SELECT waiting FROM jobs").fetchall() == [(-1,)]
+    database.close()
 
 
 def test_a_job_that_neither_broker_nor_spool_takes_is_skipped_with_the_reason(

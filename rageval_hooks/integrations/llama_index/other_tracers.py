@@ -33,9 +33,7 @@ def find_span(span_id: Any, _: object) -> Span | None:
         if not module.startswith(_TRACERS):
             continue
         try:
-            # OpenLLMetry moves spans whose answer is being streamed.
-            tables = (handler.open_spans, getattr(handler, "waiting_for_streaming_spans", {}))
-            kept: Any = next((table[span_id] for table in tables if span_id in table), None)
+            kept: Any = handler.open_spans.get(span_id)
             span: Span | None = None
             if kept is None:
                 continue

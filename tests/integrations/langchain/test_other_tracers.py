@@ -170,6 +170,20 @@ def test_exactly_the_traces_that_are_recorded_have_scores(tracer: str) -> None:
     assert evaluated == len(spans.roots)
 
 
+def test_a_run_that_langsmith_samples_out_has_a_trace_of_ours() -> None:
+    """LangSmith decides after the run. Scores below a span that it never makes would have no trace."""
+    from langsmith import run_trees
+
+    provider, exporter = recording_provider()
+    with LANGCHAIN["LangSmith"](provider) as config, pytest.MonkeyPatch.context() as patch, ours(provider):
+        patch.setattr(run_trees._CLIENT, "tracing_sample_rate", 0.0)
+        ask(config)
+    spans = Finished(exporter)
+
+    assert [span.name for span in spans.roots] == ["rag RunnableSequence"]
+    assert spans.ours == list(spans.all)
+
+
 def test_only_scores_without_another_tracer() -> None:
     """With ``spans="scores"`` the turn has a span of ours, and no steps."""
     provider, exporter = recording_provider()

@@ -197,6 +197,18 @@ def test_a_tool_that_finds_nothing(captured: Captured, output: Any) -> None:
     assert captured.turn.passages == ()
 
 
+def test_a_search_that_fails(captured: Captured) -> None:
+    """The text of its error is no passage, although the agent reads it."""
+
+    def search(input: str) -> str:
+        raise OutOfOrderError("the index of piers could not be reached within thirty seconds, try again later")
+
+    tool = FunctionTool.from_defaults(search, name="web_search", description="searches the web")
+    run(FunctionAgent(tools=[tool], llm=calls_then("I could not find out.", "web_search")))
+
+    assert captured.turn.passages == ()
+
+
 def test_a_tool_that_is_excluded() -> None:
     """``!name`` in ``search_tools`` is a tool that does not search."""
     exporter = InMemoryExporter()

@@ -83,6 +83,17 @@ def test_the_scores_are_below_the_span_of_the_query(tracer: str, way: str, order
 
 
 @each_order
+def test_a_streamed_answer_is_scored_below_openllmetrys_span(order: str) -> None:
+    """It keeps the span elsewhere while the answer streams, and (0.62) never ends it, so that it is not exported."""
+    spans = traced("OpenLLMetry", order, "stream")
+
+    [evaluation] = spans.ours
+    assert evaluation.name == "evaluate"
+    assert evaluation.parent.span_id not in spans.by_id
+    assert len(spans.traces) == 1
+
+
+@each_order
 @each_way
 def test_a_tracer_of_retrievers_only_gets_no_second_retriever(way: str, order: str) -> None:
     """The turn and the model call are spans of ours, the retrieval is theirs, and all are in one trace."""

@@ -24,6 +24,8 @@ from tests.local import make_turn, run, why_not
 from tests.metrics.texts import MUSEUM, PIER
 from tests.text.junk import anything
 
+pytestmark = pytest.mark.needs_torch
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -46,6 +46,14 @@ def test_what_is_changed_is_counted(response: str, text: str, kind: str) -> None
     assert text in (score.explanation or "")
 
 
+def test_every_sentence_counts() -> None:
+    """The first, one in the middle and the last."""
+    score = score_of("It was signed in 1921. The king signed. It has 6.7 million viewers. Brazil beat Oslo.")
+
+    assert score.value == 3
+    assert [fact["text"] for fact in score.metadata["missing"]] == ["1921", "6.7 million", "Oslo"]
+
+
 @pytest.mark.parametrize(
     "response",
     [

@@ -116,6 +116,14 @@ def test_documents_of_other_tools(document: Any, tmp_path: Path) -> None:
     assert [passage.text for passage in turn.passages] == [C]
 
 
+@pytest.mark.parametrize("pair", [[C, 0.7], [0.7, C], [{"text": C}, 0.7]], ids=str)
+def test_a_pair_of_passage_and_score(pair: list[Any], tmp_path: Path) -> None:
+    """As ``similarity_search_with_score`` returns it."""
+    (tmp_path / "a.json").write_text(json.dumps([{"question": Q, "answer": A, "docs": [pair, pair]}]))
+    [record] = read_records(tmp_path / "a.json")
+    assert [(passage.text, passage.score) for passage in record.turn.passages] == [(C, 0.7)] * 2
+
+
 def test_a_record_of_trulens(tmp_path: Path) -> None:
     """Its data frame has the passages only within the recorded calls, so that there are none."""
     row = {

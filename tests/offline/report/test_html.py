@@ -51,6 +51,17 @@ class TestMarkup:
         [details] = re.findall('id="turn-0-0">(.*?)</script>', text)
         assert json.loads(details)["reason"] == "“It is q1.” has no support in passage 1"
 
+    def test_control_characters_are_shown_as_pictures(self, tmp_path: Path) -> None:
+        """In all texts of a turn, however deep."""
+        text = page_of(
+            [write(tmp_path / "a.jsonl", [record(query="When\x1b?", passages=["In\x00 2019."], scores={"cost": 1})])]
+        )
+        found = dict(re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', text))
+        details = json.loads(found["turn-0-0"])
+
+        assert details["query"] == json.loads(found["rows-0"])[0][2] == "When␛?"
+        assert [passage["text"] for passage in details["passages"]] == ["In␀ 2019."]
+
     def test_the_same_files_give_the_same_page(self, tmp_path: Path) -> None:
         """Byte for byte."""
         path = write(tmp_path / "a.jsonl", [record(f"q{k}", scores={"cost": k}) for k in range(5)])

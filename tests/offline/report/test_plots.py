@@ -60,6 +60,17 @@ def test_the_picture_has_the_numbers(report: Report) -> None:
     assert "95% interval" in words
 
 
+def test_a_box_has_its_line_at_the_median(tmp_path: Path) -> None:
+    """And its edges at the quartiles, whatever the mean is."""
+    records = [record(f"q{k}", scores={"my_score": value}) for k, value in enumerate([1.0, 2.0, 3.0, 4.0, 90.0])]
+    [_, panel] = panels(build_report([write(tmp_path / "a.jsonl", records)]))
+    [axes] = draw([panel]).axes
+    boxes = [(box.get_x(), box.get_x() + box.get_width()) for box in axes.patches]
+
+    assert (2.0, 4.0) in boxes
+    assert [3.0, 3.0] in [list(line.get_xdata()) for line in axes.lines]
+
+
 def test_a_yes_or_no_score_is_a_share_and_not_a_box(report: Report) -> None:
     """On an axis from 0% to 100%."""
     [panel] = [panel for panel in panels(report) if panel.title == "answered"]

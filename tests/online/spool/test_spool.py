@@ -592,6 +592,24 @@ def test_turns_that_wait_for_a_locked_file_are_bounded(tmp_path: Path, monkeypat
     assert (stats["accepted"], stats["dropped_queue_full"]) == (3, 1)
 
 
+@pytest.mark.parametrize("is_locked", [False, True])
+def test_a_shutdown_says_whether_turns_were_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_locked: bool
+) -> None:
+    """A job in the file is for the next process. One that was not stored in time is lost."""
+    monkeypatch.setattr("rageval_hooks.online.spool_file._BUSY_SECONDS", 60.0)
+    path = tmp_path / "spool.db"
+    pipeline = make_pipeline(path, unreachable, InMemoryExporter())
+    [first, second] = turns(2)
+    pipeline.submit(first)
+    pipeline.flush(30)
+    with closing(sqlite3.connect(path)) as database:
+        if is_locked:
+            database.execute("BEGIN IMMEDIATE")
+        pipeline.submit(second)
+        assert pipeline.shutdown(1 if is_locked else 30) is not is_locked
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_pre_fork_server(tmp_path: Path) -> None:
     """Parent and children share the file; each turn is judged once."""
