@@ -310,14 +310,14 @@ def test_a_turn_without_texts_knows_where_its_passages_and_its_answer_come_from(
 
 
 SHOWN = {
-    "Turn": {"id", "name", "framework", "model", "session_id", "user_id"},
+    "Turn": {"id", "name", "framework", "model", "session_id", "user_id", "missing"},
     "Step": {"id", "parent_id", "name", "finish_reason", "model", "request_model", "response_id", "provider", "call_id"}
     | {"data_source", "span_tracer", "left_out"},
     "Passage": {"id", "from_turn"},
     "Message": {"role", "name", "tool_call_id"},
     "ToolCall": {"name", "id"},
     "ErrorInfo": {"type"},
-    "GuardOutcome": {"action", "verdict", "reason"},
+    "GuardOutcome": {"action", "verdict", "reason", "cause"},
 }
 """Names, ids and reasons that quote nothing. Every other field may hold a text of the application."""
 
