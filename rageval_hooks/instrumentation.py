@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType, TracebackType
@@ -56,6 +56,9 @@ class Instrumentation(CopiedAsItself):
         settings = pipeline.settings
         if pipeline.enabled and settings.stats_file is not None:
             self._stats_file = StatsFile(settings.stats_file, self.stats)
+
+    def _origin(self) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
+        return instrument, (), dict(self.arguments)
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until every turn so far is evaluated and delivered.

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final, TypeAlias, TypeVar, get_args
 
 from opentelemetry import context as otel_context
@@ -32,6 +33,7 @@ from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.metrics.support.turn_texts import ResponseText
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.pending import PendingTurn
+from rageval_hooks.runtime.copying import CopiedAsItself
 from rageval_hooks.runtime.fork import ForkSafeLock, run_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.pool import DaemonPool, local_pool
@@ -227,7 +229,7 @@ _running: set[_Check] = set()
 run_in_child(_running.clear)
 
 
-class Decider:
+class Decider(CopiedAsItself):
     """Checks answers and decides about them. Safe to use from several threads and event loops.
 
     Args:
@@ -235,11 +237,18 @@ class Decider:
         engine: runs the metrics.
         thresholds: the thresholds of the scores that count.
         spans: writes the spans of decisions, and knows what may leave.
+        guard: the guard, as whose decider another process unpickles this one, with a wrapped chain.
     """
 
     def __init__(
-        self, options: GuardOptions, engine: Engine, thresholds: Mapping[str, float | None], spans: GuardSpans
+        self,
+        options: GuardOptions,
+        engine: Engine,
+        thresholds: Mapping[str, float | None],
+        spans: GuardSpans,
+        guard: object,
     ) -> None:
+        self._guard = guard
         self.options = options
         self.engine = engine
         self._thresholds = thresholds
@@ -247,6 +256,9 @@ class Decider:
         self._asks_judge = any(metric.asks_judge for metric in engine.metrics)
         self._counts: Counter[str] = Counter()
         self._counting = ForkSafeLock()
+
+    def _origin(self) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
+        return attrgetter("decider"), (self._guard,), {}
 
     def answer_of(self, value: Any) -> str | None:
         """Return the answer in the output of a chain; None if there is nothing to check."""

@@ -149,7 +149,7 @@ class GroundingGuard(CopiedAsItself, _Base):
         self._models = Models(settings.models)
         engine = Engine(self.metrics, self._models, asked, thresholds=labels)
         spans = GuardSpans(self.options, self.thresholds, settings, tracer_provider, capture_content, redact)
-        self.decider = checking.Decider(self.options, engine, self.thresholds, spans)
+        self.decider = checking.Decider(self.options, engine, self.thresholds, spans, self)
         # The passages of a turn that is sampled out are needed all the same.
         shared_recorder().guards.add(self)
         self._models.load(self._roles)

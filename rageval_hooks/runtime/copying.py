@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 from uuid import uuid4
 from weakref import WeakValueDictionary
@@ -35,15 +36,19 @@ class CopiedAsItself:
         """Return what finds the object in this process, and makes it in another one."""
         self._key = self._key or uuid4().hex
         _pickled[self._key] = self
-        return _unpickle, (type(self), self._key, *self._arguments)
+        return _unpickle, (self._key, *self._origin())
+
+    def _origin(self) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
+        """Return a function with its arguments that makes the object in another process."""
+        return type(self), *self._arguments
 
 
 _pickled: WeakValueDictionary[str, CopiedAsItself] = WeakValueDictionary()
 
 
-def _unpickle(kind: type[CopiedAsItself], key: str, args: Any, kwargs: Any) -> CopiedAsItself:
+def _unpickle(key: str, make: Callable[..., CopiedAsItself], args: Any, kwargs: Any) -> CopiedAsItself:
     found = _pickled.get(key)
     if found is None:
-        found = _pickled[key] = kind(*args, **kwargs)
+        found = _pickled[key] = make(*args, **kwargs)
         found._key = key
     return found
