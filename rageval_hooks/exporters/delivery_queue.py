@@ -399,6 +399,10 @@ class DeliveryQueue:
                 now = time.monotonic()
                 begins = {item: max(item.due, self._routes[item.route].paused_until) for item in self._waiting}
                 if due := [item for item, begin in begins.items() if begin <= now]:
+                    # Items of one target keep their order, also where the first has waited for it: the judge's verdict
+                    # replaces the local one, and not the other way round.
+                    targets = {(item.route, item.target) for item in due if item.target}
+                    due = [item for item in begins if begins[item] <= now or (item.route, item.target) in targets]
                     # The oldest first, since they expire first, and those that may be to blame apart from the others.
                     kinds = {item: (item.failures >= _SUSPECT, item.route) for item in due}
                     due.sort(key=lambda item: (kinds[item][0], item.queued_at))

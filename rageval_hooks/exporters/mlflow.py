@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, ClassVar, Unpack
 from urllib.parse import urlsplit
 
@@ -160,7 +160,7 @@ class MlflowServer(ScoreServer):
             errors |= zip(map(id, part), super().post(route, part) or (), strict=True)
         return [errors[id(body)] for body in bodies]
 
-    def post_one(self, body: Mapping[str, Any]) -> None:
+    def post_one(self, body: MutableMapping[str, Any]) -> None:  # type: ignore[override]  # made below
         """Store an assessment."""
         assessment = dict(body["assessment"])
 
@@ -172,7 +172,12 @@ class MlflowServer(ScoreServer):
             return body["id"] in found or body["id"] + _JUDGED in found
 
         path = f"{_TRACES}/{body['trace_id']}/assessments"
-        self.post_once(path, {"assessment": assessment}, body["id"], stored, look_first=body["is_late"])
+        try:
+            self.post_once(path, {"assessment": assessment}, body["id"], stored, look_first=body["is_late"])
+        except TargetsMissingError:
+            # When the trace is there, the judge's verdict may be stored first: the local one then is not stored.
+            body["is_late"] = True
+            raise
 
     def refusal(self, answer: Any) -> PostError:
         """Return the error for an answer that is not a success: a trace that has not arrived, or a fault."""

@@ -20,6 +20,7 @@ from rageval_hooks.exporters.delivery_queue import (
     UnavailableError,
 )
 from rageval_hooks.exporters.score_api import ScoreServer
+from rageval_hooks.runtime.threads import wait_until
 
 
 class Scripted(ScoreServer):
@@ -224,6 +225,31 @@ def test_items_whose_target_never_arrives_are_lost_at_the_end(caplog: pytest.Log
     assert not queue.close(10)
     assert queue.stats()["lost"] == 1
     assert "1 scores are lost: Test does not have their spans (traces 5b8e) [RAGEVAL-503]" in caplog.text
+
+
+def test_items_of_one_target_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the first has waited for its target so long that it would be tried again later than the second."""
+    monkeypatch.setattr("rageval_hooks.exporters.delivery_queue._TICK", 0.05)
+
+    class Late(Scripted):
+        has_arrived = False
+
+        def post(self, route: str, bodies: Sequence[Mapping[str, Any]]) -> list[PostError | None] | None:
+            super().post(route, bodies if self.has_arrived else ())
+            if not self.has_arrived:
+                raise TargetsMissingError(frozenset({"t"}))
+            return None
+
+    destination = Late()
+    queue = DeliveryQueue("Test", lambda: destination)
+    queue.put([item("local")])
+    assert wait_until(lambda: len(destination.posted_at) >= 5, 30)
+    destination.has_arrived = True
+    queue.put([item("judged")])
+    assert wait_until(lambda: len(destination.taken) == 2, 30)
+    queue.close(1)
+
+    assert destination.taken == ["local", "judged"]
 
 
 def test_a_request_has_at_most_two_hundred_items() -> None:

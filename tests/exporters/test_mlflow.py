@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from rageval_hooks import Evaluation, Failed, Passage, Score, Skipped, Step, Target, Turn
+from rageval_hooks.exporters.delivery_queue import TargetsMissingError
 from rageval_hooks.exporters.mlflow import MlflowAutoExporter, MlflowExporter
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.turn import GuardOutcome, SpanReference, Timing
@@ -205,6 +206,26 @@ def test_the_judges_verdict_overrides_the_local_one(mlflow: FakeMlflow, exporter
         ("fail", None),
         ("pass", "a-0"),
     ]
+
+
+def test_a_local_verdict_that_waited_for_its_trace_is_not_stored_after_the_judges(
+    mlflow: FakeMlflow, exporter: MlflowExporter
+) -> None:
+    """Both would be valid, and the trace would have two verdicts."""
+    local = Score(name="verdict", value=0.0, label="bad")
+    judged = Score(name="verdict", value=1.0, label="good", annotator="LLM", metric="trace")
+    stages = [evaluation(local), evaluation(judged).model_copy(update={"stage": "background"})]
+    first, second = (next(iter(exporter.items(stage, stage.turn.span))) for stage in stages if stage.turn.span)
+    server = exporter.connect()
+    mlflow.missing = {f"tr-{TRACE}"}
+    with pytest.raises(TargetsMissingError):
+        server.post_one(first.body)
+    mlflow.missing = set()
+    server.post_one(second.body)
+    server.post_one(first.body)
+    server.close()
+
+    assert [item["source"]["source_type"] for item in mlflow.stored] == ["LLM_JUDGE"]
 
 
 def test_the_assessments_of_a_turn_that_was_not_timed_have_one_time(
