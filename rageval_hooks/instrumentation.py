@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.runtime.copying import CopiedAsItself
@@ -131,6 +131,24 @@ _lock = threading.Lock()
 _current: Instrumentation | None = None
 
 
+class Options(TypedDict):
+    """The arguments of :func:`instrument` by name; None for one that is not given. ``settings`` are not among them."""
+
+    metrics: Iterable[str | Metric | type[Metric]] | str | None
+    models: str | ModelSettings | dict[str, Any] | None
+    exporters: Iterable[str | Exporter | type[Exporter]] | str | None
+    judge: AnyJudge | None
+    tracer_provider: TracerProvider | None
+    sample_rate: float | None
+    judge_sample_rate: float | dict[str, float] | None
+    thresholds: Mapping[str, float | None] | str | None
+    inline_budget_ms: float | None
+    capture_content: bool | None
+    redact: Redact | bool | None
+    spans: SpanSelection | None
+    on_evaluation: OnEvaluation | None
+
+
 def instrument(
     *,
     metrics: Iterable[str | Metric | type[Metric]] | str | None = None,
@@ -181,9 +199,22 @@ def instrument(
         ConfigurationError: a name is unknown, a value is out of its range, or two settings contradict each other; the
             message says what is valid.
     """
-    arguments = {**locals(), **settings}
-    del arguments["settings"]
-    given = {name: _kept(value) for name, value in arguments.items() if value is not None}
+    options = Options(
+        metrics=metrics,
+        models=models,
+        exporters=exporters,
+        judge=judge,
+        tracer_provider=tracer_provider,
+        sample_rate=sample_rate,
+        judge_sample_rate=judge_sample_rate,
+        thresholds=thresholds,
+        inline_budget_ms=inline_budget_ms,
+        capture_content=capture_content,
+        redact=redact,
+        spans=spans,
+        on_evaluation=on_evaluation,
+    )
+    given = {name: _kept(value) for name, value in {**options, **settings}.items() if value is not None}
     from rageval_hooks.online.pipeline import Pipeline  # here, so that importing rageval_hooks stays light
 
     if patched_by() == "eventlet":

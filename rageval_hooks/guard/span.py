@@ -29,7 +29,7 @@ _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 # https://github.com/open-telemetry/semantic-conventions-genai/pull/427
 _OPERATION: Final = "run_guardrail"
 _NAME: Final = "GroundingGuard"
-_VERDICTS: Final = {"supported": "allow", "refusal": "allow", "no_claims": "allow", "unsupported": "deny"}
+_OUTCOMES: Final = {"supported": "allow", "refusal": "allow", "no_claims": "allow", "unsupported": "deny"}
 _ACTIONS: Final = {
     "passed": "allow",
     "flagged": "warn",
@@ -130,7 +130,7 @@ class GuardSpans:
             "openinference.span.kind": "GUARDRAIL",
             "gen_ai.operation.name": _OPERATION,
             "gen_ai.security.guardrail.name": _NAME,
-            "gen_ai.security.verdict.type": _VERDICTS.get(decision.verdict),
+            "gen_ai.security.verdict.type": _OUTCOMES.get(decision.verdict),
             "gen_ai.security.verdict.reason": decision.reason or None,
             "gen_ai.security.action.type": _ACTIONS[decision.action],
             "rageval.guard.verdict": decision.verdict,

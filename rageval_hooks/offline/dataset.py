@@ -389,17 +389,15 @@ class ScoreBatches:
     ) -> None:
         if not isinstance(judge, str | None):
             raise ConfigurationError('judge must be a name, such as "openai:gpt-5-mini": workers make their own judge')
-        self._options = {name: value for name, value in locals().items() if name != "self"}
-        self._pipeline = Pipeline.build(
-            metrics=metrics,
-            models=models,
-            judge=judge,
-            judge_options=judge_options,
-            thresholds=thresholds,
-            exporters=[],
-            sample_rate=1.0,
-            judge_sample_rate={},
-        )
+        of_pipeline: dict[str, Any] = {
+            "metrics": metrics,
+            "models": models,
+            "judge": judge,
+            "judge_options": judge_options,
+            "thresholds": thresholds,
+        }
+        self._options = {**of_pipeline, "mapping": mapping, "details": details, "concurrency": concurrency}
+        self._pipeline = Pipeline.build(exporters=[], sample_rate=1.0, judge_sample_rate={}, **of_pipeline)
         self._required = required_fields(self._pipeline, named=metrics is not None)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -212,7 +212,7 @@ def _base_forms(text: str) -> Words:
     return tuple(next((form for form in some if form in known), some[0]) for some in forms)
 
 
-def verdict_on(search_tools: Collection[str], name: str | None, *call: Any) -> tuple[bool, str]:
+def classify_tool(search_tools: Collection[str], name: str | None, *call: Any) -> tuple[bool, str]:
     """Return whether a tool searches, and why: by the setting ``search_tools``, else by :func:`searches`.
 
     Args:

@@ -26,7 +26,7 @@ from rageval_hooks.integrations.capture.passages import (
 )
 from rageval_hooks.integrations.capture.recent_searches import passages_before
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.capture.search_tools import verdict_on
+from rageval_hooks.integrations.capture.search_tools import classify_tool
 from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain import payloads
 from rageval_hooks.integrations.langchain.model_calls import generated_text, prompt_messages, prompt_of, tool_calls_of
@@ -214,14 +214,16 @@ class TurnPassages:
                 self._follow(run, collected)
         if not collected.passages and self._response:
             # A function that searches and answers returns its documents with the answer.
-            any(self._follow(run, collected) for run in late)
+            for run in late:
+                if self._follow(run, collected):
+                    break
         return collected
 
     def _results_of_tool(self, run: LangChainRun) -> Sequence[Passage]:
         """Return what a tool found: documents, or search results that are text."""
         output = _message_of_command(run)
         text: Any = output.content if isinstance(output, BaseMessage) else output
-        is_search, reason = verdict_on(self._search_tools, run.name, run.description, run.input, text)
+        is_search, reason = classify_tool(self._search_tools, run.name, run.description, run.input, text)
         documents = self._reader.passages_in(run.output)
         # A tool that hands over passes on the whole state.
         if documents and (is_search or not payloads.is_command(run.output)):
@@ -341,7 +343,7 @@ class TurnPassages:
         if documents := self._reader.passages_in(message):
             return documents
         name = message.name or request.get("name")
-        is_search, _ = verdict_on(self._search_tools, name, None, request.get("args"), message.content)
+        is_search, _ = classify_tool(self._search_tools, name, None, request.get("args"), message.content)
         return _text_results(message, {"tool": name or "tool"}) if is_search else []
 
     # ----------------------------------------------------------------------- search results that are text

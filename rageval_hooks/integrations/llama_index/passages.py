@@ -24,7 +24,7 @@ from rageval_hooks.integrations.capture.passages import (
     unique_passages,
 )
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.capture.search_tools import verdict_on
+from rageval_hooks.integrations.capture.search_tools import classify_tool
 from rageval_hooks.integrations.capture.turns import end_of, of_kind, outside
 from rageval_hooks.integrations.capture.values import or_else
 from rageval_hooks.integrations.llama_index.model_calls import prompts_of_answer
@@ -213,7 +213,7 @@ def passages_in_turn(
         output = answer_of(tool.output)
         description = tool_fields(tool.instance).get("description")
         arguments = tool_arguments(tool.input)[1]
-        is_search, reason = verdict_on(search_tools, tool.name, description, arguments, output)
+        is_search, reason = classify_tool(search_tools, tool.name, description, arguments, output)
         if is_search:
             results = _text_results_of(tool)
             own = evidence(results, authors.found_at(tool))

@@ -17,7 +17,7 @@ from typing import Any
 from rageval_hooks.integrations.capture.authorship import Authors, carries
 from rageval_hooks.integrations.capture.passages import mark_seen, passage_key, text_results, unique_passages
 from rageval_hooks.integrations.capture.recorder import Framework, Run
-from rageval_hooks.integrations.capture.search_tools import verdict_on
+from rageval_hooks.integrations.capture.search_tools import classify_tool
 from rageval_hooks.integrations.capture.turns import busy_times, prompt_text, rewritten
 from rageval_hooks.integrations.capture.values import answer_keys_in, queries_among, question_among
 from rageval_hooks.integrations.opentelemetry import conventions as names
@@ -390,7 +390,7 @@ class TurnBuilder:
         if result.value is None or not is_content(result.value):
             return []
         about = self._descriptions.get(result.name) or (None if tool is None else tool.first(names.TOOL_DESCRIPTIONS))
-        is_search, reason = verdict_on(self._search_tools, result.name, about, result.arguments, result.value)
+        is_search, reason = classify_tool(self._search_tools, result.name, about, result.arguments, result.value)
         place = result.name if tool is None else tool.span.span_id
         if not is_search:
             self._left_out[place] = reason

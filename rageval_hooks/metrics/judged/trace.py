@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel
@@ -46,9 +46,6 @@ _MEANINGS: Final = {
 _OF_CONTEXT: Final = ("trace.context_relevance", "trace.context_utilization")
 """The scores that mean something for a response that declines to answer, too."""
 
-_OF_SUPPORT: Final = ("adherence", "supported_share", "average", "rmse", "consistency")
-"""The scores that need a verdict on every sentence of the response."""
-
 _CONTRADICTION: Final = (
     "the judge contradicts itself: it says that every sentence is supported, but the answer as a whole is not"
 )
@@ -67,7 +64,7 @@ Use only keys that occur above."""
 
 
 class SentenceSupport(BaseModel):
-    """The judge's verdict on one sentence of the response."""
+    """What the judge says about one sentence of the response."""
 
     response_sentence_key: SentenceKey = Described(description="key of the answer's sentence")
     explanation: str = Described(description="why it is, or is not, fully supported")
@@ -98,18 +95,34 @@ _FIXED_SENTENCES: Final = 20
 """The divisor of ``fixed20``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class SupportValues:
+    """The numbers that need an answer about every sentence of the response; see :data:`_MEANINGS`."""
+
+    adherence: float
+    supported_share: float
+    average: float
+    rmse: float
+    consistency: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class TraceValues:
     """The labels as numbers.
 
     Attributes:
-        scores: by name without ``trace.``. Those of the support are not in it if the judge said nothing about a
-            sentence of the response.
+        context_relevance: see :data:`_MEANINGS`.
+        context_utilization: see :data:`_MEANINGS`.
+        completeness: see :data:`_MEANINGS`.
+        support: about the response; None if the judge said nothing about one of its sentences.
         unjudged: keys of response sentences that the judge said nothing about.
         dropped_keys: keys in the labels that do not exist.
     """
 
-    scores: Mapping[str, float]
+    context_relevance: float
+    context_utilization: float
+    completeness: float
+    support: SupportValues | None
     unjudged: tuple[str, ...]
     dropped_keys: tuple[str, ...]
 
@@ -143,22 +156,35 @@ def trace_values(
     named = [*labels.all_relevant_sentence_keys, *labels.all_utilized_sentence_keys]
     supported: dict[str, bool] = {}
     for item in labels.sentence_support_information:
-        # Of two verdicts on one sentence, the stricter one counts.
+        # Of two answers about one sentence, the stricter one counts.
         key = item.response_sentence_key
         supported[key] = supported.get(key, True) and item.fully_supported
         named += item.supporting_sentence_keys
     # A key may be of the wrong kind: a key of the response among those of the context.
     dropped = [key for key in named if key not in context_keys] + [key for key in supported if key not in response_keys]
     unjudged = tuple(key for key in response_keys if key not in supported)
-    scores = {"context_relevance": relevance, "context_utilization": utilization, "completeness": completeness}
+    support = None
     if not unjudged:
         # A response without sentences claims nothing that could lack support.
         said = [supported[key] for key in response_keys] or [True]
-        four = (relevance, utilization, completeness, float(all(said)))
+        adherence = float(all(said))
+        four = (relevance, utilization, completeness, adherence)
         rmse = statistics.pstdev(four)
-        values = (four[3], sum(said) / len(said), statistics.fmean(four), rmse, 1 - rmse)
-        scores.update(zip(_OF_SUPPORT, values, strict=True))
-    return TraceValues(scores, unjudged, tuple(dict.fromkeys(dropped)))
+        support = SupportValues(
+            adherence=adherence,
+            supported_share=sum(said) / len(said),
+            average=statistics.fmean(four),
+            rmse=rmse,
+            consistency=1 - rmse,
+        )
+    return TraceValues(
+        context_relevance=relevance,
+        context_utilization=utilization,
+        completeness=completeness,
+        support=support,
+        unjudged=unjudged,
+        dropped_keys=tuple(dict.fromkeys(dropped)),
+    )
 
 
 def _definition(name: str, description: str) -> ScoreDefinition:
@@ -252,6 +278,7 @@ class _LabelledTurn:
 
     def context_scores(self) -> list[Result]:
         """Return the scores about relevance and use."""
+        values = self._values
         relevant = [key for key in self._context if key in self._labels.all_relevant_sentence_keys]
         used = [key for key in self._context if key in self._labels.all_utilized_sentence_keys]
         # Named in the explanation: what a better answer would have said.
@@ -260,31 +287,33 @@ class _LabelledTurn:
         why_relevant = f"{self._labels.relevance_explanation} Relevant: {_list(relevant)} {of}".strip()
         complete = f"Relevant, but not used: {'; '.join(unused)}" if unused else "Everything relevant was used."
         return [
-            self._scored("context_relevance", why_relevant),
-            self._scored("context_utilization", f"Used: {_list(used)} {of}"),
-            self._scored("completeness", complete),
+            self._scored("context_relevance", values.context_relevance, why_relevant),
+            self._scored("context_utilization", values.context_utilization, f"Used: {_list(used)} {of}"),
+            self._scored("completeness", values.completeness, complete),
         ]
 
     def support_scores(self) -> list[Result]:
         """Return the scores about the response; failed if the judge has not judged all of it, or contradicts itself."""
-        problem = None
-        # A sentence without a verdict could be supported or not: any number would hide this.
-        if self._values.unjudged:
+        problem, values = "", self._values.support
+        # A sentence without an answer could be supported or not: any number would hide this.
+        if values is None:
             problem = f"the judge said nothing about the sentences {_list(self._values.unjudged)}"
-        # The opposite is no contradiction: the scores follow the sentences, which are the stricter verdict.
-        elif self._case.sentences and self._values.scores["adherence"] == 1 and not self._labels.overall_supported:
+        # The opposite is no contradiction: the scores follow the sentences, which are stricter.
+        elif self._case.sentences and values.adherence == 1 and not self._labels.overall_supported:
             problem = _CONTRADICTION
-        if problem is not None:
+        if values is None or problem:
             error = JudgeAnswerError(problem, **self._judgement.details())
-            return [self._metric.fail(error, f"trace.{name}") for name in _OF_SUPPORT]
+            return [self._metric.fail(error, f"trace.{field.name}") for field in fields(SupportValues)]
         evidence = self.evidence
         explanation = "\n".join(map(_line, evidence)) or "the response has no sentences"
         # The sentences are on one score only, since spans repeat the metadata of each. The last three scores mix in
         # relevance and use, which the evidence does not explain.
         return [
-            self._scored("adherence", explanation, {"sentences": evidence}),
-            self._scored("supported_share", explanation),
-            *(self._scored(name, None) for name in _OF_SUPPORT[2:]),
+            self._scored("adherence", values.adherence, explanation, {"sentences": evidence}),
+            self._scored("supported_share", values.supported_share, explanation),
+            self._scored("average", values.average),
+            self._scored("rmse", values.rmse),
+            self._scored("consistency", values.consistency),
         ]
 
     def verdict(self) -> Score:
@@ -314,10 +343,12 @@ class _LabelledTurn:
         shown = not self._context.keys().isdisjoint(self._labels.all_relevant_sentence_keys)
         return cause_of(shown=shown, unseen=False, elsewhere=bool(bad and bad.get("unseen")), declines=declines)
 
-    def _scored(self, name: str, explanation: str | None, more: Mapping[str, Any] | None = None) -> Score:
+    def _scored(
+        self, name: str, value: float, explanation: str | None = None, more: Mapping[str, Any] | None = None
+    ) -> Score:
         dropped = list(self._values.dropped_keys)
         return self._metric.judged(
-            self._values.scores[name],
+            value,
             self._judgement,
             name=f"trace.{name}",
             explanation=explanation,

@@ -99,7 +99,7 @@ class OpenQuestions(BaseModel):
         return [(item.question, "") for item in self.questions]
 
 
-class QuestionVerdict(BaseModel):
+class QuestionCheck(BaseModel):
     """The verdict of the second look on one question."""
 
     number: int = Described(description="the question's number")
@@ -119,13 +119,13 @@ class QuestionVerdict(BaseModel):
         return None if self.answer_supported else "unsupported"
 
 
-class QuestionVerdicts(BaseModel):
+class QuestionChecks(BaseModel):
     """The second look at the questions of a chunk."""
 
-    verdicts: list[QuestionVerdict] = Described(description="one verdict per question")
+    verdicts: list[QuestionCheck] = Described(description="one verdict per question")
 
 
-class LinkedVerdict(QuestionVerdict):
+class LinkedCheck(QuestionCheck):
     """What the second look says of a question about two passages."""
 
     answered: bool = Described(description="whether the two passages together answer the question, all of it")
@@ -136,13 +136,13 @@ class LinkedVerdict(QuestionVerdict):
         return "single" if self.answered and self.one_is_enough else super().why_not()
 
 
-class LinkedVerdicts(BaseModel):
+class LinkedChecks(BaseModel):
     """The second look at questions about two passages."""
 
-    verdicts: list[LinkedVerdict] = Described(description="one verdict per question")
+    verdicts: list[LinkedCheck] = Described(description="one verdict per question")
 
 
-class OpenVerdict(BaseModel):
+class OpenCheck(BaseModel):
     """What the second look says of a question that should have no answer."""
 
     number: int = Described(description="the question's number")
@@ -160,10 +160,10 @@ class OpenVerdict(BaseModel):
         return None if self.on_topic else "off topic"
 
 
-class OpenVerdicts(BaseModel):
+class OpenChecks(BaseModel):
     """The second look at questions that should have no answer."""
 
-    verdicts: list[OpenVerdict] = Described(description="one verdict per question")
+    verdicts: list[OpenCheck] = Described(description="one verdict per question")
 
 
 _WRITER = """\
@@ -257,14 +257,14 @@ class _Prompts:
     draft: str
     drafts: type[QuestionPairs | OpenQuestions]
     check: str
-    verdicts: type[QuestionVerdicts | LinkedVerdicts | OpenVerdicts]
+    verdicts: type[QuestionChecks | LinkedChecks | OpenChecks]
     checked: tuple[str, ...] = ("question", "answer")
 
 
 _KINDS = {
-    "plain": _Prompts(_DRAFT, QuestionPairs, _CHECK, QuestionVerdicts),
-    "multi-hop": _Prompts(_DRAFT_MULTI_HOP, QuestionPairs, _CHECK_MULTI_HOP, LinkedVerdicts),
-    "unanswerable": _Prompts(_DRAFT_UNANSWERABLE, OpenQuestions, _CHECK_UNANSWERABLE, OpenVerdicts, ("question",)),
+    "plain": _Prompts(_DRAFT, QuestionPairs, _CHECK, QuestionChecks),
+    "multi-hop": _Prompts(_DRAFT_MULTI_HOP, QuestionPairs, _CHECK_MULTI_HOP, LinkedChecks),
+    "unanswerable": _Prompts(_DRAFT_UNANSWERABLE, OpenQuestions, _CHECK_UNANSWERABLE, OpenChecks, ("question",)),
 }
 
 
