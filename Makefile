@@ -26,7 +26,7 @@ PARALLEL := -n auto --dist worksteal
 # Whole files, because their servers are shared: see tests/e2e/conftest.py.
 BY_FILE := -n auto --dist loadgroup
 
-.PHONY: install demo demo-phoenix test test-torch test-lowest test-pre mlflow e2e lint lint-workflows docs docs-images wheel check-version compat-hosts compat-otel clean
+.PHONY: install demo demo-phoenix test test-torch coverage mutants test-lowest test-pre mlflow e2e lint lint-workflows docs docs-images wheel check-version compat-hosts compat-otel clean
 
 # A stamp records which extras are installed. It is renewed when pyproject.toml changes.
 $(BIN)/python:
@@ -61,6 +61,20 @@ TORCH_TESTS = $(shell grep -rl mark.needs_torch tests)
 test-torch:
 	$(MAKE) install EXTRAS=test-torch VENV=$(VENV)-torch
 	$(VENV)-torch/$(bin)/python -m pytest -m needs_torch $(PARALLEL) $(TORCH_TESTS)
+
+# The tests, with coverage over all processes: which lines run, and for each of them in which tests.
+coverage: $(VENV)/.installed-dev
+	$(BIN)/coverage erase
+	-$(BIN)/python -m coverage run -m pytest --ignore tests/e2e $(PARALLEL)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered
+
+# Breaks functions that are drawn at random, one after the other, and runs the tests that cover each of them: those that
+# `make coverage` has found, if it ran before, and the folder that mirrors the module.
+SEED ?= 0
+FUNCTIONS ?= 20
+mutants: $(VENV)/.installed-dev
+	$(BIN)/python scripts/mutants.py --seed $(SEED) --functions $(FUNCTIONS)
 
 # The tests of the core, with the oldest versions that pyproject.toml allows, and with the newest pre-releases.
 CORE_TESTS := tests/test_settings.py tests/test_instrument.py tests/offline/records \

@@ -34,13 +34,14 @@ from coverage import CoverageData
 PACKAGE = "rageval_hooks"
 MAX_TESTS = 400
 """More tests than these cover only the heart of the package: a random part of them runs."""
+EMPTY = ("None", "False", '""', "()", "[]", "{}")
 
 
 class ReturnNothing(Operator):
-    """A function returns None instead of its value."""
+    """A function returns None instead of its value, unless that is as empty."""
 
     def mutation_positions(self, node: Any) -> Iterator[Any]:
-        if node.type == "return_stmt" and node.children[1].get_code().strip() != "None":
+        if node.type == "return_stmt" and node.children[1].get_code().strip() not in EMPTY:
             yield node.start_pos, node.end_pos
 
     def mutate(self, node: Any, index: int) -> Any:
