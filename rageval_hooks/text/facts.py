@@ -341,7 +341,9 @@ def _names(text: str, sentences: Sequence[Span]) -> Iterator[Fact]:
         run: list[int] = []
         for at in capitals:
             # Two capitals belong to one name if no word and no full stop is between them.
-            if run and text[found.ends[run[-1]] : found.starts[at]] not in _INSIDE_NAME:
+            gap = text[found.ends[run[-1]] : found.starts[at]] if run else ""
+            # Spaces alone may stand for markup within a name: "Carl <b>Carlsson</b>".
+            if run and gap.strip(" ") and gap not in _INSIDE_NAME:
                 yield from _name(text, found, run)
                 run = []
             if _is_named(text, found, at):
@@ -383,4 +385,6 @@ def _name(text: str, found: Words, run: Sequence[int]) -> Iterator[Fact]:
         return
     alias = _ALIAS.match(text, end)
     letters = alias["letters"].casefold() if alias else ""
-    yield Fact(start, end, "name", text[start:end], keys, alias=letters if keys[0][0] in letters else "")
+    yield Fact(
+        start, end, "name", " ".join(text[start:end].split()), keys, alias=letters if keys[0][0] in letters else ""
+    )

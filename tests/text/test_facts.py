@@ -332,3 +332,10 @@ def test_named_entities(text: str, kind: str, supported: bool) -> None:
 def test_entities_whose_words_say_little(text: str, kind: str, passage: str, supported: bool) -> None:
     """Months and ordinals by their value; function words and signs as they are written."""
     assert entity_supported(text, kind, index_facts(passage)) is supported
+
+
+def test_markup_splits_no_name() -> None:
+    """Tags are blank when facts are looked for: "Carl <b>Carlsson</b>" is one name."""
+    facts = find_facts("It was built by Carl    Carlsson    in Oslo.")
+
+    assert [fact.text for fact in facts] == ["Carl Carlsson", "Oslo"]

@@ -31,6 +31,9 @@ _MAX_COMPARED: Final = 100
 
 
 _FEW_WORDS: Final = 1 / 3
+_FAR_COSINE: Final = 0.45
+_FAR_COSINE_OF_ONE: Final = 0.3
+"""Below this, such an answer is far. One passage may be about the question in other words; of several, hardly all."""
 _FAR: Final = 0.1
 """The highest probability of an answer with fewer than a third of the question's words that no passage is about."""
 
@@ -229,13 +232,13 @@ def answer_probability(response: Fit, passages: Sequence[Fit]) -> float:
         logit = 8 * response.words - 1.5 * words - 1.4
     else:
         cosine = max((fit.cosine or 0.0 for fit in passages), default=0.0)
-        logit = 8 * response.cosine - 4 * cosine + 6 * response.words - 3 * words - 2.5
+        logit = 8 * response.cosine - 4 * cosine + 6 * response.words - 3 * words - 2.3
     probability = (1 + math.tanh(logit / 2)) / 2
     # Where no passage is about the question, an answer with few of its words answers another one. Words alone say too
     # little for this: they cost 17% of the sentences that people selected as answers.
     is_far = (
         response.cosine is not None
-        and response.cosine < 0.45
+        and response.cosine < (_FAR_COSINE if len(passages) > 1 else _FAR_COSINE_OF_ONE)
         and response.words < _FEW_WORDS
         and not any(fit.is_about_question for fit in passages)
     )
