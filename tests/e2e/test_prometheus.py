@@ -147,6 +147,7 @@ def test_the_verdicts_show_the_wrong_answer(prometheus: Prometheus) -> None:
     assert 0.05 < prometheus.query(panel("Bad answers"))[""] < 0.3
     rates = prometheus.query(panel("Verdicts"))
     assert rates["good"] > rates["bad"] > 0
+    assert prometheus.query(panel("Verdicts by cause"))["bad"] > 0
 
 
 def test_the_mean_of_each_score_has_counts_too(prometheus: Prometheus) -> None:

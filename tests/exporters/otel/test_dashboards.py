@@ -68,6 +68,9 @@ def emitted() -> Mapping[str, set[str]]:
         exporters=[OtelExporter(TracerProvider(), meter_provider=meters)],
     ) as handle:
         lcel().invoke("When was the pier opened?")
+        with rageval_hooks.start_turn("Who built the pier?") as turn:  # a verdict with a cause
+            turn.add_passages(["The pier was opened in May 2019."])
+            turn.respond("I do not know.")
         GroundingGuard(models="lexical").check("In May 2019.", ["The pier was opened in May 2019."])
         assert handle.flush(30)
         samples = scrape(registry)
