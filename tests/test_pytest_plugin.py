@@ -12,9 +12,10 @@ from importlib.metadata import entry_points
 
 import pytest
 
-# pytester forgets the modules that a run imports, and numpy cannot be imported twice in one process.
+# pytester forgets the modules that a run imports, and numpy's cannot be imported twice in one process.
 with suppress(ImportError):
-    import numpy  # noqa: F401
+    import numpy.fft
+    import numpy.random  # noqa: F401
 
 pytest_plugins = ["pytester"]
 
