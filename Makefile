@@ -6,7 +6,8 @@ BIN := $(VENV)/$(bin)
 # pip reads the index that a company has configured, and uv does not; uv takes seconds where pip takes minutes, so CI
 # says INSTALLER=uv. `$(call install,DIR) ARGUMENTS` installs packages into a virtual environment.
 INSTALLER ?= pip
-PIP := -m pip install --quiet --disable-pip-version-check
+# Python compiles the modules that it imports: few of those that are installed.
+PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 environment = $(PYTHON) -m venv $(1)$(if $(filter uv,$(INSTALLER)), && $(1)/$(bin)/python $(PIP) "uv>=0.9")
 uv_install = $(1)/$(bin)/uv pip install --quiet --python $(1)/$(bin)/python $(PIP_FIND_LINKS:%=--find-links %)
 install = $(if $(filter uv,$(INSTALLER)),$(uv_install),$(1)/$(bin)/python $(PIP))
