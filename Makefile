@@ -27,7 +27,7 @@ PARALLEL := -n auto --dist worksteal
 # Whole files, because their servers are shared: see tests/e2e/conftest.py.
 BY_FILE := -n auto --dist loadgroup
 
-.PHONY: install demo demo-phoenix test test-torch coverage mutants test-lowest test-pre mlflow e2e lint lint-workflows docs docs-images wheel check-version compat-hosts compat-otel clean
+.PHONY: install demo demo-phoenix test test-torch coverage mutants test-lowest test-pre mlflow e2e lint lint-workflows docs docs-images wheel check-version release compat-hosts compat-otel clean
 
 # A stamp records which extras are installed. It is renewed when pyproject.toml changes.
 $(BIN)/python:
@@ -146,6 +146,19 @@ wheel: $(VENV)/.installed-build
 check-version:
 	test "$(TAG)" = "v$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' rageval_hooks/version.py)"
 
+# VERSION=0.1.0 sets the version and the date of the changelog's section, checks the wheel, commits and tags. Pushing the
+# tag publishes.
+release:
+	@test -n "$(VERSION)" || { echo "Name the version: make release VERSION=0.1.0"; exit 1; }
+	@test -z "$$(git status --porcelain)" || { echo "Commit your changes first."; exit 1; }
+	sed -i.bak 's/^__version__ = .*/__version__ = "$(VERSION)"/' rageval_hooks/version.py
+	sed -i.bak "s/^## $(VERSION) (unreleased)/## $(VERSION) ($$(date +%Y-%m-%d))/" CHANGELOG.md
+	rm rageval_hooks/version.py.bak CHANGELOG.md.bak
+	grep -q "^## $(VERSION) (20" CHANGELOG.md
+	$(MAKE) wheel check-version TAG=v$(VERSION)
+	git commit --quiet --all --message "Release $(VERSION)"
+	git tag --annotate "v$(VERSION)" --message "rageval-hooks $(VERSION)"
+	@echo "Publish with: git push origin HEAD v$(VERSION)"
 
 clean:
 	rm -rf $(VENV) $(VENV)-wheel $(VENV)-mlflow $(VENV)-node $(VENV)-lowest $(VENV)-pre $(VENV)-torch build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
