@@ -54,13 +54,13 @@ class TestMarkup:
     def test_control_characters_are_shown_as_pictures(self, tmp_path: Path) -> None:
         """In all texts of a turn, however deep."""
         text = page_of(
-            [write(tmp_path / "a.jsonl", [record(query="When\x1b?", passages=["In\x00 2019."], scores={"cost": 1})])]
+            [write(tmp_path / "a.jsonl", [record(query="When\x1b?", passages=["In\x01 2019."], scores={"cost": 1})])]
         )
         found = dict(re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', text))
         details = json.loads(found["turn-0-0"])
 
         assert details["query"] == json.loads(found["rows-0"])[0][2] == "When␛?"
-        assert [passage["text"] for passage in details["passages"]] == ["In␀ 2019."]
+        assert [passage["text"] for passage in details["passages"]] == ["In␁ 2019."]
 
     def test_the_same_files_give_the_same_page(self, tmp_path: Path) -> None:
         """Byte for byte."""

@@ -601,12 +601,12 @@ def test_a_shutdown_says_whether_turns_were_lost(
     path = tmp_path / "spool.db"
     pipeline = make_pipeline(path, unreachable, InMemoryExporter())
     [first, second] = turns(2)
-    pipeline.submit(first)
+    pipeline.submit(EndedTurn.of(first))
     pipeline.flush(30)
     with closing(sqlite3.connect(path)) as database:
         if is_locked:
             database.execute("BEGIN IMMEDIATE")
-        pipeline.submit(second)
+        pipeline.submit(EndedTurn.of(second))
         assert pipeline.shutdown(1 if is_locked else 30) is not is_locked
 
 
