@@ -61,7 +61,8 @@ test: $(VENV)/.installed-test
 TORCH_TESTS = $(shell grep -rl mark.needs_torch tests)
 test-torch:
 	$(MAKE) install EXTRAS=test-torch VENV=$(VENV)-torch
-	$(VENV)-torch/$(bin)/python -m pytest -m needs_torch $(PARALLEL) $(TORCH_TESTS)
+	$(VENV)-torch/$(bin)/python -m pytest -m needs_torch $(PARALLEL) $(filter-out tests/e2e/%,$(TORCH_TESTS))
+	$(VENV)-torch/$(bin)/python -m pytest -m needs_torch -n 0 $(filter tests/e2e/%,$(TORCH_TESTS))
 
 # The tests, with coverage over all processes: which lines run, and for each of them in which tests.
 coverage: $(VENV)/.installed-dev
