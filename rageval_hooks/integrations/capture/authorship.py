@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -234,6 +235,11 @@ class Authors:
         return [run for run in self._runs if run.kind == "llm"]
 
     @cached_property
+    def _first_end(self) -> float:
+        """When the first model call ended."""
+        return min((call.ended_at for call in self._calls if call.ended_at is not None), default=math.inf)
+
+    @cached_property
     def _asking(self) -> set[int]:
         """The identities of the runs with a model call inside."""
         return {id(outer) for call in self._calls for outer in call.ancestors()}
@@ -271,7 +277,7 @@ class Authors:
 
     def have_written(self, at: int) -> list[Record]:
         """Return what models had written by a time in nanoseconds since the epoch."""
-        if not any(call.ended_at is not None and call.ended_at <= at for call in self._calls):
+        if at < self._first_end:
             return []  # most turns have one model call, the last one
         written = (record for record in self._records if record.by_model and record.at <= at)
         return list(written)[-_MAX_CALLS:]

@@ -74,6 +74,7 @@ class TurnPassages:
 
     Attributes:
         prompts: the prompt of each model call, by the identity of its run.
+        identity: the ids of session and user.
         found: the passages that each search returned, by the identity of its run.
         left_out: why the result of a tool is no passage, by the identity of its run.
         asked_before: what the searches before the turn were for that found its passages.
@@ -104,7 +105,8 @@ class TurnPassages:
         self._answering = answering
         self._response = response
         self._earlier = earlier
-        self._thread = thread_of(runs) or ""
+        self.identity = identity_of(runs)
+        self._thread = values.first_string(self.identity, ("thread_id",)) or ""
         self._reader = payloads.DocumentReader()
         self._calls = self._prompting_calls()
         self._prompt = "\n".join(map(self._prompt_text, self._calls)) if self._calls else None
@@ -285,7 +287,7 @@ class TurnPassages:
         for run in turns.outside(turns.of_kind(self._runs, "chain", "tool", "prompt", "parser"), "retriever"):
             for value, at in ((run.input, run.started_at), (run.output, None)):
                 found = [passage for passage in self._reader.passages_in(value) if id(passage) not in documents]
-                documents.update((id(passage), passage) for passage in self._evidence(found, run, at))
+                documents |= {id(passage): passage for passage in self._evidence(found, run, at)} if found else {}
         for passage in list(documents.values())[:_MAX_HANDED_IN]:
             if passage_key(passage) in self._carried_over:
                 yield passage.model_copy(update={"from_turn": of_thread.get(passage.text) or EARLIER})

@@ -15,7 +15,7 @@ from rageval_hooks.integrations.capture.recent_searches import question_in
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import is_a
 from rageval_hooks.integrations.langchain import model_calls
-from rageval_hooks.integrations.langchain.passages import SESSION_KEYS, USER_KEYS, TurnPassages, identity_of, remember
+from rageval_hooks.integrations.langchain.passages import SESSION_KEYS, USER_KEYS, TurnPassages, remember
 from rageval_hooks.integrations.langchain.payloads import DocumentReader, as_json, as_text, fields_by_name, tool_text
 from rageval_hooks.integrations.langchain.question_and_answer import answer_of, is_stream_event, query_of
 from rageval_hooks.integrations.langchain.runs import LangChainRun
@@ -208,7 +208,7 @@ def turn_from_runs(
     query = _query(root) or next(iter(context.queries), "")
     query = question_in(query, context.asked_before)
     steps = _steps_of(runs, ended_at, every_step, context)
-    identity = identity_of(runs)
+    identity = context.identity
     # The citations that the model marked. Their positions hold only for exactly its text.
     written = next((step for step in steps if answering is not None and step.id == answering.text_id), None)
     is_whole_text = answering is not None and model_calls.generated_text(answering.output) == response
