@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 
 from rageval_hooks.integrations.capture import authorship, turns, values
 from rageval_hooks.integrations.capture.passages import (
@@ -195,6 +195,9 @@ class TurnPassages:
             if is_outermost or (run.kind == "tool" and not run.has_search):
                 results = self._reader.passages_in(run.output) if is_outermost else self._results_of_tool(run)
                 passages = self._evidence(results, run)
+                if results and not passages and isinstance(run.output, ToolMessage):
+                    # A model has summarized them, and saw them for the answer.
+                    passages = self._evidence(text_results(run.output.artifact, {"tool": run.name}), run)
                 if passages or is_outermost:
                     self.found[id(run)] = passages
                     for ancestor in run.ancestors():

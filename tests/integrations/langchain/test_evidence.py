@@ -350,3 +350,34 @@ def test_the_verdict_about_an_invented_figure(thinks: bool) -> None:
 
     labels = {score.name: score.label for one in exporter.evaluations for score in one.turn_scores()}
     assert labels["verdict"] == "bad"
+
+
+@tool
+def raw_search(query: str) -> list[dict[str, str]]:
+    """Search the web."""
+    return [{"url": "https://a", "content": PAGE}]
+
+
+def summary_of(page: str) -> str:
+    return model("Its pier was opened in 2019, says the page.").invoke(f"Summarize: {page}").text
+
+
+@tool
+def summarizing_search(query: str) -> str:
+    """Search the web and summarize the pages."""
+    return summary_of(raw_search.invoke(query)[0]["content"])
+
+
+@tool(response_format="content_and_artifact")
+def summarizing_search_with_pages(query: str) -> Any:
+    """Search the web and summarize the pages."""
+    return summary_of(PAGE), [{"url": "https://a", "content": PAGE}]
+
+
+@pytest.mark.parametrize("search", [summarizing_search, summarizing_search_with_pages])
+def test_pages_that_a_tool_lets_a_model_summarize(captured: Captured, search: Any) -> None:
+    """The pages are the passages, since the model that summarized them saw them. Its summary is none."""
+    run_agent([search], calls((search.name, {"query": "pier"})), "It was opened in 2019.")
+
+    [passage] = captured.turn.passages
+    assert (passage.text, passage.id, passage.in_prompt) == (PAGE, "https://a", True)
