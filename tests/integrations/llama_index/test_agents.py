@@ -12,7 +12,7 @@ from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActA
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.memory import ChatMemoryBuffer
-from llama_index.core.tools import FunctionTool, QueryEngineTool, RetrieverTool
+from llama_index.core.tools import FunctionTool, QueryEngineTool, RetrieverTool, ToolOutput
 from llama_index.core.workflow import (
     Context,
     Event,
@@ -199,11 +199,12 @@ def test_a_tool_that_finds_nothing(captured: Captured, output: Any) -> None:
 
 def test_a_search_that_fails(captured: Captured) -> None:
     """The text of its error is no passage, although the agent reads it."""
+    text = "The index of piers could not be reached within thirty seconds. Try again later."
 
-    def search(input: str) -> str:
-        raise OutOfOrderError("the index of piers could not be reached within thirty seconds, try again later")
+    async def report(result: Any) -> ToolOutput:
+        return ToolOutput(content=text, tool_name="web_search", raw_input={}, raw_output=text, is_error=True)
 
-    tool = FunctionTool.from_defaults(search, name="web_search", description="searches the web")
+    tool = FunctionTool.from_defaults(search_web, name="web_search", async_callback=report)
     run(FunctionAgent(tools=[tool], llm=calls_then("I could not find out.", "web_search")))
 
     assert captured.turn.passages == ()
