@@ -35,6 +35,8 @@ def agreement(
     threshold: options.Thresholds = None,
     mapping: options.ColumnNames = None,
     ignore: options.IgnoredColumns = None,
+    map_file: options.MapFile = None,
+    sheet: options.Sheet = None,
     encoding: options.Encoding = None,
     form: Annotated[
         Literal["text", "markdown", "json"], typer.Option("--format", help="Text, a Markdown table, or JSON.")
@@ -50,11 +52,11 @@ def agreement(
     Exit status: 0, or 2 if nothing could be measured.
     """
     from rageval_hooks.offline.agreement import labelled_rows, measure, to_json, to_markdown, to_text
-    from rageval_hooks.offline.records.columns import ColumnMap
 
-    rows, bad = labelled_rows(
-        file, label, group, mapping=ColumnMap.parse(mapping or (), ignore or ()), encoding=encoding
+    reading = options.read_options(
+        file, ("response",), mapping=mapping, ignore=ignore, map_file=map_file, sheet=sheet, encoding=encoding
     )
+    rows, bad = labelled_rows(file, label, group, reading, note=say)
     for line in bad[:_MAX_BAD_ROWS]:
         say(line)
     if len(bad) > _MAX_BAD_ROWS:

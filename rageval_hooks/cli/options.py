@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from rageval_hooks.offline.records.reading import ReadOptions
 
 Engine = Annotated[
     Literal["local", "ray"],
@@ -67,6 +72,18 @@ ColumnNames = Annotated[
 IgnoredColumns = Annotated[
     list[str] | None, typer.Option("--ignore", metavar="COLUMN", help="A column that is not read. Repeatable.")
 ]
+MapFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--map-file",
+        metavar="FILE",
+        help="Columns of fields as JSON. Written if there is no such FILE, else read.",
+    ),
+]
+Sheet = Annotated[
+    str | None,
+    typer.Option("--sheet", metavar="NAME", help="The worksheet, or the array of a JSON document, such as data.rows."),
+]
 Encoding = Annotated[str | None, typer.Option("--encoding", help="Encoding of text files; detected by default.")]
 BadRowsFile = Annotated[
     Path | None, typer.Option("--errors", help="File for rows that cannot be used. Default: next to the output.")
@@ -77,6 +94,34 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Level = Annotated[float, typer.Option("--level", min=0.51, max=0.9999, help="Confidence of the intervals.")]
 Resamples = Annotated[int, typer.Option("--resamples", min=100, max=100_000, help="Bootstrap samples.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed for the random numbers of intervals and tests.")]
+
+
+def read_options(
+    file: Path,
+    required: Sequence[str],
+    *,
+    mapping: list[str] | None,
+    ignore: list[str] | None,
+    map_file: Path | None,
+    sheet: str | None,
+    encoding: str | None,
+) -> ReadOptions:
+    """Return how to read a file; a map file that does not exist is written, with the columns that were found.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+        TurnError: the file cannot be read, or lacks a column, and the map was to be written.
+    """
+    from rageval_hooks.offline.records.columns import ColumnMap
+    from rageval_hooks.offline.records.reading import ReadOptions, columns_of
+
+    columns = ColumnMap.parse(mapping or (), ignore or (), map_file)
+    options = ReadOptions(columns=columns, sheet=sheet, encoding=encoding)
+    if map_file is None or map_file.exists():
+        return options
+    columns = columns_of(file, required, options)
+    columns.write(map_file)
+    return replace(options, columns=columns)
 
 
 def split_names(given: str | None) -> list[str]:

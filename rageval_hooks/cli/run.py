@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rageval_hooks.cli import options
-from rageval_hooks.cli.output import resumable
+from rageval_hooks.cli.output import resumable, say
 from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ def run(
     ] = None,
     engine: options.Engine = "local",
     mapping: options.ColumnNames = None,
+    ignore: options.IgnoredColumns = None,
+    map_file: options.MapFile = None,
+    sheet: options.Sheet = None,
     encoding: options.Encoding = None,
     errors: options.BadRowsFile = None,
     dry_run: options.DryRun = False,
@@ -69,7 +72,6 @@ def run(
     from rageval_hooks.offline.asking import Answers, ask_all, summarize
     from rageval_hooks.offline.loading import load_app
     from rageval_hooks.offline.records import read_records, write_records
-    from rageval_hooks.offline.records.columns import ColumnMap, reading_options
     from rageval_hooks.offline.running import MaxErrors, progress_bar
     from rageval_hooks.offline.testsets import read_questions
     from rageval_hooks.privacy import PrivacyPolicy
@@ -85,12 +87,14 @@ def run(
         [output_format] = files.check_files([data], [output], bad_rows.path)
         if output_format.has_columns:
             raise ConfigurationError(f"the output {output} should end in .jsonl: a table has no passages")
-        columns = ColumnMap.parse(mapping or ())
-        questions, bad = read_questions(data, mapping=columns, encoding=encoding)
+        reading = options.read_options(
+            data, ("query",), mapping=mapping, ignore=ignore, map_file=map_file, sheet=sheet, encoding=encoding
+        )
+        questions, bad = read_questions(data, reading, note=say)
         total = len(questions) * repeat
         # What decides on the answers, by the names that a user knows. Redacted and original answers are not mixed.
         work: dict[str, Any] = {"command": "run", "app": app, "data": files.file_hash(data), "input_key": input_key}
-        work |= reading_options(columns, encoding)
+        work |= reading.settings()
         # A hash, since the body may have a key.
         work |= {"request": hashlib.sha256(request.encode()).hexdigest()} if request is not None else {}
         work |= {"redact": True} if privacy.active else {}

@@ -47,6 +47,8 @@ def score(
     ] = None,
     mapping: options.ColumnNames = None,
     ignore: options.IgnoredColumns = None,
+    map_file: options.MapFile = None,
+    sheet: options.Sheet = None,
     encoding: options.Encoding = None,
     errors: options.BadRowsFile = None,
     columns: Annotated[
@@ -86,12 +88,11 @@ def score(
 
     A finished output is not replaced: the same command does nothing, and of a longer FILE only the new rows are scored.
 
-    Exit status: 0 if all rows were scored, 1 if some could not be used, 2 if nothing could be scored or the judge
-    does not work.
+    Exit status: 0 if all rows were scored, 1 if some could not be used or not one turn could be evaluated, 2 if nothing
+    could be scored or the judge does not work.
     """
     from rageval_hooks.offline.records import Record
-    from rageval_hooks.offline.records.columns import ColumnMap
-    from rageval_hooks.offline.records.reading import count_rows, read_items
+    from rageval_hooks.offline.records.reading import columns_in, count_rows, read_items
     from rageval_hooks.offline.records.writing import has_place
     from rageval_hooks.offline.running import progress_bar
     from rageval_hooks.offline.scoring import score_file as scoring
@@ -113,7 +114,9 @@ def score(
         pipeline = scoring.build_pipeline(**settings, load=engine == "local")
         gc.freeze()  # the collector would look at every module again and again: 3 to 8 % of the CPU
         required = scoring.required_fields(pipeline, named=metrics is not None)
-        reading: dict[str, Any] = {"mapping": ColumnMap.parse(mapping or (), ignore or ()), "encoding": encoding}
+        reading = options.read_options(
+            file, required, mapping=mapping, ignore=ignore, map_file=map_file, sheet=sheet, encoding=encoding
+        )
         if engine == "ray":
             given: dict[str, object] = {"--columns": columns != "native", "--context": context, "--dry-run": dry_run}
             given |= {"--errors": errors, "--max-calls": max_calls, "--max-cost": max_cost}
@@ -124,13 +127,13 @@ def score(
                 raise ConfigurationError(f"--engine ray writes one folder, such as scores/, not {outputs[-1]}")
             from rageval_hooks.offline.ray_engine import RayScoring, score_on_ray
 
-            how = RayScoring(options=settings, details=details, required=required, **reading)
+            how = RayScoring(options=settings, details=details, required=required, reading=reading)
             with progress_bar("scoring", None) as advance:
                 scored = score_on_ray(
                     inputs, outputs[0], pipeline, how, workers=workers, restart=restart, advance=advance
                 )
         elif dry_run:
-            items = read_items(file, required, context=context, **reading)
+            items = read_items(file, required, context=context, options=reading)
             typer.echo(scoring.estimate((item for _, item in items if isinstance(item, Record)), pipeline))
             typer.echo("dry run: nothing was asked, and nothing was written")
             return
@@ -152,7 +155,7 @@ def score(
                     context=context,
                     note=say,
                     advance=advance,
-                    **reading,
+                    reading=reading,
                 )
     for line in _summary(inputs, outputs, scored):
         typer.echo(line)
@@ -167,6 +170,12 @@ def score(
     if scored.broken:
         say(f"{scored.broken}. The other scores are written")
         raise typer.Exit(2)
+    if set(scored.counts.verdicts) == {"not_evaluable"}:
+        causes = ", ".join(f"{count} {cause}" for cause, count in scored.counts.causes.most_common())
+        names = columns_in(file, reading) if engine == "local" else []
+        found = f". Columns of {file}: {', '.join(names)}" if names else ""
+        say(f"not one turn could be evaluated: {causes}{found}")
+        raise typer.Exit(1)
     raise typer.Exit(1 if scored.bad else 0)
 
 

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import ScoreDefinition
-from rageval_hooks.offline.records.columns import ColumnMap
 from rageval_hooks.offline.records.formats import BadRow
-from rageval_hooks.offline.records.reading import read_items
+from rageval_hooks.offline.records.reading import READ_AS_IS, ReadOptions, read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.score_definitions import define_score
 from rageval_hooks.runtime.jsonable import Data
@@ -209,9 +208,9 @@ def labelled_rows(
     path: Path,
     label: str,
     group: str | None,
+    options: ReadOptions = READ_AS_IS,
     *,
-    mapping: ColumnMap | None = None,
-    encoding: str | None = None,
+    note: Callable[[str], object] = lambda _: None,
 ) -> tuple[list[LabelledRow], list[str]]:
     """Read labelled rows.
 
@@ -219,8 +218,8 @@ def labelled_rows(
         path: a file of any format that ``rageval-hooks score`` reads, or writes.
         label: the column of the label.
         group: the column that names a row's document; None to look for a usual one.
-        mapping: columns that the user named.
-        encoding: of a text file; None to detect it.
+        options: how to read it.
+        note: called with each choice that the user should know.
 
     Returns:
         The rows, and why others cannot be used, with their lines.
@@ -230,7 +229,7 @@ def labelled_rows(
     """
     rows: list[LabelledRow] = []
     bad: list[str] = []
-    for line, item in read_items(path, ("response",), mapping=mapping, encoding=encoding):
+    for line, item in read_items(path, ("response",), options=options, note=note):
         if isinstance(item, BadRow):
             bad.append(f"line {line}: {item.reason}")
             continue

@@ -17,8 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError, TurnError, requires
 from rageval_hooks.metrics.base import AnyMetric, Metric
 from rageval_hooks.offline.command_judge import Budget
-from rageval_hooks.offline.records.columns import ColumnMap, check_columns
-from rageval_hooks.offline.records.reading import read_items
+from rageval_hooks.offline.records.columns import ColumnMap, find_columns
+from rageval_hooks.offline.records.reading import ReadOptions, read_items
 from rageval_hooks.offline.records.record import Record, holds_turn
 from rageval_hooks.offline.records.rows import explain, record_from_row
 from rageval_hooks.offline.records.writing import cells
@@ -132,7 +132,7 @@ def read_dataset(
     """
     columns = ColumnMap(mapping) if mapping else None
     if isinstance(data, (str, os.PathLike)):
-        items = read_items(Path(data), required, mapping=columns)
+        items = read_items(Path(data), required, options=ReadOptions(columns=columns))
         return [item if isinstance(item, Record) else f"line {line}: {item.reason}" for line, item in items], None
     frame: pandas.DataFrame | None = None
     if isinstance(data, import_pandas().DataFrame):
@@ -156,8 +156,8 @@ def read_dataset(
         rows = list(data)
     # Our own rows have their fields under our names, so they need no columns.
     sample = [row for row in rows[:_SAMPLE] if isinstance(row, Mapping) and not (holds_turn(row) or _is_turn(row))]
-    check_columns("", sample, required, columns, show="mapping={}".format)
-    return [_record(row, number, required, columns) for number, row in enumerate(rows, 1)], frame
+    found = find_columns("", sample, required, columns, show="mapping={}".format)
+    return [_record(row, number, required, found) for number, row in enumerate(rows, 1)], frame
 
 
 def turn_of(value: object, required: Sequence[str]) -> Turn:
@@ -174,10 +174,16 @@ def turn_of(value: object, required: Sequence[str]) -> Turn:
         return value
     if not isinstance(value, Mapping):
         raise TurnError(f"the turn is a {type(value).__name__}: pass a rageval_hooks.Turn or a dict")
-    found = _record(value, 1, required, None)
+    rows = [] if holds_turn(value) or _is_turn(value) else [value]
+    columns = find_columns("", rows, required, show=lambda paths: f"Turn({', '.join(map(_argument, paths.items()))})")
+    found = _record(value, 1, required, columns)
     if isinstance(found, str):
         raise TurnError(found)
     return found.turn
+
+
+def _argument(place: tuple[str, str]) -> str:
+    return f"{place[0]}=row[{place[1]!r}]"
 
 
 def _is_turn(row: Mapping[str, Any]) -> bool:
@@ -185,7 +191,7 @@ def _is_turn(row: Mapping[str, Any]) -> bool:
     return {"query", "response", "retrieval_queries"} <= row.keys()
 
 
-def _record(row: object, number: int, required: Sequence[str], columns: ColumnMap | None) -> Record | str:
+def _record(row: object, number: int, required: Sequence[str], columns: ColumnMap) -> Record | str:
     """Return the record of a row, or why it cannot be used."""
     try:
         if isinstance(row, Record):
@@ -199,7 +205,7 @@ def _record(row: object, number: int, required: Sequence[str], columns: ColumnMa
         if isinstance(row, Turn):
             return Record(id=row.id or str(number), turn=row)
         if isinstance(row, Mapping):
-            return record_from_row(row, str(number), required, columns)
+            return record_from_row(row, str(number), columns, required)
         return f"it is a {type(row).__name__}, neither a dict nor a turn"
     except (ValidationError, TurnError) as error:
         return shorten(explain(error), _SHOWN)

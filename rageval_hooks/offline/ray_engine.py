@@ -27,9 +27,8 @@ from rageval_hooks.offline.asking import Asking, ask_all
 from rageval_hooks.offline.dataset import score_columns
 from rageval_hooks.offline.journal import bad_row_line
 from rageval_hooks.offline.loading import App, load_app
-from rageval_hooks.offline.records.columns import ColumnMap, reading_options
 from rageval_hooks.offline.records.formats import BadRow
-from rageval_hooks.offline.records.reading import Item, read_items
+from rageval_hooks.offline.records.reading import READ_AS_IS, Item, ReadOptions, read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import FIXED_COLUMNS
 from rageval_hooks.offline.records.writing import row_of
@@ -67,16 +66,14 @@ class RayScoring:
         options: arguments of :func:`rageval_hooks.offline.scoring.score_file.build_pipeline`.
         details: which scores keep their explanation and metadata.
         required: fields whose columns must be there.
-        mapping: columns of the fields, as the user named them.
-        encoding: of text files; None to detect it.
+        reading: how to read the files.
         environment: the variables of this package, which other machines may not have.
     """
 
     options: Mapping[str, Any]
     details: Details
     required: tuple[str, ...]
-    mapping: ColumnMap | None = None
-    encoding: str | None = None
+    reading: ReadOptions = READ_AS_IS
     environment: Mapping[str, str] = field(
         default_factory=lambda: {name: value for name, value in os.environ.items() if name.startswith("RAGEVAL_")}
     )
@@ -201,7 +198,7 @@ def score_on_ray(
         **settings_of(pipeline, []),
         "details": scoring.details,
         "size of a part": [_PART_ROWS, _PART_BYTES],
-        **reading_options(scoring.mapping, scoring.encoding),
+        **scoring.reading.settings(),
     }
     files = _files(inputs, output, work)
     # What there is of each file.
@@ -307,7 +304,7 @@ class _PartScorer:
             gc.freeze()  # as in `scoring.workers`: it takes a tenth of the time of a row
         scoring, file = self._scoring, self._files[row["file"]]
         with _local(file.url) as path:
-            items = read_items(path, scoring.required, mapping=scoring.mapping, encoding=scoring.encoding)
+            items = read_items(path, scoring.required, options=scoring.reading)
             for number, part in enumerate(_parts(item for _, item in items)):
                 if number % row["of"] == row["share"]:
                     done = existing = file.part(number)

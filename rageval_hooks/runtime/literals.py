@@ -20,18 +20,26 @@ _FIELD = re.compile(r"\b(content|meta|score|blob|dataframe|embedding|sparse_embe
 
 
 def unpacked(value: Any) -> Any:
-    """Return the list or object that a text holds as JSON or as Python writes it; any other value unchanged."""
+    """Return the list or object that a text holds as JSON or as a Python literal; any other value unchanged."""
     # Most cells are prose, so a look at the first character saves two failing parsers for each.
     if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
         return value
     # JSON comes first: it is stricter, and its `true` and `null` are not Python.
-    for read in (json.loads, _python_value):
+    text = value.strip()
+    for read in (json.loads, _literal):
         try:
-            found = read(value)
+            found = read(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
         return found if isinstance(found, (list, dict)) else value
     return value
+
+
+def _literal(text: str) -> Any:
+    # numpy prints no commas, and Python would join the strings of ['a' 'b'].
+    if _with_commas(text) != text:
+        raise ValueError("a list without commas")
+    return ast.literal_eval(text)
 
 
 def read_repr(value: Any) -> Any:
@@ -61,8 +69,11 @@ def _python_value(text: str) -> Any:
     Raises:
         ValueError: the text is something else; likewise SyntaxError.
     """
-    with_commas = _ITEM.sub(lambda item: f"{item[1]}," if item[2] else item[1], text.strip())
-    return _node_value(ast.parse(with_commas, mode="eval").body)
+    return _node_value(ast.parse(_with_commas(text.strip()), mode="eval").body)
+
+
+def _with_commas(text: str) -> str:
+    return _ITEM.sub(lambda item: f"{item[1]}," if item[2] else item[1], text)
 
 
 def _node_value(node: ast.AST) -> Any:

@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
@@ -18,7 +19,7 @@ from rageval_hooks.errors import TurnError
 from rageval_hooks.integrations.conversation import turns_from_conversation
 from rageval_hooks.integrations.opentelemetry.spans import TracedSpan, is_export, span_rows
 from rageval_hooks.integrations.opentelemetry.turn_building import TURN_ID, NoTurn, turns_from_spans
-from rageval_hooks.offline.records.columns import ColumnMap, check_columns, has_column
+from rageval_hooks.offline.records.columns import ColumnMap, find_columns, has_column
 from rageval_hooks.offline.records.formats import BadRow, Row, SourceFile, format_of
 from rageval_hooks.offline.records.formats.json_files import read_document
 from rageval_hooks.offline.records.record import Record, are_comparable, holds_turn, place_target
@@ -37,12 +38,40 @@ _MESSAGES = ("conversation_turns", "messages", "turns", "conversation", "chat")
 _CONTEXTS = ("contexts", "vector_data", "passages", "documents", "retrieved_contexts")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """What decides on the rows of a file. With other options the rows are others: results of the two are never mixed.
+
+    Attributes:
+        columns: the columns that the user named, and those that are ignored.
+        encoding: of a text file; None to detect it.
+        sheet: the worksheet of a workbook, or the array of a JSON document; None to choose it.
+    """
+
+    columns: ColumnMap | None = None
+    encoding: str | None = None
+    sheet: str | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return those that were given, by the names that a user knows."""
+        given = {
+            "map": self.columns and self.columns.columns,
+            "ignore": (self.columns and sorted(self.columns.ignored)) or None,
+            "encoding": self.encoding,
+            "sheet": self.sheet,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+READ_AS_IS = ReadOptions()
+
+
 class RowSource:
     """The rows of a file: the first ones sampled, then all of them in one pass.
 
     Args:
         path: the file.
-        encoding: of a text file; None to detect it.
+        options: how to read it.
 
     Attributes:
         sample: the data of the first rows.
@@ -54,8 +83,8 @@ class RowSource:
         TurnError: the file cannot be read as its format.
     """
 
-    def __init__(self, path: Path, encoding: str | None = None) -> None:
-        file = SourceFile(path, encoding)
+    def __init__(self, path: Path, options: ReadOptions) -> None:
+        file = SourceFile(path, options.encoding, options.sheet)
 
         def rows() -> Iterator[Row | BadRow]:
             with file.reading():
@@ -72,6 +101,23 @@ class RowSource:
         return chain(self._first, self._rows)
 
 
+def columns_of(path: Path, required: Sequence[str], options: ReadOptions) -> ColumnMap:
+    """Return the columns of a file with rows of another tool, as ``--map-file`` keeps them.
+
+    Raises:
+        ConfigurationError: there is no such file, or its format is not known.
+        TurnError: a column is missing, or the file cannot be read.
+    """
+    sample = [row for row in RowSource(path, options).sample if not holds_turn(row)]
+    return find_columns(f"{path}: ", sample, required, options.columns)
+
+
+def columns_in(path: Path, options: ReadOptions) -> list[str]:
+    """Return the columns in the first rows of a file; none for records of this package."""
+    source = RowSource(path, options)
+    return [] if any(map(holds_turn, source.sample)) else source.columns
+
+
 def read_records(
     path: str | os.PathLike[str],
     *,
@@ -80,6 +126,7 @@ def read_records(
     on_bad: Callable[[BadRow], None] | None = None,
     mapping: Mapping[str, str] | None = None,
     encoding: str | None = None,
+    sheet: str | None = None,
 ) -> Iterator[Record]:
     """Yield the records of a file, one at a time.
 
@@ -95,13 +142,14 @@ def read_records(
         mapping: field → column, for columns with other names: ``{"passages": "contexts[].text"}``; an empty name for
             a field that the file does not have.
         encoding: of a text file; None to detect it.
+        sheet: the worksheet of a workbook, or the array of a JSON document, by its keys.
 
     Raises:
         ConfigurationError: there is no such file, or its format is not known.
         TurnError: a column is missing, the file is unreadable, or a row cannot be used and there is no ``on_bad``.
     """
-    columns = ColumnMap(mapping) if mapping else None
-    for _, item in read_items(Path(path), required, scores, mapping=columns, encoding=encoding):
+    options = ReadOptions(columns=ColumnMap(mapping) if mapping else None, encoding=encoding, sheet=sheet)
+    for _, item in read_items(Path(path), required, scores, options=options):
         if isinstance(item, Record):
             yield item
         elif on_bad is not None:
@@ -116,8 +164,7 @@ def read_items(
     scores: Collection[str] = (),
     *,
     context: Path | None = None,
-    mapping: ColumnMap | None = None,
-    encoding: str | None = None,
+    options: ReadOptions = READ_AS_IS,
     note: Callable[[str], object] = lambda _: None,
 ) -> Items:
     """Yield each record of a file, or row that cannot be used, with the line on which it begins.
@@ -130,8 +177,7 @@ def read_items(
         required: fields that rows with columns must have.
         scores: columns of a table of ours that are scores where they hold a number.
         context: what was retrieved, if the file is a conversation: chat messages.
-        mapping: columns that the user named.
-        encoding: of a text file; None to detect it.
+        options: how to read it.
         note: called with each decision that the user should know, such as a guessed encoding.
 
     Raises:
@@ -141,12 +187,13 @@ def read_items(
     if context is not None:
         yield from _read_conversation(path, context)
         return
-    source = RowSource(path, encoding)
+    source = RowSource(path, options)
     for line in source.notes:
         note(line)
     first = next(iter(source.sample), {})
     columns, needed = source.columns, tuple(required)
-    numbers_runs = False
+    numbers_runs = is_table_of_ours = False
+    found = ColumnMap({})
     if is_export(first):
         items = _read_groups(source, _spans_by_trace, _records_of_trace)
     # Records of older releases have no version, but an id next to the turn, which evaluations lack.
@@ -158,13 +205,15 @@ def read_items(
         if {"passage", _ANSWER}.issubset(columns) and not has_column("passages", columns):
             rows = _joined_rows(source)
             needed = tuple(field for field in needed if field != "passages")
+            found = _JOINED
         else:
             sample = [row for row in source.sample if not holds_turn(row)]
-            check_columns(f"{path}: ", sample, needed, mapping, note=note)
             # A second answer to the same question under the same id is another run.
             numbers_runs = not has_column("run", columns) and not holds_turn(first)
-        # Columns that the user named come before what our own tables say about them.
-        is_table_of_ours = mapping is None and is_ours(columns)
+            # Columns that the user named come before what our own tables say about them.
+            is_table_of_ours = options.columns is None and is_ours(columns)
+            if not is_table_of_ours:
+                found = find_columns(f"{path}: ", sample, needed, options.columns, note=note)
 
         def make(row: Mapping[str, Any], name: str) -> Record:
             # Rows of ours and of other tools may be in one file.
@@ -172,7 +221,7 @@ def read_items(
                 return Record.model_validate(row)
             if is_table_of_ours:
                 return record_of_table(row, name, needed, scores)
-            return record_from_row(row, name, needed, mapping)
+            return record_from_row(row, name, found, needed)
 
         # A number could be the id of another row.
         items = _read_rows(rows, make, "row-" if has_column("id", columns) else "")
@@ -232,6 +281,9 @@ def _with_targets(items: Iterable[tuple[int, Item]]) -> Items:
 # What the connectors of open-rag-eval write: the column of the answer, and where the system gave none.
 _ANSWER = "generated_answer"
 _NO_ANSWER, _API_ERROR = "NO_ANSWER", "API_ERROR"
+_JOINED = ColumnMap(
+    {"id": "query_id", "run": "query_run"} | {name: name for name in ("query", "response", "error", "passages")}
+)
 
 
 def _joined_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:

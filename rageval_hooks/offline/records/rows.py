@@ -17,9 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from rageval_hooks.errors import TurnError
 from rageval_hooks.metrics.base import REGISTRY
-from rageval_hooks.offline.records.columns import ColumnMap, Fields, has_column, missing_column, take_fields
+from rageval_hooks.offline.records.columns import ColumnMap, Fields, as_options, has_column, missing_column
 from rageval_hooks.offline.records.record import BETWEEN_TEXTS, Record
-from rageval_hooks.offline.records.values import chat_text, kind_of, metadata_in, passages_in
+from rageval_hooks.offline.records.values import chat_text, check_list, kind_of, metadata_in, passages_in
 from rageval_hooks.runtime.jsonable import plain_mapping, plain_value
 from rageval_hooks.runtime.literals import unpacked
 from rageval_hooks.runtime.narrowing import is_missing, items_or_empty
@@ -36,23 +36,20 @@ _MISSED = ("miss", "missed", "missing", "not found", "not_found", "none", "-")
 
 
 def record_from_row(
-    row: Mapping[str, Any],
-    name: str,
-    required: Iterable[str] = ("query", "response"),
-    mapping: ColumnMap | None = None,
+    row: Mapping[str, Any], name: str, columns: ColumnMap, required: Iterable[str] = ("query", "response")
 ) -> Record:
     """Return the record that a row of a table or a JSON object holds.
 
     Args:
         row: values by column. Columns that no field takes are kept in the turn's metadata.
         name: id of the record if the row has none.
+        columns: the column of each field.
         required: fields that must have a column; the query must have a value too.
-        mapping: columns that the user named.
 
     Raises:
         TurnError: a column is missing, or a value does not fit its field; the message says what is accepted.
     """
-    fields = take_fields(row, mapping)
+    fields = columns.take(row)
     error = _error_in(fields.get("error"))
     for field in required:
         # A system that failed has no answer: that is a result too.
@@ -74,7 +71,7 @@ def record_from_row(
             id=identity,
             query=query,
             response=_response_in(fields),
-            passages=tuple(passages_in(fields.get("passages"))),
+            passages=tuple(passages_in(fields.get("passages"), fields.columns.get("passages", ""))),
             reference=reference_in(fields.get("reference")),
             status="error" if error else "ok",
             error=ErrorInfo(type="Error", message=error) if error else None,
@@ -165,9 +162,14 @@ def _response_in(fields: Fields) -> str:
         return text_in(value, "response")
     if text := _single_text(value):
         return text
+    path = fields.columns["response"]
+    if value and isinstance(value[0], Mapping):
+        texts = [key for key, item in value[0].items() if isinstance(item, str) and " " in item.strip()]
+        key = texts[0] if len(texts) == 1 else "KEY"
+        path = f"join(' ', {path}[].{key})" if len(value) > 1 else f"{path}[0].{key}"
+        raise TurnError(f"the response is a list of objects, not a text: try {as_options({'response': path})}")
     raise TurnError(
-        f"the response is a list of {len(value)} items, not a text: "
-        f"--map response='{fields.columns['response']}[0]' takes one"
+        f"the response is a list of {len(value)} items, not a text: {as_options({'response': f'{path}[0]'})} takes one"
     )
 
 
@@ -180,6 +182,7 @@ def reference_in(value: Any) -> str | None:
     Raises:
         TurnError: the value has another form.
     """
+    check_list(value, "references")
     found = unpacked(value)
     if isinstance(found, Mapping) and isinstance(found.get("text"), list):
         found = found["text"]
@@ -250,6 +253,8 @@ FIXED_COLUMNS = ("id", "run", "query", "response")
 OPTIONAL_COLUMNS = ("reference", "target", "rank", "missed", "document", "answerable", "error")
 """The next columns, each if a record of the file has a value for it."""
 
+_OUR_COLUMNS = ColumnMap({name: name for name in (*FIXED_COLUMNS, *OPTIONAL_COLUMNS) if name != "missed"})
+
 LABEL, CAUSE, PROBABILITY, REASON = ".label", ".cause", ".probability", ".reason"
 """The endings of the columns next to a score."""
 
@@ -291,7 +296,7 @@ def record_of_table(
     about = {name + suffix for name in names for suffix in ("", LABEL, CAUSE, PROBABILITY, REASON)}
     rest = {column: value for column, value in row.items() if column not in about}
     missed = str(rest.pop("missed", "")).lower() == "true"
-    record = record_from_row(rest, name, required)
+    record = record_from_row(rest, name, _OUR_COLUMNS, required)
     results = tuple(result for result in (_result(score, row) for score in names) if result is not None)
     return record.model_copy(update={"results": results, "missed": missed})
 

@@ -12,15 +12,52 @@ from rageval_hooks.integrations.capture.values import finite, first_key
 from rageval_hooks.integrations.conversation import exchanges, is_from_assistant, is_from_user, message_text
 from rageval_hooks.runtime.literals import unpacked
 from rageval_hooks.runtime.narrowing import is_missing, is_number, mapping_or_empty
+from rageval_hooks.text.formatting import shorten
 from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import Passage
 
 _KINDS = {dict: "object", list: "list", bool: "boolean", int: "number", float: "number", str: "text"}
 
+# What begins like a list or object of texts: "['a", "[{'text'".
+_LISTED = re.compile(r"\[\s*[\"'{]|\{\s*[\"']")
+# "[Document(page_content='a')]", "[NodeWithScore(node=…", "array(['a'], dtype=object)", and a list of arrays.
+_CALL = re.compile(r"(?:\[\s*)?(?:array\(\[|[A-Z][A-Za-z]{2,40}\([a-z_]{2,40}=)")
+_MAX_DEPTH = 3
+"""Levels of lists and objects whose texts are proposed for --map; deeper ones are contents."""
+
 
 def kind_of(value: Any) -> str:
     """Return the kind of a value, for messages: ``a list``."""
     return with_article(_KINDS.get(type(value), type(value).__name__))
+
+
+def check_list(value: Any, name: str) -> None:
+    """Check that a text that begins like a list or an object could be read.
+
+    Raises:
+        TurnError: it was printed by numpy or pandas, is a call such as ``Document(...)``, or is cut off.
+    """
+    text = unpacked(value)
+    if isinstance(text, str) and (_CALL.match(text.strip()) or _LISTED.match(text.strip())):
+        raise TurnError(
+            f"the {name} begin like a list, which is neither JSON nor a list of Python: {shorten(text, 60)!r}. "
+            "Objects of Python and arrays of numpy cannot be read from their print: write the file as JSON Lines or "
+            "Parquet, or the texts with json.dumps"
+        )
+
+
+def texts_inside(value: Any, path: str, depth: int = _MAX_DEPTH) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a cell with their paths: ``hits[].text``. Numbers, addresses and names of files are none."""
+    content = unpacked(value)
+    if isinstance(content, str):
+        if content.strip() and not are_no_texts(content.replace(",", ".")):
+            yield path, content
+    elif depth and isinstance(content, Mapping):
+        for key, item in content.items():
+            yield from texts_inside(item, f"{path}.{key}", depth - 1)
+    elif depth and isinstance(content, list):
+        for item in content:
+            yield from texts_inside(item, f"{path}[]", depth - 1)
 
 
 def chat_text(value: Any, role: str) -> str:
@@ -90,22 +127,24 @@ _SOURCE_KEYS = frozenset(
 )
 
 
-def passages_in(value: Any) -> list[Passage]:
+def passages_in(value: Any, path: str = "COLUMN") -> list[Passage]:
     """Return the passages of a cell.
 
     Args:
         value: a text, a list, or an object by id. A text may hold a list of passages.
+        path: where it is, for messages.
 
     Raises:
         TurnError: a passage has no text; the message says which keys are accepted.
     """
     if is_missing(value):
         return []
+    check_list(value, "passages")
     found = unpacked(value)
     if isinstance(found, Mapping) and first_key(found, TEXT_KEYS, str):
         found = [found]
     if isinstance(found, Mapping) and (wrapper := first_key(found, _WRAPPERS, list)):
-        return passages_in(found[wrapper])
+        return passages_in(found[wrapper], f"{path}.{wrapper}")
     # '{"a": 1}' is a text about JSON, and "[1, 2]" one about numbers.
     has_items = isinstance(found, list) and any(isinstance(item, (str, list, Mapping)) for item in found)
     if isinstance(value, str) and not has_items and found != []:
@@ -114,7 +153,7 @@ def passages_in(value: Any) -> list[Passage]:
         found = [{"id": key, **(item if isinstance(item, Mapping) else {"text": item})} for key, item in found.items()]
     if not isinstance(found, (list, tuple)):
         raise TurnError(f"the passages are {kind_of(found)}: give a list of texts or of objects with a text")
-    return [_passage(item, number) for number, item in enumerate(_flat(found), 1)]
+    return [_passage(item, number, path) for number, item in enumerate(_flat(found), 1)]
 
 
 def _flat(items: Iterable[Any]) -> Iterator[Any]:
@@ -130,10 +169,10 @@ def _flat(items: Iterable[Any]) -> Iterator[Any]:
             yield item
 
 
-def _passage(item: Any, number: int) -> Passage:
+def _passage(item: Any, number: int, path: str) -> Passage:
     if isinstance(item, (list, tuple)) and not hasattr(item, "_fields"):
         content, score = item if is_number(item[1]) else item[::-1]
-        return _passage(content, number).model_copy(update={"score": finite(score)})
+        return _passage(content, number, path).model_copy(update={"score": finite(score)})
     passage = passage_of_mapping(item, metadata_in) if isinstance(item, Mapping) else passage_of(item)
     if passage is not None:
         return passage
@@ -141,8 +180,11 @@ def _passage(item: Any, number: int) -> Passage:
         raise TurnError(
             f"passage {number} is {kind_of(item)}: give a text, or an object with text, id, score, metadata"
         )
+    texts = [key for key, value in item.items() if isinstance(value, str) and " " in value.strip()]
+    hint = f". Try --map passages='{path}[].{texts[0]}'" if len(texts) == 1 else ""
     raise TurnError(
-        f"passage {number} has no text: accepted are {', '.join(TEXT_KEYS[:8])} …; found: {', '.join(map(str, item))}"
+        f"passage {number} has no text: accepted are {', '.join(TEXT_KEYS[:8])} …; "
+        f"found: {', '.join(map(str, item))}{hint}"
     )
 
 

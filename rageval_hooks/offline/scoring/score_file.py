@@ -23,9 +23,8 @@ from rageval_hooks.offline.journal import (
     journal_path,
     mark_finished,
 )
-from rageval_hooks.offline.records.columns import ColumnMap, reading_options
 from rageval_hooks.offline.records.formats import BadRow, check_file
-from rageval_hooks.offline.records.reading import Item, read_items, read_records
+from rageval_hooks.offline.records.reading import READ_AS_IS, Item, ReadOptions, read_items, read_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.writing import write_output
 from rageval_hooks.offline.running import Advance
@@ -92,8 +91,7 @@ def score_file(
     required: Iterable[str] = _USUALLY_REQUIRED,
     restart: bool = False,
     context: Path | None = None,
-    mapping: ColumnMap | None = None,
-    encoding: str | None = None,
+    reading: ReadOptions = READ_AS_IS,
     note: Callable[[str], object] = lambda _: None,
     advance: Advance = lambda _: None,
 ) -> Scored:
@@ -116,8 +114,7 @@ def score_file(
         required: fields whose columns must be there.
         restart: ignore what an interrupted run left, and replace a finished output.
         context: what was retrieved, if the file is a conversation.
-        mapping: columns of the fields, as the user named them.
-        encoding: of a text file; None to detect it.
+        reading: how to read the file.
         note: called with decisions about the file that the user should know.
         advance: called as turns are done.
 
@@ -138,11 +135,11 @@ def score_file(
     # JSON Lines has the whole records, so that the layout would have no effect.
     if columns != "native" and not any(found.has_columns for found in formats):
         raise ConfigurationError(f"--columns {columns} is a layout of tables: an output should end in .csv")
-    settings = {**settings_of(pipeline, inputs), "details": details, **reading_options(mapping, encoding)}
+    settings = {**settings_of(pipeline, inputs), "details": details, **reading.settings()}
     work = {**settings, "columns": columns, "complete": True}
 
     def read() -> Iterator[tuple[int, Item]]:
-        return read_items(path, required, context=context, mapping=mapping, encoding=encoding, note=note)
+        return read_items(path, required, context=context, options=reading, note=note)
 
     # A longer input is welcome: its new rows are scored. Judgements that are missing are tried again.
     changed = None if restart else earlier_result(outputs, work, may_change=("input", "complete"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from rageval_hooks.errors import ConfigurationError, TurnError
-from rageval_hooks.offline.records.columns import ColumnMap, Fields, canonical, check_columns, take_fields
+from rageval_hooks.offline.records.columns import ColumnMap, Fields, canonical, find_columns
 from rageval_hooks.offline.records.formats import BadRow
-from rageval_hooks.offline.records.reading import RowSource
+from rageval_hooks.offline.records.reading import READ_AS_IS, ReadOptions, RowSource
 from rageval_hooks.offline.records.record import Record, TargetText, distinct, holds_turn
 from rageval_hooks.offline.records.rows import about_question, explain, query_in, reference_in
 from rageval_hooks.offline.records.values import passages_in
@@ -68,14 +68,14 @@ def question_id(question: str, chunk_id: str | None) -> str:
 
 
 def read_questions(
-    path: Path, *, mapping: ColumnMap | None = None, encoding: str | None = None
+    path: Path, options: ReadOptions = READ_AS_IS, *, note: Callable[[str], object] = lambda _: None
 ) -> tuple[list[GoldenQuestion], list[BadRow]]:
     """Read a test set, or any file with questions.
 
     Args:
         path: the file. Column names are those of turns; only the question is required.
-        mapping: columns that the user named.
-        encoding: of a text file; None to detect it.
+        options: how to read it.
+        note: called with each choice that the user should know.
 
     Returns:
         The questions in their order, each with a unique id, and the rows without a question. A question of which the
@@ -88,16 +88,18 @@ def read_questions(
     questions: list[GoldenQuestion] = []
     bad: list[BadRow] = []
     runs: dict[tuple[str, str], set[int]] = {}
-    source = RowSource(path, encoding)
+    source = RowSource(path, options)
+    for line in source.notes:
+        note(line)
     # Only the first rows are checked: a later row without a question is a bad row.
-    if not any(map(holds_turn, source.sample)):
-        check_columns(f"{path}: ", source.sample, ("query",), mapping)
+    sample = [] if any(map(holds_turn, source.sample)) else source.sample
+    columns = find_columns(f"{path}: ", sample, ("query",), options.columns)
     for row in source:
         if isinstance(row, BadRow):
             bad.append(row)
             continue
         try:
-            question, run = _of_row(row.data, mapping)
+            question, run = _of_row(row.data, columns)
         except (ValidationError, TurnError) as error:
             bad.append(BadRow(row.line, explain(error), dict(row.data)))
             continue
@@ -114,7 +116,7 @@ def read_questions(
     return [question.model_copy(update={"id": new}) for question, new in zip(questions, ids, strict=True)], bad
 
 
-def _of_row(row: Mapping[str, Any], mapping: ColumnMap | None) -> tuple[GoldenQuestion, int]:
+def _of_row(row: Mapping[str, Any], columns: ColumnMap) -> tuple[GoldenQuestion, int]:
     """Return the question of a row, and the number of the run that the row is."""
     if holds_turn(row):
         record = Record.model_validate(row)
@@ -133,7 +135,7 @@ def _of_row(row: Mapping[str, Any], mapping: ColumnMap | None) -> tuple[GoldenQu
             second_look=text_or_none(record.turn.metadata.get("second_look")),
         )
         return question, record.run
-    fields = take_fields(row, mapping)
+    fields = columns.take(row)
     query = query_in(fields.get("query"))
     if not query.strip():
         raise TurnError("the question is empty")

@@ -25,7 +25,7 @@ from rageval_hooks.errors import TurnError
 from rageval_hooks.exporters.jsonl import JsonlExporter
 from rageval_hooks.offline.records import Record, read_records, write_records
 from rageval_hooks.offline.records.formats import BadRow
-from rageval_hooks.offline.records.reading import read_items
+from rageval_hooks.offline.records.reading import ReadOptions, read_items
 from rageval_hooks.score import Failed
 from tests.strategies import turns
 
@@ -147,21 +147,6 @@ class TestNames:
         ]
         assert not bad
 
-    @pytest.mark.parametrize(
-        ("cell", "texts"),
-        [
-            ("['The pier opened.' 'It cost 41 million.']", ["The pier opened.", "It cost 41 million."]),
-            ("['a'\n \"it's b\"]", ["a", "it's b"]),
-            ("['a, b' 'c]']", ["a, b", "c]"]),
-            ("[{'text': 'a'} {'text': 'b'}]", ["a", "b"]),
-            ("['a', 'b']", ["a", "b"]),
-        ],
-    )
-    def test_a_list_as_numpy_writes_it(self, cell: str, texts: list[str], tmp_path: Path) -> None:
-        """A blank between two texts parts them: what pandas makes of Parquet, as CSV."""
-        [record] = read_records(write_csv(tmp_path / "a.csv", [{**NAMES["ours"], "passages": cell}]))
-        assert [passage.text for passage in record.turn.passages] == texts
-
     def test_texts_that_look_like_json(self, tmp_path: Path) -> None:
         """Stay what they are in JSON Lines, and in a table unless they are lists or objects of texts."""
         mapping, numbers = '{"a": 1}', "[1, 2]"
@@ -259,7 +244,7 @@ class TestWhatIsWrong:
         with pytest.raises(TurnError) as caught:
             list(read_records(path, on_bad=lambda _: None))
         assert "no column for the response: accepted are response, actual_output, generated_answer" in str(caught.value)
-        assert "found: question, chat_reply. Try --map response=chat_reply" in str(caught.value)
+        assert "Try --map response=chat_reply. Columns of the first 3 rows, with a value of each:" in str(caught.value)
 
     def test_a_column_of_some_rows(self, tmp_path: Path) -> None:
         """Is there if one of the first hundred rows has it: only the rows without it cannot be used."""
@@ -376,10 +361,10 @@ class TestWhatIsWrong:
         assert record.turn.query == row["question"]
         assert notes == [f"{path} is read as cp1252: --encoding names another encoding"]
 
-        [(_, record)] = read_items(path, encoding="latin-1", note=notes.append)
+        [(_, record)] = read_items(path, options=ReadOptions(encoding="latin-1"), note=notes.append)
         assert len(notes) == 1
         with pytest.raises(ConfigurationError, match="--encoding 'utf-9' is not known"):
-            list(read_items(path, encoding="utf-9"))
+            list(read_items(path, options=ReadOptions(encoding="utf-9")))
 
     def test_a_document_that_is_not_utf8(self, tmp_path: Path) -> None:
         """The whole file cannot be read; the message says which encoding reads it."""

@@ -13,7 +13,7 @@ import pytest
 from rageval_hooks import Passage, Turn
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.records.columns import ColumnMap
-from rageval_hooks.offline.records.reading import read_items, read_records
+from rageval_hooks.offline.records.reading import ReadOptions, columns_of, read_items, read_records
 from rageval_hooks.offline.records.record import Record
 
 Q, A, G, C = "When was it opened?", "In 2019.", "2019", "The pier opened in 2019."
@@ -77,8 +77,36 @@ DOCUMENTS: dict[str, Any] = {
             {"question": Q, "answer": A, "ground_truth": G, "hits": [{"chunk_id": "c", "quote": C, "rank": 1}]}
         ],
     },
-    "RetrievalQA": [
-        {"question": Q, "answer": str({"query": Q, "result": A}), "contexts": [C], "ground_truth": G},
+    "Ragas, several turns": [
+        {
+            "user_input": [{"content": Q, "type": "human"}, {"content": A, "type": "ai"}],
+            "retrieved_contexts": [C],
+            "reference": G,
+        }
+    ],
+    "ShareGPT": [
+        {"conversations": [{"from": "human", "value": Q}, {"from": "gpt", "value": A}], "context": C, "reference": G}
+    ],
+    "Langfuse traces": {
+        "data": [
+            {
+                "id": "t",
+                "input": [{"role": "user", "content": Q}],
+                "output": {"role": "assistant", "content": A},
+                "metadata": {"contexts": [C]},
+                "expectedOutput": {"answer": G},
+            }
+        ]
+    },
+    "MLflow traces": [
+        {
+            "trace_id": "t",
+            "request": json.dumps({"messages": [{"role": "user", "content": Q}]}),
+            "response": json.dumps({"choices": [{"message": {"role": "assistant", "content": A}}]}),
+            "response_preview": A,
+            "expectations": {"expected_response": G},
+            "context": [C],
+        }
     ],
     "AutoRAG": [
         {"qid": "1", "query": Q, "generation_gt": [G], "retrieved_contents": [C], "generated_texts": A},
@@ -143,10 +171,6 @@ TABLES = {
     "semicolons": (f"question;answer;contexts;ground_truth\n{Q};{A};\"['{C}']\";{G}\n", "csv"),
     "bars": (f"question|answer|contexts|ground_truth\n{Q}|{A}|{C}|{G}\n", "csv"),
     "tabs": (f"Query\tContext\tAnswer\tground_truth\n{Q}\t{C}\t{A}\t{G}\n", "tsv"),
-    "LangChain documents": (
-        f"question,answer,ground_truth,contexts\n{Q},{A},{G},\"[Document(metadata={{'a': 1}}, page_content='{C}')]\"\n",
-        "csv",
-    ),
     "Spanish": (f"Pregunta;Respuesta;Respuesta esperada;Contexto\n{Q};{A};{G};{C}\n", "csv"),
     "French": (f"Question;Réponse;Réponse attendue;Contexte\n{Q};{A};{G};{C}\n", "csv"),
     "LangSmith columns": (f"inputs.question,outputs.answer,reference_outputs.answer,context\n{Q},{A},{G},{C}\n", "csv"),
@@ -231,7 +255,7 @@ class TestMap:
         mapping = {"query": "kunden_frage", "response": column}
         with pytest.raises(TurnError, match="which --map names for the response") as caught:
             list(read_records(tmp_path / "a.jsonl", mapping=mapping))
-        assert "Found in the first 1 row: kunden_frage, chatgpt_reply, found" in str(caught.value)
+        assert "Columns of the first 1 row, with a value of each:\n  kunden_frage: When" in str(caught.value)
 
     def test_of_several_columns(self, tmp_path: Path) -> None:
         """Numbered columns are a list; empty cells are no passages."""
@@ -249,7 +273,7 @@ class TestMap:
         assert [record.turn.reference for record in records[89:]] == [None, G]
 
         (tmp_path / "a.jsonl").write_text("\n".join([lines[0]] * 100 + lines[90:]))
-        with pytest.raises(TurnError, match="Found in the first 100 rows: question, answer"):
+        with pytest.raises(TurnError, match="Columns of the first 100 rows"):
             list(read_records(tmp_path / "a.jsonl", mapping={"reference": "gold.texts[0]"}))
 
     def test_of_a_function_that_does_not_suit_a_row(self, tmp_path: Path) -> None:
@@ -292,7 +316,7 @@ def test_two_columns_that_may_be_the_response(row: dict[str, Any], columns: str,
         list(read_items(path))
 
     for name in columns.replace("'", "").split(", "):
-        [(_, record)] = read_items(path, mapping=ColumnMap({"response": name}))
+        [(_, record)] = read_items(path, options=ReadOptions(columns=ColumnMap({"response": name})))
         assert isinstance(record, Record)
         assert record.turn.response in (A, G, "x", *(value for value in row.values() if isinstance(value, str)))
 
@@ -318,20 +342,142 @@ def test_what_is_no_second_response(others: dict[str, Any], tmp_path: Path) -> N
 def test_a_column_that_is_ignored(tmp_path: Path) -> None:
     """``--ignore``: it is neither a second response nor metadata."""
     (tmp_path / "a.jsonl").write_text(json.dumps({"question": Q, "answer": A, "gpt4_answer": G}))
-    [(_, record)] = read_items(tmp_path / "a.jsonl", mapping=ColumnMap({}, ignored=["gpt4_answer"]))
+    [(_, record)] = read_items(
+        tmp_path / "a.jsonl", options=ReadOptions(columns=ColumnMap({}, ignored=["gpt4_answer"]))
+    )
     assert isinstance(record, Record)
     assert (record.turn.response, dict(record.turn.metadata)) == (A, {})
 
 
 def test_answers_of_several_systems_in_one_document(tmp_path: Path) -> None:
-    """The list of rows that was taken is said, and the others; a list without answers does not count."""
+    """The array that was taken is said, and the others; ``--sheet`` names one."""
     rows = [{"question": Q, "answer": A}]
-    document = {"first": rows, "questions": [{"question": Q}], "more": {"second": rows}}
-    (tmp_path / "a.json").write_text(json.dumps(document))
+    document = {"questions": [{"question": Q}], "first": rows, "more": {"second": [{"question": Q, "answer": G}]}}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(document))
     said: list[str] = []
-    records = list(read_items(tmp_path / "a.json", note=said.append))
-    assert len(records) == 1
-    assert said == ["the rows are those of 'first', not of 'more.second': write each into a separate file"]
+    [(_, record)] = read_items(path, note=said.append)
+    assert isinstance(record, Record)
+    assert record.turn.response == A
+    assert said == [f"read is 'first' of {path}, not 'questions', 'more.second': --sheet names another"]
+
+    [record] = read_records(path, sheet="more.second")
+    assert record.turn.response == G
+    with pytest.raises(TurnError, match=r"no table 'third' \(--sheet\)\. It has questions, first, more\.second"):
+        list(read_records(path, sheet="third"))
+
+
+def test_worksheets(tmp_path: Path) -> None:
+    """The one with questions and answers is read, and the others are said; ``--sheet`` names one."""
+    import openpyxl
+
+    path = tmp_path / "a.xlsx"
+    book = openpyxl.Workbook()
+    book.active.title = "Cover"
+    for title, answer in (("Means", None), ("Rows", A), ("Old rows", G)):
+        sheet = book.create_sheet(title)
+        sheet.append(["question", "answer"] if answer else ["metric", "mean"])
+        sheet.append([Q, answer] if answer else ["groundedness", 0.5])
+    book.save(path)
+    said: list[str] = []
+    [(_, record)] = read_items(path, note=said.append)
+    assert isinstance(record, Record)
+    assert record.turn.response == A
+    assert said == [f"read is 'Rows' of {path}, not 'Means', 'Old rows': --sheet names another"]
+
+    [record] = read_records(path, sheet="Old rows")
+    assert record.turn.response == G
+
+
+@pytest.mark.parametrize(
+    ("row", "reference"),
+    [
+        ({"inputs": {"question": Q}, "outputs": {"answer": G}, "dataset_id": "d"}, "LangSmith"),
+        ({"example_id": "e", "input": {"question": Q}, "output": {"answer": G}, "metadata": {}}, "Phoenix"),
+        ({"input": Q, "actual_output": None, "expected_output": G, "context": [C]}, "DeepEval"),
+        ({"input": {"question": Q}, "expectedOutput": {"answer": G}, "sourceTraceId": None}, "Langfuse"),
+    ],
+)
+def test_data_sets_have_no_answers_of_a_system(row: dict[str, Any], reference: str, tmp_path: Path) -> None:
+    """What examples call their output is what the application should answer."""
+    (tmp_path / "a.json").write_text(json.dumps([row] * 2))
+    with pytest.raises(TurnError, match="there is no column for the response") as caught:
+        list(read_records(tmp_path / "a.json"))
+    assert "ask your application first: rageval-hooks run" in str(caught.value), reference
+
+
+def test_the_golden_context_of_deepeval_is_no_passage(tmp_path: Path) -> None:
+    """It is the text of the target."""
+    row = {"input": Q, "actual_output": A, "retrieval_context": None, "context": [C]}
+    (tmp_path / "a.json").write_text(json.dumps([row]))
+    [record] = read_records(tmp_path / "a.json")
+    assert (record.turn.passages, record.target_text) == ((), C)
+
+
+@pytest.mark.parametrize("value", ["N/A", "TODO", "{{answer}}", "<your answer>", "..."])
+def test_a_placeholder_is_no_answer(value: str, tmp_path: Path) -> None:
+    """A column that has nothing else is not the field's."""
+    (tmp_path / "a.json").write_text(json.dumps([{"question": Q, "answer": value, "gpt_reply": A}] * 2))
+    with pytest.raises(TurnError, match="Try --map response=gpt_reply"):
+        list(read_records(tmp_path / "a.json"))
+
+
+LONG = "The new pier was opened in 2019 by the mayor of the town."
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"Document": LONG}, "passages=Document"),
+        ({"kb_articles": LONG, "f1": 0.5}, "passages=kb_articles"),
+        ({"context_1": LONG, "context_2": "It is long."}, "passages='[context_1, context_2]'"),
+        ({"evidences": [{"content": LONG}]}, "passages='evidences[].content'"),
+        ({"comment": LONG}, "passages=COLUMN"),
+    ],
+)
+def test_long_texts_that_are_not_used(columns: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """Are said, with the column that may have the passages."""
+    (tmp_path / "a.json").write_text(json.dumps([{"question": Q, "answer": A, **columns}]))
+    notes: list[str] = []
+    list(read_items(tmp_path / "a.json", note=notes.append))
+    unused, passages = notes
+    assert unused.startswith(f"not used, although with long texts: '{next(iter(columns))}")
+    assert passages == f"no column is known for the passages: name it with --map {said}"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "['The pier opened.' 'It cost 41 million.']",
+        "['a'\n \"it's b\"]",
+        "[{'text': 'a'} {'text': 'b'}]",
+        "array(['a', 'b'], dtype=object)",
+        f"[Document(metadata={{'a': 1}}, page_content='{C}')]",
+        "['The list of a cell that a spreadsheet has cut off at its lim",
+    ],
+)
+def test_lists_that_cannot_be_read(cell: str, tmp_path: Path) -> None:
+    """Prints of numpy and of objects, and what is cut off: a wrong passage would be worse."""
+    row = json.dumps({"question": Q, "answer": A, "contexts": cell})
+    (tmp_path / "a.jsonl").write_text(row)
+    with pytest.raises(TurnError, match="the passages begin like a list, which is neither JSON nor a list of Python"):
+        list(read_records(tmp_path / "a.jsonl"))
+
+
+def test_a_map_that_is_kept(tmp_path: Path) -> None:
+    """``--map-file``: the columns that were found and named, as JSON."""
+    path, kept = tmp_path / "a.jsonl", tmp_path / "map.json"
+    path.write_text(json.dumps({"question": Q, "gpt_reply": A, "notes": "x"}))
+    options = ReadOptions(columns=ColumnMap.parse(["response=gpt_reply"], ["notes"]))
+    columns_of(path, ("query", "response"), options).write(kept)
+    assert json.loads(kept.read_text()) == {"query": "question", "response": "gpt_reply", "ignore": ["notes"]}
+
+    [(_, record)] = read_items(path, options=ReadOptions(columns=ColumnMap.parse([], [], kept)))
+    assert isinstance(record, Record)
+    assert (record.turn.query, record.turn.response) == (Q, A)
+    kept.write_text("[]")
+    with pytest.raises(ConfigurationError, match="is not a JSON object of columns"):
+        ColumnMap.parse([], [], kept)
 
 
 class TestRanks:
@@ -391,44 +537,44 @@ def test_a_row_that_failed_needs_no_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "hint"),
     [
-        # The only text that is left.
-        ({"question": Q, "chat_reply": A}, "Try --map response=chat_reply"),
+        # The only text with a name for an answer.
+        ({"question": Q, "chat_reply": A, "f1": 0.5}, "Try --map response=chat_reply."),
         # References and inputs are no answers of a system.
-        ({"question": Q, "true_responses_of_people": G, "gpt_text": A}, "Try --map response=gpt_text"),
-        ({"question": Q, "responseOK": G, "golden_text": G, "gpt_text": A}, "Try --map response=gpt_text"),
-        ({"question": Q, "input_text": G, "gold_text": G}, "Name it with --map response=COLUMN"),
-        # Where in an object the text is, the user says.
-        (
-            {"question": Q, "TEST DATA": {"gpt_reply": A}},
-            "Name it with --map response=COLUMN, or COLUMN.KEY for a value in it",
-        ),
-        ({"question": Q, "dataset": "kiwi", "model1": {"reply": A}}, "COLUMN.KEY for a value in it; the response"),
-        ({"question": Q, "No RAG": A}, "Try --map response='No RAG'"),
-        ({"question": Q, "replies": [A, "No."]}, "Try --map response=replies"),
-        # Numbers and names of files are no texts.
-        ({"question": Q, "f1": 0.71, "Relevancy": "0,91", "file": "answers/pier.md"}, "--map response=COLUMN"),
-        # The title of a document is no answer.
-        ({"title": "Piers", "question": Q, "gpt_text": A}, "Try --map response=gpt_text"),
-        # Of several texts the user chooses.
-        (
-            {"question": Q, "our_reply": A, "vanilla": A, "f1": 0.3},
-            "in it; the response may be our_reply, vanilla",
-        ),
-        (
-            {"section": "1", "frage_des_kunden": Q, "gpt_reply": A},
-            "--map response=COLUMN, or COLUMN.KEY for a value in it; the query may be frage_des_kunden, gpt_reply; the",
-        ),
+        ({"question": Q, "true_responses_of_people": G, "gpt_text": A}, "Try --map response=gpt_text."),
+        ({"question": Q, "responseOK": G, "golden_text": G, "gpt_text": A}, "Try --map response=gpt_text."),
+        ({"question": Q, "No RAG": A}, "Try --map response='No RAG'."),
+        ({"title": "Piers", "question": Q, "gpt_text": A}, "Try --map response=gpt_text."),
+        ({"Frage des Kunden": Q, "gpt_text": A}, "Try --map query='Frage des Kunden' --map response=gpt_text."),
+        ({"question": Q, "answer": {"by_the_model": A, "tokens": 5}}, "Try --map response=answer.by_the_model."),
+        # Nothing is certain.
+        ({"question": Q, "input_text": G, "gold_text": G}, "Name it with --map response=COLUMN;"),
+        ({"question": Q, "replies": [A, "No."]}, "Name it with --map response=COLUMN;"),
+        ({"question": Q, "model1": {"reply": A}, "model2": {"reply": A}}, "Name it with --map response=COLUMN;"),
+        ({"question": Q, "f1": 0.71, "Relevancy": "0,91", "file": "answers/pier.md"}, "--map response=COLUMN;"),
+        ({"question": Q, "our_reply": A, "model_text": A}, "Name it with --map response=COLUMN;"),
+        ({"Fråga": Q, "Svar": A}, "Name it with --map query='Fråga' --map response=COLUMN;"),
+        # The title of a document is no question.
+        ({"title": "Piers", "paragraphs": [{"context": C}], "answer": A}, "Name it with --map query=COLUMN;"),
         ({"question": Q, "expected": G}, "ask your application first: rageval-hooks run"),
     ],
 )
 def test_a_missing_column_has_a_hint(row: dict[str, Any], hint: str, tmp_path: Path) -> None:
-    """The message lists the columns, and says what to write."""
+    """The message shows the columns with a value of each, and proposes only what is certain."""
     (tmp_path / "a.json").write_text(json.dumps([row]))
     with pytest.raises(TurnError) as caught:
         list(read_records(tmp_path / "a.json"))
     message = str(caught.value)
     assert hint in message
-    assert f"found: {', '.join(row)}" in message
+    for column in row:
+        assert f"\n  {column}" in message
+
+
+def test_a_proposal_suits_every_row(tmp_path: Path) -> None:
+    """A column that is empty in some rows is not proposed."""
+    rows = [{"question": Q, "chat_reply": A}, {"question": Q, "chat_reply": ""}]
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    with pytest.raises(TurnError, match="Name it with --map response=COLUMN;"):
+        list(read_records(tmp_path / "a.json"))
 
 
 def test_what_is_proposed_can_be_read(tmp_path: Path) -> None:
@@ -441,12 +587,36 @@ def test_what_is_proposed_can_be_read(tmp_path: Path) -> None:
     assert (record.turn.response, record.turn.reference) == (A, f"{G}\nIn May")
 
 
-def test_an_object_in_place_of_a_text(tmp_path: Path) -> None:
-    """The message says how to name the place of the text in it."""
-    row = {"question": Q, "answer": {"by_the_model": A, "tokens": 5}}
-    (tmp_path / "a.json").write_text(json.dumps([row]))
-    with pytest.raises(TurnError, match=r"the response is an object, not a text: --map response=COLUMN\.KEY"):
-        list(read_records(tmp_path / "a.json"))
+@pytest.mark.parametrize(
+    ("answer", "proposed", "text"),
+    [
+        (
+            [{"sentence": "It is old.", "label": "x"}, {"sentence": "It is long.", "label": "y"}],
+            "join(' ', answer[].sentence)",
+            "It is old. It is long.",
+        ),
+        ([{"text": "It is old.", "tokens": 3}], "answer[0].text", "It is old."),
+    ],
+)
+def test_objects_in_place_of_a_text(answer: Any, proposed: str, text: str, tmp_path: Path) -> None:
+    """The message says how to name the text in them."""
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{"question": Q, "answer": answer}]))
+    with pytest.raises(TurnError, match="a list of objects, not a text: try --map response=") as caught:
+        list(read_records(path))
+    assert proposed in str(caught.value)
+    [record] = read_records(path, mapping={"response": proposed})
+    assert record.turn.response == text
+
+
+def test_objects_in_place_of_passages(tmp_path: Path) -> None:
+    """The message says how to name their texts."""
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{"question": Q, "answer": A, "evidence": [{"evidence_text": C, "doc_name": "a"}]}]))
+    with pytest.raises(TurnError, match=r"Try --map passages='evidence\[\]\.evidence_text'"):
+        list(read_records(path))
+    [record] = read_records(path, mapping={"passages": "evidence[].evidence_text"})
+    assert record.turn.passages[0].text == C
 
 
 @pytest.mark.parametrize(

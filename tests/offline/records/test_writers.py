@@ -339,7 +339,7 @@ class TestOpenRagEval:
         """The error lists its columns: reports are made from the ``.jsonl`` output."""
         path = tmp_path / "a.csv"
         write_output(path, [record(results=RESULTS)], "open-rag-eval")
-        with pytest.raises(TurnError, match=r"no column for the response.*run_1_generated_answer"):
+        with pytest.raises(TurnError, match=r"(?s)no column for the response.*run_1_generated_answer"):
             list(read_records(path))
 
     def test_passages_with_one_id(self, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from typing import IO, Any, ClassVar, cast
 
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.input_sizes import LINE, in_mib
+from rageval_hooks.offline.records.columns import has_column
 from rageval_hooks.runtime.lazy import cached_property
 
 COMPRESSIONS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -82,6 +83,7 @@ class SourceFile:
     Args:
         path: the file.
         encoding: as the user named it; None to detect it.
+        sheet: the table to read, as the user named it; None to choose one.
 
     Attributes:
         notes: decisions about the file that the user should know, such as a guessed encoding.
@@ -90,9 +92,10 @@ class SourceFile:
         ConfigurationError: there is no such file, or the encoding is not known.
     """
 
-    def __init__(self, path: Path, encoding: str | None = None) -> None:
+    def __init__(self, path: Path, encoding: str | None = None, sheet: str | None = None) -> None:
         check_file(path)
         self.path = path
+        self.sheet = sheet
         self.notes: list[str] = []
         if encoding is not None:
             try:
@@ -147,6 +150,28 @@ class SourceFile:
             if len(line) > LINE:
                 raise TurnError(f"{self.path} has a line that is longer than {in_mib(LINE)}")
             yield line
+
+    def choose(self, tables: Mapping[str, Iterable[str]]) -> str:
+        """Return the name of the table to read: the one that the user named, or the first with the most known columns.
+
+        Args:
+            tables: name of a worksheet, or keys of an array → its columns.
+
+        Raises:
+            TurnError: there is no table of that name.
+        """
+        if self.sheet is not None:
+            if self.sheet not in tables:
+                raise TurnError(f"{self.path} has no table {self.sheet!r} (--sheet). It has {', '.join(tables)}")
+            return self.sheet
+        known = {
+            name: has_column("query", columns) + has_column("response", columns) + has_column("passages", columns)
+            for name, columns in tables.items()
+        }
+        chosen = max(tables, key=known.__getitem__)  # the first of equals
+        if others := [repr(name) for name in tables if name != chosen]:
+            self.notes.append(f"read is {chosen!r} of {self.path}, not {', '.join(others)}: --sheet names another")
+        return chosen
 
     @contextmanager
     def reading(self) -> Iterator[None]:

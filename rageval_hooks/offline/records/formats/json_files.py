@@ -63,7 +63,7 @@ class JsonDocument(FileFormat):
                 raise
             yield from JsonLines().read(file)
             return
-        for number, item in enumerate(_rows_of(document, file.notes), 1):
+        for number, item in enumerate(_rows_of(document, file), 1):
             yield Row(number, item) if isinstance(item, dict) else BadRow(number, "not a JSON object", item)
 
 
@@ -85,7 +85,7 @@ def read_document(file: SourceFile) -> Any:
         raise TurnError(f"{file.path} is not JSON: {error}") from None
 
 
-def _rows_of(document: Any, notes: list[str]) -> list[Any]:
+def _rows_of(document: Any, file: SourceFile) -> list[Any]:
     """Return the rows of a document.
 
     An array is the rows. Of several tables in an object, the one with questions and answers counts, then the one that
@@ -93,19 +93,11 @@ def _rows_of(document: Any, notes: list[str]) -> list[Any]:
     """
     if isinstance(document, list):
         return document
-    # The keys that lead to a table → its rows.
-    tables = dict(_tables(document, ()))
-    if not tables:
+    # The nearest to the outside first.
+    tables = {".".join(keys): rows for keys, rows in sorted(_tables(document, ()), key=lambda found: len(found[0]))}
+    if not tables and file.sheet is None:
         return [document]
-    fields = {keys: has_column("query", rows[0]) + has_column("response", rows[0]) for keys, rows in tables.items()}
-    # max() returns the first of equals.
-    best = max(tables, key=lambda keys: (fields[keys], -len(keys)))
-    others = [repr(".".join(keys)) for keys in tables if keys != best and fields[keys] == fields[best] == 2]
-    if others:
-        notes.append(
-            f"the rows are those of {'.'.join(best)!r}, not of {', '.join(others)}: write each into a separate file"
-        )
-    return tables[best]
+    return tables[file.choose({name: rows[0] for name, rows in tables.items()})]
 
 
 def _tables(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], list[Any]]]:

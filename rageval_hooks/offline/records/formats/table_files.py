@@ -83,7 +83,7 @@ def _unescaped(cell: str) -> str:
 
 
 class Excel(FileFormat):
-    """Excel workbooks. The first sheet that has rows is read."""
+    """Excel workbooks. One sheet is read: the one that the user names, or that has a question and an answer."""
 
     suffixes = (".xlsx", ".xlsm")
     has_columns = True
@@ -100,18 +100,25 @@ class Excel(FileFormat):
                 raise
             except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
                 raise TurnError(f"{file.path} cannot be read as Excel: {error}") from None
-            for sheet in book.worksheets:
-                rows = enumerate(sheet.iter_rows(values_only=True), 1)
-                _, names = next(rows, (1, ()))
-                header = _header(("" if name is None else str(name) for name in names), file)
-                for line, cells in rows:
-                    if any(cell not in (None, "") for cell in cells):
-                        # Excel does not store empty cells at the end of a row.
-                        padded = [*cells, *[None] * (len(header) - len(cells))]
-                        yield Row(line, dict(zip(header, padded, strict=False)))
-                # The first sheet is often a cover page without cells.
-                if any(header):
-                    return
+            # A cover page has no cells.
+            headers = {
+                sheet.title: header
+                for sheet in book.worksheets
+                if any(header := _header(map(_name, next(sheet.iter_rows(values_only=True, max_row=1), ())), file))
+            }
+            if not headers:
+                return
+            chosen = file.choose(headers)
+            header = headers[chosen]
+            for line, cells in enumerate(book[chosen].iter_rows(values_only=True, min_row=2), 2):
+                if any(cell not in (None, "") for cell in cells):
+                    # Excel does not store empty cells at the end of a row.
+                    padded = [*cells, *[None] * (len(header) - len(cells))]
+                    yield Row(line, dict(zip(header, padded, strict=False)))
+
+
+def _name(cell: Any) -> str:
+    return "" if cell is None else str(cell)
 
 
 class Parquet(FileFormat):
