@@ -36,6 +36,10 @@ _FORMATS: dict[str, _Format] = {
 def report(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scored records; the first is the baseline.")],
     metrics: options.Metrics = None,
+    group_by: Annotated[
+        str | None,
+        typer.Option("--group-by", metavar="COLUMN", help="Compare the systems that this column of FILE names."),
+    ] = None,
     format: Annotated[
         _Format | None, typer.Option("--format", help="Default: that of the output's suffix, or a table.")
     ] = None,
@@ -115,6 +119,7 @@ def report(
         on_problem=say,
         bounded=list(bounds),
         privacy=PrivacyPolicy.of(Settings.build()),
+        group_by=group_by,
     )
     result = check_gate(built, gate) if gate else None
     built = built.model_copy(update={"verdict": conclude(built, bounds, result)})

@@ -167,7 +167,7 @@ class RunSummary(NamedTuple):
 
 def summarize(records: Iterable[Record]) -> RunSummary:
     """Count the records of a run."""
-    total = without_passages = 0
+    total = without_passages = unranked = 0
     first_error = ""
     failed = Counter[str]()
     # Of the answered questions: whether the target was retrieved, whether an unanswerable one was declined, by rules.
@@ -184,6 +184,8 @@ def summarize(records: Iterable[Record]) -> RunSummary:
         without_passages += not record.turn.passages
         if not record.answerable:
             declined[is_refusal(record.turn.response)] += 1
+        elif record.has_target and not record.turn.passages:
+            unranked += 1
         elif record.has_target:
             retrieved[True if record.rank is not None else False if record.missed else None] += 1
 
@@ -197,8 +199,15 @@ def summarize(records: Iterable[Record]) -> RunSummary:
             f"for {retrieved[None]} of them the rank of the chunk is unknown: no retrieved passage has an id of the "
             "test set, and the test set has no text of the chunk in a column 'chunk'"
         )
+    if unranked:
+        lines.append(f"for {unranked} of them the rank of the chunk is unknown: the application returned no passages")
     if known := declined[True] + declined[False]:
         lines.append(f"the application declined {declined[True]} of {known} questions marked as unanswerable")
+    if declined[None]:
+        lines.append(
+            f"for {declined[None]} more questions marked as unanswerable it is unknown whether they were declined: no "
+            "rules for the language of the answers"
+        )
     lines += [f"  {number} failed: {kind}" for kind, number in failed.most_common()]
     if first_error:
         lines.append(f"  the first: {first_error}")

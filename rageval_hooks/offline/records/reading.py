@@ -22,7 +22,7 @@ from rageval_hooks.integrations.opentelemetry.turn_building import TURN_ID, NoTu
 from rageval_hooks.offline.records.columns import ColumnMap, find_columns, has_column
 from rageval_hooks.offline.records.formats import BadRow, Row, SourceFile, format_of
 from rageval_hooks.offline.records.formats.json_files import read_document
-from rageval_hooks.offline.records.record import Record, are_comparable, holds_turn, place_target
+from rageval_hooks.offline.records.record import Record, Systems, are_comparable, holds_turn, place_target
 from rageval_hooks.offline.records.rows import explain, is_ours, record_from_row, record_of_table
 from rageval_hooks.runtime.narrowing import is_missing, is_number
 from rageval_hooks.score import Evaluation, Score
@@ -225,7 +225,13 @@ def read_items(
 
         # A number could be the id of another row.
         items = _read_rows(rows, make, "row-" if has_column("id", columns) else "")
-    yield from _with_unique_keys(_with_targets(items), numbers_runs=numbers_runs)
+    systems = Systems()
+    for place, item in _with_unique_keys(_with_targets(items), numbers_runs=numbers_runs):
+        if isinstance(item, Record):
+            systems.add(item)
+        yield place, item
+    if described := systems.described():
+        note(f"{path}: {described}")
 
 
 def _read_rows(rows: Iterable[Row | BadRow], make: Callable[[Mapping[str, Any], str], Record], prefix: str) -> Items:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from pydantic import Field
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.score import Result, Score, is_about_turn
+from rageval_hooks.text.wording import listed
 from rageval_hooks.text.words import fold
 from rageval_hooks.turn import Passage, Turn
 
@@ -132,6 +134,43 @@ def _json(data: Data, always: Mapping[str, str | None]) -> str:
 def holds_turn(row: Mapping[str, Any]) -> bool:
     """Return True if a row is a record or an evaluation of this package, and not one with a column named ``turn``."""
     return isinstance(row.get("turn"), Mapping)
+
+
+_MAX_TRACKED_QUESTIONS = 50
+_MAX_SYSTEMS = 20
+# Columns that number repeats of one system.
+_REPEATS = re.compile(r"run|repe|attempt|trial|seed|iter|round|sample|replic|time|date|index|number|_id\b|^id\b", re.I)
+
+
+class Systems:
+    """Finds the column that tells systems apart whose answers to the same questions are in one file.
+
+    The first questions are tracked: a column that has one value for each answer to a question, and the same few values
+    for all questions.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[str, list[Mapping[str, Any]]] = {}
+
+    def add(self, record: Record) -> None:
+        """Add a record."""
+        question = record.turn.query.strip()
+        if question in self._answers or len(self._answers) < _MAX_TRACKED_QUESTIONS:
+            self._answers.setdefault(question, []).append(record.turn.metadata)
+
+    def described(self) -> str | None:
+        """Return what the user should know; None if one system answered."""
+        repeated = [answers for answers in self._answers.values() if len(answers) > 1]
+        for column in repeated[0][0] if repeated else ():
+            values = [[str(answer.get(column)) for answer in answers] for answers in repeated]
+            names = dict.fromkeys(name for question in values for name in question)
+            is_distinct = all(len(set(question)) == len(question) for question in values)
+            if is_distinct and len(names) == max(map(len, values)) <= _MAX_SYSTEMS and not _REPEATS.search(column):
+                return (
+                    f"answers to the same question differ in {column!r} ({listed(list(names))}) and count as repeats: "
+                    f"if these are systems, rageval-hooks report --group-by {column} compares them"
+                )
+        return None
 
 
 def distinct(names: Sequence[str]) -> list[str]:

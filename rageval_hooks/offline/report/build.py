@@ -172,6 +172,7 @@ class FileReport(Data):
         records: number of answers.
         questions: number of distinct questions.
         runs: the most answers that a question has; more than 1 if questions were repeated.
+        notes: choices of the reader that the user should know.
         verdicts: number of answers by verdict, from good to not_evaluable; empty without verdicts.
         causes: the causes of the verdicts that are not good, the most frequent first.
         bad: rows that could not be used.
@@ -192,6 +193,7 @@ class FileReport(Data):
     records: int
     questions: int
     runs: int
+    notes: tuple[str, ...] = ()
     verdicts: dict[str, int] = Field(default_factory=dict)
     causes: tuple[CauseReport, ...] = ()
     bad: int
@@ -283,6 +285,7 @@ def analyze(
     on_problem: Callable[[str], None] = lambda _: None,
     bounded: Collection[str] = (),
     privacy: PrivacyPolicy = NO_PRIVACY,
+    group_by: str | None = None,
 ) -> tuple[Report, list[ScoredFile]]:
     """Read files of records, each once, and report on them; return the report, and the files with all turns.
 
@@ -300,6 +303,7 @@ def analyze(
         bounded: further names of scores. A column of numbers in a table that is named here or in ``metrics`` is a
             score.
         privacy: which texts may be shown; all by default.
+        group_by: the column of a file whose values are systems, which are compared as files are.
 
     Raises:
         ConfigurationError: a file is missing, empty or has no scores; all ids that two files have in common stand for
@@ -309,7 +313,8 @@ def analyze(
     how = resampling or Resampling()
     # A path is a sequence of characters, too.
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    files = read_files(given, watch=watch, scores={*metrics, *bounded}, lower=lower, privacy=privacy)
+    named = {*metrics, *bounded}
+    files = read_files(given, watch=watch, scores=named, lower=lower, privacy=privacy, group_by=group_by)
     for file in files:
         if not file.is_scored:
             raise ConfigurationError(f"{file.path} has no scores. Add them: rageval-hooks score {file.path} -o OUT")
@@ -344,6 +349,7 @@ def analyze(
                 records=file.records,
                 questions=len(file.ids),
                 runs=file.runs,
+                notes=tuple(file.notes),
                 verdicts={label: file.verdicts[label] for label in VERDICTS} if file.verdicts else {},
                 causes=_causes(file),
                 bad=file.bad,

@@ -71,7 +71,7 @@ def conclude(report: Report, bounds: Mapping[str, float] | None = None, gate: Ga
         headline = f"{counted(problems, 'problem')} found."
     return Conclusion(
         state=state,
-        headline=" ".join([*counts, headline]),
+        headline=" ".join([*map(_lead, report.comparisons), *counts, headline]),
         quality=tuple(quality),
         changes=tuple(changes),
         certainty=tuple(_certainty(report)),
@@ -156,6 +156,20 @@ def _about_score(row: ScoreSummary, bound: float | None) -> Iterator[tuple[Findi
 
 
 # --------------------------------------------------------------------------- changes
+
+
+def _lead(comparison: FileComparison) -> str:
+    """Return in one sentence whether a file is better or worse: ``s2 is worse: bad 0% → 46%``."""
+    told = {worse: _told_changes(comparison, worse=worse) for worse in (True, False)}
+    for worse, changes in told.items():
+        # The share of bad answers, or else what changed most.
+        for change in sorted(changes, key=lambda change: change.name != BAD_ANSWERS)[:1]:
+            if change.quality and change.test is not None:
+                show = format_share if change.binary else show_value
+                name = "bad" if change.name == BAD_ANSWERS else change.name
+                numbers = f"{name} {show(change.test.before)} → {show(change.test.after)}"
+                return f"{comparison.after} is {'worse' if worse else 'better'}: {numbers}."
+    return f"{comparison.after} is neither better nor worse, as far as {counted(comparison.common, 'question')} tell."
 
 
 def _changes(comparison: FileComparison) -> Iterator[Finding]:
@@ -245,3 +259,4 @@ def _certainty(report: Report) -> Iterator[str]:
             yield f"{where}Fewer than {_FEW_QUESTIONS} questions: only large differences can be told from chance."
         if file.bad:
             yield f"{where}{counted(file.bad, 'row')} could not be read."
+        yield from file.notes

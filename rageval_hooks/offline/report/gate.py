@@ -10,9 +10,9 @@ from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.offline.report.build import FileReport, Report
 from rageval_hooks.offline.report.compare import FileComparison, Loss, ScoreChange
 from rageval_hooks.offline.running import MaxErrors
-from rageval_hooks.offline.score_definitions import BAD_ANSWERS
+from rageval_hooks.offline.score_definitions import ANSWERED, BAD_ANSWERS
 from rageval_hooks.score import CAUSES, shown_name
-from rageval_hooks.text.formatting import show_value
+from rageval_hooks.text.formatting import format_share, show_value
 from rageval_hooks.text.wording import counted, listed
 
 
@@ -172,6 +172,12 @@ def check_gate(report: Report, gate: ReportGate) -> GateResult:
     for name, bound in gate.bounds.items():
         for file in checked:
             result.failures += _shortfall(file, name, bound)
+            answered = file.score(ANSWERED) if name == BAD_ANSWERS else None
+            if answered and answered.spread and answered.spread.mean < 1 and ANSWERED not in gate.bounds:
+                share = format_share(answered.spread.mean)
+                result.notes.append(
+                    f"{file.name}: {ANSWERED} is {share}. A refusal is not bad: add --fail-under {ANSWERED}=0.9"
+                )
     for comparison, file in zip(report.comparisons, checked, strict=True) if gate.has_baseline else ():
         _check_regressions(comparison, gate, file.questions, result)
         known = {row.name for row in report.files[0].scores if row.count}

@@ -20,8 +20,8 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import ScoreDefinition
 from rageval_hooks.metrics.local.reference_overlap import overlap_scores
 from rageval_hooks.offline.answerability import UNANSWERABLE, is_refusal
-from rageval_hooks.offline.records import read_records
 from rageval_hooks.offline.records.formats import BadRow, check_file
+from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.report.statistics import Flags, Floats, Ints
 from rageval_hooks.offline.score_definitions import (
@@ -160,6 +160,7 @@ class ScoredFile:
         documents: names of the source documents, each with its number.
         bad: number of rows that could not be used.
         bad_rows: the first few of them, with their lines.
+        notes: choices of the reader that the user should know.
         questions: per record, the number of its question. This and what follows is there after :meth:`finish`.
         document_numbers: per record, the number of its source document; -1 if it has none.
         query_hashes: per question, a hash of its text, which ignores white space and case; 0 for an empty text.
@@ -184,6 +185,7 @@ class ScoredFile:
         self.documents: dict[str, int] = {}
         self.bad = 0
         self.bad_rows: list[str] = []
+        self.notes: list[str] = []
         # Records, and where each begins.
         self._store = tempfile.TemporaryFile(prefix="rageval-report-")  # noqa: SIM115 - lives as long as the file
         weakref.finalize(self, self._store.close)
@@ -433,6 +435,7 @@ def read_files(
     scores: Collection[str],
     lower: Collection[str],
     privacy: PrivacyPolicy,
+    group_by: str | None = None,
 ) -> list[ScoredFile]:
     """Read files of records, each once.
 
@@ -442,9 +445,10 @@ def read_files(
         scores: columns of a table that are scores if they hold numbers only.
         lower: scores for which the user says that lower is better.
         privacy: which texts may be shown.
+        group_by: the column whose values are systems: each becomes a file of its own. The first is the baseline.
 
     Raises:
-        ConfigurationError: a file does not exist, or has no records.
+        ConfigurationError: a file does not exist, has no records, or lacks the column.
     """
     # Short names that tell the files apart: without their folders, with one, or whole paths, which are the same only
     # if one file was given twice.
@@ -456,11 +460,32 @@ def read_files(
     for name, path in zip(names, map(Path, paths), strict=True):
         check_file(path)
         file = ScoredFile(flat(name), clean_text(str(path)), lower)
-        records: Iterable[Record] = read_records(path, scores=scores, on_bad=file.add_bad)
+        groups: dict[str, ScoredFile] = {}
+        ids: dict[str, str] = {}
+        records = _records_of(path, scores, file)
         for record in watch(records, path) if watch else records:
-            file.add(record.redacted(privacy))
-        if not file.records:
+            group = file
+            if group_by is not None:
+                value = record.turn.metadata.get(group_by)
+                if value is None:
+                    raise ConfigurationError(f"{path}, id {record.id}: there is no {group_by!r} (--group-by)")
+                title = flat(str(value)) if len(paths) == 1 else f"{flat(name)}: {flat(str(value))}"
+                group = groups.setdefault(title, ScoredFile(title, file.path, lower))
+                # Without ids, a row has its number: the question tells which answers belong together.
+                record = record.model_copy(update={"id": ids.setdefault(record.turn.query.strip(), record.id)})
+            group.add(record.redacted(privacy))
+        if not file.records and not groups:
             raise ConfigurationError(f"{path} has no records: {'; '.join(file.bad_rows) or 'it is empty'}")
-        file.finish()
-        found.append(file)
+        for group in groups.values() or [file]:
+            group.finish()
+            found.append(group)
     return found
+
+
+def _records_of(path: Path, scores: Collection[str], file: ScoredFile) -> Iterator[Record]:
+    """Yield the records of a file; what else is to be known of it is kept."""
+    for _, item in read_items(path, scores=scores, note=file.notes.append):
+        if isinstance(item, Record):
+            yield item
+        else:
+            file.add_bad(item)
