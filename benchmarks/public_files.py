@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.offline.records.columns import ColumnMap
-from rageval_hooks.offline.records.reading import read_items
+from rageval_hooks.offline.records.reading import ReadOptions, read_items
 from rageval_hooks.offline.records.record import Record
 
 # "--map response=reply", "--map 'passages=hits[].text'"
@@ -66,6 +66,7 @@ def read(path: Path) -> tuple[str, str]:
         message = str(error)
     # Without a proposal the message says how to name a column, which is nothing to copy.
     _, _, proposal = message.partition(". Try ")
+    proposal = proposal.partition("\n")[0]
     proposed = ["=".join(filter(None, found)).rstrip(".") for found in _PROPOSED.findall(proposal)]
     if not proposed:
         return "not read", message.replace(str(path), path.name)[:700]
@@ -82,7 +83,7 @@ def attempt(path: Path, mapping: ColumnMap | None) -> str:
         RagevalError: it cannot be read, or too few rows can be used.
     """
     records, bad = [], []
-    for _, item in read_items(path, mapping=mapping):
+    for _, item in read_items(path, options=ReadOptions(columns=mapping)):
         (records if isinstance(item, Record) else bad).append(item)
     usable = [record for record in records if is_usable(record)]
     total = len(records) + len(bad)

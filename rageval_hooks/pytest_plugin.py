@@ -17,6 +17,7 @@ session fixture ``rageval_judge`` that returns it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,9 @@ _OPTIONS = {
 
 # In the metadata of a turn: False if the test set says that the question has no answer.
 _ANSWERABLE = "answerable"
+
+# Characters of a question in the name of a test.
+_MAX_SLUG = 60
 
 # Characters of a question or an answer in the message of a failed test.
 _LONGEST = 200
@@ -215,7 +219,7 @@ def _ask(app: Any, question: str | GoldenQuestion, /, *, input_key: str | None =
 
 
 def golden_questions(path: str | os.PathLike[str]) -> list[ParameterSet]:
-    """Return the questions of a test set as parameters of a test, each with its id.
+    """Return the questions of a test set as parameters of a test, each named by its words.
 
     Example: ``@pytest.mark.parametrize("question", golden_questions("testset.jsonl"))``.
 
@@ -228,7 +232,9 @@ def golden_questions(path: str | os.PathLike[str]) -> list[ParameterSet]:
     from rageval_hooks.offline.testsets import read_questions
 
     questions, _ = read_questions(Path(path))
-    return [pytest.param(question, id=question.id) for question in questions]
+    # "when-was-the-pier-opened" says more in a report than a hash; pytest numbers equal ones.
+    slugs = [re.sub(r"\W+", "-", question.question.lower())[:_MAX_SLUG].strip("-") for question in questions]
+    return [pytest.param(question, id=slug or question.id) for question, slug in zip(questions, slugs, strict=True)]
 
 
 def _options(config: pytest.Config) -> dict[str, str]:
@@ -264,19 +270,31 @@ def _complaints_about_answer(evaluation: Evaluation) -> list[str]:
     return [] if is_refusal(evaluation.turn.response) else [f"bad: should_decline: {SHOULD_DECLINE}"]
 
 
+def _why_not(evaluation: Evaluation, name: str) -> str:
+    """Return why there is no score of this name."""
+    from rageval_hooks.metrics.base import REGISTRY
+
+    makers = {score.name: metric for metric in REGISTRY.builtin().values() for score in metric.scores}
+    maker = makers.get(name)
+    if maker and missing_score(name, evaluation.results) is None and inspect.iscoroutinefunction(maker.evaluate):
+        needs = f"a judge, and metrics that name it: rageval(turn, metrics=[{maker.name!r}])"
+        return f"{name} was not computed: it needs {needs}"
+    return evaluation.why_not(name)
+
+
 def _complaint(evaluation: Evaluation, name: str, bound: float | str) -> str | None:
     """Return what is wrong with a score, or None if nothing is."""
     score = evaluation.score(name)
     if isinstance(bound, str):
         found = score or missing_score(name, evaluation.results)
         if found is None:
-            return evaluation.why_not(name)
+            return _why_not(evaluation, name)
         # A verdict that was skipped has a label, too: an answer may rightly be `declined`.
         label = label_with_cause(found) or "without a label"
         line = f"{shown_name(name)} is {label}, and it should be {bound}"
         return None if bound in (found.label, label) else "\n    ".join([line, *(found.explanation or "").splitlines()])
     if score is None:
-        return evaluation.why_not(name)
+        return _why_not(evaluation, name)
     is_lower_better = score.direction == "lower"
     if score.value <= bound if is_lower_better else score.value >= bound:
         return None

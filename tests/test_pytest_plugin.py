@@ -194,6 +194,19 @@ def test_it(assert_scores):
     result.stdout.fnmatch_lines(["*UnknownNameError: unknown score 'groundednes'. Did you mean 'groundedness'?*"])
 
 
+def test_a_judge_metric_that_was_not_computed(run) -> None:
+    """The message says what it needs."""
+    result = run(
+        """
+def test_it(rageval, assert_scores):
+    assert_scores(rageval(GOOD), {"nuggets.all": 0.5})
+"""
+    )
+    result.stdout.fnmatch_lines(
+        ["E *AssertionError: nuggets.all was not computed: it needs a judge, and metrics that*"]
+    )
+
+
 def test_no_bound_at_all_is_an_error(run) -> None:
     """Such a test would always pass."""
     result = run(
@@ -334,4 +347,6 @@ def test_a_function_in_a_running_loop(rageval_ask):
 """
     )
     result.assert_outcomes(passed=3, failed=1)
-    result.stdout.fnmatch_lines(["*test_it*dogs*", "E *AssertionError: the application failed: IndexError: *"])
+    result.stdout.fnmatch_lines(
+        ["*test_it?are-dogs-allowed?*", "E *AssertionError: the application failed: IndexError: *"]
+    )

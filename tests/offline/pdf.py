@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["pdf"]
+__all__ = ["GLYPH_NUMBERS", "pdf"]
 
 
-def pdf(pages: Sequence[str]) -> bytes:
+HELVETICA = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+GLYPH_NUMBERS = (
+    "<< /Type /Font /Subtype /Type0 /BaseFont /A /Encoding /Identity-H /DescendantFonts "
+    "[<< /Type /Font /Subtype /CIDFontType2 /BaseFont /A /CIDSystemInfo "
+    "<< /Registry (Adobe) /Ordering (Identity) /Supplement 0 >> >>] >>"
+)
+"""A font that does not say which letters its glyphs are."""
+
+
+def pdf(pages: Sequence[str], font: str = HELVETICA) -> bytes:
     """Return a PDF with a line of text on each page; an empty one has a page without text."""
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
         f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        font,
     ]
     for number, text in enumerate(pages):
         content = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET" if text else "0 0 10 10 re f"

@@ -699,5 +699,5 @@ def _shown(rows: Sequence[Mapping[str, Any]]) -> str:
                 values[path] = item
     lines = [f"  {path}: {shorten(' '.join(str(value).split()), _MAX_SAMPLE)}" for path, value in values.items()]
     more = [f"  and {len(lines) - _MAX_SHOWN} more"] if len(lines) > _MAX_SHOWN else []
-    head = f". Columns of the first {counted(len(rows), 'row')}, with a value of each:"
-    return "\n".join([head, *lines[:_MAX_SHOWN], *more])
+    head = f"Columns of the first {counted(len(rows), 'row')}, with a value of each:"
+    return "\n".join(["", head, *lines[:_MAX_SHOWN], *more])

@@ -17,8 +17,9 @@ from typing import Any, Final, Literal
 from rich.cells import cell_len
 
 from rageval_hooks.errors import requires
-from rageval_hooks.offline.report.build import MAX_RANKS, Report, ScoreSummary
+from rageval_hooks.offline.report.build import MAX_RANKS, FileReport, Report, ScoreSummary
 from rageval_hooks.offline.report.statistics import Spread
+from rageval_hooks.score import VERDICT
 from rageval_hooks.text.formatting import flat, format_share, short_value
 
 with requires("matplotlib", "offline", "a plot"):
@@ -35,6 +36,20 @@ INK, FAINT, PAPER = "#1a1a1b", "#d0d0d1", "#fffffe"
 
 # The colours of Okabe and Ito, which people with any kind of colour vision can tell apart.
 _COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+
+_VERDICT_COLOURS: Final = {
+    "good": "#009E73",
+    "doubtful": "#F0E442",
+    "bad": "#D55E00",
+    "declined": "#56B4E9",
+    "not_evaluable": "#B0B0B1",
+}
+
+# On bars of any colour, also on a dark page.
+_BAR_TEXT: Final = "#000001"
+
+# Segments of a bar that are narrower have no room for their name.
+_MIN_NAMED_SHARE = 0.12
 
 # Names of the measures of similarity in a report, and in the literature.
 _MEASURES: Final = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "bertscore": "BERTScore"}
@@ -80,6 +95,7 @@ class Mark:
         mean: where the diamond is, or how long the bar is; None without values.
         spread: the interval and the quartiles; None for a rank.
         numbers: the numbers in words, in one line or two.
+        parts: the verdicts with their shares, which are one bar.
     """
 
     label: str
@@ -87,6 +103,7 @@ class Mark:
     mean: float | None = None
     spread: Spread | None = None
     numbers: tuple[str, ...] = ("no values",)
+    parts: tuple[tuple[str, float], ...] = ()
 
 
 def _mark(label: str, file: int, spread: Spread | None, *, as_share: bool = False, is_brief: bool = False) -> Mark:
@@ -107,7 +124,8 @@ class Panel:
 
     Attributes:
         title: what it shows.
-        kind: ``overview`` for means side by side, ``box`` for distributions, ``share`` for bars of shares.
+        kind: ``overview`` for means side by side, ``box`` for distributions, ``share`` for bars of shares,
+            ``stack`` for bars of several shares.
         subtitle: the direction, the unit and the threshold, for the reader.
         low: where the axis starts.
         high: where it ends; None for the data's own end.
@@ -116,7 +134,7 @@ class Panel:
     """
 
     title: str
-    kind: Literal["overview", "box", "share"]
+    kind: Literal["overview", "box", "share", "stack"]
     subtitle: str = ""
     low: float = 0.0
     high: float | None = None
@@ -185,13 +203,17 @@ def _score_panels(
         _mark(row.shown_name, place, row.spread, as_share=row.binary, is_brief=True)
         for name, rows in scores.items()
         for place, row in enumerate(rows)
-        if row and row.spread and row.low == 0 and row.high == 1
+        if row and row.spread and row.low == 0 and row.high == 1 and name != VERDICT
     )
     # One mark alone would repeat the plot of its score.
     if len(overview) > 1:
         yield Panel(title="overview", kind="overview", high=1.0, marks=overview)
     for name, rows in scores.items():
         found = [row for row in rows if row and row.spread]
+        if name == VERDICT:
+            marks = tuple(_verdicts(place, file) for place, file in enumerate(report.files))
+            yield Panel(title=VERDICT, kind="stack", high=1.0, marks=marks)
+            continue
         if not found:
             continue
         first = found[0]
@@ -213,6 +235,15 @@ def _score_panels(
             ),
             threshold=threshold,
         )
+
+
+def _verdicts(place: int, file: FileReport) -> Mark:
+    """Return the verdicts of a file as one bar."""
+    counts = {label.replace("_", " "): (label, count) for label, count in file.verdicts.items() if count}
+    total = sum(file.verdicts.values())
+    parts = tuple((label, count / total) for label, count in counts.values())
+    numbers = ", ".join(f"{count} {name} ({count / total:.0%})" for name, (_, count) in counts.items())
+    return Mark(label=file.name, file=place, numbers=(_wrapped(numbers),) if numbers else ("no values",), parts=parts)
 
 
 def _rank_panels(report: Report) -> Iterator[Panel]:
@@ -314,6 +345,12 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         y = down + _row_height(label) / 2
         down += _row_height(label)
         places.append(y)
+        left = 0.0
+        for name, share in mark.parts:
+            axes.barh(y, share, left=left, color=_VERDICT_COLOURS[name], edgecolor=INK, linewidth=0.8, height=1.0)
+            if share >= _MIN_NAMED_SHARE:
+                axes.text(left + share / 2, y, name.replace("_", " "), ha="center", va="center", color=_BAR_TEXT)
+            left += share
         if mark.mean is None:
             continue
         found, colour = mark.spread, colour_of(mark.file)
@@ -352,7 +389,7 @@ def _set_limits(axes: Axes, panel: Panel) -> tuple[float, float]:
         high = low + 1.0
     margin = (high - low) * 0.02
     axes.set_xlim(low - margin, high + margin)
-    if panel.kind == "share":
+    if panel.kind in ("share", "stack"):
         axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     elif high >= 1e5:
         # With a unit on the axis, such as "200k".

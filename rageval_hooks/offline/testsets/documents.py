@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import logging
+import re
+import unicodedata
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -25,6 +27,10 @@ _ARCHIVES = (".docx", ".pptx", ".xlsx", ".epub")
 _TEXTS = ("text", "content", "page_content", "body")
 _IDS = ("id", "_id", "chunk_id")
 _NAMES = ("document", "source", "file_name", "title")
+
+# Names of glyphs in place of letters: "/g12/g7", "(cid:12)"
+_GLYPHS = re.compile(r"/(?:g|c|cid|index|glyph)\d+|\(cid:\d+\)", re.IGNORECASE)
+_MAX_ODD_SHARE = 0.1
 
 
 class Document(Data):
@@ -196,7 +202,7 @@ def _converter() -> Any:
     return MarkItDown()
 
 
-def _read_pdf(file: SourceFile, name: str) -> Iterator[Document]:
+def _read_pdf(file: SourceFile, name: str) -> Iterator[Document | str]:
     """Yield the text of all pages, by pypdf."""
     with requires("pypdf", "offline", "reading PDF"):
         from pypdf import PdfReader
@@ -210,15 +216,45 @@ def _read_pdf(file: SourceFile, name: str) -> Iterator[Document]:
         # Many PDFs are encrypted with an empty password to forbid printing.
         if reader.is_encrypted and not reader.decrypt(""):
             raise RagevalError("it is locked by a password: save it without one")
-        pages = [page.extract_text().strip() for page in reader.pages]
+        texts = [(page.extract_text().strip(), _fonts_of(page)) for page in reader.pages]
     # pypdf raises these for damaged files, and the first for an encryption that needs another package.
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RagevalError(f"it is not a readable PDF ({type(error).__name__}: {error})") from error
+    pages = [text for text, fonts in texts if _is_decoded(text, fonts)]
+    if undecoded := len(texts) - len(pages):
+        reason = (
+            f"the fonts of {undecoded} of its {len(texts)} pages cannot be decoded: text recognition (OCR) reads them"
+        )
+        if not any(pages):
+            raise RagevalError(reason)
+        yield f"{name}: {reason}"
     if not any(pages):
         raise RagevalError(
             f"its {len(pages)} pages have no text: they may be pictures, and need text recognition (OCR) first"
         )
     yield Document(name=name, text="\n\n".join(filter(None, pages)))
+
+
+def _fonts_of(page: Any) -> list[Mapping[str, Any]]:
+    try:
+        return [font.get_object() for font in page["/Resources"]["/Font"].values()]
+    except KeyError:  # a page of pictures
+        return []
+
+
+def _is_decoded(text: str, fonts: Sequence[Mapping[str, Any]]) -> bool:
+    """Return False for a page whose text is numbers of glyphs: its fonts do not say which letters these are."""
+    odd = sum(map(len, _GLYPHS.findall(text)))
+    odd += sum(letter == "\ufffd" or unicodedata.category(letter) in ("Cc", "Cn", "Co") for letter in text)
+    # Line breaks are in the category Cc, too.
+    odd -= sum(map(text.count, "\n\r\t"))
+    return odd <= _MAX_ODD_SHARE * len(text) and not (text and fonts and all(map(_lacks_letters, fonts)))
+
+
+def _lacks_letters(font: Mapping[str, Any]) -> bool:
+    # The codes of such a font are positions in a file of glyphs.
+    is_composite = font.get("/Subtype") == "/Type0" and str(font.get("/Encoding")).startswith("/Identity")
+    return is_composite and "/ToUnicode" not in font
 
 
 KINDS: dict[str, Callable[[SourceFile, str], Iterator[Document | str]]] = {

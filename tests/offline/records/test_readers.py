@@ -244,7 +244,7 @@ class TestWhatIsWrong:
         with pytest.raises(TurnError) as caught:
             list(read_records(path, on_bad=lambda _: None))
         assert "no column for the response: accepted are response, actual_output, generated_answer" in str(caught.value)
-        assert "Try --map response=chat_reply. Columns of the first 3 rows, with a value of each:" in str(caught.value)
+        assert "Try --map response=chat_reply\nColumns of the first 3 rows, with a value of each:" in str(caught.value)
 
     def test_a_column_of_some_rows(self, tmp_path: Path) -> None:
         """Is there if one of the first hundred rows has it: only the rows without it cannot be used."""

@@ -538,14 +538,14 @@ def test_a_row_that_failed_needs_no_answer(tmp_path: Path) -> None:
     ("row", "hint"),
     [
         # The only text with a name for an answer.
-        ({"question": Q, "chat_reply": A, "f1": 0.5}, "Try --map response=chat_reply."),
+        ({"question": Q, "chat_reply": A, "f1": 0.5}, "Try --map response=chat_reply\n"),
         # References and inputs are no answers of a system.
-        ({"question": Q, "true_responses_of_people": G, "gpt_text": A}, "Try --map response=gpt_text."),
-        ({"question": Q, "responseOK": G, "golden_text": G, "gpt_text": A}, "Try --map response=gpt_text."),
-        ({"question": Q, "No RAG": A}, "Try --map response='No RAG'."),
-        ({"title": "Piers", "question": Q, "gpt_text": A}, "Try --map response=gpt_text."),
-        ({"Frage des Kunden": Q, "gpt_text": A}, "Try --map query='Frage des Kunden' --map response=gpt_text."),
-        ({"question": Q, "answer": {"by_the_model": A, "tokens": 5}}, "Try --map response=answer.by_the_model."),
+        ({"question": Q, "true_responses_of_people": G, "gpt_text": A}, "Try --map response=gpt_text\n"),
+        ({"question": Q, "responseOK": G, "golden_text": G, "gpt_text": A}, "Try --map response=gpt_text\n"),
+        ({"question": Q, "No RAG": A}, "Try --map response='No RAG'\n"),
+        ({"title": "Piers", "question": Q, "gpt_text": A}, "Try --map response=gpt_text\n"),
+        ({"Frage des Kunden": Q, "gpt_text": A}, "Try --map query='Frage des Kunden' --map response=gpt_text\n"),
+        ({"question": Q, "answer": {"by_the_model": A, "tokens": 5}}, "Try --map response=answer.by_the_model\n"),
         # Nothing is certain.
         ({"question": Q, "input_text": G, "gold_text": G}, "Name it with --map response=COLUMN;"),
         ({"question": Q, "replies": [A, "No."]}, "Name it with --map response=COLUMN;"),
