@@ -16,6 +16,7 @@ session fixture ``rageval_judge`` that returns it.
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping

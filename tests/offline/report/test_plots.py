@@ -11,7 +11,7 @@ import pytest
 from rageval_hooks import Score
 from rageval_hooks.offline.report import Report, build_report
 from rageval_hooks.offline.report.plots import draw, panels, to_png, to_svg
-from tests.offline.scored import record, write
+from tests.offline.scored import judged, record, write
 
 
 @pytest.fixture
@@ -212,3 +212,13 @@ def test_labels_neither_collide_nor_are_cut(tmp_path: Path, files: int) -> None:
 
 def _overlap(one: Any, other: Any) -> bool:
     return bool(one.x0 < other.x1 - 1 and other.x0 < one.x1 - 1 and one.y0 < other.y1 - 1 and other.y0 < one.y1 - 1)
+
+
+def test_verdicts_are_a_stacked_bar(tmp_path: Path) -> None:
+    """Their numbers are labels, so that a box of 0, 0.5 and 1 would say little."""
+    path = write(tmp_path / "a.jsonl", [judged(f"q{k}", "bad" if k else "good") for k in range(4)])
+    found = {panel.title: panel for panel in panels(build_report([path]))}
+    [mark] = found["verdict"].marks
+    assert (found["verdict"].kind, mark.parts) == ("stack", (("good", 0.25), ("bad", 0.75)))
+    words = texts(to_svg(draw([found["verdict"]])))
+    assert "1 good (25%), 3 bad (75%)" in words

@@ -11,7 +11,7 @@ import pytest
 from rageval_hooks import ConfigurationError, Failed, Score, Skipped, UnknownNameError
 from rageval_hooks.offline.answerability import UNANSWERABLE
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.report import Report, ReportGate, build_report, check_gate, conclude
+from rageval_hooks.offline.report import Report, ReportGate, analyze, build_report, check_gate, conclude
 from rageval_hooks.offline.report.gate import gate_of
 from rageval_hooks.offline.report.tables import to_markdown, to_plain_text, to_tables
 from tests.offline.scored import judged, record, write
@@ -667,3 +667,58 @@ def test_markdown_shows_texts_as_they_are(tmp_path: Path) -> None:
     text = to_markdown(report_of(tmp_path, record("a|b", query="<script>\n*x*", scores={"groundedness": 0.5})))
     [line] = [line for line in text.splitlines() if "script" in line]
     assert line == r"| a\|b | 0.500 | \<script\> \*x\* | an answer |"
+
+
+class TestSystemsInOneFile:
+    """Answers of several systems to the same questions are not repeats of one."""
+
+    @staticmethod
+    def file(path: Path, column: str = "model", *, with_ids: bool = True) -> Path:
+        answers = [("old", "good"), ("new", "bad")]
+        rows = [
+            judged(f"q{k}" if with_ids else f"{2 * k + n}", verdict, query=f"question {k}", metadata={column: name})
+            for k in range(20)
+            for n, (name, verdict) in enumerate(answers)
+        ]
+        return write(path, [row.model_copy(update={"run": 1 + n % 2 * with_ids}) for n, row in enumerate(rows)])
+
+    @pytest.mark.parametrize("with_ids", [True, False])
+    def test_they_are_compared(self, tmp_path: Path, with_ids: bool) -> None:
+        """``--group-by``: as if each were a file, also where rows have only their numbers."""
+        report, _ = analyze(self.file(tmp_path / "a.jsonl", with_ids=with_ids), group_by="model")
+        assert [(file.name, file.records, file.questions) for file in report.files] == [
+            ("old", 20, 20),
+            ("new", 20, 20),
+        ]
+        [comparison] = report.comparisons
+        assert comparison.common == 20
+        assert conclude(report).headline.startswith("new is worse: bad 0.0% → 100.0%. ")
+
+    def test_what_looks_like_them_is_said(self, tmp_path: Path) -> None:
+        """Without the option they are averaged as repeats; a column that numbers repeats is none."""
+        report = build_report([self.file(tmp_path / "a.jsonl")])
+        [line] = [line for line in conclude(report).certainty if "--group-by" in line]
+        assert "answers to the same question differ in 'model' (old, new) and count as repeats" in line
+
+        report = build_report([self.file(tmp_path / "b.jsonl", "attempt")])
+        assert not any("--group-by" in line for line in conclude(report).certainty)
+
+    def test_a_column_that_is_not_there(self, tmp_path: Path) -> None:
+        """Is an error."""
+        with pytest.raises(ConfigurationError, match=r"there is no 'system' \(--group-by\)"):
+            analyze(self.file(tmp_path / "a.jsonl"), group_by="system")
+
+
+def test_a_refusal_that_is_not_bad_is_said(tmp_path: Path) -> None:
+    """A file in which every answer declines passes a bound for bad answers; the gate shows that none is an answer."""
+    refusals = [judged(f"q{k}", "declined", "refused") for k in range(20)]
+    refusals = [
+        record.model_copy(update={"turn": record.turn.model_copy(update={"response": "I do not know."})})
+        for record in refusals
+    ]
+    report = build_report([write(tmp_path / "a.jsonl", refusals)])
+    result = check_gate(report, ReportGate(bounds={"verdict.bad": 0.05}))
+    assert (result.status, result.notes) == (
+        0,
+        ["a: answered is 0.0%. A refusal is not bad: add --fail-under answered=0.9"],
+    )

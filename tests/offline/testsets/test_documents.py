@@ -14,7 +14,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.testsets.chunks import Chunk, chunks_of, cut, spread, unique_chunks
 from rageval_hooks.offline.testsets.documents import Document, Library, read_documents
 from rageval_hooks.offline.testsets.stores import chunks_of_store
-from tests.offline.pdf import pdf
+from tests.offline.pdf import GLYPH_NUMBERS, pdf
 
 FERRY = "The ferry to Quern takes 18 minutes. It runs every hour."
 
@@ -189,6 +189,11 @@ class TestFiles:
         ("name", "content", "reason"),
         [
             ("scan.pdf", pdf(["", ""]), "its 2 pages have no text: they may be pictures, and need text recognition"),
+            (
+                "glyphs.pdf",
+                pdf(["The pier."], GLYPH_NUMBERS),
+                "the fonts of 1 of its 1 pages cannot be decoded",
+            ),
             ("no.pdf", b"hello", "it is not a readable PDF"),
             ("empty.md", b" \n", "it is empty"),
         ],
