@@ -571,7 +571,9 @@ class TestErrors:
     def test_no_column_with_questions(self, bench: Bench) -> None:
         """Says which names are accepted, and which columns there are."""
         bench.write([{"utterance": "x", "chunk_id": "d1"}])
-        with pytest.raises(TurnError, match=r"accepted are query, user_input, question.*found: utterance, chunk_id"):
+        with pytest.raises(
+            TurnError, match=r"(?s)accepted are query, user_input, question.*query=utterance.*chunk_id: d1"
+        ):
             bench(both)
 
     def test_no_question_at_all(self, bench: Bench) -> None:
@@ -818,6 +820,11 @@ class TestRanks:
         assert [(record.rank, record.missed) for record in records] == [(None, False), (None, False)]
         assert not any("was retrieved for" in line for line in bench.said)
         assert any(line.startswith("for 2 of them the rank of the chunk is unknown") for line in bench.said)
+
+    def test_an_application_without_passages(self, bench: Bench) -> None:
+        """Leaves the rank unknown, whatever the test set has, and the summary says why."""
+        bench(fixed("x"), data=self.table(bench, "question", "chunk_id", "chunk"))
+        assert "for 2 of them the rank of the chunk is unknown: the application returned no passages" in bench.said
 
     def test_ids_that_match_elsewhere(self, bench: Bench) -> None:
         """Make a miss of a target whose id was not retrieved."""

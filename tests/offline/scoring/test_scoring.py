@@ -28,6 +28,7 @@ from rageval_hooks.judges.fake import FakeCall
 from rageval_hooks.offline.journal import journal_path
 from rageval_hooks.offline.records import read_records
 from rageval_hooks.offline.records.columns import ColumnMap
+from rageval_hooks.offline.records.reading import ReadOptions
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.score_file import Scored, score_file
 from rageval_hooks.online.pipeline import Pipeline
@@ -535,9 +536,9 @@ class TestFinishedFiles:
         """Another --map or --encoding makes other rows."""
         score(path)
         with pytest.raises(ConfigurationError, match=r"was made with another map: .* --restart"):
-            score(path, mapping=ColumnMap({"query": "response"}))
+            score(path, reading=ReadOptions(columns=ColumnMap({"query": "response"})))
         with pytest.raises(ConfigurationError, match=r"was made with another encoding: .* --restart"):
-            score(path, encoding="latin-1")
+            score(path, reading=ReadOptions(encoding="latin-1"))
 
     def test_a_file_of_something_else_is_not_overwritten(self, path: Path) -> None:
         """It is not known how it was made."""
