@@ -30,9 +30,6 @@ def doctor(
     ] = None,
     no_judge: Annotated[bool, typer.Option("--no-judge", help="Do not send the judge a request.")] = False,
     no_send: Annotated[bool, typer.Option("--no-send", help="Do not send a marked trace and score.")] = False,
-    load_models: Annotated[  # noqa: ARG001 - accepted since it was needed once: models are always loaded
-        bool, typer.Option("--load-models", hidden=True)
-    ] = False,
     seconds: Annotated[
         float, typer.Option("--timeout", min=0.5, help="Seconds for each server: to answer, to take and to show data.")
     ] = 10.0,
