@@ -65,7 +65,16 @@ def with_judge(server: JudgeServer, *arguments: str, status: int, url: str = "")
 def test_a_good_setup_has_exit_status_0() -> None:
     found = doctor(status=0)
 
-    assert list(found) == ["versions", "settings", "models", "judge", "exporters", "clock", "a turn"]
+    assert list(found) == [
+        "versions",
+        "settings",
+        "models",
+        "judge",
+        "exporters",
+        "clock",
+        "a turn",
+        "traced frameworks",
+    ]
     assert "ok: can run: groundedness" in messages(found["models"])
 
 

@@ -85,6 +85,7 @@ def _run_checks(setup: Setup) -> dict[str, list[DoctorFinding]]:
         "dispatch": checks.dispatch,
         "clock": checks.clock,
         "a turn": checks.turn,
+        "traced frameworks": checks.traced,
         "processes": checks.running,
     }
     found: dict[str, list[DoctorFinding]] = {}

@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -519,6 +520,21 @@ def turn(setup: Setup) -> Iterator[DoctorFinding]:
         yield note("questions, passages and answers are on spans and in exports")
 
 
+# --------------------------------------------------------------------------- traced frameworks
+
+
+def traced(_: Setup) -> Iterator[DoctorFinding]:
+    """Say for each installed instrumentor whether its spans have what a turn needs, and what to set."""
+    from rageval_hooks.integrations.opentelemetry.instrumentors import installed_instrumentors
+
+    for found in installed_instrumentors():
+        if found.advice:
+            # It may not be in use.
+            yield note(f"{found.name}: its spans have no texts, so its turns cannot be evaluated: {found.advice}")
+        else:
+            yield ok(f"{found.name}: its spans have {found.has}")
+
+
 # --------------------------------------------------------------------------- running processes
 
 
@@ -533,6 +549,15 @@ def running(setup: Setup) -> Iterator[DoctorFinding]:
     except ConfigurationError as error:
         yield note(str(error))
         return
+    for what in ("without_content", "without_end"):
+        counts = Counter[str]()
+        for stats in found:
+            counts.update(stats.get("traced", {}).get(what, {}))
+        for instrumentor, turns in counts.items():
+            lack = "no texts" if what == "without_content" else "no end"
+            yield warning(
+                f"{counted(turns, 'turn')} of {instrumentor} had spans with {lack}", "see traced-applications.md"
+            )
     turns = sum(stats["without_passages_by_reason"]["text_only_tool"] for stats in found)
     if turns:
         left_out = sorted({name for stats in found for name in stats.get("tool_results_left_out", ())})

@@ -61,6 +61,23 @@ KINDS: Final[tuple[tuple[str, dict[str, Kind]], ...]] = (
             "EVALUATOR": "evaluation",
         },
     ),
+    (  # LangSmith
+        "langsmith.span.kind",
+        {"LLM": "model", "RETRIEVER": "search", "TOOL": "tool", "CHAIN": "chain", "PROMPT": "chain", "PARSER": "chain"},
+    ),
+    (
+        "langfuse.observation.type",
+        {
+            "GENERATION": "model",
+            "RETRIEVER": "search",
+            "TOOL": "tool",
+            "AGENT": "agent",
+            "CHAIN": "chain",
+            "SPAN": "chain",
+            "EMBEDDING": "embedding",
+            "EVALUATOR": "evaluation",
+        },
+    ),
     (  # Vercel's AI SDK
         "ai.operationId",
         {
@@ -109,6 +126,8 @@ INPUTS: Final = (
     "haystack.pipeline.input_data",
     "haystack.agent.input",
     "haystack.component.input",
+    "langfuse.observation.input",
+    "gen_ai.prompt",
     "crew_inputs",
     "gcp.vertex.agent.tool_call_args",
     "ai.toolCall.args",
@@ -123,6 +142,8 @@ OUTPUTS: Final = (
     "crewai.crew.result",
     "traceloop.entity.output",
     "mlflow.spanOutputs",
+    "langfuse.observation.output",
+    "gen_ai.completion",
     "haystack.agent.output",
     "haystack.component.output",
     "haystack.pipeline.output_data",
@@ -140,6 +161,7 @@ MESSAGES_IN: Final = (
     "ai.prompt.messages",
     "ai.prompt",
     "mlflow.chat.messages",
+    "crewai.crew.tasks_output",
     "events",
 )
 """Messages as JSON. Those of a whole run, Pydantic AI's and older events, hold the answer as well."""
@@ -161,6 +183,8 @@ DOCUMENTS_JSON: Final = ("gen_ai.retrieval.documents",)
 VARIABLES: Final = ("gen_ai.prompt.variable.",)
 VARIABLES_JSON: Final = ("llm.prompt_template.variables",)
 
+TASKS: Final = "crewai.crew.tasks_output"
+"""The results of a crew's tasks as ``repr``, each with its description."""
 QUERIES: Final = ("gen_ai.retrieval.query.text", "reranker.query")
 TOOL_NAMES: Final = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name")
 TOOL_DESCRIPTIONS: Final = ("gen_ai.tool.description", "tool.description")
@@ -222,6 +246,7 @@ SCOPE_SWITCHES: Final[tuple[tuple[str, str, str], ...]] = (
         "Semantic Kernel",
         "set SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE=true",
     ),
+    ("autogen", "AutoGen", "use OpenInference's instrumentor, because its own spans never have texts"),
     ("agent_framework", "Agent Framework", "set ENABLE_SENSITIVE_DATA=true"),
     ("litellm", "LiteLLM", "leave out litellm.turn_off_message_logging"),
 )

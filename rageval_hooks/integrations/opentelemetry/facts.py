@@ -102,6 +102,11 @@ class Facts:
         """The output, parsed; None without one."""
         return _first_value(self.span, names.OUTPUTS)
 
+    @property
+    def tasks(self) -> list[Mapping[str, Any]]:
+        """The tasks of a crew."""
+        return mappings_in(read_repr(self.span.attributes.get(names.TASKS)))
+
     @cached_property
     def query(self) -> str:
         """What a retriever searched for."""
@@ -125,7 +130,7 @@ class Facts:
             if found:
                 return found
         listed = _unwrapped(self.output).get("documents")
-        return _passages(self.output if listed is None else listed) if self.kind in ("search", "rerank") else []
+        return documents_in(self.output if listed is None else listed) if self.kind in ("search", "rerank") else []
 
     @cached_property
     def document_ids(self) -> list[Mapping[str, Any]]:
@@ -276,7 +281,7 @@ def _document(item: Any) -> Passage | None:
     )
 
 
-def _passages(value: Any) -> list[Passage]:
+def documents_in(value: Any) -> list[Passage]:
     """Return the passages in the output of a search."""
     if isinstance(value, str):
         value = read_repr(value)

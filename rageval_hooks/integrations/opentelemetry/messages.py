@@ -36,6 +36,10 @@ _CUT = re.compile(
     r"(?:\.\.\.|…)?\s{0,3}[\[(<]{1,2}\s{0,3}(?:\d{1,9} (?:more )?char\w{0,9} )?truncated[^\])>]{0,60}[\])>]{1,2}$"
 )
 """``… [truncated]``, at the end of a text."""
+_OBJECT = re.compile(
+    r"<(?:async_generator|generator|coroutine|function|\w{1,60}(?:\.\w{1,60}){0,9}) ?(?:object\b|\(|at 0x)"
+)
+"""``<generator object answer at 0x7f3a>``, ``<NodeWithScore(node=…)>``: an object without a text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +92,7 @@ def is_content(value: Any) -> bool:
         return False
     # JSON without its end.
     is_cut_json = text[:1] in '{["' and text[:2] in ('{"', "[{", '["') and isinstance(read_repr(text), str)
-    return (
-        not is_cut_json
-        and _CUT.search(text[-120:]) is None
-        and not text.startswith(("<generator object", "<async_gen"))
-    )
+    return not is_cut_json and _CUT.search(text[-120:]) is None and _OBJECT.match(text[:200]) is None
 
 
 def messages_in(span: TracedSpan) -> tuple[list[Said], list[Said]]:

@@ -21,7 +21,7 @@ from rageval_hooks.integrations.capture.search_tools import classify_tool
 from rageval_hooks.integrations.capture.turns import busy_times, prompt_text, rewritten
 from rageval_hooks.integrations.capture.values import answer_keys_in, queries_among, question_among
 from rageval_hooks.integrations.opentelemetry import conventions as names
-from rageval_hooks.integrations.opentelemetry.facts import Facts, tree_of
+from rageval_hooks.integrations.opentelemetry.facts import Facts, documents_in, tree_of
 from rageval_hooks.integrations.opentelemetry.messages import Said, ToolResult, is_content, messages_of
 from rageval_hooks.integrations.opentelemetry.prompts import parts_of, passages_in
 from rageval_hooks.integrations.opentelemetry.spans import TracedSpan
@@ -290,6 +290,7 @@ class TurnBuilder:
         root = self._root
         outer = [] if root is None else [root, *(one for one in root.inside() if one.kind in ("agent", "chain"))]
         for facts in outer:
+            yield from (string_of(task.get("description")) for task in facts.tasks)
             if facts.given:
                 yield _last_of_user(facts.given)
             if said := [one for one in messages_of(facts.input, "") if one.role == "user"]:
@@ -319,7 +320,7 @@ class TurnBuilder:
         # A step of the agent that is no tool may have searched, too.
         found += [one for facts in self._all if facts.kind != "tool" for one in self._found_by_parts(facts)]
         if not found:
-            found = self._of_variables() or self._of_prompt()
+            found = self._of_outputs() or self._of_variables() or self._of_prompt()
         marked = mark_seen(found, self._prompt)
         # What tools return reaches the model, in whatever form.
         return unique_passages(new if new.in_prompt else old for old, new in zip(found, marked, strict=True))
@@ -352,8 +353,9 @@ class TurnBuilder:
         tools = [one for one in self._all if one.kind == "tool"]
         for tool in tools:
             inside = [one for one in tool.inside() if one is not tool]
+            # A retriever has what was found, or a tool of an agent that is a tool itself.
             if any(one.kind in _SEARCHES and one.documents for one in inside) or any(
-                one.kind == "tool" for one in inside
+                result.value is not None for one in inside for result in one.tool_results()
             ):
                 continue
             results = tool.tool_results()
@@ -415,6 +417,13 @@ class TurnBuilder:
             for item in mappings_in(read_repr(model.span.attributes.get("gen_ai.tool.definitions"))):
                 found[string_of(item.get("name"))] = string_of(item.get("description") or "")
         return found
+
+    def _of_outputs(self) -> list[Passage]:
+        """Return the documents in the output of a pipeline: {"retriever": {"documents": […]}, "llm": {…}}."""
+        outputs = [mapping_or_empty(facts.output) for facts in self._all if facts.kind == "chain"]
+        fields = [part for output in outputs for part in (output, *map(mapping_or_empty, output.values()))]
+        listed: Any = next((part["documents"] for part in fields if items_or_empty(part.get("documents"))), [])
+        return documents_in(listed)
 
     def _of_variables(self) -> list[Passage]:
         values = [value for facts in self._all for value in facts.context]
@@ -479,7 +488,8 @@ class TurnBuilder:
             failed = place.span.error is not None
             if not (TURN_ID in place.span.attributes or (failed and searched)):
                 if has_call and not calls and not failed:
-                    reason = f"the spans of {who} have no texts: {switch}"
+                    asked = any(model.given for model in self._models)
+                    reason = f"the spans of {who} have no {'answer' if asked else 'texts'}: {switch}"
                     return NoTurn(reason, "no_content", who, place.span.span_id)
                 return NoTurn("the spans have no answer", "no_answer", who, place.span.span_id)
         missing = {}
