@@ -19,7 +19,7 @@ from rageval_hooks.errors import (
     TurnError,
     UnknownNameError,
 )
-from rageval_hooks.evaluation import ascore_dataset, evaluate, evaluate_conversation, score_dataset
+from rageval_hooks.evaluation import aevaluate, ascore_dataset, evaluate, evaluate_conversation, score_dataset
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.instrumentation import Instrumentation, instrument
 from rageval_hooks.integrations.manual import rag_turn, start_turn
@@ -68,6 +68,7 @@ __all__ = [
     "UnknownNameError",
     "Usage",
     "__version__",
+    "aevaluate",
     "ascore_dataset",
     "evaluate",
     "evaluate_conversation",

@@ -62,6 +62,11 @@ def evaluate(
         return pipeline.evaluate(turn_of(turn, required_fields(pipeline, named=metrics is not None)))
 
 
+async def aevaluate(turn: Turn | Mapping[str, Any], **options: Any) -> Evaluation:
+    """Evaluate a turn without blocking the event loop; see :func:`evaluate` for arguments and result."""
+    return await asyncio.to_thread(partial(evaluate, turn, **options))
+
+
 def score_dataset(
     data: object,
     *,

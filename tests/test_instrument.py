@@ -402,6 +402,7 @@ def test_the_public_names() -> None:
         "UnknownNameError",
         "Usage",
         "__version__",
+        "aevaluate",
         "ascore_dataset",
         "evaluate",
         "evaluate_conversation",

@@ -122,6 +122,16 @@ def test_a_judge_and_a_running_event_loop() -> None:
     assert list(one["trace.adherence"]) == list(other["trace.adherence"]) == [1, 1]
 
 
+def test_one_turn_and_a_running_event_loop() -> None:
+    """The asynchronous twin of ``evaluate`` gives the same, also from a judge that belongs to no loop."""
+    judge = FakeJudge(lambda call: LABELS)
+    [row, *_] = ROWS
+
+    found = asyncio.run(rageval_hooks.aevaluate(row, metrics="trace", judge=judge))
+
+    assert found["trace.adherence"] == rageval_hooks.evaluate(row, metrics="trace", judge=judge)["trace.adherence"] == 1
+
+
 class Interrupting(FakeJudge):
     """Never answers, and interrupts the main thread as Ctrl-C does."""
 
