@@ -409,8 +409,12 @@ class TestFailOnRegression:
         assert run("report", new, "--fail-on-regression", old).status == 0
 
     def test_better_answers(self, run, before: Path, after: Path) -> None:
-        """An improvement is not a regression."""
-        assert run("report", before, "--fail-on-regression", after).status == 0
+        """An improvement is not a regression, and the table says so."""
+        done = run("report", before, "--fail-on-regression", after)
+
+        assert done.status == 0
+        [line] = [line for line in done.output.splitlines() if "▲ better" in line]
+        assert "groundedness" in line
 
     def test_the_same_file(self, run, before: Path, tmp_path: Path) -> None:
         """Nothing changed."""
