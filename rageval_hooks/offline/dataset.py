@@ -117,7 +117,7 @@ def _scored(items: Sequence[Record | str], run: ScoringRun, advance: Advance = l
 
 
 def read_dataset(
-    data: object, required: Sequence[str], mapping: Mapping[str, str] | None
+    data: object, required: Sequence[str], mapping: Mapping[str, str] | None, *, is_batch: bool = False
 ) -> tuple[list[Record | str], pandas.DataFrame | None]:
     """Return what a user passed: for each row its record, or why it cannot be used; and the table, if it is one.
 
@@ -125,6 +125,7 @@ def read_dataset(
         data: a path, a data frame, an object with an Arrow stream, or an iterable of mappings and turns.
         required: fields that must have a column.
         mapping: field → column, for columns with other names.
+        is_batch: the data are a part of a table, in which every answer may be missing.
 
     Raises:
         TurnError: a column is missing, or the data are of another type.
@@ -156,7 +157,7 @@ def read_dataset(
         rows = list(data)
     # Our own rows have their fields under our names, so they need no columns.
     sample = [row for row in rows[:_SAMPLE] if isinstance(row, Mapping) and not (holds_turn(row) or _is_turn(row))]
-    found = find_columns("", sample, required, columns, show="mapping={}".format)
+    found = find_columns("", sample, required, columns, may_be_empty=is_batch, show="mapping={}".format)
     return [_record(row, number, required, found) for number, row in enumerate(rows, 1)], frame
 
 
@@ -425,7 +426,8 @@ class ScoreBatches:
         if not isinstance(batch, pandas.DataFrame):
             batch = batch.to_pandas() if hasattr(batch, "to_pandas") else pandas.DataFrame(dict(batch))
         # Spark and Dask also call it with partitions that are empty.
-        items = read_dataset(batch, self._required, self._options["mapping"])[0] if len(batch) else []
+        mapping = self._options["mapping"]
+        items = read_dataset(batch, self._required, mapping, is_batch=True)[0] if len(batch) else []
         details, concurrency = self._options["details"], self._options["concurrency"]
         run = ScoringRun(self._pipeline, details=details, concurrency=concurrency)
         scored = _scored(items, run)

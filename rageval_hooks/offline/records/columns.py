@@ -401,6 +401,7 @@ def find_columns(
     required: Sequence[str],
     given: ColumnMap | None = None,
     *,
+    may_be_empty: bool = False,
     show: Callable[[Mapping[str, str]], str] = as_options,
     note: Callable[[str], object] = lambda _: None,
 ) -> ColumnMap:
@@ -411,6 +412,7 @@ def find_columns(
         rows: the first rows.
         required: fields that must have a column.
         given: columns that the user named.
+        may_be_empty: the rows are a batch of many, so answers may be missing from all of them.
         show: returns how the user names the columns of some fields.
         note: called with each choice that the user should know.
 
@@ -429,7 +431,7 @@ def find_columns(
             raise TurnError(f"{where}nothing is under {path!r}, which --map names for the {name}{_shown(rows)}")
     missing = [name for name in required if name not in found.paths]
     # A column of answers that is empty in every row is one that is still to be filled, unless every row failed.
-    if "response" in required and not any("error" in found.take(row).values for row in rows):
+    if "response" in required and not may_be_empty and not any("error" in found.take(row).values for row in rows):
         path = found.paths.get("response", "")
         if path and "response" not in given.columns and all(is_missing(found.value(path, row)) for row in rows):
             missing.append("response")
