@@ -240,6 +240,9 @@ class OpenAIJudge(RemoteJudge):
             # It reads them from the environment, and would send them to every server.
             client.organization = client.project = None
         client._platform = self._platform
+        # Made while a fork waits for it: in Python 3.11 a process that is forked during a cached property's first use
+        # would wait for ever for its lock.
+        _ = client.chat.completions.with_streaming_response
         return client
 
 

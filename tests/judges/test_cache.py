@@ -269,6 +269,7 @@ async def write():
     while not done.is_set():
         number += 1
         await cache.put(str(number), answer)
+        await asyncio.sleep(0.002)  # else the writers may hold the file for seconds
 threads = [threading.Thread(target=lambda: asyncio.run(write())) for _ in range(3)]
 for thread in threads:
     thread.start()

@@ -18,7 +18,7 @@ from typing import Any
 from weakref import WeakSet
 
 from opentelemetry.context import Context
-from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext, get_current_span, set_span_in_context
 
 from rageval_hooks.integrations.capture.deferred import hand_over
@@ -369,4 +369,5 @@ def _add_to(provider: object) -> None:
     if sdk is not None and sdk not in _attached:
         with suppress(TypeError):  # a provider of the application that is no key
             _attached.add(sdk)
-        sdk.add_span_processor(_processor)
+        # The method of the SDK: in Phoenix's provider, its own replaces the processor that exports the spans.
+        TracerProvider.add_span_processor(sdk, _processor)
