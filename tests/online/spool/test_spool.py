@@ -195,7 +195,7 @@ def test_another_process_exports_no_text_that_this_one_hides(tmp_path: Path) -> 
     first.shutdown(10)
     exporter = InMemoryExporter()
     second = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.5}, exporter)
-    assert second.flush(30)
+    assert wait_until(lambda: bool(late(exporter)), 30)
     second.shutdown(10)
 
     [evaluation] = late(exporter)
