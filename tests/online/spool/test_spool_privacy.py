@@ -13,11 +13,11 @@ from tests.online.spool.test_spool import Graded, late, make_pipeline, turns, un
 
 @metric(name="has_secret", requires=("response",))
 def has_secret(turn: Any) -> float:
-    return float("4711" in turn.response)
+    return float("471-SECRET-NUMBER-11" in turn.response)
 
 
 def redact(text: str) -> str:
-    return text.replace("4711", "<NUMBER>")
+    return text.replace("471-SECRET-NUMBER-11", "<NUMBER>")
 
 
 def test_late_local_scores_are_computed_on_the_original_texts(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_late_local_scores_are_computed_on_the_original_texts(tmp_path: Path) ->
         path, unreachable, exporter, metrics=[has_secret, Graded()], inline_budget_ms=0, redact=redact
     )
     for turn in turns(100):
-        pipeline.submit(EndedTurn.of(turn.model_copy(update={"response": "The number is 4711."})))
+        pipeline.submit(EndedTurn.of(turn.model_copy(update={"response": "The number is 471-SECRET-NUMBER-11."})))
     pipeline.flush(30)
     stats = pipeline.stats()["spool"]
     content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
@@ -37,13 +37,13 @@ def test_late_local_scores_are_computed_on_the_original_texts(tmp_path: Path) ->
     assert [result.value for result in scores if isinstance(result, Score)] == [1.0] * 100
     assert {evaluation.turn.response for evaluation in late(exporter)} == {"The number is <NUMBER>."}
     assert stats["stored"] == 100
-    assert b"4711" not in content
+    assert b"471-SECRET-NUMBER-11" not in content
 
 
 def test_a_job_that_another_process_has_stored_without_redaction(tmp_path: Path) -> None:
     """It leaves this process redacted."""
     first = make_pipeline(tmp_path / "spool.db", unreachable, InMemoryExporter())
-    first.submit(EndedTurn.of(turns(1)[0].model_copy(update={"response": "The number is 4711."})))
+    first.submit(EndedTurn.of(turns(1)[0].model_copy(update={"response": "The number is 471-SECRET-NUMBER-11."})))
     first.flush(30)
     first.shutdown(10)
 
