@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from rageval_hooks.runtime.threads import wait_until
 from tests.e2e.phoenix_server import Phoenix
 from tests.judges.server import JudgeServer, Received, Reply, answer
 
@@ -153,11 +154,22 @@ def trace(phoenix: Phoenix) -> Trace:
             },
         )
     assert done.returncode == 0, done.stderr
-    found = httpx.get(f"{phoenix.url}/v1/projects/{PROJECT}/spans", params={"limit": 100}, timeout=30).json()["data"]
-    [trace_id] = {span["context"]["trace_id"] for span in found}
+    stored = httpx.get(f"{phoenix.url}/v1/projects/{PROJECT}/spans", params={"limit": 100}, timeout=30).json()["data"]
+    [trace_id] = {span["context"]["trace_id"] for span in stored}
+    found = _read(phoenix, trace_id)
+    # Phoenix stores annotations after it has answered.
+    wait_until(lambda: any(_read(phoenix, trace_id).spans[name]["spanAnnotations"] for name in _evaluations(found)), 60)
+    return _read(phoenix, trace_id)
+
+
+def _read(phoenix: Phoenix, trace_id: str) -> Trace:
     node = query(phoenix, _TRACE, trace=trace_id)["getTraceByOtelId"]
     spans = {edge["node"]["name"]: edge["node"] for edge in node["spans"]["edges"]}
     return Trace(trace_id, node["id"], node["project"]["id"], node["latencyMs"], spans)
+
+
+def _evaluations(trace: Trace) -> list[str]:
+    return [name for name in trace.spans if name.startswith("evaluate")]
 
 
 def test_the_verdict_is_alone_on_the_turns_span(trace: Trace) -> None:
