@@ -299,6 +299,10 @@ class TurnSpanProcessor(SpanProcessor):
     def _count(self, what: str, instrumentor: str) -> None:
         self.counts[what][instrumentor or "other"] += 1
 
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Return True: nothing waits here. In the oldest SDK the method of the base class returns None, a failure."""
+        return True
+
     def stats(self) -> dict[str, Any]:
         """Return what became of traces, by instrumentor, and how many are in progress."""
         what = ("turns", "without_passages", "without_content", "without_end")
