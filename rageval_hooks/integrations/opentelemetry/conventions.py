@@ -170,7 +170,6 @@ MESSAGES_OUT: Final = ("gen_ai.output.messages", "gcp.vertex.agent.llm_response"
 NUMBERED_IN: Final = ("llm.input_messages.", "gen_ai.prompt.", "llm.prompts.")
 NUMBERED_OUT: Final = ("llm.output_messages.", "gen_ai.completion.", "llm.completions.")
 INSTRUCTIONS: Final = ("gen_ai.system_instructions",)
-NEW_MESSAGES_FROM: Final = "pydantic_ai.new_message_index"
 
 EVENTS_OUT: Final = frozenset({"gen_ai.choice", "gen_ai.assistant.message"})
 EVENTS_IN: Final = frozenset({"gen_ai.user.message", "gen_ai.system.message", "gen_ai.tool.message"})

@@ -627,7 +627,9 @@ while handle.stats()["spool"]["in_file"] or not handle.flush(0.5):
 
     # A job that is given back comes again with its id; one has none if its process did not get the lock of the file.
     judged = {(item["turn"]["query"], item["id"]) for item in evaluations if item["stage"] == "background"}
+    ids = [id_ for _, id_ in judged if id_]
     assert sorted(question for question, _ in judged) == sorted(FORKED_QUESTIONS)
+    assert len(set(ids)) == len(ids)
     assert "Traceback" not in errors
 
 
