@@ -114,3 +114,14 @@ def loop_of_the_thread() -> Iterator[None]:
     yield
     asyncio.set_event_loop(None)
     loop.close()
+
+
+@pytest.fixture(autouse=True)
+def redactors_of_the_test() -> Iterator[None]:
+    """Log lines are redacted by the policies of this test: those of earlier ones live until they are collected."""
+    from rageval_hooks.runtime.logs import REDACTORS
+
+    before = set(REDACTORS)
+    yield
+    for policy in set(REDACTORS) - before:
+        REDACTORS.discard(policy)
