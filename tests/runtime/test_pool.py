@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from rageval_hooks.runtime.pool import DaemonPool, Priority, Steps
+from rageval_hooks.runtime.pool import DaemonPool, Priority, Steps, give_way
 from rageval_hooks.runtime.threads import wait_until
 from tests.interpreter import run_script
 
@@ -153,3 +155,27 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     )
 
     assert output.split() == ["7"]
+
+
+def test_work_gives_way_to_threads_of_the_application() -> None:
+    """Between two pieces of work, also where Python would let the pool's thread keep the interpreter's lock."""
+    pool, begun, heard = DaemonPool(1, "test-pool"), threading.Event(), threading.Event()
+
+    def work() -> Steps[bool]:
+        begun.set()
+        end = time.monotonic() + 10
+        while not heard.is_set() and time.monotonic() < end:
+            give_way()
+        return heard.is_set()
+        yield
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    try:
+        future = pool.run(work(), Priority.ENDED)
+        assert begun.wait(30)
+        heard.set()
+        assert future.result(30)
+    finally:
+        sys.setswitchinterval(interval)
+        pool.shutdown()
