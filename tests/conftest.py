@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -117,10 +118,13 @@ def loop_of_the_thread() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def redactors_of_the_test() -> Iterator[None]:
-    """Log lines are redacted by the policies of this test: those of earlier ones live until they are collected."""
+def log_of_the_test() -> Iterator[None]:
+    """Its lines are redacted by policies of this test, and none is held back because of an earlier test."""
     from rageval_hooks.runtime.logs import REDACTORS
 
+    for name, module in list(sys.modules.items()):
+        if name.startswith("rageval_hooks.") and hasattr(module, "_limited_log"):
+            module._limited_log._last.clear()
     before = set(REDACTORS)
     yield
     for policy in set(REDACTORS) - before:
