@@ -31,6 +31,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 from opentelemetry.trace import Span
 from opentelemetry.trace import Tracer as AnyTracer
 
+from rageval_hooks.runtime.fork import run_in_child
+
 T = TypeVar("T")
 
 # Where wrappers keep what they wrap: OpenInference's OITracer is a wrapt proxy, Logfire's proxies have plain
@@ -150,13 +152,17 @@ def _unwrap(wrapper: object, kind: type[T], names: tuple[str, ...]) -> T | None:
 
 # -- ids
 
-_RANDOM = random.SystemRandom()
+_RANDOM = random.Random()  # noqa: S311  ids are no secrets
 """Not Python's shared generator, which belongs to the application: the numbers of an experiment that uses
-``random.seed(…)`` would change, and two processes with the same seed would give their traces the same ids."""
+``random.seed(…)`` would change, and two processes with the same seed would give their traces the same ids. The system
+gives the seed, but not each id: a thread that asks it gives up the lock of the interpreter, and the application would
+wait for milliseconds to get it back while an evaluation runs."""
+
+run_in_child(_RANDOM.seed)
 
 
 class RandomIds(RandomIdGenerator):
-    """OpenTelemetry's random ids, from the operating system."""
+    """OpenTelemetry's random ids, from a generator of our own."""
 
     def generate_trace_id(self) -> int:
         """Return 128 random bits, never all 0."""
