@@ -24,8 +24,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Neighbouring tests run in one process, so that fixtures of modules are made once.
 # tests/conftest.py chooses the number of workers from the cores and the memory.
 PARALLEL := -n auto --dist worksteal
-# Whole files, because their servers are shared: see tests/e2e/conftest.py.
-BY_FILE := -n auto --dist loadgroup
+# Whole files, because their servers are shared: see tests/e2e/conftest.py. More of them side by side would be starved.
+BY_FILE := -n 2 --dist loadgroup
 
 .PHONY: install demo demo-phoenix test test-torch coverage mutants test-lowest test-pre mlflow e2e lint lint-workflows docs docs-images wheel check-version release compat-hosts compat-otel clean
 

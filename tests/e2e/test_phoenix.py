@@ -285,15 +285,16 @@ def test_spans_of_openinference_get_scores_where_the_endpoint_is_in_the_code(pho
 def test_the_page_shows_the_scores(phoenix: Phoenix, trace: Trace, browser: Any, out: Path) -> None:
     """In a browser: the verdict in the list, alone; the turn, and its annotations."""
     page = browser.new_page(viewport={"width": 2200, "height": 560})
+    page.set_default_timeout(90_000)
     try:
         page.goto(f"{phoenix.url}/projects/{trace.project_id}/spans")
-        page.get_by_role("table").get_by_text("verdict").first.wait_for(timeout=60_000)
+        page.get_by_role("table").get_by_text("verdict").first.wait_for()
         listed = page.get_by_role("table").first.inner_text()
         page.screenshot(path=str(out / "phoenix-list.png"))
         page.set_viewport_size({"width": 1600, "height": 1000})
         page.goto(f"{phoenix.url}/projects/{trace.project_id}/traces/{trace.id}")
-        page.get_by_text(re.compile("^Annotations")).first.click(timeout=60_000)
-        page.locator("text=41.2 million >> visible=true").first.wait_for(timeout=60_000)
+        page.get_by_text(re.compile("^Annotations")).first.click()
+        page.locator("text=41.2 million >> visible=true").first.wait_for()
         text = page.inner_text("body")
     finally:
         page.screenshot(path=str(out / "phoenix.png"))

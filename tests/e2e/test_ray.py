@@ -182,6 +182,7 @@ def test_without_ray_there_is_a_clear_error(tmp_path: Path) -> None:
     assert 'pip install "rageval-hooks[ray]"' in done.stderr
 
 
+@pytest.mark.timeout(600)  # two clusters of Ray
 def test_a_killed_actor_and_a_killed_command_lose_nothing(tmp_path: Path) -> None:
     """The actor dies in the middle of a file, and Ray starts it again. The command dies, and resumes."""
     source, output = write(tmp_path / "in.parquet", rows(6000)), tmp_path / "out"
@@ -212,7 +213,7 @@ def lines_in_parts(output: Path) -> int:
     return len(list(output.glob("in.parquet/part-*.parquet")))
 
 
-def wait_for(is_done: Any, seconds: float = 120) -> None:
+def wait_for(is_done: Any, seconds: float = 240) -> None:
     end = time.monotonic() + seconds
     while not is_done():
         assert time.monotonic() < end
