@@ -21,6 +21,7 @@ from rageval_hooks.cli.report import report
 from rageval_hooks.cli.run import run, run_app
 from rageval_hooks.cli.score import score
 from rageval_hooks.cli.top import top
+from rageval_hooks.cli.watch import watch
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.version import __version__
 
@@ -51,7 +52,7 @@ def _options(
     pass
 
 
-for command in (demo, generate, run, metrics, score, report, plot, agreement, doctor, top, jobs):
+for command in (demo, generate, run, metrics, score, watch, report, plot, agreement, doctor, top, jobs):
     app.command()(command)
 # Everything after the program's name belongs to the application, options too.
 app.command("run-app", context_settings={"allow_interspersed_args": False})(run_app)

@@ -280,6 +280,13 @@ def evaluation_span_id(evaluation: Evaluation, turn_span: SpanReference) -> str:
     return f"{int(digest[:16], 16) or 1:016x}"
 
 
+def answering_span_id(turn: Turn) -> str:
+    """Return the id of the span of the last model call that wrote an answer; that of the turn's span without one."""
+    calls = [step for step in turn.steps if step.kind == "llm" and step.span_id]
+    answering = [step for step in calls if step.output] or calls
+    return str(answering[-1].span_id) if answering else "" if turn.span is None else turn.span.span_id
+
+
 class PassagePlace(NamedTuple):
     """Where a passage is listed.
 

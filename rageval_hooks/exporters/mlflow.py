@@ -37,11 +37,14 @@ _logger = logging.getLogger(__name__)
 _EXPERIMENT_HEADER = "x-mlflow-experiment-id"
 _WORKSPACE_HEADER = "x-mlflow-workspace"
 _DEFAULT_URL = "http://localhost:5000"
-_TRACES = "api/3.0/mlflow/traces"
-_EXPERIMENTS = "api/2.0/mlflow/experiments"
+TRACES = "api/3.0/mlflow/traces"
+EXPERIMENTS = "api/2.0/mlflow/experiments"
 
-_ID_KEY = "rageval.id"
+ID_KEY = "rageval.id"
 """In an assessment's metadata: tells whether it is stored already."""
+
+_SCORER_KEY = "mlflow.assessment.scorerName"
+VERSION_KEY = "mlflow.assessment.scorerVersion"
 
 _JUDGED = ".LLM"
 """Ends the id of the judge's verdict, which else is that of the local one."""
@@ -165,13 +168,21 @@ class MlflowServer(ScoreServer):
         assessment = dict(body["assessment"])
 
         def stored() -> bool:
-            found = self._stored_ids(body["trace_id"])
-            if body["replaces"] in found:
-                assessment["overrides"] = found[body["replaces"]]
+            found = self._stored(body["trace_id"])
+            ids = {item["metadata"][ID_KEY]: item.get("assessment_id", "") for item in found}
+            if body["replaces"] in ids:
+                assessment["overrides"] = ids[body["replaces"]]
+            # What another version of the metric found is replaced. A verdict of any version has the same id.
+            version = assessment["metadata"].get(VERSION_KEY)
+            for item in found:
+                other = item["metadata"].get(VERSION_KEY)
+                if version and other and other != version and _subject(item) == _subject(assessment):
+                    assessment["overrides"] = item["assessment_id"]
+                    ids.pop(item["metadata"][ID_KEY], None)
             # A local verdict may come again after the judge's.
-            return body["id"] in found or body["id"] + _JUDGED in found
+            return body["id"] in ids or body["id"] + _JUDGED in ids
 
-        path = f"{_TRACES}/{body['trace_id']}/assessments"
+        path = f"{TRACES}/{body['trace_id']}/assessments"
         try:
             self.post_once(path, {"assessment": assessment}, body["id"], stored, look_first=body["is_late"])
         except TargetsMissingError:
@@ -188,7 +199,7 @@ class MlflowServer(ScoreServer):
     def has(self, item: Item) -> bool:
         """Return True if the server lists an assessment of a trace."""
         try:
-            return item.body["id"] in self._stored_ids(item.body["trace_id"])
+            return item.body["id"] in (found["metadata"][ID_KEY] for found in self._stored(item.body["trace_id"]))
         except TargetsMissingError:
             return False
 
@@ -199,19 +210,25 @@ class MlflowServer(ScoreServer):
             ExportError: the server cannot be asked.
         """
         params = {"experiment_name": name}
-        found = self.request("GET", f"{_EXPERIMENTS}/get-by-name", params=params, accept=(404,))
+        found = self.request("GET", f"{EXPERIMENTS}/get-by-name", params=params, accept=(404,))
         if found.is_success:
             return str(found.json()["experiment"]["experiment_id"])
-        return str(self.request("POST", f"{_EXPERIMENTS}/create", json={"name": name}).json()["experiment_id"])
+        return str(self.request("POST", f"{EXPERIMENTS}/create", json={"name": name}).json()["experiment_id"])
 
-    def _stored_ids(self, trace_id: str) -> dict[str, str]:
-        """Return the server's ids of the assessments that a trace has, by our own."""
-        answer = self.request("GET", f"{_TRACES}/{trace_id}").json()
+    def _stored(self, trace_id: str) -> list[dict[str, Any]]:
+        """Return our assessments that a trace has, without those that were replaced."""
+        answer = self.request("GET", f"{TRACES}/{trace_id}").json()
         found = answer["trace"]["trace_info"].get("assessments", ())
-        return {item.get("metadata", {}).get(_ID_KEY): item.get("assessment_id", "") for item in found}
+        return [item for item in found if ID_KEY in item.get("metadata", {}) and item.get("valid", True)]
 
 
 # --------------------------------------------------------------------------- assessments
+
+
+def _subject(assessment: Mapping[str, Any]) -> list[Any]:
+    """Return what tells the assessments of a trace from each other, but for the version."""
+    details = [assessment["metadata"].get(name) for name in (_SCORER_KEY, "passage", "sentence")]
+    return [assessment["assessment_name"], assessment.get("span_id"), *details]
 
 
 def _assessments(placed: PlacedResult, trace_id: str, at: int, *, is_late: bool, labels: bool) -> Iterator[Item]:
@@ -225,9 +242,9 @@ def _assessments(placed: PlacedResult, trace_id: str, at: int, *, is_late: bool,
         labels: True to yield a label next to a value, as an assessment of its own.
     """
     result = placed.result
-    metadata = {**placed.details, "mlflow.assessment.scorerName": metric_of(result)}  # MLflow's own name
+    metadata = {**placed.details, _SCORER_KEY: metric_of(result)}
     if result.version is not None:
-        metadata["mlflow.assessment.scorerVersion"] = result.version
+        metadata[VERSION_KEY] = result.version
     feedback: dict[str, dict[str, Any]] = {}
     if isinstance(result, Failed):
         feedback[""] = {"error": {"error_code": result.error_type, "error_message": result.message}}
@@ -241,7 +258,7 @@ def _assessments(placed: PlacedResult, trace_id: str, at: int, *, is_late: bool,
     for number, (suffix, value) in enumerate(feedback.items()):
         # A label follows its value.
         time = iso_time(at - 1_000_000 * number).replace("+00:00", "Z")
-        metadata[_ID_KEY] = own_id + suffix
+        metadata[ID_KEY] = own_id + suffix
         assessment = {
             "assessment_name": result.name + suffix,
             "trace_id": trace_id,
@@ -293,7 +310,7 @@ def mlflow_fault() -> str | None:
         try:
             server = MlflowServer(found.url, found.headers)
             params = {"experiment_id": experiment}
-            answer = server.request("GET", f"{_EXPERIMENTS}/get", params=params, accept=(404,))
+            answer = server.request("GET", f"{EXPERIMENTS}/get", params=params, accept=(404,))
             server.close()
         except (MissingDependencyError, ExportError):
             return None

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, SecretStr
 
-from rageval_hooks.exporters.content import evaluation_span_id, passage_place
+from rageval_hooks.exporters.content import answering_span_id, evaluation_span_id, passage_place
 from rageval_hooks.exporters.credentials import Secret, as_secret, reveal, variable
 from rageval_hooks.exporters.delivery_queue import Item, PostError, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import OtlpPlace, header_variable, otlp_places, resource_attributes
@@ -35,7 +35,7 @@ from rageval_hooks.turn import SpanReference
 
 _logger = logging.getLogger(__name__)
 
-_IDENTIFIER = "rageval-hooks"
+IDENTIFIER = "rageval-hooks"
 """Phoenix keeps one annotation per target, name and identifier: without it, phoenix.evals' ``faithfulness`` and ours
 would overwrite each other."""
 
@@ -68,6 +68,9 @@ class PhoenixExporter(ScoreApiExporter):
             ``PHOENIX_COLLECTOR_ENDPOINT`` or the variables of OTLP name, or where the provider's exporters send their
             spans; else http://localhost:6006.
         api_key: by default ``PHOENIX_API_KEY``. ``PHOENIX_CLIENT_HEADERS`` is read too.
+        project: the project of the spans; by default what their resource or ``PHOENIX_PROJECT_NAME`` says.
+        on_spans_of_turn: True if nobody writes spans of evaluations: the other main scores then are on the span of the
+            model call that wrote the answer.
         options: see :class:`rageval_hooks.exporters.score_api.ScoreApiExporter`. ``scores="main"`` stands for the same
             few scores of every turn: :data:`rageval_hooks.exporters.content.MAIN_SCORES` and those of your own
             metrics. ``scores="all"`` annotates the turn's span with every result.
@@ -88,8 +91,17 @@ class PhoenixExporter(ScoreApiExporter):
         )
     }
 
-    def __init__(self, endpoint: Secret = None, *, api_key: Secret = None, **options: Unpack[DeliveryOptions]) -> None:
+    def __init__(
+        self,
+        endpoint: Secret = None,
+        *,
+        api_key: Secret = None,
+        project: str | None = None,
+        on_spans_of_turn: bool = False,
+        **options: Unpack[DeliveryOptions],
+    ) -> None:
         super().__init__(**options)
+        self._project, self._on_spans_of_turn = project, on_spans_of_turn
         self.endpoint = None if endpoint is None else as_secret(endpoint)
         self._api_key = SecretStr(api_key) if isinstance(api_key, str) else api_key
         self._configs: dict[str, Mapping[str, Any]] = {}
@@ -101,11 +113,13 @@ class PhoenixExporter(ScoreApiExporter):
         """Yield the annotations of a stage."""
         main = self.main_results(evaluation.results)
         has_verdict = not self._named_metrics or VERDICT in self._named_metrics
+        has_verdict = has_verdict or self._on_spans_of_turn
         listed = [result for result in main if result.name == VERDICT] if has_verdict else main
+        others = answering_span_id(evaluation.turn) if self._on_spans_of_turn else evaluation_span_id(evaluation, span)
         guard = guard_results(evaluation)
         on_span: Sequence[Result] = evaluation.results if self.scores == "all" else listed
         for result in filter(is_about_turn, (*guard, *on_span)):
-            item = _annotation("span", span.span_id, result, _IDENTIFIER)
+            item = _annotation("span", span.span_id, result, IDENTIFIER)
             # Lists show the mean of the numbers, or else the label, and "bad" says more than "0.00". The annotation of
             # the trace has the number, for charts.
             if result.name == VERDICT:
@@ -114,12 +128,12 @@ class PhoenixExporter(ScoreApiExporter):
         if self.scores == "main":
             for result in main:
                 if result not in listed:
-                    yield _annotation("span", evaluation_span_id(evaluation, span), result, _IDENTIFIER)
+                    yield _annotation("span", others, result, IDENTIFIER)
         # A trace and a session may have several turns, each with the same scores.
         for kind, target in (("trace", span.trace_id), ("session", evaluation.turn.session_id)):
             if target:
                 for result in (*guard, *listed):
-                    yield _annotation(kind, target, result, f"{_IDENTIFIER} {span.span_id}")
+                    yield _annotation(kind, target, result, f"{IDENTIFIER} {span.span_id}")
         for score in evaluation.scores:
             self._configs.setdefault(score.name, _config(score))
             if is_about_turn(score):
@@ -154,8 +168,8 @@ class PhoenixExporter(ScoreApiExporter):
         return phoenix_places(reveal(self.endpoint), self.provider)
 
     def _server(self, place: str) -> PhoenixServer:
-        project = str(resource_attributes(self.provider).get(_PROJECT) or _project_variable() or "default")
-        return PhoenixServer(place, self._api_key, project=project, configs=self._configs)
+        project = self._project or resource_attributes(self.provider).get(_PROJECT) or _project_variable() or "default"
+        return PhoenixServer(place, self._api_key, project=str(project), configs=self._configs)
 
 
 class PhoenixAutoExporter(PhoenixExporter):
@@ -235,6 +249,9 @@ class PhoenixServer(ScoreServer):
         api_key: for the header ``Authorization``; ``PHOENIX_API_KEY`` by default.
         project: the project that the spans are in.
         configs: the annotation configs of scores, by name; they are registered with the project as scores arrive.
+
+    Attributes:
+        project: the project, quoted for a URL.
     """
 
     backend: ClassVar[str] = "Phoenix"
@@ -244,7 +261,7 @@ class PhoenixServer(ScoreServer):
         self, url: str, api_key: SecretStr | None, *, project: str, configs: Mapping[str, Mapping[str, Any]]
     ) -> None:
         super().__init__(url, login_headers(api_key))
-        self._project = quote(project, safe="")
+        self.project = quote(project, safe="")
         self._configs = configs
         self._configured: set[str] = set()
 
@@ -277,7 +294,7 @@ class PhoenixServer(ScoreServer):
         # For example span_annotations?span_ids=…
         params = {f"{item.route.removesuffix('_annotations')}_ids": item.target, "limit": "100"}
         # 404: the project is made when its first span arrives.
-        answer = self.request("GET", f"v1/projects/{self._project}/{item.route}", params=params, accept=(404,))
+        answer = self.request("GET", f"v1/projects/{self.project}/{item.route}", params=params, accept=(404,))
         found = answer.json().get("data", ()) if answer.is_success else ()
         return any(annotation.get("name") == item.name for annotation in found)
 
@@ -291,7 +308,7 @@ class PhoenixServer(ScoreServer):
             try:
                 # 409 if the name exists: the user's own stays.
                 self.request("POST", "v1/annotation_configs", json=self._configs[name], accept=(409,))
-                self.request("PUT", f"v1/projects/{self._project}/annotation_configs/{quote(name, safe='')}")
+                self.request("PUT", f"v1/projects/{self.project}/annotation_configs/{quote(name, safe='')}")
             except PostError as error:
                 _logger.debug("rageval-hooks: no annotation config for %s: %s", name, error)
 

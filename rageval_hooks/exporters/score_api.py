@@ -59,6 +59,8 @@ _logger = logging.getLogger(__name__)
 _ASK_AGAIN = 60.0
 _MAX_REASON = 200
 _MAX_ANSWER_BYTES = 2 * 2**20
+_MAX_DATA_BYTES = 512 * 2**20
+_DATA_SECONDS = 120.0
 _READ_HEADERS = ("content-type", "retry-after")
 _BUSY = frozenset({408, 425, 429})
 _FAULTY_DATA = frozenset({400, 409, 413, 415, 422})
@@ -215,13 +217,18 @@ class ScoreServer:
             UnavailableError: there is no answer, though the server may have received the request; or see `refusal`.
             RejectedError: the server does not accept the body.
         """
+        return self._send(method, path, accept, options, size=_MAX_ANSWER_BYTES, seconds=self.timeout)
+
+    def _send(
+        self, method: str, path: str, accept: Collection[int], options: Any, *, size: int, seconds: float
+    ) -> httpx.Response:
         library = self._httpx
         try:
             with self._client.stream(method, path, **options) as streamed:
-                body, end = bytearray(), time.monotonic() + self.timeout
+                body, end = bytearray(), time.monotonic() + seconds
                 for chunk in streamed.iter_raw():
                     body += chunk
-                    if len(body) > _MAX_ANSWER_BYTES or time.monotonic() > end:
+                    if len(body) > size or time.monotonic() > end:
                         break
                 headers = {name: text for name, text in streamed.headers.items() if name in _READ_HEADERS}
                 answer: httpx.Response = library.Response(streamed.status_code, headers=headers, content=bytes(body))
@@ -232,6 +239,11 @@ class ScoreServer:
         if not answer.is_success and answer.status_code not in accept:
             raise self.refusal(answer)
         return answer
+
+    def read(self, method: str, path: str, *, accept: Collection[int] = (), **options: Any) -> httpx.Response:
+        """Send a request for data, and return the whole answer; see :meth:`request`."""
+        options |= {"timeout": _DATA_SECONDS}
+        return self._send(method, path, accept, options, size=_MAX_DATA_BYTES, seconds=_DATA_SECONDS)
 
     def refusal(self, answer: httpx.Response) -> PostError:
         """Return the error for an answer that is not a success."""

@@ -89,10 +89,11 @@ def _otlp_mapping(items: Any) -> dict[str, Any]:
 
 
 def _otlp_value(value: Any) -> Any:
-    """Return a value of OTLP-JSON, which names the type of each: ``{"intValue": "5"}`` is 5."""
+    """Return a value of OTLP-JSON, which names the type of each: ``{"intValue": "5"}`` is 5, MLflow's ``int_value``."""
     if not isinstance(value, Mapping) or len(value) != 1:
         return None
     [(kind, found)] = value.items()
+    kind = kind.replace("_value", "Value")
     if kind == "intValue":
         return int(found)  # JSON has no 64-bit integers, so that protobuf writes them as text
     if kind == "arrayValue":
@@ -134,12 +135,12 @@ class TracedSpan(BaseModel):
 
     trace_id: _Hex = _named("", AliasPath("context", "trace_id"), "context.trace_id", "traceId", "trace_id")
     span_id: _Hex = _named("", AliasPath("context", "span_id"), "context.span_id", "spanId", "span_id")
-    parent_id: _Hex = _named("", "parent_id", "parentSpanId")
+    parent_id: _Hex = _named("", "parent_id", "parentSpanId", "parent_span_id")
     name: _Text = ""
     span_kind: _Text = ""
     scope: _Text = ""
-    started_at: _Nanoseconds = _named(0, "start_time", "startTimeUnixNano", "started_at")
-    ended_at: _Nanoseconds = _named(0, "end_time", "endTimeUnixNano", "ended_at")
+    started_at: _Nanoseconds = _named(0, "start_time", "startTimeUnixNano", "start_time_unix_nano")
+    ended_at: _Nanoseconds = _named(0, "end_time", "endTimeUnixNano", "end_time_unix_nano")
     status: _Text = _named("", "status_code", AliasPath("status", "status_code"), AliasPath("status", "code"))
     message: _Text = _named("", "status_message", AliasPath("status", "description"), AliasPath("status", "message"))
     attributes: Annotated[dict[str, Any], BeforeValidator(_attributes)] = Field(default_factory=dict)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, TurnError
+from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.judges.remote import CallPolicy
 from rageval_hooks.offline.command_judge import Budget, Spent, describe_requests, with_concurrency
 from rageval_hooks.offline.journal import (
@@ -258,13 +259,21 @@ def settings_of(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]
 # --------------------------------------------------------------------------- before a run
 
 
-def build_pipeline(*, concurrency: int, load: bool = True, metrics: str | None = None, **options: Any) -> Pipeline:
-    """Return a pipeline without exporters, and start loading its models.
+def build_pipeline(
+    *,
+    concurrency: int,
+    load: bool = True,
+    metrics: str | None = None,
+    exporters: Sequence[Exporter] = (),
+    **options: Any,
+) -> Pipeline:
+    """Return a pipeline, and start loading its models.
 
     Args:
         concurrency: turns at a time. The judge gets at least as many requests at a time.
         load: False if others compute the scores.
         metrics: see :meth:`Pipeline.build`.
+        exporters: where evaluations go.
         options: fields of :class:`rageval_hooks.settings.Settings`; None for their defaults.
 
     Raises:
@@ -275,7 +284,7 @@ def build_pipeline(*, concurrency: int, load: bool = True, metrics: str | None =
     settings = Settings.build(**options)
     if settings.judge:
         options["judge_options"] = with_concurrency(settings.judge, settings.judge_options, concurrency)
-    pipeline = Pipeline.build(metrics=metrics, exporters=[], **options)
+    pipeline = Pipeline.build(metrics=metrics, exporters=exporters, **options)
     if not pipeline.metrics:
         raise ConfigurationError("no metrics: name some, or omit the option for the local defaults")
     if load:

@@ -1,0 +1,233 @@
+"""Traces that a backend has: which there are, their spans, and the scores that they have already."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from base64 import b64decode
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any, NamedTuple
+
+from rageval_hooks.errors import ExportError
+from rageval_hooks.exporters.content import answering_span_id
+from rageval_hooks.exporters.credentials import variable
+from rageval_hooks.exporters.delivery_queue import PostError
+from rageval_hooks.exporters.mlflow import EXPERIMENTS, ID_KEY, TRACES, VERSION_KEY, MlflowExporter
+from rageval_hooks.exporters.phoenix import IDENTIFIER, PhoenixExporter
+from rageval_hooks.exporters.score_api import ScoreApiExporter
+from rageval_hooks.integrations.opentelemetry import TracedSpan
+from rageval_hooks.runtime.lazy import cached_property
+from rageval_hooks.turn import Turn
+
+_PAGE = 500
+_NOT_FOUND = 404
+
+
+class StoredScore(NamedTuple):
+    """A score of ours that the backend has.
+
+    Attributes:
+        span_id: the span that it is on.
+        name: its name.
+        version: the version of its metric; empty if it has no number.
+    """
+
+    span_id: str
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredTrace:
+    """A trace in the list of a backend.
+
+    Attributes:
+        id: 32 hex digits.
+        started_at: seconds since the epoch.
+        ended_at: the end of the last span that has arrived, likewise.
+        has_root: True if its outermost span has arrived.
+        mark: changes when further spans arrive.
+        scores: those that the list has.
+    """
+
+    id: str
+    started_at: float
+    ended_at: float
+    has_root: bool
+    mark: str
+    scores: frozenset[StoredScore] = frozenset()
+
+
+class Backend(ABC):
+    """The traces of one project, and the exporter that writes scores back.
+
+    Args:
+        url: base URL of the server; None for what the variables of the backend say.
+        project: as people name it; None likewise.
+    """
+
+    exporter: ScoreApiExporter
+
+    @abstractmethod
+    def __init__(self, url: str | None, project: str | None) -> None: ...
+
+    @cached_property
+    def server(self) -> Any:
+        """The server. It is looked for when it is first asked: the exporter then has its settings."""
+        return self.exporter.connect()
+
+    @abstractmethod
+    def traces(self, since: float) -> Iterator[StoredTrace]:
+        """Yield the traces that began at a time or later, in seconds since the epoch, the oldest first."""
+
+    @abstractmethod
+    def spans(self, traces: Iterable[StoredTrace]) -> Iterator[TracedSpan]:
+        """Yield all spans of some traces."""
+
+    @abstractmethod
+    def scores(self, trace: StoredTrace, turns: Sequence[Turn]) -> Collection[StoredScore]:
+        """Return the scores of ours that turns of a trace have."""
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.server.close()
+
+    def _read(self, method: str, path: str, **options: Any) -> Mapping[str, Any]:
+        """Return the JSON of an answer; empty if there is no such thing.
+
+        Raises:
+            ExportError: the server cannot be reached, refuses, or answers something else.
+        """
+        try:
+            answer = self.server.read(method, path, accept=(_NOT_FOUND,), **options)
+            return {} if answer.status_code == _NOT_FOUND else dict(answer.json())
+        except PostError as error:
+            raise ExportError(f"{self.server!r} {error}") from None
+        except ValueError:
+            raise ExportError(f"{self.server!r} gives an answer that cannot be read") from None
+
+
+class PhoenixBackend(Backend):
+    """A project of Phoenix, by its REST API."""
+
+    def __init__(self, url: str | None, project: str | None) -> None:
+        self.exporter = PhoenixExporter(url, project=project, on_spans_of_turn=True)
+
+    def traces(self, since: float) -> Iterator[StoredTrace]:
+        """Yield traces with the number of their spans."""
+        about = {"start_time": _iso(since), "order": "asc", "include_spans": "true"}
+        for row in self._pages("traces", about, _PAGE):
+            spans = row["spans"]
+            yield StoredTrace(
+                id=row["trace_id"],
+                started_at=_seconds(row["start_time"]),
+                ended_at=_seconds(row["end_time"]),
+                has_root=any(span["parent_id"] is None for span in spans),
+                mark=str(len(spans)),
+            )
+
+    def spans(self, traces: Iterable[StoredTrace]) -> Iterator[TracedSpan]:
+        """Yield spans as Phoenix has them: with OpenInference's attributes."""
+        return map(TracedSpan.of, self._pages("spans", {"trace_id": [trace.id for trace in traces]}, _PAGE))
+
+    def scores(self, trace: StoredTrace, turns: Sequence[Turn]) -> Collection[StoredScore]:
+        """Ask for the annotations of the turns' spans and of their answering models."""
+        spans = set(chain.from_iterable(map(spans_of, turns)))
+        rows = self._pages("span_annotations", {"span_ids": sorted(spans)}, _PAGE) if spans else ()
+        return {
+            StoredScore(row["span_id"], row["name"], str((row.get("metadata") or {}).get("version", "")))
+            for row in rows
+            if row.get("identifier") == IDENTIFIER
+        }
+
+    def _pages(self, what: str, about: Mapping[str, Any], size: int) -> Iterator[Mapping[str, Any]]:
+        about, path = {**about, "limit": size}, f"v1/projects/{self.server.project}/{what}"
+        while True:
+            page = self._read("GET", path, params=about)
+            if not page:
+                raise ExportError(f"{self.server!r} has no project {self.server.project!r} yet")
+            yield from page["data"]
+            about["cursor"] = page.get("next_cursor")
+            if about["cursor"] is None:
+                return
+
+
+class MlflowBackend(Backend):
+    """An experiment of MLflow, by its REST API."""
+
+    def __init__(self, url: str | None, project: str | None) -> None:
+        self.exporter = MlflowExporter(url)
+        self._project = project or variable("MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME") or "0"
+
+    def traces(self, since: float) -> Iterator[StoredTrace]:
+        """Yield traces with the assessments that they have."""
+        place = {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": self._experiment_id}}
+        body: dict[str, Any] = {
+            "locations": [place],
+            "filter": f"timestamp_ms >= {int(since * 1000)}",
+            "order_by": ["timestamp_ms ASC"],
+            "max_results": _PAGE,
+        }
+        while True:
+            page = self._read("POST", f"{TRACES}/search", json=body)
+            for row in page.get("traces", ()):
+                began, took = _seconds(row["request_time"]), float(str(row.get("execution_duration", "0s"))[:-1])
+                sizes = row.get("trace_metadata", {}).get("mlflow.trace.sizeStats")
+                yield StoredTrace(
+                    id=row["trace_id"].removeprefix("tr-"),
+                    started_at=began,
+                    ended_at=began + took,
+                    has_root=row.get("state") != "IN_PROGRESS",
+                    mark=f"{row.get('state')} {took} {sizes}",
+                    scores=frozenset(_assessments(row.get("assessments", ()))),
+                )
+            if not page.get("next_page_token"):
+                return
+            body["page_token"] = page["next_page_token"]
+
+    def spans(self, traces: Iterable[StoredTrace]) -> Iterator[TracedSpan]:
+        """Yield spans, which MLflow has as protobuf's JSON."""
+        params = {"trace_ids": [f"tr-{trace.id}" for trace in traces]}
+        for trace in self._read("GET", f"{TRACES}/batchGet", params=params).get("traces", ()):
+            for row in trace.get("spans", ()):
+                ids = {name: b64decode(row.get(name, "")).hex() for name in ("trace_id", "span_id", "parent_span_id")}
+                yield TracedSpan.of({**row, **ids})
+
+    def scores(self, trace: StoredTrace, turns: Sequence[Turn]) -> Collection[StoredScore]:
+        """Return those of the list."""
+        return trace.scores
+
+    @cached_property
+    def _experiment_id(self) -> str:
+        how, params = "get", {"experiment_id": self._project}
+        if not self._project.isdecimal():
+            how, params = "get-by-name", {"experiment_name": self._project}
+        found = self._read("GET", f"{EXPERIMENTS}/{how}", params=params)
+        if not found:
+            raise ExportError(f"{self.server!r} has no experiment {self._project!r} yet")
+        return str(found["experiment"]["experiment_id"])
+
+
+def spans_of(turn: Turn) -> tuple[str, str]:
+    """Return the ids of the spans that carry the scores of a turn: its own, and that of the model that answered."""
+    return "" if turn.span is None else turn.span.span_id, answering_span_id(turn)
+
+
+def _assessments(rows: Iterable[Mapping[str, Any]]) -> Iterator[StoredScore]:
+    for row in rows:
+        metadata = row.get("metadata", {})
+        if ID_KEY in metadata and row.get("valid", True):
+            yield StoredScore(row.get("span_id", ""), row["assessment_name"], metadata.get(VERSION_KEY, ""))
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+BACKENDS: Mapping[str, type[Backend]] = {"phoenix": PhoenixBackend, "mlflow": MlflowBackend}

@@ -1,0 +1,314 @@
+"""Score the traces of a backend as they come, and write the scores back.
+
+A restart misses nothing and repeats nothing. A trace is looked at when its spans have settled, and again when spans
+arrive later. What was scored is known by the checkpoint, and by the scores that the backend has: from an application
+that scores its own turns, or from before the checkpoint was lost.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError
+from rageval_hooks.integrations.opentelemetry import NoTurn, TracedSpan
+from rageval_hooks.integrations.opentelemetry.turn_building import TURN_ID, builders_of
+from rageval_hooks.metrics.base import Metric
+from rageval_hooks.offline.backends import Backend, StoredTrace, spans_of
+from rageval_hooks.offline.command_judge import Budget
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.scoring.run import ScoringRun
+from rageval_hooks.offline.scoring.workers import Counts
+from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.score import Evaluation
+from rageval_hooks.turn import Turn
+
+_logger = logging.getLogger(__name__)
+
+_BATCH = 20
+"""Traces that are read, scored and delivered together."""
+
+_NEAR = 600.0
+"""Seconds: how far most looks go back."""
+_FAR_EVERY = 3600.0
+"""Seconds between the looks that go back as far as traces may be late."""
+_ROOT_PATIENCE = 600.0
+"""Seconds after which a trace without its outermost span is taken as it is: its root may be in another backend."""
+_DELIVERY_SECONDS = 120.0
+_MAX_TRIES = 3
+"""Deliveries of the scores of a trace before it is given up."""
+_KEPT_SECONDS = 90 * 86_400.0
+"""How long the checkpoint remembers a trace."""
+
+
+@dataclass
+class Known:
+    """What the checkpoint knows of a trace.
+
+    Attributes:
+        mark: of the trace when it was looked at.
+        done: False if its turns are being scored, or were when the process ended.
+        spans: the spans of the turns that were scored.
+        tries: failed deliveries.
+    """
+
+    mark: str = ""
+    done: bool = True
+    spans: set[str] = field(default_factory=set)
+    tries: int = 0
+
+
+class Checkpoint:
+    """Which traces were looked at, in a SQLite file that one process at a time may have.
+
+    Args:
+        path: the file; None for memory.
+        task: what is scored: one file may serve several tasks.
+
+    Raises:
+        ConfigurationError: another process has the file, or it cannot be used.
+    """
+
+    def __init__(self, path: Path | None, task: str) -> None:
+        self._task = task
+        try:
+            if path is not None:
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._db = sqlite3.connect(path or ":memory:", timeout=0.5, isolation_level=None)
+            # The lock of the first transaction is kept: two processes would score the same traces.
+            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._db.executescript(
+                "BEGIN EXCLUSIVE;"
+                "CREATE TABLE IF NOT EXISTS traces (task, id, mark, done, spans, tries, at, PRIMARY KEY (task, id));"
+                "CREATE TABLE IF NOT EXISTS positions (task PRIMARY KEY, at);"
+                "COMMIT;"
+            )
+        except (sqlite3.Error, OSError) as error:
+            why = "another process is using it" if "locked" in str(error) else str(error)
+            raise ConfigurationError(f"the checkpoint {path} cannot be used: {why}") from None
+
+    def __enter__(self) -> Self:
+        """Return the checkpoint itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def __getitem__(self, trace_id: str) -> Known:
+        """Return what is known of a trace."""
+        query = "SELECT mark, done, spans, tries FROM traces WHERE task = ? AND id = ?"
+        row = self._db.execute(query, (self._task, trace_id)).fetchone()
+        return Known() if row is None else Known(row[0], bool(row[1]), set(json.loads(row[2])), row[3])
+
+    def note(self, known: Iterable[tuple[str, Known]], now: float) -> None:
+        """Write what is known of traces, all or none."""
+        rows = [
+            (self._task, trace_id, one.mark, one.done, json.dumps(sorted(one.spans)), one.tries, now)
+            for trace_id, one in known
+        ]
+        with closing(self._db.cursor()) as cursor:
+            cursor.execute("BEGIN")
+            cursor.executemany("INSERT OR REPLACE INTO traces VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            cursor.execute("COMMIT")
+
+    @property
+    def position(self) -> float | None:
+        """Up to when all traces were looked at, in seconds since the epoch; None before the first look."""
+        row = self._db.execute("SELECT at FROM positions WHERE task = ?", (self._task,)).fetchone()
+        return None if row is None else float(row[0])
+
+    def move(self, position: float) -> None:
+        """Set the position, and forget old traces."""
+        self._db.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (self._task, position))
+        self._db.execute("DELETE FROM traces WHERE task = ? AND at < ?", (self._task, position - _KEPT_SECONDS))
+
+
+class Watch:
+    """Looks at the traces of a backend, again and again.
+
+    Args:
+        backend: has the traces, and gets the scores.
+        pipeline: metrics, models and judge; the backend's exporter is its only one.
+        checkpoint: what was done.
+        late: seconds: how late traces may arrive.
+        settle: seconds without a new span after which a trace is looked at.
+        rescore: score only what has no score of this metric in its current version.
+        budget: how much the judge may take.
+        concurrency: turns at a time.
+        clock: seconds since the epoch.
+
+    Attributes:
+        counts: results so far.
+        traces: traces so far by what became of them or their turns.
+        reasons: why spans have no texts, and how often.
+        undelivered: traces whose scores the last look could not deliver.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        pipeline: Pipeline,
+        checkpoint: Checkpoint,
+        *,
+        late: float,
+        settle: float,
+        rescore: Metric | None = None,
+        budget: Budget | None = None,
+        concurrency: int = 8,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.counts = Counts()
+        self.traces: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter()
+        self.undelivered = 0
+        self._backend = backend
+        self._pipeline = pipeline
+        self._checkpoint = checkpoint
+        self._late = late
+        self._settle = settle
+        self._rescore = rescore
+        self._budget = budget or Budget()
+        self._concurrency = concurrency
+        self._clock = clock
+        self._far_at = self._oldest_open = 0.0
+
+    def look(self, since: float | None) -> None:
+        """Score what has come since the last look.
+
+        Args:
+            since: a time before which nothing is looked at, in seconds since the epoch; None to go on.
+
+        Raises:
+            ExportError: the backend cannot be asked.
+            JudgeUnavailableError: the judge does not work. What is not scored comes with the next look.
+        """
+        now, self.undelivered = self._clock(), 0
+        for batch in self._batches(now, since):
+            self._score(batch)
+        self._checkpoint.move(min(self._oldest_open, now))
+
+    def waiting(self, since: float | None) -> Iterator[Record]:
+        """Yield the turns that a look would score, and change nothing."""
+        for batch in self._batches(self._clock(), since):
+            for _, _, records in self._work(batch):
+                yield from records
+
+    # ----------------------------------------------------------------------- which traces
+
+    def _batches(self, now: float, since: float | None) -> Iterator[list[StoredTrace]]:
+        """Yield the traces that have settled and were not done. Those that were not delivered come one by one."""
+        position = self._checkpoint.position
+        back = self._late if now - self._far_at >= _FAR_EVERY else _NEAR
+        begin = min(now if position is None else position - back, now if since is None else since)
+        self._oldest_open, batch = now, list[StoredTrace]()
+        self.traces["open"] = 0
+        for trace in self._backend.traces(begin):
+            known = self._checkpoint[trace.id]
+            if known.done and known.mark == trace.mark:
+                continue
+            quiet = now - trace.ended_at
+            if quiet < self._settle or not (trace.has_root or quiet >= _ROOT_PATIENCE):
+                self.traces["open"] += 1
+                self._oldest_open = min(self._oldest_open, trace.started_at)
+            elif known.tries:
+                yield [trace]
+            else:
+                batch.append(trace)
+                if len(batch) == _BATCH:
+                    yield batch
+                    batch = []
+        if batch:
+            yield batch
+        self._far_at = now if back == self._late else self._far_at
+
+    # ----------------------------------------------------------------------- scoring
+
+    def _score(self, traces: Sequence[StoredTrace]) -> None:
+        work = self._work(traces)
+        # If this process ends before they are delivered, the next one scores all of them again: backends replace what
+        # comes twice.
+        started = [(trace.id, Known(trace.mark, False, known.spans, known.tries)) for trace, known, _ in work]
+        self._checkpoint.note(started, self._clock())
+        records = [record for *_, found in work for record in found]
+        run = ScoringRun(
+            self._pipeline, concurrency=self._concurrency, budget=self._budget, privacy=self._pipeline.privacy
+        )
+        scored = [Record.model_validate_json(line) for line in run.score(records)] if records else []
+        if run.broken:
+            raise JudgeUnavailableError(run.broken)
+        for record in scored:
+            evaluation = Evaluation(turn=record.turn, results=record.results, stage="background")
+            self._pipeline.deliver(evaluation, to=self._backend.exporter)
+        is_delivered = self._backend.exporter.flush(_DELIVERY_SECONDS)
+        done = list[tuple[str, Known]]()
+        for trace, known, found in work:
+            spans = {spans_of(record.turn)[0] for record in found}
+            if is_delivered or not found:
+                done.append((trace.id, Known(trace.mark, True, known.spans | spans)))
+            elif known.tries + 1 < _MAX_TRIES:
+                self.undelivered += 1
+                self._oldest_open = min(self._oldest_open, trace.started_at)
+                done.append((trace.id, Known(trace.mark, False, known.spans, known.tries + 1)))
+            else:
+                self.traces["given_up"] += 1
+                done.append((trace.id, Known(trace.mark, True, known.spans)))
+        self._checkpoint.note(done, self._clock())
+        if is_delivered:
+            self.counts = self.counts.plus(Counts.of(scored))
+
+    def _work(self, traces: Sequence[StoredTrace]) -> list[tuple[StoredTrace, Known, list[Record]]]:
+        """Return the turns of traces that have no scores yet, as records."""
+        spans = defaultdict[str, list[TracedSpan]](list)
+        for span in self._backend.spans(traces):
+            spans[span.trace_id].append(span)
+        work = []
+        for trace in traces:
+            known = self._checkpoint[trace.id]
+            try:
+                turns = list(self._turns(spans[trace.id], known))
+            except Exception:
+                _logger.debug("rageval-hooks: the trace %s cannot be read", trace.id, exc_info=True)
+                self.traces["unreadable"] += 1
+                turns = []
+            stored = self._backend.scores(trace, turns) if turns and known.done else ()
+            named = {score.name for score in self._rescore.scores} if self._rescore else set()
+            has = {
+                score.span_id
+                for score in stored
+                if self._rescore is None or (score.name in named and score.version == self._rescore.version)
+            }
+            missing = [turn for turn in turns if has.isdisjoint(spans_of(turn))]
+            self.traces["known"] += len(turns) - len(missing)
+            work.append((trace, known, [Record(id=f"{trace.id}/{turn.id}", turn=turn) for turn in missing]))
+        return work
+
+    def _turns(self, spans: Sequence[TracedSpan], known: Known) -> Iterator[Turn]:
+        """Yield the turns of a trace, without those that a look before has scored."""
+        self.traces["seen"] += 1
+        # An application that has this package scores its turns itself.
+        if self._rescore is None and any(TURN_ID in span.attributes for span in spans):
+            self.traces["known"] += 1
+            return
+        settings = self._pipeline.settings
+        for builder in builders_of(spans, settings.search_tools):
+            if known.spans and any(map(builder.has, known.spans)):
+                continue
+            found = builder.turn()
+            if isinstance(found, NoTurn):
+                self.traces[found.cause] += 1
+                if found.cause == "no_content":
+                    self.reasons[found.reason] += 1
+            elif found.is_rag or settings.evaluate_without_retrieval:
+                yield found
+            else:
+                self.traces["without_retrieval"] += 1

@@ -1,0 +1,227 @@
+"""The read and score APIs of Phoenix and MLflow in this process, as far as ``watch`` needs them."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qs
+
+from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server
+from tests.integrations.opentelemetry.recorded import ANSWER, PASSAGE, QUESTION
+
+NOW = datetime(2026, 11, 28, 12, tzinfo=UTC).timestamp()
+"""The time of the tests."""
+
+_PAGE = 3
+"""Rows of a page, so that there are several."""
+
+
+def iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def rag_trace(number: int, at: float = NOW - 100, *, answer: str = ANSWER, root: bool = True) -> list[dict[str, Any]]:
+    """Return the spans of a turn, three seconds long; its root comes last."""
+
+    def one(position: int, name: str, kind: str, parent: int, **attributes: Any) -> dict[str, Any]:
+        return {
+            "name": name,
+            "context": {"trace_id": f"{number:032x}", "span_id": f"{number * 16 + position:016x}"},
+            "parent_id": f"{number * 16 + parent:016x}" if parent else None,
+            "span_kind": kind,
+            "start_time": iso(at + position / 10),
+            "end_time": iso(at + 3 - position / 10),
+            "status_code": "OK",
+            "status_message": "",
+            "attributes": attributes,
+            "events": [],
+        }
+
+    documents = {
+        "retrieval.documents.0.document.id": "canal-1",
+        "retrieval.documents.0.document.content": PASSAGE,
+    }
+    model = {
+        "llm.input_messages.0.message.role": "user",
+        "llm.input_messages.0.message.content": f"{PASSAGE}\n\nQuestion: {QUESTION}",
+        "llm.output_messages.0.message.role": "assistant",
+        "llm.output_messages.0.message.content": answer,
+    }
+    spans = [
+        one(2, "retrieve", "RETRIEVER", 1, **{"input.value": QUESTION, **documents}),
+        one(3, "ChatModel", "LLM", 1, **model),
+        one(1, "ask", "CHAIN", 0, **{"input.value": QUESTION, "output.value": answer}),
+    ]
+    return spans if root else spans[:2]
+
+
+class Store:
+    """What a backend has.
+
+    Attributes:
+        spans: as Phoenix has them.
+        scores: what was posted; of scores with one identity the newest.
+        posted: identities of all scores that were posted, in their order.
+        refuses: True for a score that the backend does not accept.
+        kill_at: the number of the post, from 1, whose answer never comes.
+    """
+
+    def __init__(self) -> None:
+        self.spans: list[dict[str, Any]] = []
+        self.scores: dict[tuple[str, ...], dict[str, Any]] = {}
+        self.posted: list[tuple[str, ...]] = []
+        self.refuses: Callable[[dict[str, Any]], bool] = lambda _: False
+
+    def add(self, *traces: Iterable[dict[str, Any]]) -> None:
+        for trace in traces:
+            self.spans += trace
+
+    def traces(self, since: float) -> list[list[dict[str, Any]]]:
+        found: dict[str, list[dict[str, Any]]] = {}
+        for span in self.spans:
+            found.setdefault(span["context"]["trace_id"], []).append(span)
+        traces = sorted(found.values(), key=lambda spans: min(span["start_time"] for span in spans))
+        return [spans for spans in traces if min(span["start_time"] for span in spans) >= iso(since)]
+
+    def verdicts(self) -> list[tuple[str, str]]:
+        """Return each turn's span with its verdict, in the order of the spans."""
+        raise NotImplementedError
+
+    def respond(self, request: Recorded) -> Reply:
+        raise NotImplementedError
+
+
+class PhoenixStore(Store):
+    """A project of Phoenix."""
+
+    name = "phoenix"
+
+    def verdicts(self) -> list[tuple[str, str]]:
+        found = [(key[1], body["result"]["label"]) for key, body in self.scores.items() if key[2] == "verdict"]
+        return sorted(one for one in found if len(one[0]) == 16)
+
+    def respond(self, request: Recorded) -> Reply:
+        query = parse_qs(request.query)
+        if request.method == "POST" and request.path.endswith("_annotations"):
+            kind = request.path.rpartition("/")[2].removesuffix("_annotations")
+            if any(map(self.refuses, request.body["data"])):
+                return Reply(status=422)
+            for body in request.body["data"]:
+                target = body.get(f"{kind}_id") or body["span_id"]
+                key = (kind, target, body["name"], body["identifier"], str(body.get("document_position", "")))
+                self.scores[key] = body
+                self.posted.append(key)
+            return Reply()
+        if "/projects/missing/" in request.path:
+            return Reply(status=404)
+        if request.path.endswith("/traces"):
+            since = datetime.fromisoformat(query["start_time"][0]).timestamp()
+            return self._page([_phoenix_row(spans) for spans in self.traces(since)], query)
+        if request.path.endswith("/spans"):
+            return self._page([one for one in self.spans if one["context"]["trace_id"] in query["trace_id"]], query)
+        if request.path.endswith("/span_annotations"):
+            rows = [body for key, body in self.scores.items() if key[0] == "span" and key[1] in query["span_ids"]]
+            return self._page(rows, query)
+        return Reply()
+
+    def _page(self, rows: list[dict[str, Any]], query: dict[str, list[str]]) -> Reply:
+        start = int(query.get("cursor", ["0"])[0])
+        after = str(start + _PAGE) if len(rows) > start + _PAGE else None
+        return Reply(body={"data": rows[start : start + _PAGE], "next_cursor": after})
+
+
+def _phoenix_row(spans: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "trace_id": spans[0]["context"]["trace_id"],
+        "start_time": min(span["start_time"] for span in spans),
+        "end_time": max(span["end_time"] for span in spans),
+        "spans": [{"span_id": span["context"]["span_id"], "parent_id": span["parent_id"]} for span in spans],
+    }
+
+
+class MlflowStore(Store):
+    """An experiment of MLflow, which stores what it gets twice as two."""
+
+    name = "mlflow"
+
+    def verdicts(self) -> list[tuple[str, str]]:
+        return sorted(
+            (body["span_id"], body["feedback"]["value"])
+            for body in self.scores.values()
+            if body["assessment_name"] == "verdict" and body["valid"]
+        )
+
+    def respond(self, request: Recorded) -> Reply:
+        query = parse_qs(request.query)
+        if request.path.endswith("/experiments/get"):
+            return Reply(body={"experiment": {"experiment_id": query["experiment_id"][0]}})
+        if request.path.endswith("/get-by-name"):
+            if query["experiment_name"] == ["missing"]:
+                return Reply(status=404)
+            return Reply(body={"experiment": {"experiment_id": "7"}})
+        if request.path.endswith("/traces/search"):
+            since = int(request.body["filter"].rpartition(" ")[2]) / 1000
+            start = int(request.body.get("page_token", 0))
+            rows = [self._info(spans) for spans in self.traces(since)]
+            more = {"next_page_token": str(start + _PAGE)} if len(rows) > start + _PAGE else {}
+            return Reply(body={"traces": rows[start : start + _PAGE], **more})
+        if request.path.endswith("/traces/batchGet"):
+            ids = {name.removeprefix("tr-") for name in query["trace_ids"]}
+            found = [spans for spans in self.traces(0) if spans[0]["context"]["trace_id"] in ids]
+            return Reply(body={"traces": [{"spans": list(map(_proto, spans))} for spans in found]})
+        trace_id = request.path.partition("/traces/")[2].partition("/")[0]
+        if request.method == "POST":
+            body = request.body["assessment"]
+            if self.refuses(body):
+                return Reply(status=422)
+            if replaced := body.get("overrides"):
+                self.scores[(replaced,)]["valid"] = False
+            identity = str(len(self.scores) + 1)
+            self.scores[(identity,)] = {**body, "assessment_id": identity, "trace_id": trace_id}
+            self.posted.append((trace_id, body["span_id"], body["assessment_name"]))
+            return Reply()
+        [spans] = [one for one in self.traces(0) if f"tr-{one[0]['context']['trace_id']}" == trace_id]
+        return Reply(body={"trace": {"trace_info": self._info(spans)}})
+
+    def _info(self, spans: list[dict[str, Any]]) -> dict[str, Any]:
+        trace_id = f"tr-{spans[0]['context']['trace_id']}"
+        began = min(span["start_time"] for span in spans)
+        ended = max(datetime.fromisoformat(span["end_time"]) for span in spans)
+        took = (ended - datetime.fromisoformat(began)).total_seconds()
+        return {
+            "trace_id": trace_id,
+            "request_time": began,
+            "execution_duration": f"{took}s",
+            "state": "OK" if any(span["parent_id"] is None for span in spans) else "IN_PROGRESS",
+            "trace_metadata": {"mlflow.trace.sizeStats": str(len(spans))},
+            "assessments": [body for body in self.scores.values() if body["trace_id"] == trace_id],
+        }
+
+
+def _proto(span: dict[str, Any]) -> dict[str, Any]:
+    """Return a span as MLflow writes it: protobuf's JSON, with the names of protobuf."""
+
+    def encoded(digits: str | None) -> str:
+        return b64encode(bytes.fromhex(digits or "")).decode()
+
+    attributes = {"openinference.span.kind": span["span_kind"], **span["attributes"]}
+    return {
+        "trace_id": encoded(span["context"]["trace_id"]),
+        "span_id": encoded(span["context"]["span_id"]),
+        "parent_span_id": encoded(span["parent_id"]),
+        "name": span["name"],
+        "start_time_unix_nano": int(datetime.fromisoformat(span["start_time"]).timestamp() * 1e9),
+        "end_time_unix_nano": int(datetime.fromisoformat(span["end_time"]).timestamp() * 1e9),
+        "attributes": [{"key": key, "value": {"string_value": value}} for key, value in attributes.items()],
+        "status": {"code": "STATUS_CODE_OK"},
+    }
+
+
+@contextmanager
+def serve(store: Store) -> Iterator[RecordingServer]:
+    """Serve what a store has, while the block runs."""
+    with recording_server(store.respond) as server:
+        yield server
