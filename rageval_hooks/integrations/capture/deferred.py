@@ -21,7 +21,6 @@ from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.stages import EndedTurn
-from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.fork import reset_in_child, run_in_child
 from rageval_hooks.runtime.pool import local_pool, on_pool_thread
@@ -127,8 +126,7 @@ class HeldTurns:
 
     def _submit(self, due: list[HeldTurn]) -> None:
         for held in due:  # as turns without an answer: they were not resumed
-            recording = held.recording
-            recording.owner.submit(EndedTurn(partial(turn_of, recording)), recording.selection)
+            submit(held.recording, builds=False, waits=False)
 
     # --------------------------------------------------------------------------- sampling
 
@@ -197,22 +195,30 @@ def prepare() -> None:
     EXIT_DRAIN.register()
 
 
-def submit(pipeline: Pipeline, ended: EndedTurn, context: TurnContext, *, may_have_scores: bool = True) -> PendingTurn:
-    """Submit a turn, and wait for its inline scores within the budget unless this thread runs an event loop.
+def submit(
+    recording: Recording, *, builds: bool = True, waits: bool = True, may_have_scores: bool = True
+) -> PendingTurn:
+    """Submit the turn of a recording, and wait for its inline scores within the budget.
 
     Args:
-        pipeline: receives the turn.
-        ended: the turn.
-        context: its sampling decision and its position in the trace.
+        recording: the runs of the turn.
+        builds: True to build the turn here, and not on another thread: its values may change afterwards.
+        waits: False for a caller that waits for no scores. A thread that runs an event loop never waits.
         may_have_scores: False if the turn certainly has no local scores.
 
     Returns:
         What a coroutine may await, for the rest of the budget.
     """
-    pending = pipeline.submit(ended, context, may_have_scores=may_have_scores)
+    ended = EndedTurn(partial(turn_of, recording))
+    try:
+        if builds:
+            ended.build()
+    except BaseException as error:
+        recording.not_submitted(error)
+    pending = recording.owner.submit(ended, recording.selection, may_have_scores=may_have_scores)
     if on_pool_thread():  # it must not wait for the pool; who has handed over the work may
         _this_thread.pending = pending
-    elif may_have_scores and not in_event_loop():
+    elif waits and may_have_scores and not in_event_loop():
         pending.wait()
     return pending
 

@@ -22,6 +22,9 @@ _MAX_SEARCHES = 20
 _SECONDS = 60.0
 """For so long a search is remembered."""
 
+_MIN_QUERY = 8
+"""Shorter queries are in the prompts of other requests by chance. In characters."""
+
 _MAX_ELSEWHERE = 100
 """Searches of all contexts that are remembered."""
 
@@ -65,7 +68,7 @@ def recent_searches(*, everywhere: bool = False) -> list[RecentSearch]:
 
 def give_context_a_list() -> None:
     """Give the context a list of its own, to which tasks may append that inherit it: they cannot set a variable."""
-    _recent.set(recent_searches())
+    _recent.set(list(_recent.get() or ()))
 
 
 def note_search(search: RecentSearch, *, in_task: bool = False) -> None:
@@ -95,7 +98,7 @@ def passages_before(
     """
     # Of other contexts, only searches for what this prompt asks: another request at the same time asks something else.
     new = (search for search in recent_searches(everywhere=True) if search.turn_id in (None, turn_id))
-    others = [search for search in new if search.query.strip() and search.query in prompt]
+    others = [search for search in new if len(search.query.strip()) >= _MIN_QUERY and search.query in prompt]
     for group in (searches, others):
         passages: list[Passage] = []
         queries: list[str] = []

@@ -88,24 +88,16 @@ def shares_spans(recording: Recording) -> bool:
 
 
 def note_other_span(run: Run) -> None:
-    """Note the span that another tracer has made for a run in progress, if there is one by now."""
-    # The span matters of the root, and of a run that is a span of ours.
-    if run.parent is not None and run.kind not in _STEPS:
-        return
-    recording = shared_recorder().recording(run.id)
-    if recording is not None:
-        look_for_other_span(run, recording)
-
-
-def look_for_other_span(run: Run, recording: Recording) -> None:
-    """Note the span that another tracer has made for a run, and for the root of its turn.
+    """Note the span that another tracer has made for a run in progress, and for the root of its turn.
 
     The other tracer may be called before us or after us, so this is called at the start of runs and at their end.
-
-    Args:
-        run: a run in progress.
-        recording: what it belongs to.
     """
+    # The span matters of the root, and of a run that is a span of ours.
+    recording = None
+    if run.parent is None or run.kind in _STEPS:
+        recording = shared_recorder().recording(run.id)
+    if recording is None:
+        return
     root, find_span = recording.root, run.framework.find_span
     # Once found, the span of a root is looked for again only at the root's own end.
     is_wanted = recording.other_span is None or run is root

@@ -20,6 +20,7 @@ from langchain_core.tracers.context import register_configure_hook
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.deferred import held_turns
+from rageval_hooks.integrations.capture.event_source import EventSource
 from rageval_hooks.integrations.capture.recent_searches import (
     RecentSearch,
     give_context_a_list,
@@ -28,7 +29,6 @@ from rageval_hooks.integrations.capture.recent_searches import (
 )
 from rageval_hooks.integrations.capture.recorder import Framework, Recording, Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import note_other_span
-from rageval_hooks.integrations.capture.turns import turn_of
 from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.integrations.langchain.model_calls import given_text, returned_text
 from rageval_hooks.integrations.langchain.other_tracers import find_span
@@ -39,11 +39,9 @@ from rageval_hooks.integrations.langchain.runs import LangChainRun
 from rageval_hooks.integrations.langchain.turn_building import turn_of_conversation
 from rageval_hooks.online.pending import DONE, PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.runtime.copying import CopiedAsItself
-from rageval_hooks.runtime.interrupts import is_interrupt, raise_interrupt
+from rageval_hooks.runtime.interrupts import raise_interrupt
 from rageval_hooks.runtime.narrowing import content_text, text_or_empty
-from rageval_hooks.runtime.suppression import is_suppressed
 
 _recorder = shared_recorder()
 
@@ -147,11 +145,7 @@ class _Callback(partial[Any]):
         try:
             return self.method(handler, *args, **kwargs) or DONE
         except BaseException as error:
-            if not isinstance(error, Exception) or is_interrupt(error):
-                _recorder.abandon(kwargs.get("run_id"))  # LangChain reports no end of this run
-                raise
-            if handler.pipeline is not None:
-                handler.pipeline.failed("an event of LangChain could not be recorded", error)
+            handler.failed(kwargs.get("run_id"), error)
             return DONE
 
 
@@ -160,13 +154,12 @@ def _callback(method: F) -> F:
     return cast("F", _Callback(method))
 
 
-class TurnHandler(CopiedAsItself, BaseCallbackHandler):
+class TurnHandler(EventSource, CopiedAsItself, BaseCallbackHandler):
     """Passes every event to the shared recorder, and turns that have ended to a pipeline.
 
     It keeps no state of a turn, so one instance serves all concurrent turns.
 
     Attributes:
-        pipeline: receives the turns; None if nothing is captured.
         explicit: True if the application attached the handler to a chain. Its pipeline then receives the turn, even if
             ``instrument()`` captures the same chain.
     """
@@ -176,16 +169,14 @@ class TurnHandler(CopiedAsItself, BaseCallbackHandler):
     explicit = True
 
     def __init__(self) -> None:
-        self.pipeline: Pipeline | None = None
         give_slots()
 
     # --------------------------------------------------------------------------- events that are ignored
 
     @property
     def ignore_chain(self) -> bool:
-        """True if nothing is captured: no pipeline takes turns, or our own code is running (a judge or a metric)."""
-        pipeline = self.pipeline
-        return pipeline is None or not pipeline.enabled or is_suppressed()
+        """True if nothing is captured."""
+        return self.capturing is None
 
     # LangChain reads one of these before every event, so they are one property rather than several that call it.
     # Tools are reported as agents.
@@ -409,19 +400,16 @@ def _finish(recording: Recording) -> PendingTurn | None:
     """Submit the turn of a recording, or hold it if it waits to be resumed; returns what an async caller waits for."""
     pipeline, is_bare_model = recording.owner, _is_bare_model(recording)
     has_scores = pipeline.computes_inline and (pipeline.settings.evaluate_without_retrieval or not is_bare_model)
-    ended = EndedTurn(partial(turn_of, recording))
+    has_foreign = any(run.framework is not FRAMEWORK for run in recording.runs)  # their values are not copied
     try:
         if not is_bare_model and _is_held(recording):
             return None
-        has_foreign = any(run.framework is not FRAMEWORK for run in recording.runs)  # their values are not copied
-        is_waited_for = has_scores and not deferred.in_event_loop()
         if not has_foreign:
             copy_values(recording.runs)  # plain containers alone: those of the application may never end
-        if has_foreign or is_waited_for:
-            ended.build()
     except BaseException as error:
         recording.not_submitted(error)
-    pending = deferred.submit(pipeline, ended, recording.selection, may_have_scores=has_scores)
+    builds = has_foreign or (has_scores and not deferred.in_event_loop())
+    pending = deferred.submit(recording, builds=builds, may_have_scores=has_scores)
     return pending if has_scores else None
 
 

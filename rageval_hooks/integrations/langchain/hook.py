@@ -155,8 +155,7 @@ class _Hook:
 
     def get(self) -> BaseCallbackHandler | None:
         """Return the handler for the manager; None if there is nothing to capture."""
-        pipeline = _handler.pipeline
-        if pipeline is None or not pipeline.enabled or is_suppressed():
+        if _handler.capturing is None:
             return None
         return _handler if _is_asked_by_langgraph() is self._inherited else None
 
@@ -203,6 +202,4 @@ def detach() -> None:
     """Capture no more turns, and drop those in progress. langchain-core keeps the hooks, which then do nothing."""
     VECTOR_STORES.remove()
     unwatch()
-    pipeline, _handler.pipeline = _handler.pipeline, None
-    if pipeline is not None:
-        _recorder.forget(pipeline)
+    _handler.detach()

@@ -16,9 +16,9 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable
 from pydantic import BaseModel
 
-from rageval_hooks.integrations.capture.passages import passage_key, passage_of_object
+from rageval_hooks.integrations.capture.passages import passage_key, passage_of
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.capture.values import finite, is_a, or_else
+from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain.runs import LangChainRun
 from rageval_hooks.runtime.interrupts import raise_interrupt
 from rageval_hooks.runtime.jsonable import json_text, plain_value, string_of
@@ -138,7 +138,7 @@ class DocumentReader:
     def __init__(self) -> None:
         # By identity, with the value itself, so that its identity stays its own.
         self._lists: dict[int, tuple[Any, list[list[Passage]]]] = {}
-        self._passages: dict[tuple[int, float | None], tuple[Any, Passage]] = {}
+        self._passages: dict[int, tuple[Any, Passage | None]] = {}
 
     def lists_in(self, value: Any) -> list[list[Passage]]:
         """Return the lists of documents in a value.
@@ -189,22 +189,13 @@ class DocumentReader:
 
     def _read(self, item: Any) -> Passage | None:
         """Return a document, or a pair of a document and its score, as a passage; None for anything else."""
-        document, score = item, None
-        if isinstance(item, tuple) and len(item) == 2:
-            # Vector stores return (document, score), some rerankers (score, document). Two documents are a list of two.
-            document, score = item if isinstance(item[0], Document) else item[::-1]
-        if not isinstance(document, Document) or isinstance(score, Document):
+        # Vector stores return (document, score), some rerankers (score, document). Two documents are a list of two.
+        is_pair = isinstance(item, tuple) and len(item) == 2 and sum(isinstance(one, Document) for one in item) == 1
+        if not is_pair and not isinstance(item, Document):
             return None
-        # This score comes before those in the fields and the metadata of the document.
-        number = None if score is None else finite(score)
-        known = self._passages.get((id(document), number))
+        known = self._passages.get(id(item))
         if known is None:
-            passage = passage_of_object(document)
-            if passage is None:
-                return None
-            if number is not None:
-                passage = passage.model_copy(update={"score": number})
-            known = self._passages[id(document), number] = (document, passage)
+            known = self._passages[id(item)] = (item, passage_of(item))
         return known[1]
 
 

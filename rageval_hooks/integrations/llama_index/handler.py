@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial, wraps
+from itertools import chain
 from typing import Any, ParamSpec
 
 from llama_index_instrumentation import get_dispatcher
@@ -33,14 +34,12 @@ from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.runtime.interrupts import is_interrupt, raise_interrupt
+from rageval_hooks.runtime.interrupts import is_interrupt
 from rageval_hooks.runtime.narrowing import text_or_empty
-from rageval_hooks.runtime.suppression import is_suppressed
 
 _NO_TURN = frozenset({"embedding", "ingestion"})
 """Building an index is not a turn."""
 
-_pipeline: Pipeline | None = None
 _recorder = shared_recorder()
 _knows = _recorder.knows
 P = ParamSpec("P")
@@ -53,17 +52,20 @@ _this_thread = threading.local()
 
 
 class _Handlers(list[Any]):
-    """The dispatcher's list of handlers. It raises, next to each call, the interrupt that the call has kept.
+    """The dispatcher's list of handlers. After the last of them it raises the interrupt that a call has kept.
 
     The dispatcher swallows whatever its handlers raise, also a deadline of the application.
     """
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the handlers."""
-        for handler in super().__iter__():
-            yield handler
-            if (interrupt := _this_thread.__dict__.pop("interrupt", None)) is not None:
-                raise interrupt
+        return chain(super().__iter__(), _raise_kept_interrupt())
+
+
+def _raise_kept_interrupt() -> Iterator[Any]:
+    if (interrupt := _this_thread.__dict__.pop("interrupt", None)) is not None:
+        raise interrupt
+    yield from ()
 
 
 def _keeping_interrupts(method: Callable[P, None]) -> Callable[P, None]:
@@ -102,18 +104,17 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         **kwargs: Any,
     ) -> None:
         """Record that a span has started."""
-        pipeline = _pipeline
-        if pipeline is None or not pipeline.enabled or is_suppressed():
+        pipeline = streams.source.capturing
+        if pipeline is None:
             return
         try:
             _start(pipeline, id_, parent_id, bound_args, instance)
         except BaseException as error:
-            if not isinstance(error, Exception) or is_interrupt(error):
-                # LlamaIndex reports no end of this span, and leaves its context in it.
-                _recorder.abandon(id_)
-                active_span_id.set(parent_id)
+            try:
+                streams.source.failed(id_, error)
+            except BaseException:
+                active_span_id.set(parent_id)  # LlamaIndex leaves its context in the span
                 raise
-            pipeline.failed("the start of a span of LlamaIndex could not be recorded", error)
 
     @_keeping_interrupts
     def span_exit(self, id_: str, bound_args: Any, instance: Any = None, result: Any = None, **kwargs: Any) -> None:
@@ -127,8 +128,7 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
             else:
                 _end_unsampled(id_, result)
         except Exception as error:
-            raise_interrupt(error)
-            streams.log_failure(id_, error)
+            streams.source.failed(id_, error)
             streams.end(id_, result)
 
     @_keeping_interrupts
@@ -250,8 +250,7 @@ def _safely(run_id: Hashable, function: Callable[..., object], *args: Any) -> No
     try:
         function(*args)
     except Exception as error:
-        raise_interrupt(error)
-        streams.log_failure(run_id, error)
+        streams.source.failed(run_id, error)
 
 
 def _end_unsampled(span_id: str, result: Any) -> None:
@@ -303,8 +302,7 @@ _event_handler = _EventHandler()
 
 def attach(pipeline: Pipeline) -> None:
     """Send the turns of everything that LlamaIndex runs in this process to a pipeline, instead of the previous one."""
-    global _pipeline
-    _pipeline = pipeline
+    streams.source.pipeline = pipeline
     forget_searches()
     dispatcher = get_dispatcher()
     if not any(handler is _span_handler for handler in dispatcher.span_handlers):
@@ -314,13 +312,10 @@ def attach(pipeline: Pipeline) -> None:
 
 def detach() -> None:
     """Remove the handlers, and drop turns that have not ended."""
-    global _pipeline
-    pipeline, _pipeline = _pipeline, None
     dispatcher = get_dispatcher()
     dispatcher.span_handlers = [handler for handler in dispatcher.span_handlers if handler is not _span_handler]
     dispatcher.event_handlers = [handler for handler in dispatcher.event_handlers if handler is not _event_handler]
-    if pipeline is not None:
-        _recorder.forget(pipeline)
+    streams.source.detach()
 
 
 # --------------------------------------------------------------------------- events of model calls

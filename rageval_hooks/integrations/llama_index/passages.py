@@ -6,7 +6,6 @@ Nodes are read by attribute names: the classes are not imported, because importi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
@@ -166,6 +165,9 @@ def passages_in_turn(
     searched = [query for run in of_kind(runs, "retriever", "tool") for query in queries_of(run)]
 
     def evidence(found: Iterable[Passage], at: int) -> list[Passage]:
+        found = list(found)
+        if not found or not authors.have_written(at):
+            return found
         return [passage for passage in found if not authors.wrote(passage.text, at, searched)]
 
     answered_at = end_of(runs[0], runs[0].started_at) if answering is None else answering.started_at
@@ -274,68 +276,47 @@ def with_mark(passage: Passage, marks: Marks) -> Passage:
 # --------------------------------------------------------------------------- stages: retriever, reranker, synthesizer
 
 
-@dataclass(frozen=True, eq=False)
-class _Stage:
-    """Nodes on their way from the retriever to the prompt.
-
-    Attributes:
-        nodes: the nodes.
-        parent: the run around the retriever, reranker or synthesizer.
-        used: True if a synthesizer has put them into a prompt.
-    """
-
-    nodes: Snapshot
-    parent: Run | None
-    used: bool
-
-    @property
-    def ids(self) -> frozenset[str | None]:
-        return _ids(self.nodes)
-
-
-def _ids(nodes: Iterable[Passage]) -> frozenset[str | None]:
-    return frozenset(node.id for node in nodes)
-
-
-def _context_of(runs: Sequence[LlamaIndexRun]) -> tuple[Snapshot, frozenset[str | None]]:
+def _context_of(runs: Sequence[LlamaIndexRun]) -> tuple[Snapshot, set[str | None]]:
     """Return the nodes that the answer was written from, in the order in which they were retrieved.
 
     The output of a reranker replaces its input. So do the nodes that a synthesizer was given: they may be fewer, cut
-    into citations, or have new scores. A synthesizer over the answers to sub-questions was given nodes that no
-    retriever found; they count only if nothing was retrieved.
+    into citations, or have new scores. Nodes that no retriever found count only if nothing was retrieved.
 
     Returns:
         The nodes, and the ids of retrieved nodes from which an engine made nodes with new ids: citations.
     """
-    stages: list[_Stage] = []
-    given: list[_Stage] = []
-    retrieved_ids: set[str | None] = set()
-    rebuilt_ids: set[str | None] = set()
-    for run in _in_order(runs):
-        is_synthesizer = run.kind == "synthesizer"
-        # A reranker and a synthesizer were given nodes of earlier stages, a retriever none.
-        before = run.nodes_before
-        stage = _Stage(before if is_synthesizer else run.nodes_after or (), run.parent, is_synthesizer)
-        unused = [known for known in stages if not known.used]
-        replaced = [known for known in unused if known.ids & _ids(before)]
-        if is_synthesizer and not replaced and not stage.ids & retrieved_ids:
-            # No retriever found these ids. A citation engine makes such nodes from what its retriever found: the node
-            # "d1" becomes "Source 1: …" and "Source 2: …" with new ids.
-            replaced = [known for known in unused if known.ids and known.parent is run.parent]
-            if not replaced:
-                given.append(stage)
-                continue
-            rebuilt_ids.update(*(known.ids for known in replaced))
-        stages = [*(known for known in stages if known not in replaced), stage]
-        if not is_synthesizer:
-            retrieved_ids |= stage.ids
-    nodes: list[Passage] = []
-    for stage in stages or given:
-        # An evaluator that a query engine asks whether to retry makes an index of the answer's passages, and queries
-        # that: it finds the same texts under new ids.
-        known_texts = {node.text for node in nodes}
-        nodes += [node for node in stage.nodes if node.text not in known_texts]
-    return tuple(nodes), frozenset(rebuilt_ids)
+    stages = _in_order(runs)
+    found = {id(run): _ids(run.nodes_after or ()) for run in stages if run.kind in _FINDERS}
+    context: list[Passage] = []
+    given: list[Passage] = []
+    replaced: set[str | None] = set()
+    rebuilt: set[str | None] = set()
+    for run in reversed(stages):
+        if run.kind == "synthesizer":
+            nodes: Iterable[Passage] = run.nodes_before
+            if _ids(nodes).isdisjoint(chain.from_iterable(found.values())):
+                # No retriever found these ids. A citation engine makes such nodes from what its retriever found: the
+                # node "d1" becomes "Source 1: …" and "Source 2: …" with new ids.
+                siblings = [found[id(one)] for one in stages if one.parent is run.parent and id(one) in found]
+                if not any(siblings):
+                    given = [*nodes, *given]  # for example the answers to sub-questions
+                    continue
+                rebuilt.update(*siblings)
+                replaced |= rebuilt
+        else:
+            nodes = [node for node in run.nodes_after or () if node.id not in replaced]
+        context = [*nodes, *context]
+        if run.kind != "retriever":
+            replaced |= _ids(nodes) | _ids(run.nodes_before)
+    context = context or given
+    # An evaluator that a query engine asks whether to retry makes an index of the answer's passages, and queries that:
+    # it finds the same texts under new ids.
+    first = {node.text: node for node in reversed(context)}
+    return tuple(node for node in context if first[node.text] is node), rebuilt
+
+
+def _ids(nodes: Iterable[Passage]) -> set[str | None]:
+    return {node.id for node in nodes}
 
 
 def _in_order(runs: Sequence[LlamaIndexRun]) -> list[LlamaIndexRun]:

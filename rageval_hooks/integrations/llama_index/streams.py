@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
@@ -16,14 +14,11 @@ from llama_index_instrumentation.span import active_span_id
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.deferred import hand_over, in_event_loop
+from rageval_hooks.integrations.capture.event_source import EventSource
 from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_recorder
-from rageval_hooks.integrations.capture.trace_context import look_for_other_span
-from rageval_hooks.integrations.capture.turns import turn_of
 from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun, StreamKey
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator, streamed_in
 from rageval_hooks.online.pending import PendingTurn
-from rageval_hooks.online.stages import EndedTurn
-from rageval_hooks.runtime.logs import RateLimitedLogger
 
 
 class Follower:
@@ -169,7 +164,8 @@ _WRITERS = ("write_response_to_history_thread", "awrite_response_to_history_task
 """Attributes of a streamed chat response: the thread or the task that adds it to the history."""
 
 _recorder = shared_recorder()
-_limited_log = RateLimitedLogger(logging.getLogger(__name__))
+source = EventSource()
+"""The one source of events: LlamaIndex has one dispatcher."""
 
 
 def _root_of(run: Run) -> LlamaIndexRun | None:
@@ -234,21 +230,4 @@ def finish_stream(run: Run, key: StreamKey, error: BaseException | None) -> None
 def _submit(recording: Recording) -> None:
     if not any(run.kind in _MEANINGFUL for run in recording.runs):
         return  # for example a node parser that is used on its own
-    ended = EndedTurn(partial(turn_of, recording))
-    try:
-        look_for_other_span(recording.root, recording)
-        ended.build()
-    except BaseException as error:
-        recording.not_submitted(error)
-    deferred.submit(recording.owner, ended, recording.selection)
-
-
-def log_failure(run_id: Hashable, error: BaseException) -> None:
-    """Log an exception of our own code. LlamaIndex's dispatcher would swallow it."""
-    recording = _recorder.recording(run_id)
-    if recording is not None:
-        recording.owner.failed("a span or an event of LlamaIndex could not be recorded", error)
-    else:
-        _limited_log.warn(
-            "after the end", "an event after the end of a LlamaIndex turn failed [RAGEVAL-212]", error=error
-        )
+    deferred.submit(recording)

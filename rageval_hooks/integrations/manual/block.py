@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial
 from opcode import opname
 from types import FrameType
 from typing import Any
@@ -19,7 +18,6 @@ from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_r
 from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.runtime.interrupts import raise_interrupt
 from rageval_hooks.runtime.suppression import is_suppressed
 from rageval_hooks.turn import Message, Passage, SpanReference, Step, Turn
@@ -131,15 +129,9 @@ class Block:
             recording = _recorder.end(self.id, answer, error)
             if recording is None:  # sampled out, part of another turn, or forgotten
                 return None
-            ended = EndedTurn(partial(turns.turn_of, recording))
-            try:
-                ended.build()
-            except BaseException as failure:
-                recording.not_submitted(failure)
-            if turns.outcome_of_error(error)[0] == "cancelled":  # the caller does not wait for scores
-                recording.owner.submit(ended, recording.selection)
-                return None
-            return deferred.submit(recording.owner, ended, recording.selection)
+            is_cancelled = turns.outcome_of_error(error)[0] == "cancelled"  # its caller does not wait for scores
+            pending = deferred.submit(recording, waits=not is_cancelled)
+            return None if is_cancelled else pending
         except BaseException as failure:
             self.failed("a turn could not be built from what was recorded", failure)
             return None

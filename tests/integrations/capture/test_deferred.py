@@ -6,14 +6,13 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.online.pending import PendingTurn
-from rageval_hooks.online.stages import EndedTurn
-from rageval_hooks.turn import Turn
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
 
@@ -24,7 +23,7 @@ class WaitNotingPipeline:
     def __init__(self) -> None:
         self.waited = False
 
-    def submit(self, turn: Turn, context: Any, **_: Any) -> Any:
+    def submit(self, turn: Any, context: Any, **_: Any) -> Any:
         return self
 
     def wait(self) -> bool:
@@ -33,7 +32,8 @@ class WaitNotingPipeline:
 
 
 def submit(pipeline: Any) -> None:
-    deferred.submit(pipeline, EndedTurn.of(Turn(query="When?")), None)  # type: ignore[arg-type]
+    recording: Any = SimpleNamespace(owner=pipeline, selection=None)
+    deferred.submit(recording, builds=False)
 
 
 async def submit_in_a_loop(pipeline: Any) -> None:

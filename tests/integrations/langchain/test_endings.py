@@ -196,7 +196,7 @@ def test_a_handler_that_fails_does_not_reach_the_application(
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("our own mistake")
 
-    monkeypatch.setattr("rageval_hooks.integrations.langchain.handler.turn_of", broken)
+    monkeypatch.setattr("rageval_hooks.integrations.capture.deferred.turn_of", broken)
     for _ in range(3):
         assert lcel("fine").invoke(QUESTION) == "fine"
 

@@ -91,7 +91,7 @@ PLACES = {
     "the start of a span": "rageval_hooks.integrations.llama_index.values.kind_of",
     "the end of a span": "rageval_hooks.integrations.llama_index.values.streamed_in",
     "an event": "rageval_hooks.integrations.llama_index.handler.hasattr",
-    "the turn": "rageval_hooks.integrations.llama_index.streams.turn_of",
+    "the turn": "rageval_hooks.integrations.capture.deferred.turn_of",
 }
 
 
