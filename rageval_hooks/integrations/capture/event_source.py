@@ -20,10 +20,10 @@ class EventSource:
     pipeline: Pipeline | None = None
 
     @property
-    def capturing(self) -> Pipeline | None:
-        """The pipeline; None if it takes no turns, or while our own code runs (a judge or a metric)."""
+    def ignores(self) -> bool:
+        """True if nothing is captured: no pipeline takes turns, or our own code is running (a judge or a metric)."""
         pipeline = self.pipeline
-        return None if pipeline is None or not pipeline.enabled or is_suppressed() else pipeline
+        return pipeline is None or not pipeline.enabled or is_suppressed()
 
     def failed(self, run_id: Hashable, error: BaseException) -> None:
         """Count an exception that came while an event was recorded. An interrupt goes on to the application."""

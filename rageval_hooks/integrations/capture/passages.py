@@ -328,7 +328,7 @@ class EarlierPassages:
             key_of: returns what leads to the passages from a later prompt, for the output of a tool.
         """
         found = {step.id: step.passages for step in turn.steps if step.passages}
-        for run in runs:
+        for run in runs if any(step.kind == "tool" for step in turn.steps) else ():
             # A retriever may be inside a tool, and that tool an agent inside another tool.
             for tool in (run, *run.ancestors()) if run.text_id in found else ():
                 if tool.kind == "tool":

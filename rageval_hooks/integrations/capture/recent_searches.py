@@ -22,9 +22,6 @@ _MAX_SEARCHES = 20
 _SECONDS = 60.0
 """For so long a search is remembered."""
 
-_MIN_QUERY = 8
-"""Shorter queries are in the prompts of other requests by chance. In characters."""
-
 _MAX_ELSEWHERE = 100
 """Searches of all contexts that are remembered."""
 
@@ -97,8 +94,9 @@ def passages_before(
         prompt: all text of the prompts behind the answer.
     """
     # Of other contexts, only searches for what this prompt asks: another request at the same time asks something else.
+    # A short query may be in it by chance. Even then the prompt has the passages, which nothing else has found.
     new = (search for search in recent_searches(everywhere=True) if search.turn_id in (None, turn_id))
-    others = [search for search in new if len(search.query.strip()) >= _MIN_QUERY and search.query in prompt]
+    others = [search for search in new if search.query.strip() and search.query in prompt]
     for group in (searches, others):
         passages: list[Passage] = []
         queries: list[str] = []

@@ -77,7 +77,7 @@ class Run:
     @property
     def text_id(self) -> str:
         """The framework's id of the run, as text."""
-        return self.framework.text_id(self.id)
+        return str(self.id)
 
     @property
     def size(self) -> int:
@@ -100,7 +100,6 @@ class Framework:
         name: as shown on the turn.
         turn_of: the pure function that builds a turn from the framework's runs, the outermost run first.
         ambient: returns the id of the framework's run that the calling code is in; None outside of any run.
-        text_id: converts the recorder's id of a run into the framework's id, as text.
         texts_of: returns the texts of the passages in the output of a retriever or reranker.
         join: builds one turn of a root's turn and the turns of the other frameworks' outermost runs inside it. None if
             the inner runs are only details of what the root does.
@@ -115,7 +114,6 @@ class Framework:
     name: str
     turn_of: Callable[..., Turn]
     ambient: Callable[[], Hashable | None]
-    text_id: Callable[[Any], str] = str
     texts_of: Callable[[Any], Sequence[str]] = lambda _: ()
     join: Callable[[Turn, Sequence[Turn]], Turn] | None = None
     given_text: Callable[[Run], str] | None = None

@@ -193,7 +193,7 @@ def searches(name: str | None, description: str | None, arguments: Any, result: 
     first_sentence = (description or "").strip().partition("\n")[0].partition(".")[0]
     given = parsed_json(arguments)
     call = _Call(
-        name=tuple(words_in(name or "")),
+        name=words_in(name or ""),
         description=_base_forms(first_sentence),
         arguments=frozenset(map(str, given if is_a(given, Mapping) else ())),
         result=parsed_json(result),

@@ -143,7 +143,7 @@ def answer_keys_in(keys: Iterable[Any], usual: Sequence[str] = _USUAL) -> list[s
     spoken = [
         name
         for name, words in words_of.items()
-        if words == ["reply"] or (len(words) == 2 and words[0] in _SPEAKERS and words[1] in _ANSWERS)
+        if words == ("reply",) or (len(words) == 2 and words[0] in _SPEAKERS and words[1] in _ANSWERS)
     ]
     return [*final, *known, *spoken]
 
@@ -156,17 +156,15 @@ def is_answer_object_key(key: str) -> bool:
 def is_beside_answer(key: Any) -> bool:
     """Return True if a key names something that is made next to the answer, for example ``follow_up_questions``."""
     words = words_in(str(key))
-    return not _BESIDE.isdisjoint(words) or words[:1] == ["follow"]
+    return not _BESIDE.isdisjoint(words) or words[:1] == ("follow",)
 
 
-@lru_cache(maxsize=1000)  # asked in the request, for the keys of every state
 def names_search_results(key: Any) -> bool:
     """Return True for the key of a text that may be a search result: ``context``, ``sql_result``; not ``sql_query``."""
     words = words_in(str(key))
-    return words[-1:] not in (["query"], ["queries"]) and not _SEARCH_RESULTS.isdisjoint(words)
+    return words[-1:] not in (("query",), ("queries",)) and not _SEARCH_RESULTS.isdisjoint(words)
 
 
-@lru_cache(maxsize=1000)
 def names_search(function: str) -> bool:
     """Return True for the name of a function that searches, for example ``search_web`` or ``get_context``."""
     return not _SEARCHES.isdisjoint(words_in(function))
@@ -175,7 +173,7 @@ def names_search(function: str) -> bool:
 def _is_final(key: str) -> bool:
     """Return True for ``final``, ``final_answer``, ``finalResponse`` and the like."""
     words = words_in(key)
-    if words[:1] != ["final"]:
+    if words[:1] != ("final",):
         return False
     return len(words) == 1 or words[-1] in _ANSWERS
 
@@ -191,7 +189,7 @@ def question_among(fields: Mapping[Any, Any]) -> str:
         key for key, words in words_of.items() if len(words) == 2 and words[0] in _USERS and words[1] in _USERS_TEXTS
     ]
     # "original_question", "search_query"
-    questions = [key for key, words in words_of.items() if words[-1:] in (["question"], ["query"])]
+    questions = [key for key, words in words_of.items() if words[-1:] in (("question",), ("query",))]
     # {"topic": "Piers", "language": "en"}
     subjects = [key for key in words_of if names_subject(key)]
     # {"message": "…", "language": "en"}
@@ -202,7 +200,7 @@ def question_among(fields: Mapping[Any, Any]) -> str:
 
 def names_subject(key: str) -> bool:
     """Return True for the key of what an application is to work on: ``topic``, ``research_task``, ``goal``."""
-    return words_in(key)[-1:] in (["topic"], ["task"], ["subject"], ["goal"])
+    return words_in(key)[-1:] in (("topic",), ("task",), ("subject",), ("goal",))
 
 
 @or_else(())
@@ -223,9 +221,10 @@ def queries_among(fields: Mapping[Any, Any]) -> Sequence[str]:
     return [query for query in dict.fromkeys(found) if query.strip()]
 
 
-def words_in(key: str) -> list[str]:
-    """Return the words of a key in lower case: ["final", "answer"] of ``final_answer`` and of ``finalAnswer``."""
-    return [word.lower() for word in _WORDS.findall(key)]
+@lru_cache(maxsize=2000)  # asked in the request, for the keys of every state
+def words_in(key: str) -> tuple[str, ...]:
+    """Return the words of a key in lower case: ("final", "answer") of ``final_answer`` and of ``finalAnswer``."""
+    return tuple(word.lower() for word in _WORDS.findall(key))
 
 
 # --------------------------------------------------------------------------- fields of a vector store

@@ -173,14 +173,9 @@ class TurnHandler(EventSource, CopiedAsItself, BaseCallbackHandler):
 
     # --------------------------------------------------------------------------- events that are ignored
 
-    @property
-    def ignore_chain(self) -> bool:
-        """True if nothing is captured."""
-        return self.capturing is None
-
     # LangChain reads one of these before every event, so they are one property rather than several that call it.
     # Tools are reported as agents.
-    ignore_llm = ignore_chat_model = ignore_retriever = ignore_agent = ignore_chain
+    ignore_llm = ignore_chat_model = ignore_retriever = ignore_agent = ignore_chain = EventSource.ignores
 
     ignore_retry = True
     ignore_custom_event = True

@@ -155,7 +155,7 @@ class _Hook:
 
     def get(self) -> BaseCallbackHandler | None:
         """Return the handler for the manager; None if there is nothing to capture."""
-        if _handler.capturing is None:
+        if _handler.ignores:
             return None
         return _handler if _is_asked_by_langgraph() is self._inherited else None
 

@@ -11,7 +11,7 @@ from langchain_core.outputs import LLMResult
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.turns import prompt_text, seconds_to_first_token
 from rageval_hooks.integrations.capture.values import attribute_text, first_string, or_else, public_parameters
-from rageval_hooks.integrations.langchain.payloads import as_json, as_text, message_text, role_of, tool_text
+from rageval_hooks.integrations.langchain.payloads import as_json, as_text, message_text, role_of
 from rageval_hooks.integrations.langchain.runs import LangChainRun
 from rageval_hooks.judges.token_counts import usage_from
 from rageval_hooks.runtime.narrowing import items_or_empty, mapping_or_empty, text_or_none
@@ -79,7 +79,7 @@ def returned_text(run: Run) -> str:
         # Reasoning, calls that are no valid JSON, and the provider's own form of calls.
         parts = (message.content, message.tool_calls, message.invalid_tool_calls, message.additional_kwargs)
         return "\n".join(map(as_text, filter(None, parts)))
-    return generated_text(run.output) if run.kind == "llm" else tool_text(run.output)
+    return generated_text(run.output) if run.kind == "llm" else as_text(run.output)
 
 
 @or_else(())

@@ -169,7 +169,7 @@ class TurnPassages:
         # A tool may answer (``return_direct``): then there is no prompt. But a model may have written that text, as
         # the argument of that tool, or repeated it.
         response = self._response
-        if response and response in [payloads.tool_text(run.output) for run in turns.of_kind(self._runs, "tool")]:
+        if response and response in [payloads.as_text(run.output) for run in turns.of_kind(self._runs, "tool")]:
             written = [generated_text(run.output).strip() for run in turns.of_kind(self._runs, "llm")]
             if response not in written and not self._authors.wrote(response, _end_or_start(self._runs[0])):
                 return ()

@@ -83,11 +83,6 @@ def is_content(value: Any) -> bool:
     return all(isinstance(block, Mapping) and isinstance(block.get("type"), str) for block in value)
 
 
-def tool_text(output: Any) -> str:
-    """Return the text that a tool returned to the model."""
-    return message_text(output) if is_a(output, BaseMessage) else as_text(output)
-
-
 def as_text(value: Any) -> str:
     """Return any input or output as text; objects become JSON."""
     if value is None:

@@ -16,7 +16,7 @@ from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import is_a
 from rageval_hooks.integrations.langchain import model_calls
 from rageval_hooks.integrations.langchain.passages import SESSION_KEYS, USER_KEYS, TurnPassages, remember
-from rageval_hooks.integrations.langchain.payloads import DocumentReader, as_json, as_text, fields_by_name, tool_text
+from rageval_hooks.integrations.langchain.payloads import DocumentReader, as_json, as_text, fields_by_name
 from rageval_hooks.integrations.langchain.question_and_answer import answer_of, is_stream_event, query_of
 from rageval_hooks.integrations.langchain.runs import LangChainRun
 from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn, TurnStatus
@@ -301,7 +301,7 @@ def _steps_of(runs: Sequence[LangChainRun], ended_at: int, every_step: bool, con
             fields = {
                 # LangChain passes a string, for example "{'city': 'Rome'}", or a mapping.
                 "input": run.input if isinstance(run.input, str) else as_json(run.input),
-                "output": tool_text(run.output),
+                "output": as_text(run.output),
                 "description": run.description,
                 "call_id": run.tool_call_id,
                 "left_out": context.left_out.get(id(run)),
@@ -323,6 +323,6 @@ def _steps_of(runs: Sequence[LangChainRun], ended_at: int, every_step: bool, con
             }
         frame = turns.step_frame(run, ids, ended_at, is_cancelled(run.error))
         if kind == "tool" and getattr(run.output, "status", None) == "error":  # the application has handled it
-            frame["error"] = ErrorInfo(type="ToolError", message=tool_text(run.output))
+            frame["error"] = ErrorInfo(type="ToolError", message=as_text(run.output))
         steps.append(Step(kind=cast("StepKind", kind), **frame, **fields))
     return steps

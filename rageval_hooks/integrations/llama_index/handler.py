@@ -104,8 +104,8 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         **kwargs: Any,
     ) -> None:
         """Record that a span has started."""
-        pipeline = streams.source.capturing
-        if pipeline is None:
+        pipeline = streams.source.pipeline
+        if pipeline is None or streams.source.ignores:
             return
         try:
             _start(pipeline, id_, parent_id, bound_args, instance)

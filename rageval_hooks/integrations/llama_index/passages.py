@@ -225,9 +225,8 @@ def passages_in_turn(
                 outer.has_search = outer.name != tool.name  # a tool's "call" is inside its "__call__"
         else:
             of_tools[id(tool)] = reason
-    for run in runs:
-        found_by_tool = of_tools.get(id(run), ())
-        found = [one for one in found_by_tool if isinstance(one, Passage)]
+    for tool in of_kind(runs, "tool"):
+        found = [one for one in of_tools.get(id(tool), ()) if isinstance(one, Passage)]
         passages += [one for one in found if one not in passages and one.in_prompt]
     if not passages and prompt is not None:
         # The steps of a workflow may search by themselves, and pass on chunks of the application's own classes.

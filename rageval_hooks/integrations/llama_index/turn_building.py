@@ -160,8 +160,8 @@ def _outcome(root: LlamaIndexRun, runs: Iterable[Run]) -> tuple[TurnStatus, Erro
 _KINDS = frozenset({"retriever", "reranker", "llm", "tool", "agent", "embedding"})
 _ALWAYS = frozenset({"retriever", "reranker", "tool"})
 
-# What stops a run without a failure: asyncio, a closed generator, Ctrl-C, and a workflow that waits for a person.
-_NO_ERRORS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt", "WaitingForEvent"})
+# What stops a run without a failure, such as a workflow that waits for a person.
+_NO_ERRORS = turns.CANCELS | {"WaitingForEvent"}
 
 
 def _steps_of(

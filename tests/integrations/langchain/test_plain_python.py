@@ -149,9 +149,9 @@ def test_questions_at_the_same_time(captured: Captured) -> None:
         assert (turn.query, [passage.id for passage in turn.passages]) == (f"question {number}", [f"question {number}"])
 
 
-@pytest.mark.parametrize(("query", "passages"), [(QUESTION, 2), ("pier, opening", 0), ("pier", 0)])
+@pytest.mark.parametrize(("query", "passages"), [(QUESTION, 2), ("pier, opening", 0)])
 def test_a_search_in_another_context_is_for_the_question(captured: Captured, query: str, passages: int) -> None:
-    """What another request searches for at the same time is not in the prompt, or is a word that is there by chance."""
+    """What another request searches for at the same time is not in the prompt."""
     found = contextvars.Context().run(store().similarity_search, query, 2)
     fakes.model(ANSWER).invoke(prompt(found))
 
@@ -172,6 +172,22 @@ def test_searches_in_threads_and_side_by_side(captured: Captured) -> None:
 
     [turn] = answers(captured)
     assert (turn.query, turn.is_rag, len(turn.passages)) == (QUESTION, True, 2)
+
+
+def test_short_queries_side_by_side(captured: Captured) -> None:
+    """Each search is a task with a context of its own."""
+
+    async def main() -> set[str]:
+        searched = store()
+        found = await asyncio.gather(*(searched.asimilarity_search(query, k=1) for query in ("pier", "opened")))
+        documents = [document for one in found for document in one]
+        await fakes.model(ANSWER).ainvoke(prompt(documents))
+        return {document.page_content for document in documents}
+
+    found = asyncio.run(main())
+
+    [turn] = answers(captured)
+    assert (turn.is_rag, {passage.text for passage in turn.passages}) == (True, found)
 
 
 def test_searches_are_remembered_for_a_while(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
