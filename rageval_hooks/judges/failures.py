@@ -10,6 +10,7 @@ import json
 import re
 import socket
 import ssl
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -141,9 +142,18 @@ _WHAT: Final = {
     403: "access was denied",
     404: "no such model or URL",
 }
-_CONNECTION_NAMES: Final = frozenset(
-    {"APIConnectionError", "TransportError", "RequestError", "NetworkError", "ProtocolError", "ClientConnectionError"}
+# Classes of client libraries, by module. One that an exception has is imported.
+_TIMEOUTS = (
+    "openai:APITimeoutError anthropic:APITimeoutError httpx:TimeoutException httpx2:TimeoutException requests:Timeout "
+    "botocore.exceptions:ReadTimeoutError botocore.exceptions:ConnectTimeoutError"
 )
+_CONNECTIONS = (
+    "openai:APIConnectionError anthropic:APIConnectionError httpx:RequestError httpx2:RequestError "
+    "requests:ConnectionError aiohttp:ClientConnectionError botocore.exceptions:HTTPClientError"
+)
+_CUT_OFF = "openai:LengthFinishReasonError"
+_REFUSED = "openai:ContentFilterFinishReasonError langchain_openai.chat_models.base:OpenAIRefusalError"
+_UNPARSED = "langchain_core.exceptions:OutputParserException"
 
 
 def classify_failure(
@@ -151,8 +161,8 @@ def classify_failure(
 ) -> CallFailure:
     """Classify an exception of a client library.
 
-    It uses what such exceptions have in common (``status_code``, ``response.headers``, class names), so that it works
-    for every library without importing one.
+    It uses what such exceptions have in common (``status_code``, ``response.headers``), and the classes of libraries
+    that are imported.
 
     Args:
         error: the exception.
@@ -181,10 +191,9 @@ def classify_failure(
     causes = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) and cause not in causes and len(causes) < 20:
         causes.append(cause)
-    names = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
-    if "LengthFinishReasonError" in names:
+    if _are_any(causes, _CUT_OFF):
         return CallFailure(JudgeTruncatedError("the answer was cut off at the limit of tokens"))
-    if names & {"ContentFilterFinishReasonError", "OpenAIRefusalError"}:
+    if _are_any(causes, _REFUSED):
         return CallFailure(JudgeRefusedError("the model or its content filter refused to answer"))
     # A certificate error is also an SSLError, and each SSLError is also an OSError. A retry would meet the same one.
     for cause in causes:
@@ -195,24 +204,31 @@ def classify_failure(
             )
             return CallFailure(JudgeRejectedError(message), broken=True)
     problem = None
-    if isinstance(error, TimeoutError) or any("Timeout" in name for name in names):
+    if isinstance(error, TimeoutError) or _are_any(causes, _TIMEOUTS):
         problem = f"no answer from {where} within {timeout:g} s"
     elif any(isinstance(cause, socket.gaierror) for cause in causes):
         problem = f"the host of {where} is not known"
     elif any(isinstance(cause, ssl.SSLError) for cause in causes):
         problem = f"no TLS connection to {where}"
     # Client libraries have connection errors of their own, which do not derive from Python's.
-    elif names & _CONNECTION_NAMES or any(isinstance(cause, ConnectionError) for cause in causes):
+    elif _are_any(causes, _CONNECTIONS) or any(isinstance(cause, ConnectionError) for cause in causes):
         problem = f"no connection to {where}, or it broke"
     if problem:
         return CallFailure(JudgeUnavailableError(problem), retry=True, broken=True)
     kind = type(error).__name__
     # The messages of these exceptions quote the answer, so only their names are shown.
-    if isinstance(error, ValidationError) or "OutputParserException" in names:
+    if isinstance(error, ValidationError) or _are_any(causes, _UNPARSED):
         return CallFailure(JudgeAnswerError(f"the answer does not fit the schema ({kind})"))
     said = clean_message(str(error), secrets, prompt, 200)
     unexpected = JudgeUnavailableError(f"{kind}: {said}" if said else kind)
     return CallFailure(unexpected, text=said, unsupported=isinstance(error, NotImplementedError))
+
+
+def _are_any(errors: Iterable[BaseException], classes: str) -> bool:
+    """Return True if an exception has one of some classes, such as ``"openai:APITimeoutError httpx:RequestError"``."""
+    places = [name.partition(":") for name in classes.split()]
+    found = [getattr(sys.modules.get(module), name, None) for module, _, name in places]
+    return any(isinstance(error, tuple(kind for kind in found if isinstance(kind, type))) for error in errors)
 
 
 def _from_status(body: Mapping[str, Any], status: int, where: str, secrets: Sequence[str], prompt: str) -> CallFailure:

@@ -12,8 +12,8 @@ import logging
 import math
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -149,15 +149,120 @@ class JudgeReply(Data):
     refusal: Text | None = None
 
 
-@dataclass
-class _Call(Generic[T]):
-    """One question, and what its requests have taken so far.
+class Throttle:
+    """Lets requests pass: by the circuit breaker, the limits per minute, and the pauses that the server asks for.
+
+    Args:
+        policy: the limits.
+        clock: the time and random numbers.
+    """
+
+    def __init__(self, policy: CallPolicy, clock: Clock) -> None:
+        self.clock = clock
+        self.breaker = CircuitBreaker(policy.circuit_failures, policy.circuit_cooldown, policy.timeout, clock)
+        self._limiter = RateLimiter(policy.requests_per_minute, policy.tokens_per_minute, clock)
+        self._total = policy.total_timeout
+
+    def check(self, deadline: float) -> None:
+        """Raise if no request can be sent and answered before the deadline.
+
+        Raises:
+            JudgeError: the circuit is open, the time is up, or the server has asked for a longer pause.
+        """
+        self.breaker.check()
+        left, pause = deadline - self.clock.monotonic(), self._limiter.paused
+        if left <= 0:
+            raise JudgeUnavailableError(f"no usable answer within total_timeout={self._total:g} s")
+        if pause > min(left, self._total):
+            raise JudgeRateLimitedError(f"the server asked to wait another {pause:.0f} s (Retry-After)")
+
+    async def enter(self, tokens: float) -> float:
+        """Wait until a request may be sent. Returns the time, with which its outcome is reported."""
+        if (wait := self._limiter.reserve(tokens) - self.clock.monotonic()) > 0:
+            await self.clock.sleep(wait)
+        return self.breaker.enter()
+
+    def leave(self, started: float, outcome: JudgeReply | CallFailure | None, tokens: float) -> None:
+        """Learn from the outcome of a request; None if it was cancelled."""
+        if outcome is None:
+            self.breaker.report(started, None)
+        elif isinstance(outcome, JudgeReply):
+            if outcome.usage is not None:
+                self._limiter.give_back(tokens - outcome.usage.total_tokens)
+            self.breaker.report(started, True)
+        else:
+            if outcome.retry_after is not None:
+                self._limiter.pause(min(outcome.retry_after, _MAX_PAUSE_SECONDS))
+            # A server that answers with a refusal works. A rate limit says nothing.
+            works = False if outcome.broken else None if outcome.retry else True
+            self.breaker.report(started, works, outcome.error.message)
+
+    async def pause(self, retries: int, deadline: float) -> bool:
+        """Wait before a retry. Returns False at once if there is no time for that."""
+        # The upper half of each pause is random, so that callers do not retry together.
+        longest = min(_MAX_BACKOFF_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(retries, 30))
+        wait = self._limiter.paused + longest * (1 + self.clock.random()) / 2
+        if wait >= deadline - self.clock.monotonic():
+            return False
+        await self.clock.sleep(wait)
+        return True
+
+
+class JudgeCounts:
+    """What a judge was asked, and what that took. A forked process counts from zero."""
+
+    def __init__(self) -> None:
+        self._lock = ForkSafeLock()
+        self.reset_after_fork()
+        reset_in_child(self)
+
+    def reset_after_fork(self) -> None:
+        """Count from zero: what the parent has asked is in the parent's statistics."""
+        self._counts: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._cost = 0.0
+
+    def add(self, **amounts: int) -> None:
+        """Count events by name."""
+        with self._lock:
+            self._counts.update(amounts)
+
+    def add_failure(self, kind: str) -> None:
+        """Count a question without an answer."""
+        with self._lock:
+            self._failures[kind] += 1
+
+    def add_requests(self, question: Question[Any]) -> None:
+        """Count what a question took. One that failed has cost something, too."""
+        usage = Usage.sum(question.usages) or Usage(input_tokens=0, output_tokens=0)
+        with self._lock:
+            self._counts.update(
+                requests=question.attempts,
+                retries=question.retries,
+                repairs=int(question.repaired),
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cached_tokens=usage.cache_read_tokens or 0,
+            )
+            self._cost += question.known_cost
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the counts."""
+        with self._lock:
+            counts = {name: self._counts[name] for name in _COUNTERS}
+            return {**counts, "failed": dict(self._failures), "cost": self._cost}
+
+
+@dataclass(kw_only=True)
+class Question(Generic[T]):
+    """One question to a judge: it sends requests until there is a usable answer, and knows what they have taken.
 
     Attributes:
+        judge: the judge.
         messages: the prompt.
         schema: the schema of the answer.
         parameters: the fields of the request.
-        gate: admits each request; None for no limit.
+        gates: admit each request.
         nonce: the code that the answer repeats.
         model: the model that answered last, or the requested one.
         mode: how the last request enforced the schema.
@@ -170,10 +275,11 @@ class _Call(Generic[T]):
         costs: USD of each reply; None if its price is unknown.
     """
 
+    judge: RemoteJudge
     messages: tuple[Message, ...]
     schema: type[T]
     parameters: Mapping[str, Any]
-    gate: RequestGate | None
+    gates: Sequence[RequestGate]
     nonce: Nonce
     model: str
     mode: Mode = "text"
@@ -195,13 +301,115 @@ class _Call(Generic[T]):
         usage = None if None in self.usages else Usage.sum(self.usages)
         return usage, self.known_cost if self.costs and None not in self.costs else None
 
+    async def answer(self) -> Judgement[T]:
+        """Send requests until there is a usable answer: retries after temporary failures, and at most one correction.
+
+        Raises:
+            JudgeError: there is none.
+        """
+        prompt = _text_of(self.messages)
+        if (size := estimated_tokens(prompt)) > (limit := self.judge.max_prompt_tokens):
+            raise JudgeTooLargeError(f"the prompt has about {size:,.0f} tokens, and max_prompt_tokens is {limit:,}")
+        # An unusable answer, and what is wrong with it.
+        wrong: tuple[str, str] | None = None
+        # What the call reports if no further request is admitted.
+        problem: JudgeError | None = None
+        is_retry = False
+        while True:
+            request = self._request(wrong)
+            try:
+                outcome = await self._send_when_due(request)
+            except JudgeError:
+                # Not admitted: the circuit has opened meanwhile, the time is up, or the budget is used up.
+                if problem is not None:
+                    raise problem from None
+                raise
+            self.retries += is_retry
+            self.repaired = wrong is not None
+            is_retry = False
+            if isinstance(outcome, CallFailure):
+                # Each repetition lacks a parameter or a mode, so there is an end.
+                if self.judge.capabilities.learn_from(outcome, request.mode, request.parameters):
+                    continue
+                problem, is_retry = outcome.error, True
+                if not outcome.retry or self.retries >= self.judge.policy.max_retries:
+                    raise problem
+                if not await self.judge.throttle.pause(self.retries, self.deadline):
+                    raise problem
+                continue
+            self.judge.check(outcome)
+            try:
+                value = parse_answer(outcome.text, self.schema, nonce=self.nonce, prompt=prompt)
+            except UnusableAnswerError as error:
+                if self.repaired:
+                    raise JudgeAnswerError(f"neither the answer nor its correction is usable: {error}") from None
+                # A server that enforces a schema writes JSON only. An empty answer says nothing about the mode.
+                if not error.is_json and self.mode in _ENFORCED and outcome.text.strip():
+                    self.judge.capabilities.lower(self.mode)
+                wrong = outcome.text, str(error)
+                problem = JudgeAnswerError(f"the answer is not usable, and no second request was possible: {error}")
+                continue
+            usage, cost = self.spent()
+            return Judgement(value, self.model, usage, self.response_id, cost, self.attempts, self.mode, self.repaired)
+
+    def _request(self, wrong: tuple[str, str] | None) -> JudgeRequest:
+        # Some schemas cannot be enforced.
+        modes = [mode for mode in self.judge.capabilities.modes if mode != "json_schema" or strict_schema(self.schema)]
+        self.mode = modes[0]
+        messages = self.messages if self.judge.capabilities.takes_system else without_system(self.messages)
+        if self.mode not in _ENFORCED:
+            messages = with_schema(messages, schema_json(self.schema))
+        messages = self.nonce.ask_in(messages)
+        if wrong is not None:
+            messages = with_repair(messages, *wrong, self.nonce)
+        parameters = self.judge.capabilities.parameters(self.parameters)
+        return JudgeRequest(messages, self.schema, self.mode, parameters, self.judge.policy.timeout)
+
+    async def _send_when_due(self, request: JudgeRequest) -> JudgeReply | CallFailure:
+        """Send one request once the circuit, the budget and the limits per minute let it pass.
+
+        Raises:
+            JudgeError: it was not admitted.
+        """
+        throttle = self.judge.throttle
+        throttle.check(self.deadline)
+        async with _admission(self.gates) as admission:
+            estimate = estimated_tokens(_text_of(request.messages)) + _ANSWER_TOKENS
+            started = await throttle.enter(estimate)
+            # Waiting for a slot and for the limits does not count.
+            self.deadline = min(self.deadline, throttle.clock.monotonic() + self.judge.policy.total_timeout)
+            self.attempts += 1
+            admission.sent = 1
+            outcome = None
+            try:
+                outcome = await self._attempt(request)
+            finally:
+                throttle.leave(started, outcome, estimate)
+            usage = None
+            if isinstance(outcome, JudgeReply):
+                usage = outcome.usage
+                self.model, self.response_id = outcome.model or self.model, outcome.response_id
+            # Only an answer costs something. One that is too large was read in part.
+            elif not (isinstance(outcome.error, JudgeTooLargeError) and outcome.status is None):
+                return outcome
+            admission.cost = None if usage is None else self.judge.price(usage, self.model)
+            admission.tokens = None if usage is None else usage.total_tokens
+            self.usages.append(usage)
+            self.costs.append(admission.cost)
+            return outcome
+
+    async def _attempt(self, request: JudgeRequest) -> JudgeReply | CallFailure:
+        judge = self.judge
+        timeout = max(0.001, min(request.timeout, self.deadline - judge.throttle.clock.monotonic()))
+        try:
+            return await quietly(judge.send(replace(request, timeout=timeout)), timeout)
+        except Exception as error:
+            prompt = _text_of(request.messages)
+            return classify_failure(error, where=judge.where, timeout=timeout, secrets=judge.secrets, prompt=prompt)
+
 
 class RemoteJudge(Judge):
     """The common part of :class:`OpenAIJudge` and the framework adapters.
-
-    The loop of requests is our own. The retries of client libraries and tenacity's know neither the circuit breaker nor
-    the limits per minute nor budgets, which every single request has to pass. A repeated request is also often a
-    different one: without a parameter that the server refused.
 
     Connections and slots belong to one event loop. The limits per minute, the circuit breaker, the counters and what is
     known of the server are shared by all event loops and threads. A forked process starts with a copy of them.
@@ -246,22 +454,12 @@ class RemoteJudge(Judge):
         self.max_prompt_tokens = policy.max_prompt_tokens
         self._parameters = dict(parameters or {})
         self._cache = JudgeCache(cache) if isinstance(cache, (str, Path)) else cache
-        self._clock = clock or Clock()
         # The judge lowers the mode if a server refuses it.
-        self._capabilities = Capabilities(self.modes[self.modes.index(structured) if structured else 0 :])
-        self._breaker = CircuitBreaker(policy.circuit_failures, policy.circuit_cooldown, policy.timeout, self._clock)
-        self._rate_limiter = RateLimiter(policy.requests_per_minute, policy.tokens_per_minute, self._clock)
+        self.capabilities = Capabilities(self.modes[self.modes.index(structured) if structured else 0 :])
+        self.throttle = Throttle(policy, clock or Clock())
         self._slots = PerLoop(lambda: asyncio.Semaphore(policy.max_concurrency))
-        self._lock = ForkSafeLock()
+        self._counts = JudgeCounts()
         self._limited_log = RateLimitedLogger(_logger)
-        self.reset_after_fork()
-        reset_in_child(self)
-
-    def reset_after_fork(self) -> None:
-        """Count from zero: what the parent has asked is in the parent's statistics."""
-        self._counts: Counter[str] = Counter()
-        self._failures: Counter[str] = Counter()
-        self._cost = 0.0
 
     # -- what a derived class says
 
@@ -301,7 +499,7 @@ class RemoteJudge(Judge):
         schema: type[T],
         *,
         parameters: Mapping[str, Any] | None = None,
-        gate: RequestGate | None = None,
+        gates: Sequence[RequestGate] = (),
     ) -> Judgement[T]:
         """Ask one question; see :meth:`Judge.complete`.
 
@@ -309,26 +507,34 @@ class RemoteJudge(Judge):
             messages: the prompt.
             schema: the schema of the answer.
             parameters: sampling parameters of this question.
-            gate: admits or refuses each request. A cache hit is not a request.
+            gates: admit or refuse each request. A cache hit is not a request.
         """
         prompt = as_messages(messages)
         wanted = {**self._parameters, **(parameters or {})}
-        self._count(calls=1)
-        call = _Call(prompt, schema, wanted, gate, Nonce.new(nonce_name(schema)), self.model)
+        self._counts.add(calls=1)
+        question = Question(
+            judge=self,
+            messages=prompt,
+            schema=schema,
+            parameters=wanted,
+            gates=gates,
+            nonce=Nonce.new(nonce_name(schema)),
+            model=self.model,
+        )
         if self._cache is None:
-            return await self._ask(call)
+            return await self._ask(question)
         key = cache_key(identity=self.identity, messages=prompt, schema=schema, parameters=wanted)
         # The JSON schema is part of the key, but a validator in Python code may have changed.
         with suppress(ValueError):
             if (answer := await self._cache.get(key)) is not None:
                 value = schema.model_validate_json(answer.value)
-                self._count(answered=1, cached=1)
+                self._counts.add(answered=1, cached=1)
                 # A cached answer costs nothing: a report must not add up what the first one cost.
                 nothing = Usage(input_tokens=0, output_tokens=0)
                 return Judgement(
                     value, answer.model, nothing, answer.response_id, 0.0, attempts=0, mode=answer.mode, cached=True
                 )
-        found = await self._ask(call)
+        found = await self._ask(question)
         answer = CachedAnswer(
             value=found.value.model_dump_json(), model=found.model, response_id=found.response_id, mode=found.mode
         )
@@ -338,49 +544,43 @@ class RemoteJudge(Judge):
     @property
     def has_known_price(self) -> bool:  # type: ignore[override]  # read only here
         """True if what its answers cost is known."""
-        return self._price(Usage(input_tokens=1, output_tokens=1), self.model) is not None
+        return self.price(Usage(input_tokens=1, output_tokens=1), self.model) is not None
 
     def stats(self) -> dict[str, Any]:
         """Return the counts of calls, answers, failures and requests, the tokens and cost, and the circuit's state."""
-        with self._lock:
-            counts = {name: self._counts[name] for name in _COUNTERS}
-            failures, cost = dict(self._failures), self._cost
         return {
             "judge": str(self),
-            **counts,
-            "failed": failures,
-            "cost": cost,
-            "circuit": self._breaker.stats(),
-            "mode": self._capabilities.modes[0],
-            "refused_parameters": self._capabilities.refused,
+            **self._counts.as_data(),
+            "circuit": self.throttle.breaker.stats(),
+            "mode": self.capabilities.modes[0],
+            "refused_parameters": self.capabilities.refused,
             "cache": self._cache.stats() if self._cache is not None else None,
         }
 
     # -- one question
 
-    async def _ask(self, call: _Call[T]) -> Judgement[T]:
+    async def _ask(self, question: Question[T]) -> Judgement[T]:
         """Ask a question that is not in the cache, when it is its turn, and count what it took."""
         async with await self._slots.get():
             try:
-                judgement = await self._answer(call)
-                self._count(answered=1)
+                judgement = await question.answer()
+                self._counts.add(answered=1)
                 return judgement
             except JudgeError as error:
                 failure = error
             finally:
-                self._count_requests(call)
+                self._counts.add_requests(question)
         details = {
-            "model": call.model,
-            "attempts": call.attempts,
-            "response_id": call.response_id,
-            "replies": len(call.usages) or None,
-            **usage_details(*call.spent()),
+            "model": question.model,
+            "attempts": question.attempts,
+            "response_id": question.response_id,
+            "replies": len(question.usages) or None,
+            **usage_details(*question.spent()),
         }
         failure.details.update({name: fact for name, fact in details.items() if fact is not None})
         # A used-up budget says nothing about the judge.
         if not isinstance(failure, GateClosedError):
-            with self._lock:
-                self._failures[failure.kind] += 1
+            self._counts.add_failure(failure.kind)
             self._limited_log.warn(
                 failure.kind, "the judge %s: %s: %s [RAGEVAL-301]", self, failure.kind, failure.message
             )
@@ -389,131 +589,7 @@ class RemoteJudge(Judge):
         failure.__cause__ = failure.__context__ = failure.__traceback__ = None
         raise failure
 
-    async def _answer(self, call: _Call[T]) -> Judgement[T]:
-        """Send requests until there is a usable answer: retries after temporary failures, and at most one correction.
-
-        Raises:
-            JudgeError: there is none.
-        """
-        prompt = _text_of(call.messages)
-        if (size := estimated_tokens(prompt)) > (limit := self.max_prompt_tokens):
-            raise JudgeTooLargeError(f"the prompt has about {size:,.0f} tokens, and max_prompt_tokens is {limit:,}")
-        # An unusable answer, and what is wrong with it.
-        wrong: tuple[str, str] | None = None
-        # What the call reports if no further request is admitted.
-        problem: JudgeError | None = None
-        is_retry = False
-        while True:
-            request = self._request(call, wrong)
-            try:
-                outcome = await self._send_when_due(call, request)
-            except JudgeError:
-                # Not admitted: the circuit has opened meanwhile, the time is up, or the budget is used up.
-                if problem is not None:
-                    raise problem from None
-                raise
-            call.retries += is_retry
-            call.repaired = wrong is not None
-            is_retry = False
-            if isinstance(outcome, CallFailure):
-                # Each repetition lacks a parameter or a mode, so there is an end.
-                if self._capabilities.learn_from(outcome, request.mode, request.parameters):
-                    continue
-                problem, is_retry = outcome.error, True
-                # The upper half of each pause is random, so that callers do not retry together.
-                longest = min(_MAX_BACKOFF_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(call.retries, 30))
-                wait = self._rate_limiter.paused + longest * (1 + self._clock.random()) / 2
-                left = call.deadline - self._clock.monotonic()
-                if not outcome.retry or call.retries >= self.policy.max_retries or wait >= left:
-                    raise problem
-                await self._clock.sleep(wait)
-                continue
-            self._check(outcome)
-            try:
-                value = parse_answer(outcome.text, call.schema, nonce=call.nonce, prompt=prompt)
-            except UnusableAnswerError as error:
-                if call.repaired:
-                    raise JudgeAnswerError(f"neither the answer nor its correction is usable: {error}") from None
-                # A server that enforces a schema writes JSON only. An empty answer says nothing about the mode.
-                if not error.is_json and call.mode in _ENFORCED and outcome.text.strip():
-                    self._capabilities.lower(call.mode)
-                wrong = outcome.text, str(error)
-                problem = JudgeAnswerError(f"the answer is not usable, and no second request was possible: {error}")
-                continue
-            usage, cost = call.spent()
-            return Judgement(value, call.model, usage, call.response_id, cost, call.attempts, call.mode, call.repaired)
-
-    def _request(self, call: _Call[T], wrong: tuple[str, str] | None) -> JudgeRequest:
-        # Some schemas cannot be enforced.
-        modes = [mode for mode in self._capabilities.modes if mode != "json_schema" or strict_schema(call.schema)]
-        call.mode = modes[0]
-        messages = call.messages if self._capabilities.takes_system else without_system(call.messages)
-        if call.mode not in _ENFORCED:
-            messages = with_schema(messages, schema_json(call.schema))
-        messages = call.nonce.ask_in(messages)
-        if wrong is not None:
-            messages = with_repair(messages, *wrong, call.nonce)
-        parameters = self._capabilities.parameters(call.parameters)
-        return JudgeRequest(messages, call.schema, call.mode, parameters, self.policy.timeout)
-
-    async def _send_when_due(self, call: _Call[T], request: JudgeRequest) -> JudgeReply | CallFailure:
-        """Send one request once the circuit, the budget and the limits per minute let it pass.
-
-        Raises:
-            JudgeError: it was not admitted.
-        """
-        self._breaker.check()
-        left, pause = call.deadline - self._clock.monotonic(), self._rate_limiter.paused
-        if left <= 0:
-            raise JudgeUnavailableError(f"no usable answer within total_timeout={self.policy.total_timeout:g} s")
-        if pause > min(left, self.policy.total_timeout):
-            raise JudgeRateLimitedError(f"the server asked to wait another {pause:.0f} s (Retry-After)")
-        async with nullcontext(Admission()) if call.gate is None else call.gate.request() as admission:
-            estimate = estimated_tokens(_text_of(request.messages)) + _ANSWER_TOKENS
-            if (wait := self._rate_limiter.reserve(estimate) - self._clock.monotonic()) > 0:
-                await self._clock.sleep(wait)
-            started = self._breaker.enter()
-            # Waiting for a slot and for the limits does not count.
-            call.deadline = min(call.deadline, self._clock.monotonic() + self.policy.total_timeout)
-            call.attempts += 1
-            admission.sent = 1
-            try:
-                outcome = await self._attempt(call, request)
-            except BaseException:  # cancelled
-                self._breaker.report(started, None)
-                raise
-            usage = None
-            if isinstance(outcome, JudgeReply):
-                usage = outcome.usage
-                call.model, call.response_id = outcome.model or call.model, outcome.response_id
-                if usage is not None:
-                    self._rate_limiter.give_back(estimate - usage.total_tokens)
-                self._breaker.report(started, True)
-            else:
-                # A server that answers with a refusal works. A rate limit says nothing.
-                works = False if outcome.broken else None if outcome.retry else True
-                self._breaker.report(started, works, outcome.error.message)
-                # Only an answer costs something. One that is too large was read in part.
-                if not (isinstance(outcome.error, JudgeTooLargeError) and outcome.status is None):
-                    return outcome
-            admission.cost = None if usage is None else self._price(usage, call.model)
-            admission.tokens = None if usage is None else usage.total_tokens
-            call.usages.append(usage)
-            call.costs.append(admission.cost)
-            return outcome
-
-    async def _attempt(self, call: _Call[T], request: JudgeRequest) -> JudgeReply | CallFailure:
-        timeout = max(0.001, min(request.timeout, call.deadline - self._clock.monotonic()))
-        try:
-            return await quietly(self.send(replace(request, timeout=timeout)), timeout)
-        except Exception as error:
-            prompt = _text_of(request.messages)
-            failure = classify_failure(error, where=self.where, timeout=timeout, secrets=self.secrets, prompt=prompt)
-        if failure.retry_after is not None:
-            self._rate_limiter.pause(min(failure.retry_after, _MAX_PAUSE_SECONDS))
-        return failure
-
-    def _check(self, reply: JudgeReply) -> None:
+    def check(self, reply: JudgeReply) -> None:
         """Raise if a reply is refused, filtered, cut off or too large."""
         reason = (reply.finish_reason or "").lower()
         if reply.refusal:
@@ -526,49 +602,24 @@ class RemoteJudge(Judge):
         if len(reply.text.encode()) > self.policy.max_answer_bytes:
             raise JudgeTooLargeError(f"the answer is larger than max_answer_bytes={self.policy.max_answer_bytes}")
 
-    # -- counts
-
-    def _price(self, usage: Usage, model: str) -> float | None:
+    def price(self, usage: Usage, model: str) -> float | None:
         """Return the price of some tokens in USD: at the user's rate, else the known one; None if it is unknown."""
         if self.policy.price_per_1k is not None:
             return usage.total_tokens / 1000 * self.policy.price_per_1k
         return self.cost(usage, model)
 
-    def _count(self, **amounts: int) -> None:
-        with self._lock:
-            self._counts.update(amounts)
 
-    def _count_requests(self, call: _Call[Any]) -> None:
-        """Count what a call took. One that failed has cost something, too."""
-        usage = Usage.sum(call.usages) or Usage(input_tokens=0, output_tokens=0)
-        with self._lock:
-            self._counts.update(
-                requests=call.attempts,
-                retries=call.retries,
-                repairs=int(call.repaired),
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                cached_tokens=usage.cache_read_tokens or 0,
-            )
-            self._cost += call.known_cost
-
-
-class _Gates(RequestGate):
-    """Admits the requests that each of several gates admits."""
-
-    def __init__(self, *gates: RequestGate) -> None:
-        self._gates = gates
-
-    @asynccontextmanager
-    async def request(self) -> AsyncIterator[Admission]:
-        admission = Admission()
-        async with AsyncExitStack() as stack:
-            counted = [await stack.enter_async_context(gate.request()) for gate in self._gates]
-            try:
-                yield admission
-            finally:
-                for own in counted:
-                    own.sent, own.cost, own.tokens = admission.sent, admission.cost, admission.tokens
+@asynccontextmanager
+async def _admission(gates: Sequence[RequestGate]) -> AsyncIterator[Admission]:
+    """Admit a request that each gate admits, and tell them all what it took."""
+    admission = Admission()
+    async with AsyncExitStack() as stack:
+        counted = [await stack.enter_async_context(gate.request()) for gate in gates]
+        try:
+            yield admission
+        finally:
+            for own in counted:
+                own.sent, own.cost, own.tokens = admission.sent, admission.cost, admission.tokens
 
 
 class GatedJudge(Judge):
@@ -584,10 +635,10 @@ class GatedJudge(Judge):
 
     def __init__(self, judge: Judge, gate: RequestGate) -> None:
         self.judge: Judge = judge
-        self.gate: RequestGate = gate
+        self.gates: tuple[RequestGate, ...] = (gate,)
         # A gate around another one would see answers only, not the single requests.
         if isinstance(judge, GatedJudge):
-            self.judge, self.gate = judge.judge, _Gates(gate, judge.gate)
+            self.judge, self.gates = judge.judge, (gate, *judge.gates)
         self.name = getattr(judge, "name", type(judge).__name__)
         self.model = getattr(judge, "model", "?")
         self.has_known_price = judge.has_known_price
@@ -603,8 +654,8 @@ class GatedJudge(Judge):
         """
         # A subclass with its own `complete` may not know the gate.
         if isinstance(self.judge, RemoteJudge) and type(self.judge).complete is RemoteJudge.complete:
-            return await self.judge.complete(messages, schema, parameters=parameters, gate=self.gate)
-        async with self.gate.request() as admission:
+            return await self.judge.complete(messages, schema, parameters=parameters, gates=self.gates)
+        async with _admission(self.gates) as admission:
             admission.sent = 1
             try:
                 judgement = await self.judge.complete(messages, schema, parameters=parameters)

@@ -294,7 +294,7 @@ class Pipeline:
     def stats(self) -> dict[str, Any]:
         """Return the counters: turns, results by status, errors, the background queues, models, exporters, judge."""
         roles = self.models.needed(role for metric in self.metrics for role in metric.models)
-        budget = getattr(self.judge, "gate", None)
+        gates = getattr(self.judge, "gates", ())
         return {
             **self._counters.snapshot(),
             "without_passages_by_reason": self._inline.missing_passages.by_reason(),
@@ -304,5 +304,5 @@ class Pipeline:
             "models": {role: self.models.state(role) for role in sorted(roles)},
             "exporters": self._delivery.exporter_stats(),
             "judge": None if self.judge is None else self.judge.stats(),
-            "judge_budget": budget.stats() if isinstance(budget, SharedBudget) else None,
+            "judge_budget": next((gate.stats() for gate in gates if isinstance(gate, SharedBudget)), None),
         }

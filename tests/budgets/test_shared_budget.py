@@ -93,7 +93,7 @@ def test_requests_of_a_real_client_are_counted_with_their_retries(tmp_path: Path
             asyncio.run(judge.complete([("user", "?")], Grade))
         assert len(server.requests) == 2
 
-    limits = judge.gate.stats()["limits"]
+    limits = judge.gates[0].stats()["limits"]
     assert limits["calls_per_day"]["used"] == len(server.requests)
     assert limits["tokens_per_day"]["used"] == 120 * len(server.requests)
 
@@ -144,7 +144,7 @@ def test_what_is_left_is_used_by_one_request_at_a_time(tmp_path: Path) -> None:
         asyncio.run(judge.complete([("user", "?")], Grade))
     with pytest.raises(BudgetUsedUpError, match="350 tokens per day"):
         asyncio.run(judge.complete([("user", "?")], Grade))
-    assert judge.gate.stats()["limits"]["tokens_per_day"]["used"] == 300
+    assert judge.gates[0].stats()["limits"]["tokens_per_day"]["used"] == 300
 
 
 def test_an_answer_without_a_price_stops_a_budget_in_usd(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_an_answer_without_a_request_uses_nothing(tmp_path: Path) -> None:
     judge = with_budget(OwnCache(), {"calls_per_day": 1, "tokens_per_day": 1}, str(tmp_path / "budget.db"))
     for _ in range(3):
         asyncio.run(judge.complete([("user", "?")], Grade))
-    assert {limit["used"] for limit in judge.gate.stats()["limits"].values()} == {0}
+    assert {limit["used"] for limit in judge.gates[0].stats()["limits"].values()} == {0}
 
 
 @pytest.mark.parametrize("url", ["redis://:secret@host:port", "unix://?db=secret", "rediss://:secret@host:port"])
@@ -207,7 +207,7 @@ def test_a_file_that_cannot_be_used_stops_the_judge(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(BudgetUnavailableError, match="cannot be used"):
             asyncio.run(judge.complete([("user", "?")], Grade))
-    assert judge.gate.stats()["unavailable"] == 2
+    assert judge.gates[0].stats()["unavailable"] == 2
 
 
 def test_a_full_disk_stops_the_judge(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -218,7 +218,7 @@ def test_a_full_disk_stops_the_judge(tmp_path: Path, caplog: pytest.LogCaptureFi
             with pytest.raises(BudgetUnavailableError, match="cannot be used"):
                 asyncio.run(judge.complete([("user", "?")], Grade))
 
-    assert judge.gate.stats()["unavailable"] == 2
+    assert judge.gates[0].stats()["unavailable"] == 2
     assert sum("the judge is not asked" in message for message in caplog.messages) == 1
 
 
