@@ -41,6 +41,8 @@ _THRESHOLDS = {"default": {"context_relevance": 0.45}, LEXICAL: {"context_releva
 
 # A slow local model takes minutes for all judge calls of a turn.
 _JUDGE_SECONDS = 300.0
+_DELIVERY_SECONDS = 60.0
+_NOT_DELIVERED = ("queued", "handed_over", "rejected", "lost", "dropped")
 _ROLES: tuple[Role, ...] = ("embedder", "cross_encoder", "nlp")
 
 
@@ -65,7 +67,7 @@ def run_demo(
         ConfigurationError: the judge or the backend is unknown, or its key is missing.
         MissingDependencyError: LangChain or the OTLP exporter is not installed.
         ModelUnavailableError: the embedder cannot be loaded.
-        ExportError: nothing answers at the endpoint.
+        ExportError: nothing answers at the endpoint, or not everything was delivered.
     """
     with requires("langchain-core", "demo", "the demo"):
         from rageval_hooks.demo.chain import build_application
@@ -89,6 +91,7 @@ def run_demo(
         model_name = os.environ.get("OPENAI_MODEL", "gpt-5-mini")
     ask = build_application(embedder, model_name)
     evaluations: list[Evaluation] = []
+    is_delivered = True
     with instrument(
         models=settings,
         judge=judge,
@@ -112,7 +115,7 @@ def run_demo(
             evaluations.clear()
             ask(question.text)
             with notes.status("judging …") if judge else nullcontext():
-                handle.flush(_JUDGE_SECONDS)
+                is_delivered &= handle.flush(_JUDGE_SECONDS)
             if as_json:
                 line = {
                     "turn": evaluations[0].turn.model_dump(mode="json"),
@@ -129,9 +132,14 @@ def run_demo(
                     console.print(shown)
                     console.print()
             memory.clear()
-        provider.force_flush()
-        handle.flush(30)
-        delivered = sum(stats.get("delivered", 0) for stats in handle.stats()["exporters"].values())
+        is_delivered &= provider.force_flush() and handle.flush(_DELIVERY_SECONDS)
+        counts = handle.stats()["exporters"]
+    delivered = sum(stats.get("delivered", 0) for stats in counts.values())
+    if not is_delivered:
+        missing = [
+            f"{name} {stats[key]} {key}" for name, stats in counts.items() for key in _NOT_DELIVERED if stats.get(key)
+        ]
+        raise ExportError(f"{safe_url(place.url)} does not have everything ({', '.join(missing) or 'it is too slow'})")
     if as_json:
         return
     console.rule(align="left")

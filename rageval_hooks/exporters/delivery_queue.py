@@ -51,9 +51,8 @@ _KEPT = 600.0
 _PATIENCE = 20.0
 """How long a span may take to arrive, in addition to the delay of the batch span processor."""
 
-_FLUSH_PATIENCE = 10.0
 _CLOSING_PATIENCE = 0.6
-"""The same during a flush, which has sent the spans before, and at the end: a server stores them within a moment."""
+"""The same at the end: the spans were sent before, and a server stores them within a moment."""
 
 _MAX_WAIT = 5.0
 _FIRST_PAUSE = 0.1
@@ -247,7 +246,6 @@ class DeliveryQueue:
         self._absent_until = -math.inf
         self._routes = defaultdict[str, _Route](_Route)
         self._flushes = 0
-        self._flush_began = -math.inf
         self._undelivered = 0
         self._closed_at: float | None = None
         self._gave_up = False
@@ -316,8 +314,7 @@ class DeliveryQueue:
         with self._changed:
             # Counted and not a flag: several threads may flush at the same time.
             self._flushes += 1
-            now = self._flush_began = time.monotonic()
-            self._hurry(now)
+            self._hurry(time.monotonic())
             try:
                 empty = self._changed.wait_for(lambda: self._bounds.pending == 0, timeout)
             finally:
@@ -535,8 +532,6 @@ class DeliveryQueue:
         """Return True if the span of an item should have arrived."""
         if self._closed_at is not None:
             return now - self._closed_at > _CLOSING_PATIENCE
-        if self._flushes and now - max(item.missing_since, self._flush_began) > _FLUSH_PATIENCE:
-            return True
         # After an outage the spans may still wait for the end of their own pause.
         was_down = item.missing_since - item.queued_at > self._patience
         return now - item.missing_since > self._patience + (_MAX_PAUSE if was_down else 0.0)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import rageval_hooks
+from tests.exporters.recording import Reply, recording_server
 from tests.exporters.test_providers import Collector, collector  # noqa: F401 - a fixture
 from tests.judges.server import JudgeServer, answer, nonce_of
 from tests.offline.scored import record, write
@@ -170,6 +171,15 @@ class TestDemo:
 
         assert "--to is 'console', which is not a backend with scores" in errors
         assert "mlflow, phoenix" in errors
+
+    def test_scores_that_the_backend_does_not_have_are_said(self) -> None:
+        """With their number, and an exit status."""
+        with recording_server(lambda found: Reply(status=400 if found.path.endswith("/scores") else 200)) as server:
+            keys = {"LANGFUSE_PUBLIC_KEY": "pk", "LANGFUSE_SECRET_KEY": "sk", "LANGFUSE_BASE_URL": server.url}
+            errors = run("demo", "--models", "lexical", "--to", "langfuse", status=2, **keys).stderr
+
+        assert f"{server.url}/api/public/otel/v1/traces does not have everything (langfuse " in errors
+        assert " rejected)" in errors
 
     def test_an_endpoint_that_is_not_there_is_said(self) -> None:
         """One line, and an exit status."""

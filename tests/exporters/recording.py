@@ -23,7 +23,7 @@ class Recorded:
         path: without the query.
         query: as text.
         headers: by lower-case name.
-        body: the JSON; None without a body.
+        body: the JSON; None without one.
     """
 
     method: str
@@ -81,7 +81,7 @@ def recording_server(respond: Respond = lambda _: Reply(), *, port: int = 0) -> 
             path, _, query = self.path.partition("?")
             content = self.rfile.read(int(self.headers.get("content-length", 0)))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            body = json.loads(content) if content else None
+            body = json.loads(content) if "json" in headers.get("content-type", "") else None
             request = Recorded(method=self.command, path=path, query=query, headers=headers, body=body)
             server.requests.append(request)
             self.send(server.respond(request))
