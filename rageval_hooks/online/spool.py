@@ -15,7 +15,7 @@ import sqlite3
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress as suppress_errors
 from dataclasses import dataclass
 from functools import partial
@@ -139,6 +139,325 @@ class _Pause:
         self._seconds = self._until = 0.0
 
 
+class SharedFile:
+    """The file as an event loop uses it: all that is asked for meanwhile is one transaction, on another thread.
+
+    Args:
+        settings: the file and its limits.
+        worker: the background thread.
+        counts: count errors.
+        claim: claims jobs, at the end of each transaction.
+        start: starts the evaluation of a claimed job; False if it cannot.
+        pauses: after how many seconds the file is looked at again; 0 for never.
+        was_open: True if the parent process has used the file during the fork.
+
+    Attributes:
+        path: the file.
+        size: how many jobs are in it, how many of them wait for the judge, and its bytes.
+        closed: True to look no more at the file when nothing is asked for.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        worker: Worker,
+        counts: Counter[str],
+        *,
+        claim: Callable[[SpoolFile], list[StoredJob]],
+        start: Callable[[StoredJob], bool],
+        pauses: Callable[[], Iterable[float]],
+        was_open: bool,
+    ) -> None:
+        self._file = SpoolFile(settings)
+        self._worker = worker
+        self._counts = counts
+        self._claim, self._start, self._pauses = claim, start, pauses
+        # Forks wait until the file is closed. If one did not wait long enough, SQLite's memory is wrong in this child.
+        self._rests_until = math.inf if was_open else 0.0
+        self._error: Exception = OSError("this process was forked while the file was in use")
+        self._problems: set[str] = set()
+        self._requests: deque[_Request] = deque()
+        self._postponed: list[_Request] = []
+        self._serving: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.path = self._file.path
+        self.size = (0, 0, 0)
+        self.closed = False
+
+    @property
+    def is_open(self) -> bool:
+        """True while the file is open."""
+        return self._file.is_open
+
+    async def do(self, apply: Callable[[SpoolFile], T]) -> T:
+        """Do something with the file, in one transaction with whatever else is asked meanwhile.
+
+        Raises:
+            OSError: the file cannot be used.
+            sqlite3.Error: the file cannot be used.
+        """
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._requests.append(_Request(apply, outcome))
+        self.wake()
+        return await outcome
+
+    def change(self, apply: Callable[[SpoolFile], None]) -> None:
+        """Change a job in the file, later if the file cannot be used now: otherwise it would stay ours for ever."""
+        self._requests.append(_Request(apply, None))
+        self.wake()
+
+    def wake(self) -> None:
+        """Do what is asked, and claim jobs."""
+        if self._serving is None:
+            self._serving = asyncio.get_running_loop().create_task(self._serve())
+
+    async def _serve(self) -> None:
+        """Do what is asked and claim jobs, as long as there is something to do."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._worker.in_order(partial(self._use_file, loop))
+            if not self._requests:
+                break
+        self._serving = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.closed:
+            # The timer must not keep the dispatcher alive.
+            self._timer = loop.call_later(min(filter(None, self._pauses())), _wake, weakref.ref(self))
+
+    def _use_file(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Open the file, do what is asked and claim jobs; not in the event loop."""
+        requests: list[_Request] = []
+        end = time.monotonic() + _MAX_SESSION
+        try:
+            if remaining(self._rests_until):
+                # Without the traceback of the last time: it would grow with each turn, and keep all of them in memory.
+                raise self._error.with_traceback(None)
+            with self._file.session():
+                while remaining(end) and not is_fork_waiting():
+                    requests = [self._requests.popleft() for _ in range(min(_BATCH, len(self._requests)))]
+                    requests, self._postponed = self._postponed + requests, []
+                    with self._file.transaction():
+                        results = [apply(self._file) for apply, _ in requests]
+                        self._file.renew()
+                        claimed = self._claim(self._file)
+                    loop.call_soon_threadsafe(_answer, requests, results, None)
+                    requests = []
+                    # A full disk can still be read, so only writing shows that the file works again.
+                    if self._problems and self._file.has_written:
+                        self._problems.clear()
+                        _logger.warning("rageval-hooks: the spool %s works again [RAGEVAL-402]", self._file.path)
+                    for job in claimed:
+                        if not self._start(job):
+                            self._requests.append(_Request(partial(SpoolFile.release, job=job, waiting=False), None))
+                    # Work comes in bursts.
+                    if not claimed and not wait_until(lambda: self._requests, _LINGER, _LINGER_POLL):
+                        break
+                with self._file.transaction():
+                    self.size = (*self._file.count(), self._file.used_bytes())
+        except Exception as error:
+            if error is not self._error and isinstance(error, (sqlite3.Error, OSError)):
+                self._note(error)
+            while self._requests:
+                requests.append(self._requests.popleft())
+            self._postponed += [request for request in requests if request.outcome is None]
+            loop.call_soon_threadsafe(_answer, requests, (), error)
+
+    def _note(self, error: Exception) -> None:
+        """Count a failure of the file, and log each kind once, until the file works again."""
+        self._counts["errors"] += 1
+        self._error = error
+        self._rests_until = time.monotonic() + _REST_SECONDS
+        if str(error) not in self._problems:
+            self._problems.add(str(error))
+            _logger.warning(
+                "rageval-hooks: the spool %s cannot be used (%s): jobs are evaluated from memory and end with the "
+                "process. Give it space and permissions; move a damaged file away, with its -wal and -shm files; or "
+                "set another spool_path [RAGEVAL-401]",
+                self._file.path,
+                error,
+            )
+
+
+class SpoolEvaluator:
+    """Evaluates jobs of the file: each result is stored, then delivered. Jobs wait while the judge cannot be asked.
+
+    Args:
+        engine: evaluates jobs.
+        delivery: receives evaluations as they arrive.
+        file: the file.
+        counts: count what became of jobs.
+    """
+
+    def __init__(self, engine: Engine, delivery: Delivery, file: SharedFile, counts: Counter[str]) -> None:
+        self._engine = engine
+        self._delivery = delivery
+        self._file = file
+        self._counts = counts
+        self._log = RateLimitedLogger(_logger)
+        self._known: dict[str, tuple[Job, TurnAnalysis | None]] = {}
+        self.judge_pause = _Pause(5.0)
+
+    def remember(self, key: str, job: Job, analysis: TurnAnalysis | None) -> None:
+        """Keep an own job, with its live trace context and what this process has computed, until it is evaluated."""
+        self._known[key] = job, analysis
+        if len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+
+    def forget(self, key: str) -> None:
+        """Keep an own job no longer."""
+        self._known.pop(key, None)
+
+    @property
+    def can_judge(self) -> bool:
+        """True if there is a judge, and it is not known to be unreachable."""
+        return self._engine.judge is not None and not self.judge_pause.left
+
+    async def evaluate(self, attempt: _Attempt) -> None:
+        """Deliver the results that a job has, and compute those that it has not.
+
+        Raises:
+            ValueError: the job cannot be read: it is damaged, or another version of this package wrote it.
+        """
+        stored = attempt.stored
+        known = self._known.pop(stored.key, None)
+        job, analysis = known or (Job.model_validate_json(stored.text), None)
+        if stored.takeovers:
+            self._counts["taken_over"] += 1
+        rest = job.only(set(job.names) - await self._deliver_stored(job, attempt))
+        if rest.metrics and stored.takeovers >= _MAX_TAKEOVERS:
+            self._counts["given_up"] += 1
+            reason = f"given up: {stored.takeovers} processes ended while they evaluated this turn"
+            await self._keep(attempt, job, rest.skipped(reason).model_copy(update={"id": rest.key}))
+            return
+        local, judged = self._engine.split(rest)
+        if judged.metrics and not self.can_judge:
+            attempt.waits = True
+            rest = local
+        if rest.metrics:
+            keep = partial(self._keep, attempt, job)
+            pool = local_pool()
+            await self._engine.evaluate(rest, analysis=analysis, executor=pool, on_part=keep, stage="background")
+
+    async def _deliver_stored(self, job: Job, attempt: _Attempt) -> set[str]:
+        """Deliver results of earlier attempts that are not delivered yet. Returns the names of their metrics."""
+        stored, names = attempt.stored, set[str]()
+        is_given_up = stored.deliveries >= _MAX_DELIVERIES
+        if is_given_up:
+            self._counts["undelivered"] += 1
+            self._log.warn(
+                "undelivered", "scores of the spool could not be delivered for hours and are given up [RAGEVAL-405]"
+            )
+            attempt.has_exported = True
+        for text, is_delivered in stored.results:
+            evaluation = Evaluation.model_validate({**json.loads(text), "turn": job.turn})
+            names.update(map(metric_of, evaluation.results))
+            if not is_delivered and not is_given_up:
+                self._counts["redelivered"] += 1
+                attempt.has_exported = True
+                await self._delivery.deliver(evaluation, job, stored.deliveries > 0)
+        return names
+
+    async def _keep(self, attempt: _Attempt, job: Job, part: Evaluation) -> None:
+        """Store a part of the results, then deliver it."""
+        if any(isinstance(result, Failed) and result.error_type in PASSING_FAILURES for result in part.results):
+            attempt.waits = True
+            if self.judge_pause.begin():
+                path = self._file.path
+                self._log.warn("judge", "the judge cannot be asked now: turns wait in %s [RAGEVAL-404]", path)
+            return
+        if any(not isinstance(result, Skipped) and result.annotator == "LLM" for result in part.results):
+            self.judge_pause.end()
+        text = part.model_dump_json(exclude={"turn"})
+        is_kept: bool | None = None
+        while is_kept is None:
+            try:
+                is_kept = await self._file.do(lambda file: file.keep(attempt.stored, part.id or "", text))
+            except sqlite3.OperationalError:
+                # The disk is full, or the file is locked. If this process ended now, the next one would judge the job
+                # again: a result that was delivered before it is stored would have a second value.
+                await asyncio.sleep(_REST_SECONDS)
+            except (sqlite3.Error, OSError):
+                is_kept = True  # the file is damaged or gone, and the job with it: no other process has it
+        if not is_kept:
+            self._counts["lost_leases"] += 1
+            return
+        attempt.has_exported = True
+        await self._delivery.deliver(part, job)
+
+
+class Confirmations:
+    """Finds out what the exporters have delivered, for many jobs at once, and removes these jobs from the file.
+
+    Args:
+        delivery: flushes the exporters.
+        worker: the background thread.
+        file: the file.
+        counts: count finished jobs.
+
+    Attributes:
+        hurries_until: until then a caller waits, and results are delivered at once.
+        pause: begins when the exporters could not deliver.
+    """
+
+    def __init__(self, delivery: Delivery, worker: Worker, file: SharedFile, counts: Counter[str]) -> None:
+        self._delivery = delivery
+        self._worker = worker
+        self._file = file
+        self._counts = counts
+        self._exported: list[_Attempt] = []
+        self._task: asyncio.Task[None] | None = None
+        self._next_flush = 0.0
+        self.hurries_until = 0.0
+        self.pause = _Pause(10.0)
+
+    def add(self, attempt: _Attempt) -> None:
+        """Take a job whose results were handed to the exporters."""
+        self._exported.append(attempt)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._confirm())
+
+    @property
+    def is_busy(self) -> bool:
+        """True if it is not known of some results whether they are delivered."""
+        return bool(self._exported or self._task) and not self.pause.left
+
+    def cancel(self) -> None:
+        """Leave the jobs to the next process."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _confirm(self) -> None:
+        try:
+            while self._exported:
+                # While a caller waits, results are delivered at once.
+                while self.pause.left or (remaining(self._next_flush) and not remaining(self.hurries_until)):
+                    await asyncio.sleep(_POLL)
+                self._next_flush = time.monotonic() + self._delivery.flush_interval
+                attempts, self._exported = self._exported, []
+                is_delivered = await self._worker.in_thread(partial(self._delivery.flush, _FLUSH_SECONDS, "spool"))
+                if is_delivered:
+                    self.pause.end()
+                else:
+                    self.pause.begin()
+                # In this order: who sees that nothing is pending must find the jobs removed.
+                self._file.change(partial(self._settle, attempts, is_delivered))
+                self._counts["finished"] += sum(is_delivered and not attempt.waits for attempt in attempts)
+        finally:
+            self._task = None
+
+    def _settle(self, attempts: list[_Attempt], is_delivered: bool, file: SpoolFile) -> None:
+        """Remove jobs whose results are delivered; keep the others for another delivery, after a pause."""
+        for attempt in attempts:
+            if not is_delivered:
+                file.release(attempt.stored, waiting=attempt.waits, retry_after=self.pause.left)
+            elif attempt.waits:
+                file.note_delivery(attempt.stored)
+                file.release(attempt.stored, waiting=True)
+            else:
+                file.finish(attempt.stored)
+
+
 class SpoolDispatcher:
     """Stores jobs in a file before they are evaluated, and removes them once their results are delivered.
 
@@ -170,39 +489,39 @@ class SpoolDispatcher:
         self._settings = settings
         self._max_bytes = int(settings.queue_max_mb * 2**20)
         self._log = RateLimitedLogger(_logger)
-        self._file = SpoolFile(settings)
-        self._closed = False
-        self.reset_after_fork()
+        self._use_new_file()
         reset_in_child(self)
         EXIT_DRAIN.add(self._stop_claiming, "capture", weak=True)
         EXIT_DRAIN.add(self.shutdown, "evaluate", weak=True)
 
     def reset_after_fork(self) -> None:
         """Forget what the parent has in memory: the parent finishes it."""
-        # Forks wait until the file is closed. If one did not wait long enough, SQLite's memory is wrong in this child.
-        self._rests_until = math.inf if self._file.is_open else 0.0
-        self._file = SpoolFile(self._settings)
+        self._use_new_file(was_open=self._file.is_open, closed=self._file.closed)
+
+    def _use_new_file(self, *, was_open: bool = False, closed: bool = False) -> None:
         self._counts: Counter[str] = Counter()
         # Jobs that are not stored yet, and jobs that are being evaluated.
         self._buffer = BoundedQueue("spool", self._settings.queue_size, self._max_bytes)
         self._queue = BoundedQueue("evaluate", _CONCURRENT * 2)
-        self._known: dict[str, tuple[Job, TurnAnalysis | None]] = {}
         self._in_flight: dict[int, int] = {}
-        self._judge_pause = _Pause(5.0)
-        self._takes_jobs = not self._closed
-        self._hurries_until = 0.0
-        # Jobs whose results were handed to the exporters.
-        self._exported: list[_Attempt] = []
-        self._confirming: asyncio.Task[None] | None = None
-        self._next_flush = 0.0
-        self._delivery_pause = _Pause(10.0)
-        self._requests: deque[_Request] = deque()
-        self._postponed: list[_Request] = []
-        self._serving: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._in_file = (0, 0, 0)
-        self._problems: set[str] = set()
-        self._error: Exception = OSError("this process was forked while the file was in use")
+        self._file = SharedFile(
+            self._settings,
+            self._worker,
+            self._counts,
+            claim=self._claim,
+            start=self._start,
+            pauses=lambda: (
+                self._settings.spool_lease / 3,
+                _REST_SECONDS,
+                self._evaluator.judge_pause.left,
+                self._confirmations.pause.left,
+            ),
+            was_open=was_open,
+        )
+        self._file.closed = closed
+        self._takes_jobs = not closed
+        self._evaluator = SpoolEvaluator(self._engine, self._delivery, self._file, self._counts)
+        self._confirmations = Confirmations(self._delivery, self._worker, self._file, self._counts)
 
     # -- on the threads of callers
 
@@ -210,7 +529,7 @@ class SpoolDispatcher:
         """Look for jobs that earlier processes have left."""
         EXIT_DRAIN.register()
         with suppress_errors(RuntimeError):  # the interpreter is exiting; another process will look
-            self._worker.call(lambda: self._do(SpoolFile.forget_pauses))
+            self._worker.call(lambda: self._file.do(SpoolFile.forget_pauses))
 
     def flush(self, timeout: float) -> bool:
         """Wait until the jobs of this process are evaluated and delivered.
@@ -223,11 +542,11 @@ class SpoolDispatcher:
         # Turns that are being exported have not come here yet.
         if not self._worker.flush(timeout):
             return False
-        self._hurries_until = end
+        self._confirmations.hurries_until = end
         try:
             return self._call(lambda: self._finish_own(end), end) and self._worker.flush(remaining(end))
         finally:
-            self._hurries_until = 0.0
+            self._confirmations.hurries_until = 0.0
 
     def shutdown(self, timeout: float) -> bool:
         """Store what is in memory, finish what is being evaluated, and leave the rest to other processes.
@@ -237,9 +556,9 @@ class SpoolDispatcher:
         """
         end = time.monotonic() + timeout
         self._stop_claiming()
-        self._hurries_until = end
+        self._confirmations.hurries_until = end
         self._worker.flush(timeout * _EVALUATION_SHARE)
-        self._closed = True
+        self._file.closed = True
         # Their jobs stay in the file.
         self._worker.cancel(self._queue, remaining(end) / 2)
         is_stored = self._call(lambda: self._close(end), end)
@@ -271,7 +590,7 @@ class SpoolDispatcher:
 
         ``accepted`` is the sum of ``buffered``, ``stored``, ``duplicates``, ``in_memory`` and ``refused``.
         """
-        total, waiting, size = self._in_file
+        total, waiting, size = self._file.size
         counts = {name: self._counts[name] for name in _COUNTS}
         counts |= {"accepted": self._buffer.accepted, "buffered": self._buffer.pending}
         evaluating = len(self._in_flight)
@@ -290,19 +609,17 @@ class SpoolDispatcher:
         Its turn is exported next, so that the job of each exported turn is in the file, whenever the process ends.
         """
         text, key = job.model_dump_json(), job.key
-        if self._closed:
+        if self._file.closed:
             self._buffer.drop()
-        if self._closed or not self._buffer.add(len(text)):
+        if self._file.closed or not self._buffer.add(len(text)):
             self._counts.update(("dropped", "dropped_queue_full"))
             return False
-        self._known[key] = job, analysis
-        if len(self._known) > _REMEMBERED:
-            del self._known[next(iter(self._known))]
+        self._evaluator.remember(key, job, analysis)
         try:
-            outcome = await self._do(lambda file: file.add(key, text))
+            outcome = await self._file.do(lambda file: file.add(key, text))
         except (sqlite3.Error, OSError):
             self._counts["in_memory"] += 1
-            self._known.pop(key, None)
+            self._evaluator.forget(key)
             if not await self._memory.submit(job, analysis=analysis):
                 self._refuse(job, "memory_full", "the spool cannot be used, and too many turns wait in memory")
             return True
@@ -324,13 +641,13 @@ class SpoolDispatcher:
         """Wait for the jobs of this process; see :meth:`flush`."""
         while remaining(end):
             try:
-                total, waiting = await self._do(lambda file: file.count(own=True))
+                total, waiting = await self._file.do(lambda file: file.count(own=True))
             except (sqlite3.Error, OSError):  # a file that cannot be used has none of them
                 total, waiting = 0, 0
             if not self._is_busy:
                 if total == 0:
                     return True
-                if self._delivery_pause.left or (total == waiting and not self._can_judge):
+                if self._confirmations.pause.left or (total == waiting and not self._evaluator.can_judge):
                     return False
             await asyncio.sleep(_POLL)
         return False
@@ -340,128 +657,34 @@ class SpoolDispatcher:
         while self._is_busy and remaining(end):
             await asyncio.sleep(_POLL)
         is_stored = not self._buffer.pending
-        if self._confirming is not None:
-            self._confirming.cancel()
+        self._confirmations.cancel()
         with suppress_errors(sqlite3.Error, OSError):
-            await self._do(SpoolFile.release_all)
+            await self._file.do(SpoolFile.release_all)
         return is_stored
 
     @property
     def _is_busy(self) -> bool:
         """True if jobs are not stored yet, are being evaluated, or have results whose delivery is not known."""
-        unconfirmed = (self._exported or self._confirming) and not self._delivery_pause.left
-        return self._pending > 0 or bool(unconfirmed)
+        return self._pending > 0 or self._confirmations.is_busy
 
-    # -- the file
-
-    async def _do(self, apply: Callable[[SpoolFile], T]) -> T:
-        """Do something with the file, in one transaction with whatever else is asked meanwhile.
-
-        Raises:
-            OSError: the file cannot be used.
-            sqlite3.Error: the file cannot be used.
-        """
-        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._requests.append(_Request(apply, outcome))
-        self._wake()
-        return await outcome
-
-    def _change(self, apply: Callable[[SpoolFile], None]) -> None:
-        """Change a job in the file, later if the file cannot be used now: otherwise it would stay ours for ever."""
-        self._requests.append(_Request(apply, None))
-        self._wake()
-
-    def _wake(self) -> None:
-        """Do what is asked, and claim jobs."""
-        if self._serving is None:
-            self._serving = asyncio.get_running_loop().create_task(self._serve())
-
-    async def _serve(self) -> None:
-        """Do what is asked and claim jobs, as long as there is something to do."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await self._worker.in_order(partial(self._use_file, loop))
-            if not self._requests:
-                break
-        self._serving = None
-        if self._timer is not None:
-            self._timer.cancel()
-        if not self._closed:
-            pauses = [self._settings.spool_lease / 3, _REST_SECONDS, self._judge_pause.left, self._delivery_pause.left]
-            pause = min(filter(None, pauses))
-            # The timer must not keep the dispatcher alive.
-            self._timer = loop.call_later(pause, _wake, weakref.ref(self))
-
-    def _use_file(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Open the file, do what is asked and claim jobs; not in the event loop."""
-        requests: list[_Request] = []
-        end = time.monotonic() + _MAX_SESSION
-        try:
-            if remaining(self._rests_until):
-                # Without the traceback of the last time: it would grow with each turn, and keep all of them in memory.
-                raise self._error.with_traceback(None)
-            with self._file.session():
-                while remaining(end) and not is_fork_waiting():
-                    requests = [self._requests.popleft() for _ in range(min(_BATCH, len(self._requests)))]
-                    requests, self._postponed = self._postponed + requests, []
-                    with self._file.transaction():
-                        results = [apply(self._file) for apply, _ in requests]
-                        self._file.renew()
-                        claimed = self._claim(self._file) if self._takes_jobs else []
-                    loop.call_soon_threadsafe(_answer, requests, results, None)
-                    requests = []
-                    # A full disk can still be read, so only writing shows that the file works again.
-                    if self._problems and self._file.has_written:
-                        self._problems.clear()
-                        _logger.warning("rageval-hooks: the spool %s works again [RAGEVAL-402]", self._file.path)
-                    for job in claimed:
-                        self._in_flight[job.id] = len(job.text)
-                        if not self._worker.submit(self._queue, partial(self._evaluate, job)):
-                            self._in_flight.pop(job.id)
-                            self._requests.append(_Request(partial(SpoolFile.release, job=job, waiting=False), None))
-                    # Work comes in bursts.
-                    if not claimed and not wait_until(lambda: self._requests, _LINGER, _LINGER_POLL):
-                        break
-                with self._file.transaction():
-                    self._in_file = (*self._file.count(), self._file.used_bytes())
-        except Exception as error:
-            if error is not self._error and isinstance(error, (sqlite3.Error, OSError)):
-                self._note(error)
-            while self._requests:
-                requests.append(self._requests.popleft())
-            self._postponed += [request for request in requests if request.outcome is None]
-            loop.call_soon_threadsafe(_answer, requests, (), error)
+    # -- jobs of the file
 
     def _claim(self, file: SpoolFile) -> list[StoredJob]:
-        """Claim as many jobs as there is room for."""
+        """Claim as many jobs as there is room for; not in the event loop."""
         sizes = list(self._in_flight.values())
-        if len(sizes) >= _CONCURRENT:
+        if not self._takes_jobs or len(sizes) >= _CONCURRENT:
             return []
         # Without a judge, or while it cannot be reached, jobs that wait for it stay in the file.
         free_bytes = self._max_bytes - sum(sizes)
-        return file.claim(_CONCURRENT - len(sizes), waiting=self._can_judge, max_bytes=free_bytes)
+        return file.claim(_CONCURRENT - len(sizes), waiting=self._evaluator.can_judge, max_bytes=free_bytes)
 
-    def _note(self, error: Exception) -> None:
-        """Count a failure of the file, and log each kind once, until the file works again."""
-        self._counts["errors"] += 1
-        self._error = error
-        self._rests_until = time.monotonic() + _REST_SECONDS
-        if str(error) not in self._problems:
-            self._problems.add(str(error))
-            _logger.warning(
-                "rageval-hooks: the spool %s cannot be used (%s): jobs are evaluated from memory and end with the "
-                "process. Give it space and permissions; move a damaged file away, with its -wal and -shm files; or "
-                "set another spool_path [RAGEVAL-401]",
-                self._file.path,
-                error,
-            )
-
-    # -- evaluation
-
-    @property
-    def _can_judge(self) -> bool:
-        """True if there is a judge, and it is not known to be unreachable."""
-        return self._engine.judge is not None and not self._judge_pause.left
+    def _start(self, stored: StoredJob) -> bool:
+        """Start to evaluate a job; not in the event loop."""
+        self._in_flight[stored.id] = len(stored.text)
+        if self._worker.submit(self._queue, partial(self._evaluate, stored)):
+            return True
+        self._in_flight.pop(stored.id)
+        return False
 
     async def _evaluate(self, stored: StoredJob) -> None:
         """Evaluate a job, and say what is to become of it in the file."""
@@ -469,15 +692,13 @@ class SpoolDispatcher:
         suppress()
         attempt = _Attempt(stored)
         try:
-            await self._try(attempt)
+            await self._evaluator.evaluate(attempt)
             if not attempt.has_exported:
-                self._change(lambda file: file.release(stored, waiting=attempt.waits))
+                self._file.change(lambda file: file.release(stored, waiting=attempt.waits))
                 return
-            self._exported.append(attempt)
-            if self._confirming is None:
-                self._confirming = asyncio.get_running_loop().create_task(self._confirm())
+            self._confirmations.add(attempt)
         except asyncio.CancelledError:
-            self._change(lambda file: file.release(stored, waiting=False))
+            self._file.change(lambda file: file.release(stored, waiting=False))
         except Exception as error:
             self._counts["unreadable"] += 1
             # Without the message: it may quote the turn.
@@ -487,114 +708,10 @@ class SpoolDispatcher:
                 stored.id,
                 type(error).__name__,
             )
-            self._change(lambda file: file.set_aside(stored))
+            self._file.change(lambda file: file.set_aside(stored))
         finally:
             self._in_flight.pop(stored.id, None)
-            self._wake()  # there is room for another job
-
-    async def _try(self, attempt: _Attempt) -> None:
-        """Deliver the results that a job has, and compute those that it has not.
-
-        Raises:
-            ValueError: the job cannot be read: it is damaged, or another version of this package wrote it.
-        """
-        stored = attempt.stored
-        # An own job has its live trace context, and what this process has computed already.
-        known = self._known.pop(stored.key, None)
-        job, analysis = known or (Job.model_validate_json(stored.text), None)
-        if stored.takeovers:
-            self._counts["taken_over"] += 1
-        rest = job.only(set(job.names) - await self._deliver_stored(job, attempt))
-        if rest.metrics and stored.takeovers >= _MAX_TAKEOVERS:
-            self._counts["given_up"] += 1
-            reason = f"given up: {stored.takeovers} processes ended while they evaluated this turn"
-            await self._keep(attempt, job, rest.skipped(reason).model_copy(update={"id": rest.key}))
-            return
-        local, judged = self._engine.split(rest)
-        if judged.metrics and not self._can_judge:
-            attempt.waits = True
-            rest = local
-        if rest.metrics:
-            keep = partial(self._keep, attempt, job)
-            pool = local_pool()
-            await self._engine.evaluate(rest, analysis=analysis, executor=pool, on_part=keep, stage="background")
-
-    async def _deliver_stored(self, job: Job, attempt: _Attempt) -> set[str]:
-        """Deliver results of earlier attempts that are not delivered yet. Returns the names of their metrics."""
-        stored, names = attempt.stored, set[str]()
-        is_given_up = stored.deliveries >= _MAX_DELIVERIES
-        if is_given_up:
-            self._counts["undelivered"] += 1
-            self._log.warn(
-                "undelivered", "scores of the spool could not be delivered for hours and are given up [RAGEVAL-405]"
-            )
-            attempt.has_exported = True
-        for text, is_delivered in stored.results:
-            evaluation = Evaluation.model_validate({**json.loads(text), "turn": job.turn})
-            names.update(map(metric_of, evaluation.results))
-            if not is_delivered and not is_given_up:
-                self._counts["redelivered"] += 1
-                attempt.has_exported = True
-                await self._delivery.deliver(evaluation, job, stored.deliveries > 0)
-        return names
-
-    async def _keep(self, attempt: _Attempt, job: Job, part: Evaluation) -> None:
-        """Store a part of the results, then deliver it."""
-        if any(isinstance(result, Failed) and result.error_type in PASSING_FAILURES for result in part.results):
-            attempt.waits = True
-            if self._judge_pause.begin():
-                path = self._file.path
-                self._log.warn("judge", "the judge cannot be asked now: turns wait in %s [RAGEVAL-404]", path)
-            return
-        if any(not isinstance(result, Skipped) and result.annotator == "LLM" for result in part.results):
-            self._judge_pause.end()
-        text = part.model_dump_json(exclude={"turn"})
-        is_kept: bool | None = None
-        while is_kept is None:
-            try:
-                is_kept = await self._do(lambda file: file.keep(attempt.stored, part.id or "", text))
-            except sqlite3.OperationalError:
-                # The disk is full, or the file is locked. If this process ended now, the next one would judge the job
-                # again: a result that was delivered before it is stored would have a second value.
-                await asyncio.sleep(_REST_SECONDS)
-            except (sqlite3.Error, OSError):
-                is_kept = True  # the file is damaged or gone, and the job with it: no other process has it
-        if not is_kept:
-            self._counts["lost_leases"] += 1
-            return
-        attempt.has_exported = True
-        await self._delivery.deliver(part, job)
-
-    async def _confirm(self) -> None:
-        """Find out what the exporters have delivered, for many jobs at once, and remove these jobs."""
-        try:
-            while self._exported:
-                # While a caller waits, results are delivered at once.
-                while self._delivery_pause.left or (remaining(self._next_flush) and not remaining(self._hurries_until)):
-                    await asyncio.sleep(_POLL)
-                self._next_flush = time.monotonic() + self._delivery.flush_interval
-                attempts, self._exported = self._exported, []
-                is_delivered = await self._worker.in_thread(partial(self._delivery.flush, _FLUSH_SECONDS, "spool"))
-                if is_delivered:
-                    self._delivery_pause.end()
-                else:
-                    self._delivery_pause.begin()
-                # In this order: who sees that nothing is pending must find the jobs removed.
-                self._change(partial(self._settle, attempts, is_delivered))
-                self._counts["finished"] += sum(is_delivered and not attempt.waits for attempt in attempts)
-        finally:
-            self._confirming = None
-
-    def _settle(self, attempts: list[_Attempt], is_delivered: bool, file: SpoolFile) -> None:
-        """Remove jobs whose results are delivered; keep the others for another delivery, after a pause."""
-        for attempt in attempts:
-            if not is_delivered:
-                file.release(attempt.stored, waiting=attempt.waits, retry_after=self._delivery_pause.left)
-            elif attempt.waits:
-                file.note_delivery(attempt.stored)
-                file.release(attempt.stored, waiting=True)
-            else:
-                file.finish(attempt.stored)
+            self._file.wake()  # there is room for another job
 
 
 def _answer(requests: list[_Request], results: Sequence[Any], error: Exception | None) -> None:
@@ -607,7 +724,7 @@ def _answer(requests: list[_Request], results: Sequence[Any], error: Exception |
             outcome.set_result(results[place])
 
 
-def _wake(reference: weakref.ref[SpoolDispatcher]) -> None:
-    dispatcher = reference()
-    if dispatcher is not None:
-        dispatcher._wake()
+def _wake(reference: weakref.ref[SharedFile]) -> None:
+    file = reference()
+    if file is not None:
+        file.wake()
