@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from rageval_hooks import Score
 from tests.exporters.recording import RecordingServer, recording_server, shaky
-from tests.exporters.score_backends import BACKENDS, Store
+from tests.exporters.score_backends import NAMES, Store, backend_of
 from tests.exporters.scored_turns import evaluation
 
 DOWN = 2.0
@@ -34,7 +34,7 @@ SCORES = tuple(Score(name=name, value=0.5, label="pass") for name in ("groundedn
 
 def measure(name: str, turns: int, rate: float, share: float) -> list[str]:
     """Return a line of the table."""
-    backend = BACKENDS[name]
+    backend = backend_of(name)
     store = Store(backend)
     respond = shaky(store.respond, share=share)
     started = time.monotonic()
@@ -71,14 +71,14 @@ def restart(running: ExitStack, respond: Any, url: str) -> RecordingServer:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("backends", nargs="*", metavar="BACKEND", help=f"all by default: {', '.join(BACKENDS)}")
+    parser.add_argument("backends", nargs="*", metavar="BACKEND", help=f"all by default: {', '.join(NAMES)}")
     parser.add_argument("--turns", type=int, default=1000)
     parser.add_argument("--rate", type=float, default=25, help="turns in a second")
     parser.add_argument("--share", type=float, default=0.2, help="of requests that fail")
     given = parser.parse_args()
     print(describe_machine(), end="\n\n")
     header = ["backend", "scores", "requests", "failed posts", "lost", "doubled", "taken again", "delivered"]
-    lines = [measure(name, given.turns, given.rate, given.share) for name in given.backends or BACKENDS]
+    lines = [measure(name, given.turns, given.rate, given.share) for name in given.backends or NAMES]
     print(table([*header, "flush", "seconds"], lines))
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
+from unittest.mock import patch
 
-from rageval_hooks.exporters.datadog import DatadogAutoExporter, DatadogExporter
-from rageval_hooks.exporters.langfuse import LangfuseAutoExporter, LangfuseExporter
-from rageval_hooks.exporters.langsmith import LangsmithAutoExporter, LangsmithExporter
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.exporters.base import REGISTRY, Exporter
 from rageval_hooks.exporters.score_api import ScoreApiExporter
-from rageval_hooks.exporters.weave import WeaveAutoExporter, WeaveExporter
 from tests.exporters.recording import Recorded, Reply
 
-__all__ = ["BACKENDS", "SECRET", "Backend", "Store"]
+__all__ = ["NAMES", "SECRET", "Backend", "Store", "backend_of"]
 
 SECRET = "sk-do-not-show"
 
@@ -24,8 +25,7 @@ class Backend:
     """A score API, as far as these tests differ.
 
     Attributes:
-        exporter: the exporter's class.
-        automatic: the one that is on by itself.
+        name: the exporter's name.
         variables: the credentials, as the vendor's SDK reads them.
         address: the variable with the server's URL.
         place: where spans go that it recognises, and with which headers.
@@ -34,14 +34,23 @@ class Backend:
         replaces: True if the backend replaces a score by one with the same identity.
     """
 
-    exporter: type[ScoreApiExporter]
-    automatic: type[ScoreApiExporter]
+    name: str
     variables: dict[str, str]
     address: str
     place: tuple[str, str]
     scores: Callable[[Any], list[dict[str, Any]]]
     identity: Callable[[dict[str, Any]], Any]
     replaces: bool = True
+
+    @property
+    def exporter(self) -> type[ScoreApiExporter]:
+        """The exporter's class."""
+        return cast("type[ScoreApiExporter]", REGISTRY.builtin()[self.name])
+
+    @property
+    def automatic(self) -> type[ScoreApiExporter]:
+        """The one that is on by itself."""
+        return cast("type[ScoreApiExporter]", REGISTRY.builtin()[f"{self.name}-auto"])
 
 
 class Store:
@@ -70,42 +79,28 @@ class Store:
         return 0 if self._backend.replaces else sum(times > 1 for times in self.taken.values())
 
 
-BACKENDS = {
-    "langfuse": Backend(
-        exporter=LangfuseExporter,
-        automatic=LangfuseAutoExporter,
-        variables={"LANGFUSE_PUBLIC_KEY": "pk-1", "LANGFUSE_SECRET_KEY": SECRET},
-        address="LANGFUSE_BASE_URL",
-        place=("https://cloud.langfuse.com/api/public/otel", ""),
-        scores=lambda body: body if isinstance(body, list) else [body],
-        identity=lambda score: (score["id"], score["timestamp"]),
-    ),
-    "langsmith": Backend(
-        exporter=LangsmithExporter,
-        automatic=LangsmithAutoExporter,
-        variables={"LANGSMITH_API_KEY": SECRET},
-        address="LANGSMITH_ENDPOINT",
-        place=("https://eu.api.smith.langchain.com/otel", ""),
-        scores=lambda body: [body],
-        identity=lambda score: score["id"],
-    ),
-    "datadog": Backend(
-        exporter=DatadogExporter,
-        automatic=DatadogAutoExporter,
-        variables={"DD_API_KEY": SECRET},
-        address="DD_LLMOBS_OVERRIDE_ORIGIN",
-        place=("https://otlp.us3.datadoghq.com/v1/traces", "dd-otlp-source=llmobs"),
-        scores=lambda body: body["data"]["attributes"]["metrics"],
-        identity=lambda score: (score["join_on"]["span"]["span_id"], score["label"], score["timestamp_ms"]),
-    ),
-    "weave": Backend(
-        exporter=WeaveExporter,
-        automatic=WeaveAutoExporter,
-        variables={"WANDB_API_KEY": SECRET, "WANDB_ENTITY": "harbour", "WANDB_PROJECT": "ferry-bot"},
-        address="WF_TRACE_SERVER_URL",
-        place=("https://trace.wandb.ai/otel/v1/traces", "project_id=harbour/ferry-bot"),
-        scores=lambda body: [body] if "feedback_type" in body else [],
-        identity=lambda score: score["id"],
-        replaces=False,  # or so it must be assumed
-    ),
-}
+def needs_key(kind: type[Exporter]) -> bool:
+    """Return True if an exporter cannot be made without credentials."""
+    with patch.dict(os.environ, clear=True):
+        try:
+            kind()
+        except ConfigurationError:
+            return True
+    return False
+
+
+NAMES = [
+    name
+    for name, kind in REGISTRY.builtin().items()
+    if issubclass(kind, ScoreApiExporter) and not kind.automatic and needs_key(kind)
+]
+"""The exporters to score APIs. The contract of those that need no key is in ``test_text_exporters.py``."""
+
+
+def backend_of(name: str) -> Backend:
+    """Return what the tests of an exporter say about its API: ``BACKEND`` in ``test_NAME.py``."""
+    tests = import_module(f"tests.exporters.test_{name}")
+    assert hasattr(tests, "BACKEND"), f"tests/exporters/test_{name}.py: add BACKEND = Backend(…), as in test_weave.py"
+    backend: Backend = tests.BACKEND
+    assert backend.name == name
+    return backend

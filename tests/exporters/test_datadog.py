@@ -16,7 +16,17 @@ from opentelemetry.sdk.trace import TracerProvider
 from rageval_hooks import ConfigurationError
 from rageval_hooks.exporters.datadog import DatadogAutoExporter, DatadogExporter
 from tests.exporters.recording import RecordingServer, Reply, recording_server
+from tests.exporters.score_backends import SECRET, Backend
 from tests.exporters.scored_turns import ENDED_AT, RESULTS, SPAN, TRACE, deliver, evaluation
+
+BACKEND = Backend(
+    name="datadog",
+    variables={"DD_API_KEY": SECRET},
+    address="DD_LLMOBS_OVERRIDE_ORIGIN",
+    place=("https://otlp.us3.datadoghq.com/v1/traces", "dd-otlp-source=llmobs"),
+    scores=lambda body: body["data"]["attributes"]["metrics"],
+    identity=lambda score: (score["join_on"]["span"]["span_id"], score["label"], score["timestamp_ms"]),
+)
 
 # Recorded from ddtrace 4.16.0: LLMObs.submit_evaluation with DD_TRACE_OTEL_ENABLED=true, without the SDK's version.
 RECORDED = {

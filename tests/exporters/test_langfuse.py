@@ -13,7 +13,17 @@ from opentelemetry.sdk.trace import TracerProvider
 from rageval_hooks import Score
 from rageval_hooks.exporters.langfuse import LangfuseExporter
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server
+from tests.exporters.score_backends import SECRET, Backend
 from tests.exporters.scored_turns import RESULTS, SPAN, TRACE, deliver, evaluation
+
+BACKEND = Backend(
+    name="langfuse",
+    variables={"LANGFUSE_PUBLIC_KEY": "pk-1", "LANGFUSE_SECRET_KEY": SECRET},
+    address="LANGFUSE_BASE_URL",
+    place=("https://cloud.langfuse.com/api/public/otel", ""),
+    scores=lambda body: body if isinstance(body, list) else [body],
+    identity=lambda score: (score["id"], score["timestamp"]),
+)
 
 PARENT = "00000000000000aa"
 

@@ -15,8 +15,18 @@ import rageval_hooks
 from rageval_hooks import Score
 from rageval_hooks.exporters.langsmith import LangsmithAutoExporter, LangsmithExporter
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server
+from tests.exporters.score_backends import SECRET, Backend
 from tests.exporters.scored_turns import RESULTS, SPAN, TRACE, deliver, evaluation
 from tests.integrations.langchain.fakes import lcel
+
+BACKEND = Backend(
+    name="langsmith",
+    variables={"LANGSMITH_API_KEY": SECRET},
+    address="LANGSMITH_ENDPOINT",
+    place=("https://eu.api.smith.langchain.com/otel", ""),
+    scores=lambda body: [body],
+    identity=lambda score: score["id"],
+)
 
 PROJECT = "7d0c3d9a-4c1e-4f0e-9d5f-3f0f3b3f0001"
 RUN = "7d0c3d9a-4c1e-4f0e-9d5f-3f0f3b3f0002"

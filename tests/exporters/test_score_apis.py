@@ -15,13 +15,13 @@ from rageval_hooks.exporters.base import REGISTRY
 from rageval_hooks.exporters.score_api import ScoreApiExporter
 from tests.exporters.delivered import delivery_to
 from tests.exporters.recording import RecordingServer, Reply, recording_server, shaky
-from tests.exporters.score_backends import BACKENDS, SECRET, Backend, Store
+from tests.exporters.score_backends import NAMES, SECRET, Backend, Store, backend_of
 from tests.exporters.scored_turns import RESULTS, evaluation
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=NAMES)
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Backend:
-    found = BACKENDS[request.param]
+    found = backend_of(request.param)
     for name, value in found.variables.items():
         monkeypatch.setenv(name, value)
     return found

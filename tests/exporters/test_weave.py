@@ -12,7 +12,18 @@ import pytest
 
 from rageval_hooks.exporters.weave import WeaveExporter
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server
+from tests.exporters.score_backends import SECRET, Backend
 from tests.exporters.scored_turns import RESULTS, SPAN, deliver
+
+BACKEND = Backend(
+    name="weave",
+    variables={"WANDB_API_KEY": SECRET, "WANDB_ENTITY": "harbour", "WANDB_PROJECT": "ferry-bot"},
+    address="WF_TRACE_SERVER_URL",
+    place=("https://trace.wandb.ai/otel/v1/traces", "project_id=harbour/ferry-bot"),
+    scores=lambda body: [body] if "feedback_type" in body else [],
+    identity=lambda score: score["id"],
+    replaces=False,  # or so it must be assumed
+)
 
 # Recorded from weave 0.54.0: RemoteHTTPTraceServer.feedback_create with the parameters that its client sends.
 RECORDED = {
