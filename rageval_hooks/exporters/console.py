@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, TextIO
@@ -11,7 +10,7 @@ from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.runtime.fork import delay_forks
 from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, is_about_turn, label_of, with_cause
-from rageval_hooks.text.formatting import format_value
+from rageval_hooks.text.formatting import format_value, shorten, shown
 from rageval_hooks.turn import Passage, Step, Turn, Usage
 
 if TYPE_CHECKING:
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 _WIDTH_WHEN_PIPED = 120
 _MAX_LINE_LENGTH = 160
 _VERDICT_STYLES = {"good": "bold green", "doubtful": "bold yellow", "bad": "bold red"}
-# Control characters but tab and line feed, for example the escape of "\x1b[2J", which clears the screen.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class ConsoleExporter(Exporter):
@@ -165,17 +162,14 @@ def _passage_line(passage: Passage) -> RenderableType:
 
 def _line(head: str, text: str) -> RenderableType:
     # A passage may have many lines; the tree has one per passage.
-    flat = " ".join(text.split())
-    if len(flat) > _MAX_LINE_LENGTH:
-        flat = flat[: _MAX_LINE_LENGTH - 1] + "…"
-    return _text(f"{head}: {flat}" if flat else f"{head}: (empty)")
+    return _text(f"{head}: {shorten(text, _MAX_LINE_LENGTH) or '(empty)'}")
 
 
 def _text(text: str, style: str = "") -> Text:
-    """Return a text without control characters: a passage must not move the cursor or reverse a line."""
+    """Return a text in which a passage cannot move the cursor or reverse a line."""
     from rich.text import Text
 
-    return Text(_CONTROL.sub("", text), style=style)
+    return Text(shown(text), style=style)
 
 
 def score_table(results: Iterable[Result]) -> Table:

@@ -304,10 +304,6 @@ class SpoolEvaluator:
         if len(self._known) > _REMEMBERED:
             del self._known[next(iter(self._known))]
 
-    def forget(self, key: str) -> None:
-        """Keep an own job no longer."""
-        self._known.pop(key, None)
-
     @property
     def can_judge(self) -> bool:
         """True if there is a judge, and it is not known to be unreachable."""
@@ -619,7 +615,6 @@ class SpoolDispatcher:
             outcome = await self._file.do(lambda file: file.add(key, text))
         except (sqlite3.Error, OSError):
             self._counts["in_memory"] += 1
-            self._evaluator.forget(key)
             if not await self._memory.submit(job, analysis=analysis):
                 self._refuse(job, "memory_full", "the spool cannot be used, and too many turns wait in memory")
             return True
