@@ -89,6 +89,12 @@ class Model(BaseHTTPRequestHandler):
                 "content": None,
                 "tool_calls": [{"id": "c2", "type": "function", "function": call}],
             }
+        elif "[[ ## next_tool_name ## ]]" in text:
+            name, arguments = ("finish", {}) if has_result else ("search_canal_guide", {"query": SEARCH})
+            message["content"] = (
+                f"[[ ## next_thought ## ]]\nI search.\n\n[[ ## next_tool_name ## ]]\n{name}\n\n"
+                f"[[ ## next_tool_args ## ]]\n{json.dumps(arguments)}\n\n[[ ## completed ## ]]"
+            )
         elif "[[ ## " in text:
             message["content"] = (
                 f"[[ ## reasoning ## ]]\nThe guide says so.\n\n[[ ## answer ## ]]\n{ANSWER}\n\n[[ ## completed ## ]]"
@@ -257,6 +263,17 @@ def semantic_kernel(url: str) -> dict[str, Callable[[], Any]]:
     return {"agent": lambda: asyncio.run(agent.get_response(messages=QUESTION))}
 
 
+def pydantic_ai(url: str) -> dict[str, Callable[[], Any]]:
+    """An agent of Pydantic AI, with its own tracer."""
+    module = import_module("pydantic_ai")
+    provider = import_module("pydantic_ai.providers.openai").OpenAIProvider(base_url=url, api_key="none")
+    models = import_module("pydantic_ai.models.openai")
+    model = (getattr(models, "OpenAIChatModel", None) or models.OpenAIModel)(MODEL, provider=provider)
+    module.Agent.instrument_all()
+    agent = module.Agent(model, instructions=RULES, tools=[search_canal_guide], name="canal")
+    return {"agent": lambda: agent.run_sync(QUESTION)}
+
+
 def agent_framework(url: str) -> dict[str, Callable[[], Any]]:
     """An agent of Microsoft's Agent Framework."""
     module = import_module("agent_framework.openai")
@@ -287,7 +304,7 @@ APPLICATIONS = {
     function.__name__: function
     for function in (
         *(openai, litellm, dspy, smolagents, google_adk, crewai, semantic_kernel, agent_framework, autogen),
-        *(openai_agents, haystack),
+        *(openai_agents, haystack, pydantic_ai),
     )
 }
 
@@ -333,9 +350,9 @@ def main() -> None:
             for span in memory.get_finished_spans()
         ]
         recording = {
-            "framework": framework,
-            "instrumentor": instrumentor,
-            "versions": {framework: _version(framework)},
+            "framework": _distribution(framework),
+            "instrumentor": re.sub(r"[._]", "-", instrumentor.partition(":")[0]),
+            "versions": {_distribution(framework): version(_distribution(framework))},
             # The spans have every text, wherever it is.
             "recorded": all(text in json.dumps(spans) for text in (QUESTION, ANSWER, *shown.values())),
             "truth": {"question": QUESTION, "passages": list(shown.values()), "answer": ANSWER},
@@ -349,9 +366,14 @@ def main() -> None:
         print(path, len(spans), "spans")
 
 
-def _version(framework: str) -> str:
-    names = {"haystack": "haystack-ai", "agent_framework": "agent-framework-core", "autogen": "autogen-agentchat"}
-    return version(names.get(framework, framework.replace("_", "-")))
+def _distribution(framework: str) -> str:
+    names = {
+        "haystack": "haystack-ai",
+        "agent_framework": "agent-framework-core",
+        "autogen": "autogen-agentchat",
+        "pydantic_ai": "pydantic-ai-slim",
+    }
+    return names.get(framework, framework.replace("_", "-"))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from base64 import b64decode
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -87,8 +87,8 @@ class Backend(ABC):
         """Yield all spans of some traces."""
 
     @abstractmethod
-    def scores(self, trace: StoredTrace, turns: Sequence[Turn]) -> Collection[StoredScore]:
-        """Return the scores of ours that turns of a trace have."""
+    def scores(self, traces: Iterable[StoredTrace], turns: Iterable[Turn]) -> Collection[StoredScore]:
+        """Return the scores of ours that turns of some traces have."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -132,7 +132,7 @@ class PhoenixBackend(Backend):
         """Yield spans as Phoenix has them: with OpenInference's attributes."""
         return map(TracedSpan.of, self._pages("spans", {"trace_id": [trace.id for trace in traces]}, _PAGE))
 
-    def scores(self, trace: StoredTrace, turns: Sequence[Turn]) -> Collection[StoredScore]:
+    def scores(self, traces: Iterable[StoredTrace], turns: Iterable[Turn]) -> Collection[StoredScore]:
         """Ask for the annotations of the turns' spans and of their answering models."""
         spans = set(chain.from_iterable(map(spans_of, turns)))
         rows = self._pages("span_annotations", {"span_ids": sorted(spans)}, _PAGE) if spans else ()
@@ -195,9 +195,9 @@ class MlflowBackend(Backend):
                 ids = {name: b64decode(row.get(name, "")).hex() for name in ("trace_id", "span_id", "parent_span_id")}
                 yield TracedSpan.of({**row, **ids})
 
-    def scores(self, trace: StoredTrace, turns: Sequence[Turn]) -> Collection[StoredScore]:
+    def scores(self, traces: Iterable[StoredTrace], turns: Iterable[Turn]) -> Collection[StoredScore]:
         """Return those of the list."""
-        return trace.scores
+        return set(chain.from_iterable(trace.scores for trace in traces))
 
     @cached_property
     def _experiment_id(self) -> str:

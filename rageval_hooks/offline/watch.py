@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -271,26 +272,30 @@ class Watch:
         spans = defaultdict[str, list[TracedSpan]](list)
         for span in self._backend.spans(traces):
             spans[span.trace_id].append(span)
-        work = []
-        for trace in traces:
-            known = self._checkpoint[trace.id]
-            try:
-                turns = list(self._turns(spans[trace.id], known))
-            except Exception:
-                _logger.debug("rageval-hooks: the trace %s cannot be read", trace.id, exc_info=True)
-                self.traces["unreadable"] += 1
-                turns = []
-            stored = self._backend.scores(trace, turns) if turns and known.done else ()
-            named = {score.name for score in self._rescore.scores} if self._rescore else set()
-            has = {
-                score.span_id
-                for score in stored
-                if self._rescore is None or (score.name in named and score.version == self._rescore.version)
-            }
-            missing = [turn for turn in turns if has.isdisjoint(spans_of(turn))]
-            self.traces["known"] += len(turns) - len(missing)
-            work.append((trace, known, [Record(id=f"{trace.id}/{turn.id}", turn=turn) for turn in missing]))
-        return work
+        work = [(trace, self._checkpoint[trace.id]) for trace in traces]
+        turns = {trace.id: self._readable(spans[trace.id], known) for trace, known in work}
+        # What a process was about to deliver when it ended is delivered again as a whole.
+        asked = [trace for trace, known in work if known.done and turns[trace.id]]
+        named = {score.name for score in self._rescore.scores} if self._rescore else set()
+        has = {
+            score.span_id
+            for score in self._backend.scores(asked, chain.from_iterable(turns[trace.id] for trace in asked))
+            if self._rescore is None or (score.name in named and score.version == self._rescore.version)
+        }
+        found = list[tuple[StoredTrace, Known, list[Record]]]()
+        for trace, known in work:
+            missing = [turn for turn in turns[trace.id] if not known.done or has.isdisjoint(spans_of(turn))]
+            self.traces["known"] += len(turns[trace.id]) - len(missing)
+            found.append((trace, known, [Record(id=f"{trace.id}/{turn.id}", turn=turn) for turn in missing]))
+        return found
+
+    def _readable(self, spans: Sequence[TracedSpan], known: Known) -> list[Turn]:
+        try:
+            return list(self._turns(spans, known))
+        except Exception as error:
+            _logger.debug("rageval-hooks: a trace cannot be read", exc_info=error)
+            self.traces["unreadable"] += 1
+            return []
 
     def _turns(self, spans: Sequence[TracedSpan], known: Known) -> Iterator[Turn]:
         """Yield the turns of a trace, without those that a look before has scored."""

@@ -225,7 +225,8 @@ def _is_retriever(span: TracedSpan) -> bool:
 def _first_value(span: TracedSpan, some: Sequence[str]) -> Any:
     for name in some:
         value = span.attributes.get(name)
-        if name.startswith("mlflow.") and isinstance(value, str) and value.startswith('"'):
+        kind = span.text(f"{name.removesuffix('.value')}.mime_type")
+        if isinstance(value, str) and value.startswith('"') and (name.startswith("mlflow.") or "json" in kind):
             value = parsed_text(value)
         if is_content(value):
             read = read_repr(value)

@@ -16,25 +16,27 @@ DSPY_PROMPT = f"[[ ## context ## ]]\n[1] «{PASSAGE}»\n[2] «{OTHER}»\n\n[[ ##
 SEARCH = "Tessel canal lock rebuilt"
 
 
-def recordings() -> Path | None:
-    """Return the folder with recordings of real applications; None on a machine without them."""
+OWN = Path(__file__).with_name("recordings")
+"""Recordings that scripts/record_traces.py made."""
+
+
+def _folders() -> list[Path]:
+    """Return the folders with recordings of real applications; a machine may have more than the own ones."""
     given = os.environ.get("RAGEVAL_TEST_TRACES")
-    folders = [Path(given)] if given else [up / "shared/data/traced" for up in Path(__file__).resolve().parents]
-    return next((folder for folder in folders if folder.is_dir()), None)
+    others = [Path(given)] if given else [up / "shared/data/traced" for up in Path(__file__).resolve().parents]
+    return [OWN, *[folder for folder in others if folder.is_dir()][:1]]
 
 
 def load(name: str) -> dict[str, Any]:
     """Return a recording."""
-    folder = recordings()
-    assert folder is not None
-    found: dict[str, Any] = json.loads((folder / name).read_text())
+    path = next(folder / name for folder in _folders() if (folder / name).exists())
+    found: dict[str, Any] = json.loads(path.read_text())
     return found
 
 
 def names() -> list[str]:
     """Return the names of the recordings."""
-    folder = recordings()
-    return [] if folder is None else sorted(path.name for path in folder.glob("*.json"))
+    return sorted(path.name for folder in _folders() for path in folder.glob("*.json"))
 
 
 def span(number: int, parent: int, name: str, attributes: dict[str, Any] | None = None, **about: Any) -> dict[str, Any]:

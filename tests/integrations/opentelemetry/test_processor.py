@@ -130,7 +130,6 @@ class TestReplay:
         assert f"{turn.span.span_id}" in {f"{span.context.span_id:016x}" for span in Finished(traced.spans).all}
         assert (traced.stats["open_traces"], traced.stats["open_bytes"]) == (0, 0)
 
-    @pytest.mark.skipif(not names(), reason="RAGEVAL_TEST_TRACES names no folder with recordings")
     @pytest.mark.parametrize("name", names())
     def test_recorded_applications(self, name: str) -> None:
         """The verdict is that of ``evaluate`` on what the application used; without texts there is none."""
@@ -139,8 +138,8 @@ class TestReplay:
             replay(traced.tracer, recording["spans"])
             evaluations = traced.evaluations
             if not recording["recorded"]:
-                assert evaluations == []
-                assert sum(traced.stats["without_content"].values()) == 1
+                assert all("query" in one.turn.missing for one in evaluations)
+                assert sum(traced.stats["without_content"].values()) == 1 - len(evaluations)
                 return
         expected = recording["truth"].get("turns") or [recording["truth"]]
         shown = sorted(
