@@ -110,12 +110,9 @@ class Facts:
     @cached_property
     def query(self) -> str:
         """What a retriever searched for."""
-        found = self.span.text(next((name for name in names.QUERIES if name in self.span.attributes), ""))
-        if is_content(found):
-            return found
-        if isinstance(self.input, str):
-            return self.input
-        return next(iter(queries_among(_unwrapped(self.input))), "")
+        if is_content(found := self.first(names.QUERIES)):
+            return str(found)
+        return self.input if isinstance(self.input, str) else next(iter(queries_among(_unwrapped(self.input))), "")
 
     @cached_property
     def documents(self) -> list[Passage]:
@@ -124,10 +121,7 @@ class Facts:
             if found := list(filter(None, map(_document, items_or_empty(nested(self.span.attributes, prefix))))):
                 return found
         for name in names.DOCUMENTS_JSON:
-            found = [
-                one for item in mappings_in(read_repr(self.span.attributes.get(name))) if (one := passage_of(item))
-            ]
-            if found:
+            if found := list(filter(None, map(passage_of, mappings_in(read_repr(self.span.attributes.get(name)))))):
                 return found
         listed = _unwrapped(self.output).get("documents")
         return documents_in(self.output if listed is None else listed) if self.kind in ("search", "rerank") else []
@@ -158,13 +152,11 @@ class Facts:
         """Return what a span of a tool returned: the messages with results, or its output."""
         if self.kind != "tool":
             return []
-        name = self.span.text(next((one for one in names.TOOL_NAMES if one in self.span.attributes), ""))
         said = [result for one in messages_of(self.output, "") for result in one.results]
         if said and self.span.text(names.COMPONENT):
             return said
-        call_id = self.span.text(next((one for one in names.CALL_IDS if one in self.span.attributes), ""))
-        value = _tool_output(self.output)
-        return [ToolResult(name or self.span.name, call_id, value, _unwrapped(self.input) or self.input)]
+        name, call_id = self.first(names.TOOL_NAMES) or self.span.name, self.first(names.CALL_IDS) or ""
+        return [ToolResult(name, call_id, _tool_output(self.output), _unwrapped(self.input) or self.input)]
 
     @cached_property
     def usage(self) -> Usage | None:
@@ -174,7 +166,7 @@ class Facts:
             for some in (names.INPUT_TOKENS, names.OUTPUT_TOKENS)
         )
         if read is None and written is None and self.kind == "model":
-            meta = next((one for one in _usages(self.output)), {})
+            meta = next(_usages(self.output), {})
             read, written = meta.get("prompt_tokens"), meta.get("completion_tokens")
         # Half of the usage would make a wrong price.
         known = is_number(read) and is_number(written)

@@ -27,7 +27,7 @@ from rageval_hooks.integrations.capture.trace_context import is_claimed
 from rageval_hooks.integrations.opentelemetry import conventions as names
 from rageval_hooks.integrations.opentelemetry.facts import Facts
 from rageval_hooks.integrations.opentelemetry.spans import TracedSpan
-from rageval_hooks.integrations.opentelemetry.turn_building import NoTurn, TurnBuilder, builders_of
+from rageval_hooks.integrations.opentelemetry.turn_building import NoTurn, TurnBuilder, builders_of, instrumentor_of
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.online.turn_context import TurnContext
@@ -327,7 +327,7 @@ def _is_known(span: ReadableSpan) -> bool:
 
 
 def _instrumentor_of(span: ReadableSpan) -> str:
-    return TurnBuilder([Facts.of(TracedSpan.of_sdk(span))]).instrumentor
+    return instrumentor_of([Facts.of(TracedSpan.of_sdk(span))])[0]
 
 
 def _visible(trace: _Trace) -> Iterator[ReadableSpan]:

@@ -201,7 +201,7 @@ class TurnBuilder:
         """Return True if another tracer has made the same turn of the same calls."""
         ours, theirs = self.units[-1].span, other.units[-1].span
         overlap = self.started_at < other._ended_at and other.started_at < self._ended_at
-        differs = _family(ours) != _family(theirs)
+        differs = (ours.scope or instrumentor_of(self.units)) != (theirs.scope or instrumentor_of(other.units))
         return overlap and differs and bool(self.response) and self.response == other.response
 
     # ----------------------------------------------------------------------- spans by kind
@@ -284,9 +284,8 @@ class TurnBuilder:
         model = self._answering or next(iter(self._models), None)
         for facts in (model, *self._all):
             variables = {} if facts is None or facts.kind != "model" else facts.variables
-            texts = {key: item for key, item in variables.items() if isinstance(item, str)}
-            if any(name in ("question", "query", "input", "user_input") for name in texts):
-                yield next(texts[name] for name in ("question", "query", "input", "user_input") if name in texts)
+            named = (variables.get(name) for name in ("question", "query", "input", "user_input"))
+            yield next((text for text in named if isinstance(text, str)), "")
         root = self._root
         outer = [] if root is None else [root, *(one for one in root.inside() if one.kind in ("agent", "chain"))]
         for facts in outer:
@@ -441,7 +440,8 @@ class TurnBuilder:
     def _of_prompt(self) -> list[Passage]:
         model = self._answering
         ids = [one for facts in self._outermost("search") for one in facts.document_ids]
-        for said in () if model is None else reversed([*_instructions(model.given), *model.current]):
+        given = () if model is None else [*(one for one in model.given if one.role == "system"), *model.current]
+        for said in reversed(given):
             if said.role in ("user", "system") and said.text:
                 context = parts_of(said.text, self.query).context
                 if context and is_content(context) and (found := passages_in(context, len(ids) or None)):
@@ -603,17 +603,6 @@ def instrumentor_of(facts: Iterable[Facts]) -> tuple[str, str]:
     return "the tracer", "record the inputs and outputs of its spans"
 
 
-def _family(span: TracedSpan) -> str:
-    return span.scope or next(
-        (
-            who
-            for start, who, _ in names.SWITCHES
-            if any(map(str.startswith, span.attributes, [start] * len(span.attributes)))
-        ),
-        "",
-    )
-
-
 def _given_text(run: Run) -> str:
     facts: Facts = run.input
     if facts.given:
@@ -635,10 +624,6 @@ _FRAMEWORK = Framework(
     given_text=_given_text,
     returned_text=_returned_text,
 )
-
-
-def _instructions(given: Sequence[Said]) -> list[Said]:
-    return [said for said in given if said.role == "system"]
 
 
 def _last_of_user(given: Sequence[Said]) -> str:
