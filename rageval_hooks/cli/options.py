@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rageval_hooks.offline.records.reading import ReadOptions
@@ -94,6 +97,17 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Level = Annotated[float, typer.Option("--level", min=0.51, max=0.9999, help="Confidence of the intervals.")]
 Resamples = Annotated[int, typer.Option("--resamples", min=100, max=100_000, help="Bootstrap samples.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed for the random numbers of intervals and tests.")]
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of ``30s``, ``15m``, ``2h`` or ``7d``."""
+    found = re.fullmatch(r"(\d{1,9})([smhd])", text.strip())
+    if found is None:
+        raise ConfigurationError(f"{text!r} should be a number with a unit, such as 30s, 15m, 2h or 7d")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def read_options(

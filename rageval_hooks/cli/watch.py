@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rageval_hooks.cli import options
+from rageval_hooks.cli.options import seconds
 from rageval_hooks.cli.output import say
 from rageval_hooks.errors import ConfigurationError, ExportError, JudgeUnavailableError, UnknownNameError
 
@@ -19,15 +20,6 @@ if TYPE_CHECKING:
 
 _FIRST_SECONDS = 3600.0
 """How far the first look goes back by default."""
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def _seconds(text: str) -> float:
-    """Return the seconds of ``30s``, ``15m``, ``2h`` or ``7d``."""
-    found = re.fullmatch(r"(\d{1,9})([smhd])", text.strip())
-    if found is None:
-        raise ConfigurationError(f"{text!r} should be a number with a unit, such as 30s, 15m, 2h or 7d")
-    return float(found[1]) * _UNITS[found[2]]
 
 
 def watch(
@@ -95,8 +87,8 @@ def watch(
         load=not dry_run,
         **settings,
     )
-    back = None if since is None else _seconds(since)
-    pause = 0.0 if once or rescore else _seconds(every)
+    back = None if since is None else seconds(since)
+    pause = 0.0 if once or rescore else seconds(every)
     metric = pipeline.metrics[0] if rescore else None
     task = f"{found.server!r} {project or ''} {metric.name + '@' + metric.version if metric else ''}".strip()
     name = "-".join(filter(None, ("rageval-watch", backend, re.sub(r"\W+", "_", project or ""), rescore)))
@@ -109,8 +101,8 @@ def watch(
             found,
             pipeline,
             known,
-            late=_seconds(late),
-            settle=_seconds(settle),
+            late=seconds(late),
+            settle=seconds(settle),
             rescore=metric,
             budget=Budget(max_calls, max_cost),
             concurrency=concurrency,

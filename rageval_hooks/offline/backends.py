@@ -19,24 +19,53 @@ from rageval_hooks.exporters.phoenix import IDENTIFIER, PhoenixExporter
 from rageval_hooks.exporters.score_api import ScoreApiExporter
 from rageval_hooks.integrations.opentelemetry import TracedSpan
 from rageval_hooks.runtime.lazy import cached_property
+from rageval_hooks.runtime.narrowing import is_number
+from rageval_hooks.score import VERDICT, Result, Score, Skipped
 from rageval_hooks.turn import Turn
+
+VERDICT_VALUES: Mapping[str, float] = {"good": 1.0, "doubtful": 0.5, "bad": 0.0}
 
 _PAGE = 500
 _NOT_FOUND = 404
 
 
 class StoredScore(NamedTuple):
-    """A score of ours that the backend has.
+    """A score that the backend has, or what a person says.
 
     Attributes:
-        span_id: the span that it is on.
+        span_id: the span that it is on; the id of the trace if it is on none.
         name: its name.
         version: the version of its metric; empty if it has no number.
+        is_ours: True if this package has written it.
+        annotator: ``CODE``, ``LLM`` or ``HUMAN``.
+        value: its number, or what a person has entered.
+        label: its label.
+        cause: that of a verdict.
+        explanation: why.
+        is_reference: True if the value is the right answer.
     """
 
     span_id: str
     name: str
     version: str
+    is_ours: bool = True
+    annotator: str = "CODE"
+    value: Any = None
+    label: str | None = None
+    cause: str | None = None
+    explanation: str | None = None
+    is_reference: bool = False
+
+    @property
+    def result(self) -> Result | None:
+        """The score as a result; None if it has neither a number nor a verdict."""
+        about = {"name": self.name, "label": self.label, "cause": self.cause, "annotator": self.annotator}
+        text = (self.explanation or "").removeprefix(f"{self.cause}: ")
+        value = VERDICT_VALUES.get(self.label or "") if self.name == VERDICT else self.value
+        if is_number(value):
+            more = {"value": value, "explanation": text or None, "version": self.version or "1", "metric": self.name}
+            return Score.model_validate({**about, **more})
+        return Skipped.model_validate({**about, "reason": text, "metric": VERDICT}) if self.name == VERDICT else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +86,7 @@ class StoredTrace:
     ended_at: float
     has_root: bool
     mark: str
-    scores: frozenset[StoredScore] = frozenset()
+    scores: tuple[StoredScore, ...] = ()
 
 
 class Backend(ABC):
@@ -88,7 +117,7 @@ class Backend(ABC):
 
     @abstractmethod
     def scores(self, traces: Iterable[StoredTrace], turns: Iterable[Turn]) -> Collection[StoredScore]:
-        """Return the scores of ours that turns of some traces have."""
+        """Return the scores and labels that turns of some traces have."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -136,11 +165,7 @@ class PhoenixBackend(Backend):
         """Ask for the annotations of the turns' spans and of their answering models."""
         spans = set(chain.from_iterable(map(spans_of, turns)))
         rows = self._pages("span_annotations", {"span_ids": sorted(spans)}, _PAGE) if spans else ()
-        return {
-            StoredScore(row["span_id"], row["name"], str((row.get("metadata") or {}).get("version", "")))
-            for row in rows
-            if row.get("identifier") == IDENTIFIER
-        }
+        return [_annotation(row) for row in rows]
 
     def _pages(self, what: str, about: Mapping[str, Any], size: int) -> Iterator[Mapping[str, Any]]:
         about, path = {**about, "limit": size}, f"v1/projects/{self.server.project}/{what}"
@@ -181,7 +206,7 @@ class MlflowBackend(Backend):
                     ended_at=began + took,
                     has_root=row.get("state") != "IN_PROGRESS",
                     mark=f"{row.get('state')} {took} {sizes}",
-                    scores=frozenset(_assessments(row.get("assessments", ()))),
+                    scores=tuple(_assessments(row)),
                 )
             if not page.get("next_page_token"):
                 return
@@ -197,7 +222,7 @@ class MlflowBackend(Backend):
 
     def scores(self, traces: Iterable[StoredTrace], turns: Iterable[Turn]) -> Collection[StoredScore]:
         """Return those of the list."""
-        return set(chain.from_iterable(trace.scores for trace in traces))
+        return [score for trace in traces for score in trace.scores]
 
     @cached_property
     def _experiment_id(self) -> str:
@@ -215,11 +240,38 @@ def spans_of(turn: Turn) -> tuple[str, str]:
     return "" if turn.span is None else turn.span.span_id, answering_span_id(turn)
 
 
-def _assessments(rows: Iterable[Mapping[str, Any]]) -> Iterator[StoredScore]:
-    for row in rows:
-        metadata = row.get("metadata", {})
-        if ID_KEY in metadata and row.get("valid", True):
-            yield StoredScore(row.get("span_id", ""), row["assessment_name"], metadata.get(VERSION_KEY, ""))
+def _annotation(row: Mapping[str, Any]) -> StoredScore:
+    result, metadata = row.get("result") or {}, row.get("metadata") or {}
+    return StoredScore(
+        row["span_id"],
+        row["name"],
+        str(metadata.get("version", "")),
+        is_ours=row.get("identifier") == IDENTIFIER,
+        annotator=row.get("annotator_kind", "CODE"),
+        value=result.get("score"),
+        label=result.get("label"),
+        cause=metadata.get("cause"),
+        explanation=result.get("explanation"),
+    )
+
+
+def _assessments(trace: Mapping[str, Any]) -> Iterator[StoredScore]:
+    for row in trace.get("assessments", ()):
+        metadata, feedback = row.get("metadata") or {}, row.get("feedback") or {}
+        if row.get("valid", True):
+            kind = row.get("source", {}).get("source_type", "CODE")
+            yield StoredScore(
+                row.get("span_id") or trace["trace_id"].removeprefix("tr-"),
+                row["assessment_name"],
+                metadata.get(VERSION_KEY, ""),
+                is_ours=ID_KEY in metadata,
+                annotator="LLM" if kind == "LLM_JUDGE" else kind,
+                value=(row.get("expectation") or feedback).get("value"),
+                label=metadata.get("label"),
+                cause=metadata.get("cause"),
+                explanation=row.get("rationale"),
+                is_reference="expectation" in row,
+            )
 
 
 def _iso(seconds: float) -> str:

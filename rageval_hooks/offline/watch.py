@@ -280,7 +280,8 @@ class Watch:
         has = {
             score.span_id
             for score in self._backend.scores(asked, chain.from_iterable(turns[trace.id] for trace in asked))
-            if self._rescore is None or (score.name in named and score.version == self._rescore.version)
+            if score.is_ours
+            and (self._rescore is None or (score.name in named and score.version == self._rescore.version))
         }
         found = list[tuple[StoredTrace, Known, list[Record]]]()
         for trace, known in work:

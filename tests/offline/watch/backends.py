@@ -23,7 +23,9 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
-def rag_trace(number: int, at: float = NOW - 100, *, answer: str = ANSWER, root: bool = True) -> list[dict[str, Any]]:
+def rag_trace(
+    number: int, at: float = NOW - 100, *, question: str = QUESTION, answer: str = ANSWER, root: bool = True
+) -> list[dict[str, Any]]:
     """Return the spans of a turn, three seconds long; its root comes last."""
 
     def one(position: int, name: str, kind: str, parent: int, **attributes: Any) -> dict[str, Any]:
@@ -46,14 +48,14 @@ def rag_trace(number: int, at: float = NOW - 100, *, answer: str = ANSWER, root:
     }
     model = {
         "llm.input_messages.0.message.role": "user",
-        "llm.input_messages.0.message.content": f"{PASSAGE}\n\nQuestion: {QUESTION}",
+        "llm.input_messages.0.message.content": f"{PASSAGE}\n\nQuestion: {question}",
         "llm.output_messages.0.message.role": "assistant",
         "llm.output_messages.0.message.content": answer,
     }
     spans = [
-        one(2, "retrieve", "RETRIEVER", 1, **{"input.value": QUESTION, **documents}),
+        one(2, "retrieve", "RETRIEVER", 1, **{"input.value": question, **documents}),
         one(3, "ChatModel", "LLM", 1, **model),
-        one(1, "ask", "CHAIN", 0, **{"input.value": QUESTION, "output.value": answer}),
+        one(1, "ask", "CHAIN", 0, **{"input.value": question, "output.value": answer}),
     ]
     return spans if root else spans[:2]
 
@@ -86,6 +88,10 @@ class Store:
         traces = sorted(found.values(), key=lambda spans: min(span["start_time"] for span in spans))
         return [spans for spans in traces if min(span["start_time"] for span in spans) >= iso(since)]
 
+    def label(self, span: dict[str, Any], label: str, reference: str) -> None:
+        """Add what a person says of a turn."""
+        raise NotImplementedError
+
     def verdicts(self) -> list[tuple[str, str]]:
         """Return each turn's span with its verdict, in the order of the spans."""
         raise NotImplementedError
@@ -98,6 +104,11 @@ class PhoenixStore(Store):
     """A project of Phoenix."""
 
     name = "phoenix"
+
+    def label(self, span: dict[str, Any], label: str, reference: str) -> None:
+        about = {"span_id": span["context"]["span_id"], "name": "correct", "annotator_kind": "HUMAN"}
+        body = {**about, "identifier": "", "result": {"label": label}, "metadata": {}}
+        self.scores["span", about["span_id"], "correct", "", ""] = body
 
     def verdicts(self) -> list[tuple[str, str]]:
         found = [(key[1], body["result"]["label"]) for key, body in self.scores.items() if key[2] == "verdict"]
@@ -147,11 +158,18 @@ class MlflowStore(Store):
 
     name = "mlflow"
 
+    def label(self, span: dict[str, Any], label: str, reference: str) -> None:
+        trace_id = f"tr-{span['context']['trace_id']}"
+        about = {"trace_id": trace_id, "source": {"source_type": "HUMAN"}}  # of the whole trace
+        said = {"correct": {"feedback": {"value": label}}, "expected": {"expectation": {"value": reference}}}
+        for name, value in said.items():
+            self.scores[name,] = {**about, "assessment_name": name, **value}
+
     def verdicts(self) -> list[tuple[str, str]]:
         return sorted(
             (body["span_id"], body["feedback"]["value"])
             for body in self.scores.values()
-            if body["assessment_name"] == "verdict" and body["valid"]
+            if body["assessment_name"] == "verdict" and body.get("valid", True)
         )
 
     def respond(self, request: Recorded) -> Reply:

@@ -1,0 +1,110 @@
+"""Cases for a test set: turns of a backend, or of files, that have a certain verdict."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+
+from rageval_hooks.integrations.opentelemetry import TracedSpan
+from rageval_hooks.integrations.opentelemetry.turn_building import turns_from_spans
+from rageval_hooks.models import AnyEmbedder, AnyEmbedding
+from rageval_hooks.offline.backends import Backend, StoredScore, spans_of
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.score import VERDICT, Result, verdict_first
+from rageval_hooks.turn import Turn
+
+_BATCH = 20
+_SAME = 0.93
+"""Cosine of two questions of which one is enough."""
+
+
+def records_of(backend: Backend, since: float, search_tools: Collection[str] = ()) -> Iterator[Record]:
+    """Yield the turns of a backend with the scores that it has of them, and what people say of them.
+
+    Args:
+        backend: the backend.
+        since: seconds since the epoch.
+        search_tools: the setting of this name.
+    """
+    waiting = backend.traces(since)
+    while batch := list(islice(waiting, _BATCH)):
+        spans = defaultdict[str, list[TracedSpan]](list)
+        for span in backend.spans(batch):
+            spans[span.trace_id].append(span)
+        found = {
+            trace.id: [one for one in turns_from_spans(spans[trace.id], search_tools) if isinstance(one, Turn)]
+            for trace in batch
+        }
+        turns = [turn for trace in batch for turn in found[trace.id]]
+        by_span = defaultdict[str, list[StoredScore]](list)
+        for score in backend.scores(batch, turns):
+            by_span[score.span_id].append(score)
+        for trace in batch:
+            # What is said of a trace is said of its turn, if there is one.
+            of_trace = by_span[trace.id] if len(found[trace.id]) == 1 else []
+            for turn in found[trace.id]:
+                on_spans = [score for span in dict.fromkeys(spans_of(turn)) for score in by_span[span]]
+                yield _record(turn, [*on_spans, *of_trace])
+
+
+def _record(turn: Turn, scores: Iterable[StoredScore]) -> Record:
+    """Return a turn with its results. What a person says is the label, and the reference if it is the right answer."""
+    results, said = list[Result](), dict[str, object]()
+    for score in scores:
+        if score.is_ours and (result := score.result) is not None:
+            results.append(result)
+        elif score.is_reference:
+            said["reference"] = str(score.value)
+        elif score.annotator == "HUMAN":
+            said.setdefault("label", score.label if score.label is not None else score.value)
+    trace_id = "" if turn.span is None else turn.span.trace_id
+    about = {"trace": trace_id, **({"label": said["label"]} if "label" in said else {})}
+    more = {"metadata": {**turn.metadata, **about}, "reference": said.get("reference", turn.reference)}
+    return Record(id=f"{trace_id}/{turn.id}", turn=turn.model_copy(update=more), results=verdict_first(results))
+
+
+class Cases:
+    """Chooses cases, one after the other.
+
+    Args:
+        verdicts: the verdicts that a case may have.
+        causes: the causes that it may have; empty for all.
+        most: cases for each cause; None for no limit.
+        embedder: tells questions that say the same.
+
+    Attributes:
+        seen: the turns that were looked at.
+        chosen: the cases by cause.
+        left_out: how many were not chosen, by the reason.
+    """
+
+    def __init__(
+        self, verdicts: Collection[str], causes: Collection[str], most: int | None, embedder: AnyEmbedder
+    ) -> None:
+        self.seen = 0
+        self.chosen: Counter[str] = Counter()
+        self.left_out: Counter[str] = Counter()
+        self._verdicts, self._causes, self._most, self._embedder = verdicts, causes, most, embedder
+        self._questions = defaultdict[str, list[AnyEmbedding]](list)
+
+    def choose(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yield the cases among records. A question that the passages do not answer is marked as unanswerable."""
+        for record in records:
+            self.seen += 1
+            verdict = next((result for result in record.results if result.name == VERDICT), None)
+            if verdict is None or verdict.label not in self._verdicts:
+                continue
+            cause = verdict.cause or str(verdict.label)
+            if self._causes and cause not in self._causes:
+                continue
+            asked = self._embedder.embed(record.turn.query)
+            if any(asked.cosine(other) >= _SAME for other in self._questions[cause]):  # type: ignore[arg-type]
+                self.left_out["near duplicates"] += 1
+            elif self._most is not None and self.chosen[cause] >= self._most:
+                self.left_out["beyond the number for their cause"] += 1
+            else:
+                self._questions[cause].append(asked)
+                self.chosen[cause] += 1
+                is_answerable = record.answerable and cause != "nothing_found"
+                yield record.model_copy(update={"answerable": is_answerable})

@@ -1,0 +1,103 @@
+"""``rageval-hooks collect``: from turns that were scored to the cases of a test set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.offline.records import read_records, write_records
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.testsets import read_questions
+from rageval_hooks.score import VERDICT, Skipped
+from rageval_hooks.turn import Turn
+from tests.command import invoke
+from tests.exporters.recording import RecordingServer
+from tests.offline.watch.backends import MlflowStore, PhoenixStore, Store, rag_trace, serve
+
+WRONG = "It was last rebuilt in 1978."
+LENGTH = "How long is the lock of the Tessel canal?"
+
+
+@pytest.fixture(params=[PhoenixStore, MlflowStore], ids=lambda kind: str(kind.name))
+def store(request: pytest.FixtureRequest) -> Store:
+    """The backend: two bad answers to one question, one to another, and a good one."""
+    made: Store = request.param()
+    bad = [rag_trace(1, answer=WRONG), rag_trace(2, answer=WRONG), rag_trace(3, question=LENGTH, answer="It is 9 km.")]
+    made.add(*bad, rag_trace(4))
+    return made
+
+
+@pytest.fixture
+def server(store: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[RecordingServer]:
+    """Serves it, with its scores."""
+    monkeypatch.chdir(tmp_path)
+    with serve(store) as found:
+        invoke("watch", store.name, url=found.url, models="lexical", once=True, since="9000d")
+        yield found
+
+
+def test_bad_answers_become_cases(store: Any, server: RecordingServer) -> None:
+    """With verdict, cause and trace; of two that ask the same, the first."""
+    done = invoke("collect", store.name, url=server.url, models="lexical", since="9000d", output="cases.jsonl")
+    records = list(read_records("cases.jsonl"))
+
+    assert done.stdout.splitlines() == [
+        "collected 2 cases of 4 turns: cases.jsonl",
+        "2 unsupported",
+        "left out: 1 near duplicates",
+    ]
+    assert [record.turn.query for record in records] == ["When was the Tessel canal lock rebuilt?", LENGTH]
+    assert {(one.results[0].name, one.results[0].label, one.results[0].cause) for one in records} == {
+        (VERDICT, "bad", "unsupported")
+    }
+    assert [record.turn.metadata["trace"] for record in records] == [f"{1:032x}", f"{3:032x}"]
+    questions, bad = read_questions(Path("cases.jsonl"))
+    assert ([one.question for one in questions], bad) == ([one.turn.query for one in records], [])
+
+
+def test_what_people_say_comes_along(store: Any, server: RecordingServer) -> None:
+    """As the label that ``agreement`` reads, and as the reference."""
+    store.label(rag_trace(1)[2], "wrong", "In 1934.")
+    invoke("collect", store.name, url=server.url, models="lexical", since="9000d", output="cases.jsonl")
+    first = next(iter(read_records("cases.jsonl"))).turn
+
+    assert first.metadata["label"] == "wrong"
+    assert first.reference == ("In 1934." if isinstance(store, MlflowStore) else None)
+
+
+def test_limits_and_causes(store: Any, server: RecordingServer) -> None:
+    """Of each cause so many."""
+    common = {"url": server.url, "models": "lexical", "since": "9000d", "max_per_cause": 1}
+    assert "collected 1 case of 4 turns" in invoke("collect", store.name, output="a.jsonl", **common).stdout
+    done = invoke("collect", store.name, output="b.jsonl", cause="off_topic", **common)
+    assert "collected 0 cases of 4 turns" in done.stdout
+    done = invoke("collect", store.name, output="c.jsonl", verdict=("good", "bad"), **common)
+    assert "collected 2 cases of 4 turns" in done.stdout
+
+
+def test_files_and_questions_that_have_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the answer rightly declines, the case says so; texts are redacted."""
+    monkeypatch.setenv("RAGEVAL_REDACT", "true")
+    declined = Skipped(name=VERDICT, reason="declines", label="declined", cause="nothing_found", metric=VERDICT)
+    turn = Turn(id="1", query="Who is ada@example.org?", response="I do not know.")
+    write_records(tmp_path / "scored.jsonl", [Record(id="1", turn=turn, results=(declined,))])
+    output = tmp_path / "cases.jsonl"
+    invoke("collect", tmp_path / "scored.jsonl", verdict="declined", models="lexical", output=output)
+    [record] = read_records(output)
+
+    assert record.answerable is False
+    assert "ada@example.org" not in output.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"verdict": "wrong"}, "unknown verdict 'wrong'"), ({"cause": "weather"}, "unknown cause 'weather'")],
+)
+def test_wrong_options(tmp_path: Path, options: dict[str, str], message: str) -> None:
+    """Before anything is asked."""
+    with pytest.raises(ConfigurationError, match=message):
+        invoke("collect", "phoenix", output=tmp_path / "a.jsonl", **options)
