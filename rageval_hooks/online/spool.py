@@ -15,7 +15,7 @@ import sqlite3
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress as suppress_errors
 from dataclasses import dataclass
 from functools import partial
@@ -146,9 +146,7 @@ class SharedFile:
         settings: the file and its limits.
         worker: the background thread.
         counts: count errors.
-        claim: claims jobs, at the end of each transaction.
-        start: starts the evaluation of a claimed job; False if it cannot.
-        pauses: after how many seconds the file is looked at again; 0 for never.
+        owner: claims jobs at the end of each transaction, and says when to look again. Not kept alive.
         was_open: True if the parent process has used the file during the fork.
 
     Attributes:
@@ -158,20 +156,12 @@ class SharedFile:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        worker: Worker,
-        counts: Counter[str],
-        *,
-        claim: Callable[[SpoolFile], list[StoredJob]],
-        start: Callable[[StoredJob], bool],
-        pauses: Callable[[], Iterable[float]],
-        was_open: bool,
+        self, settings: Settings, worker: Worker, counts: Counter[str], owner: SpoolDispatcher, *, was_open: bool
     ) -> None:
         self._file = SpoolFile(settings)
         self._worker = worker
         self._counts = counts
-        self._claim, self._start, self._pauses = claim, start, pauses
+        self._owner = weakref.ref(owner)
         # Forks wait until the file is closed. If one did not wait long enough, SQLite's memory is wrong in this child.
         self._rests_until = math.inf if was_open else 0.0
         self._error: Exception = OSError("this process was forked while the file was in use")
@@ -221,14 +211,13 @@ class SharedFile:
         self._serving = None
         if self._timer is not None:
             self._timer.cancel()
-        if not self.closed:
-            # The timer must not keep the dispatcher alive.
-            self._timer = loop.call_later(min(filter(None, self._pauses())), _wake, weakref.ref(self))
+        if not self.closed and (owner := self._owner()) is not None:
+            self._timer = loop.call_later(owner.next_look, _wake, weakref.ref(self))
 
     def _use_file(self, loop: asyncio.AbstractEventLoop) -> None:
         """Open the file, do what is asked and claim jobs; not in the event loop."""
         requests: list[_Request] = []
-        end = time.monotonic() + _MAX_SESSION
+        end, owner = time.monotonic() + _MAX_SESSION, self._owner()
         try:
             if remaining(self._rests_until):
                 # Without the traceback of the last time: it would grow with each turn, and keep all of them in memory.
@@ -240,7 +229,7 @@ class SharedFile:
                     with self._file.transaction():
                         results = [apply(self._file) for apply, _ in requests]
                         self._file.renew()
-                        claimed = self._claim(self._file)
+                        claimed = [] if owner is None else owner.claim(self._file)
                     loop.call_soon_threadsafe(_answer, requests, results, None)
                     requests = []
                     # A full disk can still be read, so only writing shows that the file works again.
@@ -248,7 +237,7 @@ class SharedFile:
                         self._problems.clear()
                         _logger.warning("rageval-hooks: the spool %s works again [RAGEVAL-402]", self._file.path)
                     for job in claimed:
-                        if not self._start(job):
+                        if owner is None or not owner.begin(job):
                             self._requests.append(_Request(partial(SpoolFile.release, job=job, waiting=False), None))
                     # Work comes in bursts.
                     if not claimed and not wait_until(lambda: self._requests, _LINGER, _LINGER_POLL):
@@ -500,20 +489,7 @@ class SpoolDispatcher:
         self._buffer = BoundedQueue("spool", self._settings.queue_size, self._max_bytes)
         self._queue = BoundedQueue("evaluate", _CONCURRENT * 2)
         self._in_flight: dict[int, int] = {}
-        self._file = SharedFile(
-            self._settings,
-            self._worker,
-            self._counts,
-            claim=self._claim,
-            start=self._start,
-            pauses=lambda: (
-                self._settings.spool_lease / 3,
-                _REST_SECONDS,
-                self._evaluator.judge_pause.left,
-                self._confirmations.pause.left,
-            ),
-            was_open=was_open,
-        )
+        self._file = SharedFile(self._settings, self._worker, self._counts, self, was_open=was_open)
         self._file.closed = closed
         self._takes_jobs = not closed
         self._evaluator = SpoolEvaluator(self._engine, self._delivery, self._file, self._counts)
@@ -664,7 +640,13 @@ class SpoolDispatcher:
 
     # -- jobs of the file
 
-    def _claim(self, file: SpoolFile) -> list[StoredJob]:
+    @property
+    def next_look(self) -> float:
+        """Seconds until the file is looked at again, if nobody asks for anything."""
+        pauses = (self._evaluator.judge_pause.left, self._confirmations.pause.left)
+        return min(self._settings.spool_lease / 3, _REST_SECONDS, *filter(None, pauses))
+
+    def claim(self, file: SpoolFile) -> list[StoredJob]:
         """Claim as many jobs as there is room for; not in the event loop."""
         sizes = list(self._in_flight.values())
         if not self._takes_jobs or len(sizes) >= _CONCURRENT:
@@ -673,8 +655,8 @@ class SpoolDispatcher:
         free_bytes = self._max_bytes - sum(sizes)
         return file.claim(_CONCURRENT - len(sizes), waiting=self._evaluator.can_judge, max_bytes=free_bytes)
 
-    def _start(self, stored: StoredJob) -> bool:
-        """Start to evaluate a job; not in the event loop."""
+    def begin(self, stored: StoredJob) -> bool:
+        """Start to evaluate a job; not in the event loop. Returns False if that is not possible."""
         self._in_flight[stored.id] = len(stored.text)
         if self._worker.submit(self._queue, partial(self._evaluate, stored)):
             return True

@@ -609,6 +609,20 @@ def test_a_shutdown_says_whether_turns_were_lost(
         assert pipeline.shutdown(1 if is_locked else 30) is not is_locked
 
 
+def test_a_dispatcher_that_is_dropped_looks_at_the_file_no_more(tmp_path: Path) -> None:
+    """At once, and not when garbage is collected: an application may make a handler for each request."""
+    pipeline = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.5}, InMemoryExporter())
+    pipeline.submit(EndedTurn.of(turns(1)[0]))
+    assert pipeline.flush(30)
+    dispatcher = weakref.ref(pipeline._jobs.spool)
+    gc.disable()
+    try:
+        del pipeline
+        assert wait_until(lambda: dispatcher() is None, 30)
+    finally:
+        gc.enable()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_pre_fork_server(tmp_path: Path) -> None:
     """Parent and children share the file; each turn is judged once."""
