@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,8 @@ from tests.exporters.recording import RecordingServer, Reply, recording_server, 
 from tests.exporters.score_backends import NAMES, SECRET, Backend, Store, backend_of
 from tests.exporters.scored_turns import RESULTS, evaluation
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(params=NAMES)
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Backend:
@@ -25,6 +29,17 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     for name, value in found.variables.items():
         monkeypatch.setenv(name, value)
     return found
+
+
+@pytest.mark.parametrize("kind", [kind for kind in REGISTRY.builtin().values() if issubclass(kind, ScoreApiExporter)])
+def test_users_find_its_extra_and_its_pages(kind: type[ScoreApiExporter]) -> None:
+    """What an addition touches besides its code and its tests."""
+    name, backend = kind.name.removesuffix("-auto"), kind.backend
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+    assert any(requirement.startswith("httpx") for requirement in extras[name])
+    assert f"## {backend}" in (ROOT / "docs/backends.md").read_text().splitlines()
+    assert f"\n| {backend} |" in (ROOT / "README.md").read_text()
 
 
 @pytest.fixture
