@@ -250,7 +250,7 @@ class Authors:
         return {
             id(run): Record(run.ended_at, True, partial(run.framework.returned_text, run))
             for run in self._calls
-            if run.ended_at is not None and run.framework.returned_text is not None
+            if run.ended_at is not None
         }
 
     @cached_property
@@ -258,11 +258,10 @@ class Authors:
         """All texts, the first one first."""
         records = list(self._record_of.values())
         for run in self._runs:
-            given, returned = run.framework.given_text, run.framework.returned_text
-            if given is not None and (run.kind == "llm" or run.parent is None):
-                records.append(Record(run.started_at, False, partial(given, run)))
-            if returned is not None and run.kind in ("retriever", "tool"):
-                records.append(Record(self.found_at(run), False, partial(returned, run)))
+            if run.kind == "llm" or run.parent is None:
+                records.append(Record(run.started_at, False, partial(run.framework.given_text, run)))
+            if run.kind in ("retriever", "tool"):
+                records.append(Record(self.found_at(run), False, partial(run.framework.returned_text, run)))
         # A tool may start in the very moment in which the model that calls it ends.
         return sorted(records, key=lambda record: (record.at, not record.by_model))
 

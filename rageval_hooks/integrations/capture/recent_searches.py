@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
 
 from rageval_hooks.integrations.capture.passages import mark_seen, unique_passages
 from rageval_hooks.turn import Passage
@@ -32,15 +31,13 @@ class RecentSearch:
 
     Attributes:
         query: what was searched for.
-        found: the passages, or the result from which ``read`` makes them.
-        read: returns the passages in the result.
+        found: the passages.
         at: when it ended, by the monotonic clock.
         turn_id: the turn whose prompt had what it found first; None so far.
     """
 
     query: str
-    found: Any
-    read: Callable[[Any], Sequence[Passage]] = tuple
+    found: Sequence[Passage]
     at: float = field(default_factory=time.monotonic)
     turn_id: str | None = None
 
@@ -101,7 +98,7 @@ def passages_before(
         passages: list[Passage] = []
         queries: list[str] = []
         for search in group:
-            found = mark_seen(search.read(search.found), prompt)
+            found = mark_seen(search.found, prompt)
             if any(passage.prompt_share and passage.seen_by_model for passage in found):
                 search.turn_id = search.turn_id or turn_id
                 # An earlier answer of the conversation was written from it, too.

@@ -105,7 +105,7 @@ class Framework:
             the inner runs are only details of what the root does.
         given_text: returns all text that a run received, for example the prompt of a model.
         returned_text: returns all text that a run returned, for a model also its thoughts and the arguments of its tool
-            calls. With both, ``turn_of`` also receives the ``authors`` of what the whole recording has.
+            calls.
         find_span: returns the span that another tracer has made for a run, by the run's id. For a root that is about to
             start the recording is None. Never raises.
         run_class: the class of its runs: a run of a framework may know more than a :class:`Run`.
@@ -116,8 +116,8 @@ class Framework:
     ambient: Callable[[], Hashable | None]
     texts_of: Callable[[Any], Sequence[str]] = lambda _: ()
     join: Callable[[Turn, Sequence[Turn]], Turn] | None = None
-    given_text: Callable[[Run], str] | None = None
-    returned_text: Callable[[Run], str] | None = None
+    given_text: Callable[[Run], str] = lambda _: ""
+    returned_text: Callable[[Run], str] = lambda _: ""
     find_span: Callable[[Any, Recording | None], Span | None] = lambda _run_id, _recording: None
     run_class: type[Run] = Run
 

@@ -249,9 +249,7 @@ def _turn_of_family(
         # The text that a tool or a function returns has what the other framework found inside it.
         for run in other[0].ancestors() if of_kind(other, "retriever", "reranker") else ():
             run.has_search = True
-    framework = family[0].framework
-    options = {**(about or {}), **(known if framework.returned_text is not None else {})}
-    turn = framework.turn_of(family, every_step=every_step, **options)
+    turn = family[0].framework.turn_of(family, every_step=every_step, **known, **(about or {}))
     for other in inner:
         turn = _merge(turn, _turn_of_family(other, (), every_step=every_step, known=known), other[0])
     return turn

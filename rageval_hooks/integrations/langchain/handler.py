@@ -374,7 +374,7 @@ def _end(run_id: UUID, output: Any, error: BaseException | None, inputs: Any = N
     if recording is None:
         return None
     if recording.root.kind == "retriever" and error is None:
-        note_search(RecentSearch(text_or_empty(recording.root.input), output, passages_in), in_task=True)
+        note_search(RecentSearch(text_or_empty(recording.root.input), passages_in(output)), in_task=True)
     # LangGraph's ``update_state`` runs branches, but answers nothing.
     if recording.root.name.endswith("UpdateState") and all(run.kind == "chain" for run in recording.runs):
         return None
@@ -393,7 +393,10 @@ def _end(run_id: UUID, output: Any, error: BaseException | None, inputs: Any = N
 
 def _finish(recording: Recording) -> PendingTurn | None:
     """Submit the turn of a recording, or hold it if it waits to be resumed; returns what an async caller waits for."""
-    pipeline, is_bare_model = recording.owner, _is_bare_model(recording)
+    pipeline, root = recording.owner, recording.root
+    # A model that is called by itself, with no search shortly before, has retrieved nothing.
+    is_alone = root.kind == "llm" and len(recording.runs) == 1
+    is_bare_model = is_alone and not root.searches_before and not recent_searches(everywhere=True)
     has_scores = pipeline.computes_inline and (pipeline.settings.evaluate_without_retrieval or not is_bare_model)
     has_foreign = any(run.framework is not FRAMEWORK for run in recording.runs)  # their values are not copied
     try:
@@ -418,12 +421,6 @@ def _is_held(recording: Recording) -> bool:
         raise_interrupt(error)
         recording.owner.failed("the halves of a turn could not be joined", error)
         return False
-
-
-def _is_bare_model(recording: Recording) -> bool:
-    """Return True for a model that is called by itself, with no search shortly before: it has retrieved nothing."""
-    is_alone = recording.root.kind == "llm" and len(recording.runs) == 1
-    return is_alone and not recording.root.searches_before and not recent_searches(everywhere=True)
 
 
 # --------------------------------------------------------------------------- for one chain

@@ -99,7 +99,7 @@ def _search(store: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterat
                     if run.top_k is None and type(kwargs.get("k")) is int:
                         run.top_k = kwargs["k"]
             elif results:  # the model that is called next may get what was found
-                note_search(RecentSearch(query, found, passages_in))
+                note_search(RecentSearch(query, passages_in(found)))
         except Exception as failure:
             raise_interrupt(failure)
             owner = _handler.pipeline if recording is None else recording.owner

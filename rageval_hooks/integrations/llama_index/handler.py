@@ -29,7 +29,7 @@ from rageval_hooks.integrations.capture.recent_searches import (
 from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import note_other_span
 from rageval_hooks.integrations.llama_index import streams, values
-from rageval_hooks.integrations.llama_index.passages import snapshot
+from rageval_hooks.integrations.llama_index.passages import nodes_in
 from rageval_hooks.integrations.llama_index.runs import LlamaIndexRun
 from rageval_hooks.integrations.llama_index.turn_building import FRAMEWORK
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator
@@ -188,7 +188,7 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
     run.instance = instance
     if kind in ("reranker", "synthesizer"):
         # Postprocessors change nodes in place, so what they were given is copied now.
-        run.nodes_before = snapshot(values.arguments_of(bound_args).get("nodes"))
+        run.nodes_before = nodes_in(values.arguments_of(bound_args).get("nodes"))
     if run.parent is None:
         run.metadata = dict(active_instrument_tags.get())
         run.searches_before = recent_searches()
@@ -199,7 +199,7 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
 
 def _end(run: LlamaIndexRun, result: Any) -> None:
     if run.kind in ("retriever", "reranker"):
-        run.nodes_after = snapshot(result)
+        run.nodes_after = nodes_in(result)
         if run.parent is None:
             query = values.query_of(values.arguments_of(run.input))
             note_search(RecentSearch(query, run.nodes_after))

@@ -71,24 +71,23 @@ def _is_writing(call: Run) -> bool:
     return turns.is_inside(call, "synthesizer", "writer")
 
 
-def prompts_of_answer(runs: Sequence[Run], calls: Sequence[LlamaIndexRun], answering: Run | None) -> str | None:
+def prompts_of_answer(
+    calls: Sequence[LlamaIndexRun], answering: LlamaIndexRun | None, authors: authorship.Authors
+) -> str | None:
     """Return the text of all prompts that the answer was written from; None if there was no model call.
 
-    Besides the final prompt these are all calls of synthesizers (one that refines shows each passage to another call),
-    and the final call of each agent inside of the turn, which read the passages for the outer one.
+    Besides the final prompt these are the prompts of calls whose text reached it, and of all calls of synthesizers: one
+    of them may join what several calls wrote.
 
     Args:
-        runs: the runs by start time.
         calls: the model calls outside of retrievers.
         answering: the call that wrote the answer.
+        authors: who wrote what.
     """
-    chosen = [call for call in calls if call is answering or _is_writing(call)]
-    for agent in turns.of_kind(runs[1:], "agent", "chat", "workflow"):
-        inside_agent = [call for call in calls if agent in call.ancestors()]
-        final = answering_call(agent, inside_agent, values.answer_of(agent.output))
-        if final is not None:
-            chosen.append(final)
-    prompts = [turns.prompt_text(_messages_of(call)) for call in chosen]
+    chosen = list(filter(_is_writing, calls))
+    if answering is not None and len(calls) > len(chosen):
+        chosen += authorship.contributors(answering, calls, given_text, generated_text, authors.reached)
+    prompts = [given_text(call) for call in chosen]
     return "\n".join(prompts) if prompts else None
 
 

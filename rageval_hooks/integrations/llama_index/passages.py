@@ -53,19 +53,9 @@ _DATA_CLASSES = frozenset({"Event", "DictLikeModel", "ToolOutput", "ToolCallResu
 """Classes of LlamaIndex whose fields are data."""
 
 
-def snapshot(nodes: Any) -> Snapshot:
-    """Return nodes as passages, as they are now. Other values in the list are skipped."""
-    # [NodeWithScore(node=TextNode(text="…"), score=0.83), …]
-    found = map(passage_of_object, nodes) if isinstance(nodes, (list, tuple)) else ()
-    return tuple(passage for passage in found if passage is not None)
-
-
-# --------------------------------------------------------------------------- nodes inside of other values
-
-
 @or_else(())
 def nodes_in(value: Any) -> Snapshot:
-    """Return the nodes inside of a value: in lists, mappings, events, responses, and results of vector stores."""
+    """Return the nodes inside of a value as they are now: in lists, mappings, events, and results of vector stores."""
     left = _MAX_VALUES  # an application may pass anything through its steps
 
     def search(value: Any, depth: int) -> Iterator[Passage]:
@@ -78,7 +68,7 @@ def nodes_in(value: Any) -> Snapshot:
         elif hasattr(value, "similarities") and isinstance(getattr(value, "nodes", None), (list, tuple)):
             # VectorStoreQueryResult(nodes=[node, …], similarities=[0.83, …]), with fewer similarities in some stores.
             scores = map(values.finite, chain(value.similarities or (), repeat(None)))
-            for passage, score in zip(snapshot(value.nodes), scores, strict=False):
+            for passage, score in zip(nodes_in(value.nodes), scores, strict=False):
                 yield passage.model_copy(update={"score": score})
         else:
             for part in _parts_of(value):
@@ -183,7 +173,7 @@ def passages_in_turn(
         for value, at in ((arguments_of(run.input), run.started_at), (run.output, authors.found_at(run))):
             passed += evidence(nodes_in(value), at)
     candidates = unique_passages([*context, *chain.from_iterable(found for _, found in retrievals), *passed])
-    prompt = prompts_of_answer(runs, calls, answering)
+    prompt = prompts_of_answer(calls, answering, authors)
     marks = {passage_key(passage): passage for passage in mark_seen(candidates, prompt)}
     passages = [with_mark(passage, marks) for passage in unique_passages(context)]
 

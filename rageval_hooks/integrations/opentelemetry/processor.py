@@ -168,10 +168,7 @@ class TurnSpanProcessor(SpanProcessor):
         facts = Facts.of(TracedSpan.of_sdk(span))
         asked = next((said.text for said in reversed(facts.given) if said.text), "")
         return bool(asked) and any(
-            root.started_at <= (span.start_time or 0)
-            and root.framework.given_text is not None
-            and asked in root.framework.given_text(root)
-            for root in roots
+            root.started_at <= (span.start_time or 0) and asked in root.framework.given_text(root) for root in roots
         )
 
     def take_part(self, turn: EndedTurn, context: TurnContext) -> bool:

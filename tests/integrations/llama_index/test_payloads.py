@@ -159,7 +159,7 @@ def test_nodes() -> None:
         "not a node",
     ]
 
-    assert list(reading_nodes.snapshot(nodes)) == [
+    assert list(reading_nodes.nodes_in(nodes)) == [
         Passage(text="one", id="a", score=0.5, metadata={"page": 3}),
         Passage(text="two", id="b"),
         Passage(text="three", id="c"),
@@ -170,7 +170,7 @@ def test_nodes() -> None:
 def test_a_snapshot_stays_as_it_was() -> None:
     """Rerankers change scores and texts of nodes in place."""
     node = NodeWithScore(node=TextNode(id_="a", text="before"), score=0.5)
-    taken = reading_nodes.snapshot([node])
+    taken = reading_nodes.nodes_in([node])
     node.score = 9.0
     node.node.set_content("after")
 
