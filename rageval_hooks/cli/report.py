@@ -38,7 +38,11 @@ def report(
     metrics: options.Metrics = None,
     group_by: Annotated[
         str | None,
-        typer.Option("--group-by", metavar="COLUMN", help="Compare the systems that this column of FILE names."),
+        typer.Option(
+            "--group-by",
+            metavar="COLUMN",
+            help="Compare the systems that this column of FILE names; or what each day, week or session had.",
+        ),
     ] = None,
     format: Annotated[
         _Format | None, typer.Option("--format", help="Default: that of the output's suffix, or a table.")

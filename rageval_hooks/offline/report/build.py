@@ -15,6 +15,7 @@ from pydantic import Field
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.metrics.base import Direction
 from rageval_hooks.offline.report.compare import FileComparison, compare_files
+from rageval_hooks.offline.report.corrected import CorrectedShare
 from rageval_hooks.offline.report.scored_file import ScoredFile, Watch, read_files
 from rageval_hooks.offline.report.similarity import BertScore, Similarity, compare_answers
 from rageval_hooks.offline.report.statistics import Resampling, Spread, Variation, spread, variation
@@ -175,6 +176,7 @@ class FileReport(Data):
         notes: choices of the reader that the user should know.
         verdicts: number of answers by verdict, from good to not_evaluable; empty without verdicts.
         causes: the causes of the verdicts that are not good, the most frequent first.
+        corrected: the share of bad answers, if a judge saw a sample of them; else None.
         bad: rows that could not be used.
         errors: answers that failed, by type of error.
         failed_questions: questions of which at least one answer failed.
@@ -196,6 +198,7 @@ class FileReport(Data):
     notes: tuple[str, ...] = ()
     verdicts: dict[str, int] = Field(default_factory=dict)
     causes: tuple[CauseReport, ...] = ()
+    corrected: CorrectedShare | None = None
     bad: int
     errors: dict[str, int]
     failed_questions: int = 0
@@ -337,7 +340,9 @@ def analyze(
                 f"{found.before_path} and {found.after_path} have {counted(found.different, 'id')} in common, and every"
                 " one stands for a different question in each. Give the rows ids: without one, its number is the id"
             )
-        comparisons.append(found)
+        # Weeks and sessions have questions of their own.
+        if found.common or group_by is None:
+            comparisons.append(found)
     reports = []
     for file in files:
         # Without a choice, all scores are reported.
@@ -352,6 +357,7 @@ def analyze(
                 notes=tuple(file.notes),
                 verdicts={label: file.verdicts[label] for label in VERDICTS} if file.verdicts else {},
                 causes=_causes(file),
+                corrected=file.judged_sample.share(how),
                 bad=file.bad,
                 errors=dict(file.errors.most_common()),
                 failed_questions=file.failed_questions(),

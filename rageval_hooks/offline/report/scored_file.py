@@ -12,6 +12,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from rageval_hooks.offline.answerability import UNANSWERABLE, is_refusal
 from rageval_hooks.offline.records.formats import BadRow, check_file
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.report.corrected import JudgedSample
 from rageval_hooks.offline.report.statistics import Flags, Floats, Ints
 from rageval_hooks.offline.score_definitions import (
     ANSWERED,
@@ -38,7 +40,7 @@ from rageval_hooks.offline.score_definitions import (
 )
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.jsonable import clean_text
-from rageval_hooks.score import VERDICT, Result, Score, is_about_turn, verdict_first
+from rageval_hooks.score import VERDICT, Result, Score, is_about_turn, metric_of, verdict_first
 from rageval_hooks.text.formatting import flat
 from rageval_hooks.text.words import fold
 
@@ -57,6 +59,9 @@ _LABELS = {"pass": 1.0, "fail": 0.0}
 
 _OVERLAP = "reference_overlap."
 
+_TIMES = {"day": "%Y-%m-%d", "week": "%G-W%V"}
+"""What ``--group-by`` knows of every turn with a time; a week is that of ISO 8601."""
+
 _RULES = "rules"
 """The model of ``answered`` where no judge was asked: it says that the value is not a judge's."""
 
@@ -65,6 +70,10 @@ def verdict_of(record: Record) -> Result | None:
     """Return the verdict of a record, which has a label; None for a record without one."""
     first = verdict_first(record.results)[:1]
     return next((result for result in first if result.name == VERDICT and result.label), None)
+
+
+def _is_judged(result: Result) -> bool:
+    return result.name == VERDICT and metric_of(result) != VERDICT
 
 
 @dataclass(slots=True)
@@ -161,6 +170,7 @@ class ScoredFile:
         bad: number of rows that could not be used.
         bad_rows: the first few of them, with their lines.
         notes: choices of the reader that the user should know.
+        judged_sample: the local verdicts of all answers, and the judge's of some.
         questions: per record, the number of its question. This and what follows is there after :meth:`finish`.
         document_numbers: per record, the number of its source document; -1 if it has none.
         query_hashes: per question, a hash of its text, which ignores white space and case; 0 for an empty text.
@@ -197,6 +207,7 @@ class ScoredFile:
         # Names of the scores that the records themselves have.
         self._own: set[str] = set()
         self._has_judge = self._has_responses = False
+        self.judged_sample = JudgedSample()
 
     # ----------------------------------------------------------------- reading
 
@@ -224,12 +235,26 @@ class ScoredFile:
             self.ranks[record.rank] += 1
         else:
             self.unranked += record.has_target
+        self._add_verdicts(record)
         if verdict := verdict_of(record):
             self.verdicts[verdict.label] += 1
             if verdict.cause is not None:
                 rows = self.causes.setdefault(verdict.cause, CauseRows(self.records - 1))
                 rows.count += 1
                 rows.bad += verdict.label == "bad"
+
+    def _add_verdicts(self, record: Record) -> None:
+        verdicts = [result for result in record.results if result.name == VERDICT and result.label]
+        local = next((result for result in verdicts if not _is_judged(result)), None)
+        judged = next((result for result in verdicts if _is_judged(result) and isinstance(result, Score)), None)
+        # Without a score that tells, every turn is evaluated.
+        turn = max((score.probability for score in record.scores()), default=1.0)
+        self.judged_sample.add(
+            str(local.label) if local else "",
+            judged.label == "bad" if judged else None,
+            turn=max(turn, _MIN_PROBABILITY),
+            judge=max(judged.probability, _MIN_PROBABILITY) if judged else turn,
+        )
 
     def add_bad(self, bad: BadRow) -> None:
         """Count a row that cannot be used."""
@@ -250,7 +275,7 @@ class ScoredFile:
             asked[name] += 1
             failed[name] += record.turn.status != "ok"
             # A result that was made twice counts once, the judge's verdict instead of the local one.
-            results = {result.name: result for result in verdict_first(record.results) if is_about_turn(result)}
+            results = {result.name: result for result in verdict_first(self._results(record)) if is_about_turn(result)}
             for result in results.values():
                 self._add_result(result, record, row)
             for score in self._derive(record):
@@ -268,6 +293,12 @@ class ScoredFile:
         self.values = {name: self.values[name] for name in order if name in self.values}
         for values in self.values.values():
             values.finish(self.questions)
+
+    def _results(self, record: Record) -> tuple[Result, ...]:
+        """Return the results of a record, of one kind of verdict: a sample of another kind is corrected for apart."""
+        if not self.judged_sample.is_sample:
+            return record.results
+        return tuple(result for result in record.results if not _is_judged(result))
 
     def _add_result(self, result: Result, record: Record, row: int) -> None:
         if result.name == NO_ANSWER and (record.turn.status != "ok" or not record.answerable):
@@ -288,7 +319,7 @@ class ScoredFile:
     def _derive(self, record: Record) -> Iterator[Score]:
         """Yield the scores that follow from a record, without those that the file has itself."""
         found: list[Score] = []
-        verdict = verdict_of(record)
+        verdict = verdict_of(record.model_copy(update={"results": self._results(record)}))
         if verdict is not None and verdict.label != "not_evaluable":
             bad = {"name": BAD_ANSWERS, "value": float(verdict.label == "bad"), "label": None, "metric": None}
             # With the version and the model of the verdict.
@@ -445,7 +476,8 @@ def read_files(
         scores: columns of a table that are scores if they hold numbers only.
         lower: scores for which the user says that lower is better.
         privacy: which texts may be shown.
-        group_by: the column whose values are systems: each becomes a file of its own. The first is the baseline.
+        group_by: the column whose values are systems: each becomes a file of its own. The first is the baseline. Also
+            ``day``, ``week`` (both in UTC) or ``session``.
 
     Raises:
         ConfigurationError: a file does not exist, has no records, or lacks the column.
@@ -466,7 +498,7 @@ def read_files(
         for record in watch(records, path) if watch else records:
             group = file
             if group_by is not None:
-                value = record.turn.metadata.get(group_by)
+                value = _group_of(record, group_by)
                 if value is None:
                     raise ConfigurationError(f"{path}, id {record.id}: there is no {group_by!r} (--group-by)")
                 title = flat(str(value)) if len(paths) == 1 else f"{flat(name)}: {flat(str(value))}"
@@ -480,6 +512,18 @@ def read_files(
             group.finish()
             found.append(group)
     return found
+
+
+def _group_of(record: Record, group_by: str) -> object:
+    """Return a record's value of a column, or the day, the week or the session of its turn."""
+    turn = record.turn
+    if group_by in turn.metadata:
+        return turn.metadata[group_by]
+    if group_by == "session":
+        return turn.session_id
+    if turn.timing is None or group_by not in _TIMES:
+        return None
+    return f"{datetime.fromtimestamp(turn.timing.started_at / 1e9, UTC):{_TIMES[group_by]}}"
 
 
 def _records_of(path: Path, scores: Collection[str], file: ScoredFile) -> Iterator[Record]:
