@@ -90,9 +90,9 @@ def watch(
     back = None if since is None else seconds(since)
     pause = 0.0 if once or rescore else seconds(every)
     metric = pipeline.metrics[0] if rescore else None
-    task = f"{found.server!r} {project or ''} {metric.name + '@' + metric.version if metric else ''}".strip()
-    name = "-".join(filter(None, ("rageval-watch", backend, re.sub(r"\W+", "_", project or ""), rescore)))
-    path = checkpoint or Path(f"{name}.db")
+    task = " ".join((repr(found.server), found.project, f"{metric.name}@{metric.version}" if metric else ""))
+    names = ["rageval-watch", backend, found.project, *([metric.name] if metric else ())]
+    path = checkpoint or Path(re.sub(r"[^\w-]+", "_", "-".join(names)) + ".db")
     with closing(found), Checkpoint(None if dry_run and not path.exists() else path, task) as known:
         if back is None and known.position is None:
             back = _FIRST_SECONDS
@@ -124,15 +124,17 @@ def watch(
 
 def _run(watched: Watch, start: float | None, pause: float) -> None:
     """Look once, or again and again with pauses."""
-    said = ""
+    said = fault = ""
     while True:
         try:
             watched.look(start)
-            start = None
+            start, fault = None, ""
         except (ExportError, JudgeUnavailableError) as error:
             if not pause:
                 raise
-            say(f"{error}. The next try is in {pause:.0f} seconds")
+            if str(error) != fault:
+                say(f"{error}. It is tried again every {pause:.0f} seconds")
+            fault = str(error)
         lines = [watched.counts.verdict_line()] if watched.counts.verdicts else []
         lines.append(f"scored {watched.counts.turns} turns")
         lines += _about_traces(watched)

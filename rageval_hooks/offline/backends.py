@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from base64 import b64decode
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -95,9 +96,17 @@ class Backend(ABC):
     Args:
         url: base URL of the server; None for what the variables of the backend say.
         project: as people name it; None likewise.
+
+    Attributes:
+        exporter: writes scores back.
     """
 
     exporter: ScoreApiExporter
+
+    @property
+    @abstractmethod
+    def project(self) -> str:
+        """The project or experiment."""
 
     @abstractmethod
     def __init__(self, url: str | None, project: str | None) -> None: ...
@@ -118,6 +127,13 @@ class Backend(ABC):
     @abstractmethod
     def scores(self, traces: Iterable[StoredTrace], turns: Iterable[Turn]) -> Collection[StoredScore]:
         """Return the scores and labels that turns of some traces have."""
+
+    def spans_by_trace(self, traces: Iterable[StoredTrace]) -> Mapping[str, list[TracedSpan]]:
+        """Return all spans of some traces, by the id of the trace."""
+        found = defaultdict[str, list[TracedSpan]](list)
+        for span in self.spans(traces):
+            found[span.trace_id].append(span)
+        return found
 
     def close(self) -> None:
         """Close the connections."""
@@ -143,6 +159,11 @@ class PhoenixBackend(Backend):
 
     def __init__(self, url: str | None, project: str | None) -> None:
         self.exporter = PhoenixExporter(url, project=project, on_spans_of_turn=True)
+
+    @property
+    def project(self) -> str:
+        """The name of the project."""
+        return str(self.server.project)
 
     def traces(self, since: float) -> Iterator[StoredTrace]:
         """Yield traces with the number of their spans."""
@@ -185,6 +206,11 @@ class MlflowBackend(Backend):
     def __init__(self, url: str | None, project: str | None) -> None:
         self.exporter = MlflowExporter(url)
         self._project = project or variable("MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME") or "0"
+
+    @property
+    def project(self) -> str:
+        """The name or the id of the experiment."""
+        return self._project
 
     def traces(self, since: float) -> Iterator[StoredTrace]:
         """Yield traces with the assessments that they have."""

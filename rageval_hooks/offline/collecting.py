@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
-from rageval_hooks.integrations.opentelemetry import TracedSpan
 from rageval_hooks.integrations.opentelemetry.turn_building import turns_from_spans
 from rageval_hooks.models import AnyEmbedder, AnyEmbedding
 from rageval_hooks.offline.backends import Backend, StoredScore, spans_of
@@ -29,9 +28,7 @@ def records_of(backend: Backend, since: float, search_tools: Collection[str] = (
     """
     waiting = backend.traces(since)
     while batch := list(islice(waiting, _BATCH)):
-        spans = defaultdict[str, list[TracedSpan]](list)
-        for span in backend.spans(batch):
-            spans[span.trace_id].append(span)
+        spans = backend.spans_by_trace(batch)
         found = {
             trace.id: [one for one in turns_from_spans(spans[trace.id], search_tools) if isinstance(one, Turn)]
             for trace in batch

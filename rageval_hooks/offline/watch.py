@@ -12,7 +12,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -269,9 +269,7 @@ class Watch:
 
     def _work(self, traces: Sequence[StoredTrace]) -> list[tuple[StoredTrace, Known, list[Record]]]:
         """Return the turns of traces that have no scores yet, as records."""
-        spans = defaultdict[str, list[TracedSpan]](list)
-        for span in self._backend.spans(traces):
-            spans[span.trace_id].append(span)
+        spans = self._backend.spans_by_trace(traces)
         work = [(trace, self._checkpoint[trace.id]) for trace in traces]
         turns = {trace.id: self._readable(spans[trace.id], known) for trace, known in work}
         # What a process was about to deliver when it ended is delivered again as a whole.
