@@ -122,7 +122,7 @@ def log_of_the_test() -> Iterator[None]:
     """Its lines are redacted by policies of this test, and none is held back because of an earlier test."""
     from rageval_hooks.runtime.logs import REDACTORS
 
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         if name.startswith("rageval_hooks.") and hasattr(module, "_limited_log"):
             module._limited_log._last.clear()
     before = set(REDACTORS)
