@@ -69,6 +69,8 @@ def usage_of_llama_index(response: Any) -> Usage | None:
 
 def _first_count(place: Any, names: Iterable[str]) -> int | None:
     """Return the first non-negative integer under some names of a mapping or an object."""
+    if place is None:  # most details are not reported
+        return None
     # Some servers report -1 or null while they do not know the count.
     counts = (entry_or_attribute(place, name) for name in names)
     return next((count for count in counts if is_integer(count) and count >= 0), None)

@@ -52,6 +52,8 @@ _VECTORS = ("embedding", "vector", "values")
 _DEPTH = 4
 """Values within values of a search's result."""
 
+_NO_FIELDS: Mapping[str, Any] = {}
+
 _OUR_FIELDS = ("in_prompt", "prompt_share", "from_turn")
 """Fields that only passages of this package have."""
 
@@ -144,9 +146,11 @@ def passage_of_mapping(
 @or_else(None)
 def passage_of_object(value: Any) -> Passage | None:
     """Return a document of LangChain, a node of LlamaIndex, or ``NodeWithScore(node=…, score=0.83)`` as a passage."""
-    around = value.__dict__  # fields of pydantic; a property of the application may load a page
+    # Fields of pydantic: a property of the application may load a page. Most values are asked for that have none, and
+    # an exception takes long.
+    around = getattr(value, "__dict__", _NO_FIELDS)
     node = around.get("node", value)
-    fields = node.__dict__
+    fields = getattr(node, "__dict__", _NO_FIELDS)
     text = fields.get("page_content")
     if text is None and callable(getattr(type(node), "get_content", None)) and "id_" in fields:
         text = node.get_content()

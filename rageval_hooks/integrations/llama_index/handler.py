@@ -59,12 +59,13 @@ class _Handlers(list[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the handlers."""
-        return chain(super().__iter__(), _raise_kept_interrupt())
+        return chain(list.__iter__(self), _raise_kept_interrupt())
 
 
 def _raise_kept_interrupt() -> Iterator[Any]:
-    if (interrupt := _this_thread.__dict__.pop("interrupt", None)) is not None:
-        raise interrupt
+    kept = _this_thread.__dict__
+    if "interrupt" in kept:
+        raise kept.pop("interrupt")
     yield from ()
 
 

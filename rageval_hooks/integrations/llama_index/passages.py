@@ -35,7 +35,6 @@ from rageval_hooks.integrations.llama_index.values import (
     messages_of,
     queries_of,
     tool_arguments,
-    tool_fields,
 )
 from rageval_hooks.runtime.narrowing import is_integer
 from rageval_hooks.turn import Passage
@@ -48,6 +47,8 @@ _MAX_VALUES = 2_000
 
 _NOTHING_INSIDE = (str, bytes, int, float, type(None))
 """Classes of values that hold no nodes. Most values of an event are of these, so they are told apart first."""
+
+_CONTAINERS = (dict, list, tuple, set, frozenset)
 
 _DATA_CLASSES = frozenset({"Event", "DictLikeModel", "ToolOutput", "ToolCallResult"})
 """Classes of LlamaIndex whose fields are data."""
@@ -63,7 +64,8 @@ def nodes_in(value: Any) -> Snapshot:
         left -= 1
         if left < 0 or depth > _DEPTH or isinstance(value, _NOTHING_INSIDE):
             return
-        if (passage := passage_of_object(value)) is not None:
+        passage = None if isinstance(value, _CONTAINERS) else passage_of_object(value)
+        if passage is not None:
             yield passage
         elif hasattr(value, "similarities") and isinstance(getattr(value, "nodes", None), (list, tuple)):
             # VectorStoreQueryResult(nodes=[node, …], similarities=[0.83, …]), with fewer similarities in some stores.
@@ -80,7 +82,7 @@ def nodes_in(value: Any) -> Snapshot:
 def _parts_of(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return dict.values(value)
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, _CONTAINERS):
         return value
     if hasattr(value, "source_nodes"):
         return ()  # a response of an engine, whose retrievers are known
@@ -203,7 +205,7 @@ def passages_in_turn(
             of_tools[id(tool)] = [with_mark(passage, marks) for passage in own]
             continue
         output = answer_of(tool.output)
-        description = tool_fields(tool.instance).get("description")
+        description = values.attribute_text(getattr(tool.instance, "metadata", None), "description")
         arguments = tool_arguments(tool.input)[1]
         is_search, reason = classify_tool(search_tools, tool.name, description, arguments, output)
         if is_search:
