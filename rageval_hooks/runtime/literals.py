@@ -22,7 +22,7 @@ _FIELD = re.compile(r"\b(content|meta|score|blob|dataframe|embedding|sparse_embe
 def unpacked(value: Any) -> Any:
     """Return the list or object that a text holds as JSON or as a Python literal; any other value unchanged."""
     # Most cells are prose, so a look at the first character saves two failing parsers for each.
-    if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
+    if not isinstance(value, str) or not value.lstrip().startswith(("[", "{", '"{', '"[')):
         return value
     # JSON comes first: it is stricter, and its `true` and `null` are not Python.
     text = value.strip()
@@ -31,6 +31,8 @@ def unpacked(value: Any) -> Any:
             found = read(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
+        # Langfuse 2 wrote objects into its tables as JSON, twice.
+        found = unpacked(found) if isinstance(found, str) else found
         return found if isinstance(found, (list, dict)) else value
     return value
 

@@ -10,6 +10,7 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rageval_hooks.errors import ConfigurationError, TurnError, UnknownNameError, requires
-from rageval_hooks.offline.records.values import chat_text, last_exchange, may_be_passages, texts_inside
+from rageval_hooks.integrations.conversation import exchanges
+from rageval_hooks.offline.records.values import chat_text, last_exchange, may_be_passages, messages_in, texts_inside
 from rageval_hooks.runtime.literals import unpacked
 from rageval_hooks.runtime.narrowing import is_missing, mapping_or_empty
 from rageval_hooks.text.formatting import shorten
@@ -112,7 +114,7 @@ TOOLS = (
     Tool("TruLens 1 and 2", "record_json|app_id|app_version input output", {"passages": ""}),
     Tool("LangSmith 0.4, a data set", "inputs outputs dataset_id|split|dataset_split|source_run_id", _EXAMPLES),
     Tool(
-        "Phoenix 8 to 12, an experiment",
+        "Phoenix 8 to 20, an experiment",
         "input output repetition_number|reference_output",
         {
             "query": "input.?",
@@ -121,14 +123,19 @@ TOOLS = (
             "reference": "reference_output.? reference_output",
         },
     ),
-    Tool("Phoenix 8 to 12, a data set", "input output example_id", _EXAMPLES),
+    Tool("Phoenix 8 to 20, a data set", "input output example_id|node_id|splits", _EXAMPLES),
     Tool(
-        "LangSmith 0.4, an experiment; MLflow 2 and 3",
-        "inputs",
+        "HotpotQA, 2WikiMultihopQA, MuSiQue",
+        "answer supporting_facts|question_decomposition",
+        {"response": " ".join(name for name in ALIASES["response"] if name != "answer"), "reference": "answer"},
+    ),
+    Tool(
+        "LangSmith 0.4 to 0.15, an experiment; MLflow 2 and 3",
+        "inputs|outputs",
         {
-            "query": "inputs.?",
+            "query": "inputs.? input.?",
             "response": "outputs.?",
-            "passages": "outputs.? inputs.?",
+            "passages": "outputs.? inputs.? input.?",
             "id": "example_id id",
             "reference": "reference_outputs.? reference.? expectations.? reference_outputs",
         },
@@ -155,12 +162,12 @@ TOOLS = (
     ),
     Tool(
         "OpenAI evals",
-        "item sample",
+        "item|datasource_item sample",
         {
-            "query": "item.?",
+            "query": "item.? datasource_item.?",
             "response": "sample.?",
-            "passages": "item.?",
-            "reference": "item.?",
+            "passages": "item.? datasource_item.?",
+            "reference": "item.? datasource_item.?",
         },
     ),
     Tool(
@@ -175,6 +182,11 @@ TOOLS = (
     ),
 )
 """Tools that nest what they write. The first whose signs are there is the one."""
+
+_PAIRS = frozenset(
+    "id node_id inputs input outputs output metadata splits tags created_at updated_at modified_at".split()
+)
+"""Columns of a question with an output, which say nothing about a run."""
 
 _CHATS = ("messages", "conversation", "conversations")
 """Columns with chat messages, which hold the question and its answer."""
@@ -281,7 +293,7 @@ class ColumnMap:
         ignored: columns that are not read.
 
     Raises:
-        ConfigurationError: a field is not known, or a path is not a valid expression.
+        ConfigurationError: a field is not known.
     """
 
     def __init__(self, columns: Mapping[str, str], ignored: Iterable[str] = ()) -> None:
@@ -298,11 +310,9 @@ class ColumnMap:
             with requires("jmespath", "offline", "paths into nested columns"):
                 import jmespath  # type: ignore[import-untyped]
                 from jmespath.exceptions import JMESPathError  # type: ignore[import-untyped]
-            try:
+            # "[gpt-5] Answer" is the name of a column.
+            with suppress(JMESPathError):
                 self._compiled[path] = jmespath.compile(path)
-            except JMESPathError as error:
-                reason = str(error).splitlines()[0]
-                raise ConfigurationError(f"--map: {path!r} is not a path such as contexts[].text: {reason}") from None
 
     @classmethod
     def parse(cls, given: Iterable[str], ignored: Iterable[str] = (), file: Path | None = None) -> ColumnMap | None:
@@ -368,6 +378,11 @@ class ColumnMap:
             value = self.value(path, row)
             if value is not None or path in row or path in self._compiled:
                 found.values[name] = value
+        # Langfuse 2 wrote texts into its tables as JSON.
+        texts = [found.get("query"), found.get("response")]
+        if all(isinstance(text, str) and text.startswith('"') for text in texts):
+            with suppress(ValueError):
+                found.values["query"], found.values["response"] = map(json.loads, texts)
         # Messages that hold both the question and the answer: a question after the last answer has none.
         is_chat = "query" in self.paths and self.paths["query"] == self.paths.get("response")
         if is_chat and (pair := last_exchange(found.get("query"))):
@@ -459,11 +474,9 @@ def _known_columns(rows: Sequence[Mapping[str, Any]], given: ColumnMap) -> tuple
     others: dict[str, list[str]] = {}
     used = set(given.paths.values())
     # What a path leads into is no field itself, but an object with several of them.
+    columns = set(chain.from_iterable(rows))
     opened = {
-        column
-        for column in chain.from_iterable(rows)
-        for path in used
-        if path != column and re.search(rf"(?<!\w){re.escape(column)}(?!\w)", path)
+        column for column in columns for path in used - columns if re.search(rf"(?<!\w){re.escape(column)}(?!\w)", path)
     }
     # In the order of ALIASES: a column belongs to the first field that wants it.
     for name, aliases in ALIASES.items():
@@ -568,9 +581,16 @@ def _check_response(
     """Check that only one column can hold what the application answered: next to it may be the golden answer.
 
     Raises:
-        TurnError: there are two.
+        TurnError: there are two, or the only one may have either.
     """
     taken = found.paths.get("response", "")
+    heads = {canonical(column).partition(".")[0] for row in rows for column in row}
+    if "." in taken and heads <= _PAIRS:
+        choices = " or ".join(show({name: taken}) for name in ("response", "reference"))
+        raise TurnError(
+            f"{where}{taken!r} may be what the application answered, or what it should answer, as in the data sets of "
+            f"LangSmith and Phoenix. Choose with {choices}{_shown(rows)}"
+        )
     chosen = [set(str(found.value(taken, row)).lower().split()) for row in rows]
     candidates = dict.fromkeys(others)
     for path, texts in _texts(rows, found).items():
@@ -605,6 +625,9 @@ def _choices(
         if paths := others.get(name):
             listed = ", ".join(map(repr, paths))
             yield f"the {name} is taken from {found.paths[name]!r}, not from {listed}: --map names another column"
+    asked = found.paths.get("query", "")
+    if any(len(exchanges(messages_in(found.value(asked, row)))) > 1 for row in rows):
+        yield f"the conversations in {asked!r} have several answers: only the last is read"
     reference = found.paths.get("reference", "")
     if "response" in found.paths and canonical(reference) in ALIASES["response"]:
         yield (
@@ -637,11 +660,15 @@ def _certain(name: str, texts: Mapping[str, Sequence[str]], rows: Sequence[Mappi
             column = canonical(path)
             if len(values) < len(rows) or "[" in path or any(map(_PLACEHOLDER.fullmatch, map(str.strip, values))):
                 continue
-            is_answer = _ANSWER_WORDS.search(column) or _SYSTEM_WORDS.search(column)
+            # The name of a model has no blanks.
+            is_prose = any(" " in text.strip() for text in values)
+            is_answer = _ANSWER_WORDS.search(column) or (is_prose and _SYSTEM_WORDS.search(column))
+            # The data sets of Phoenix call the golden answer output_answer.
+            is_golden = column in ALIASES["reference"] or ("example_id" in rows[0] and column.startswith("output_"))
             asks = _QUESTION_WORDS.search(column) or all(text.rstrip().endswith(("?", "？")) for text in values)
             fits = {
                 "query": asks and not is_answer,
-                "response": is_answer and not asks and not _NO_RESPONSE.search(column),
+                "response": is_answer and not asks and not is_golden and not _NO_RESPONSE.search(column),
             }
             if fits.get(name) and not _NO_ANSWER.search(column):
                 paths.append(path)

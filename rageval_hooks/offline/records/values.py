@@ -68,7 +68,7 @@ def chat_text(value: Any, role: str) -> str:
             of a chat completion.
         role: ``user`` or ``assistant``.
     """
-    messages = _messages_in(value)
+    messages = messages_in(value)
     if role == "user":
         return next((message_text(message) for message in reversed(messages) if is_from_user(message)), "")
     pairs = exchanges(messages)
@@ -80,10 +80,11 @@ def chat_text(value: Any, role: str) -> str:
 
 def last_exchange(value: Any) -> tuple[str, str] | None:
     """Return the last question of messages that has an answer, and the answer; None if no question has one."""
-    return next(reversed(exchanges(_messages_in(value))), None)
+    return next(reversed(exchanges(messages_in(value))), None)
 
 
-def _messages_in(value: Any) -> list[Any]:
+def messages_in(value: Any) -> list[Any]:
+    """Return the chat messages of a cell; empty for any other value."""
     value = unpacked(value)
     if isinstance(value, Mapping):
         choices = value.get("choices")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import re
@@ -283,11 +284,17 @@ class TestMap:
         records = read_records(tmp_path / "a.json", mapping={"response": "join(' ', parts[])"})
         assert [record.turn.response for record in records] == [A, ""]
 
-    @pytest.mark.parametrize(("mapping", "message"), [({"answer": "x"}, "--map"), ({"query": "a[."}, "is not a path")])
-    def test_that_is_wrong(self, mapping: dict[str, str], message: str, tmp_path: Path) -> None:
-        """Is said before anything is read."""
+    @pytest.mark.parametrize(
+        ("mapping", "error", "message"),
+        [
+            ({"answer": "x"}, ConfigurationError, "unknown field of --map"),
+            ({"query": "a[."}, TurnError, r"nothing is under 'a\[\.', which --map names for the query"),
+        ],
+    )
+    def test_that_is_wrong(self, mapping: dict[str, str], error: type[Exception], message: str, tmp_path: Path) -> None:
+        """Is said before anything is computed."""
         (tmp_path / "a.jsonl").write_text(json.dumps(self.ROW))
-        with pytest.raises(ConfigurationError, match=message):
+        with pytest.raises(error, match=message):
             list(read_records(tmp_path / "a.jsonl", mapping=mapping))
 
 
@@ -394,6 +401,9 @@ def test_worksheets(tmp_path: Path) -> None:
     [
         ({"inputs": {"question": Q}, "outputs": {"answer": G}, "dataset_id": "d"}, "LangSmith"),
         ({"example_id": "e", "input": {"question": Q}, "output": {"answer": G}, "metadata": {}}, "Phoenix"),
+        ({"id": "e", "node_id": "n", "input": {"question": Q}, "output": {"answer": G}, "splits": []}, "Phoenix 20"),
+        ({"id": "e", "input.question": Q, "output.answer": G, "splits": "[]"}, "CSV of Phoenix 20"),
+        ({"question": Q, "answer": G, "supporting_facts": [["Pier", 0]], "context": [["Pier", [C]]]}, "HotpotQA"),
         ({"input": Q, "actual_output": None, "expected_output": G, "context": [C]}, "DeepEval"),
         ({"input": {"question": Q}, "expectedOutput": {"answer": G}, "sourceTraceId": None}, "Langfuse"),
     ],
@@ -404,6 +414,60 @@ def test_data_sets_have_no_answers_of_a_system(row: dict[str, Any], reference: s
     with pytest.raises(TurnError, match="there is no column for the response") as caught:
         list(read_records(tmp_path / "a.json"))
     assert "ask your application first: rageval-hooks run" in str(caught.value), reference
+
+
+@pytest.mark.parametrize(
+    ("row", "output"),
+    [
+        ({"inputs": {"question": Q}, "outputs": {"answer": G}, "metadata": {}}, "outputs.answer"),
+        ({"id": "e", "input": {"question": Q}, "output": {"answer": G}}, "output.answer"),
+    ],
+)
+def test_an_output_that_may_be_the_golden_answer(row: dict[str, Any], output: str, tmp_path: Path) -> None:
+    """Nothing next to it says whether the file has a data set or answers of a system, so the user chooses."""
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([row]))
+    with pytest.raises(TurnError, match=f"Choose with --map response={output} or --map reference={output}"):
+        list(read_records(path))
+
+    [record] = read_records(path, mapping={"response": output})
+    assert (record.turn.response, record.turn.reference) == (G, None)
+    with pytest.raises(TurnError, match="there is no column for the response"):
+        list(read_records(path, mapping={"reference": output}))
+
+
+def test_texts_that_are_json(tmp_path: Path) -> None:
+    """Tables of Langfuse 2 have texts and objects as JSON in JSON. A text in quotation marks stays as it is."""
+    path = tmp_path / "a.csv"
+    for query, answer in ((Q, A), ({"question": Q}, {"answer": A})):
+        cells = [query, answer] if isinstance(query, str) else [json.dumps(query), json.dumps(answer)]
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([["id", "timestamp", "input", "output"], ["t", "1", *map(json.dumps, cells)]])
+        [record] = read_records(path)
+        assert (record.turn.query, record.turn.response) == (Q, A)
+
+    (tmp_path / "a.json").write_text(json.dumps([{"question": Q, "answer": f'"{A}"'}]))
+    [record] = read_records(tmp_path / "a.json")
+    assert record.turn.response == f'"{A}"'
+
+
+def test_a_column_with_brackets_in_its_name(tmp_path: Path) -> None:
+    """As promptfoo's tables have it: it is a name, not a path."""
+    path = tmp_path / "a.csv"
+    path.write_text(f"question,[gpt-5] Answer {{{{question}}}}\n{Q},{A}\n")
+    [record] = read_records(path, mapping={"response": "[gpt-5] Answer {{question}}"})
+    assert (record.turn.query, record.turn.response) == (Q, A)
+
+
+def test_conversations_with_several_answers(tmp_path: Path) -> None:
+    """The last is read, which is said."""
+    turns = [("user", "Hi"), ("assistant", "Hello!"), ("user", Q), ("assistant", A)]
+    (tmp_path / "a.json").write_text(json.dumps([{"messages": [{"role": r, "content": c} for r, c in turns]}]))
+    notes: list[str] = []
+    [(_, record)] = read_items(tmp_path / "a.json", note=notes.append)
+    assert isinstance(record, Record)
+    assert (record.turn.query, record.turn.response) == (Q, A)
+    assert notes == ["the conversations in 'messages' have several answers: only the last is read"]
 
 
 def test_the_golden_context_of_deepeval_is_no_passage(tmp_path: Path) -> None:
@@ -552,6 +616,10 @@ def test_a_row_that_failed_needs_no_answer(tmp_path: Path) -> None:
         ({"question": Q, "model1": {"reply": A}, "model2": {"reply": A}}, "Name it with --map response=COLUMN;"),
         ({"question": Q, "f1": 0.71, "Relevancy": "0,91", "file": "answers/pier.md"}, "--map response=COLUMN;"),
         ({"question": Q, "our_reply": A, "model_text": A}, "Name it with --map response=COLUMN;"),
+        # Golden answers, and the name of a model.
+        ({"question": Q, "best_answer": G}, "Name it with --map response=COLUMN;"),
+        ({"example_id": "e", "input_question": Q, "output_answer": G}, "query=input_question --map response=COLUMN;"),
+        ({"question": Q, "sample_model": "gpt-5"}, "Name it with --map response=COLUMN;"),
         ({"Fråga": Q, "Svar": A}, "Name it with --map query='Fråga' --map response=COLUMN;"),
         # The title of a document is no question.
         ({"title": "Piers", "paragraphs": [{"context": C}], "answer": A}, "Name it with --map query=COLUMN;"),
