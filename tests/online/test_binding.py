@@ -38,7 +38,7 @@ from rageval_hooks.turn import ErrorInfo, GuardOutcome, PromptTemplate, ToolCall
 from tests.exporters.recording import RecordingServer, Reply, recording_server
 from tests.integrations.langchain.fakes import lcel
 
-SECRETS = ("Quillon", "Amsel", "1877")
+SECRETS = ("Quillon", "Amsel", "in 1877")
 
 
 class Sees(LocalMetric):

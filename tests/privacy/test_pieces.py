@@ -77,7 +77,9 @@ def leaked(text: str) -> list[str]:
     parts = {part for secret in SECRETS for part in re.findall(r"\w{4,}", secret)}
     # "5500-0" and "-0004", whatever is cut off after or before it.
     parts |= {part for secret in SECRETS for part in (secret[:6], secret[-6:])}
-    # "0000" and "8888" are in ids and durations.
+    # Ids of traces and spans are random.
+    text = re.sub(r"\b(?:0x)?[\da-f]{32}\b|\b0x[\da-f]{16}\b", "", text)
+    # "0000" and "8888" are in durations.
     found = {part for part in {*SECRETS, *parts} - HARMLESS if len(set(part)) > 2}
     return sorted(part for part in found if re.search(rf"(?<![\d.]){re.escape(part)}", text, re.IGNORECASE))
 

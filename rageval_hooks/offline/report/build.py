@@ -176,7 +176,7 @@ class FileReport(Data):
         notes: choices of the reader that the user should know.
         verdicts: number of answers by verdict, from good to not_evaluable; empty without verdicts.
         causes: the causes of the verdicts that are not good, the most frequent first.
-        corrected: the share of bad answers, if a judge saw a sample of them; else None.
+        judged_share: the share of bad answers, if a judge saw a sample of them; else None.
         bad: rows that could not be used.
         errors: answers that failed, by type of error.
         failed_questions: questions of which at least one answer failed.
@@ -198,7 +198,7 @@ class FileReport(Data):
     notes: tuple[str, ...] = ()
     verdicts: dict[str, int] = Field(default_factory=dict)
     causes: tuple[CauseReport, ...] = ()
-    corrected: CorrectedShare | None = None
+    judged_share: CorrectedShare | None = None
     bad: int
     errors: dict[str, int]
     failed_questions: int = 0
@@ -357,7 +357,7 @@ def analyze(
                 notes=tuple(file.notes),
                 verdicts={label: file.verdicts[label] for label in VERDICTS} if file.verdicts else {},
                 causes=_causes(file),
-                corrected=file.judged_sample.share(how),
+                judged_share=file.judged_sample.share(how),
                 bad=file.bad,
                 errors=dict(file.errors.most_common()),
                 failed_questions=file.failed_questions(),

@@ -99,8 +99,8 @@ def _quality(file: FileReport, bounds: Mapping[str, float], missed: Sequence[str
         number = file.verdicts.get("bad", 0)
         are = "is" if number == 1 else "are"
         text = f"{number} of {counted(bad.count, 'answer')} {are} bad: {_mean(bad.spread, True)}."
-        if file.corrected is not None:
-            text = f"{file.corrected.sentence()} By the local verdicts alone: {_mean(bad.spread, True)}."
+        if file.judged_share is not None:
+            text = f"{file.judged_share.sentence()} By the local verdicts alone: {_mean(bad.spread, True)}."
         if file.bad_by_cause:
             text += f" By cause: {', '.join(file.bad_by_cause)}."
         for turn in [turn for turn in file.worst if turn.verdict == "bad"][:1]:

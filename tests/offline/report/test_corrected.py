@@ -93,10 +93,10 @@ def test_one_sentence_may_be_said_aloud(tmp_path: Path) -> None:
     [file] = report.files
     [finding] = [found.text for found in conclude(report).quality if "were bad" in found.text]
 
-    assert file.corrected is not None
-    assert file.corrected.interval is not None
-    assert file.corrected.interval.low < 0.08 < file.corrected.interval.high
-    assert finding.startswith(file.corrected.sentence())
+    assert file.judged_share is not None
+    assert file.judged_share.interval is not None
+    assert file.judged_share.interval.low < 0.08 < file.judged_share.interval.high
+    assert finding.startswith(file.judged_share.sentence())
     assert "of 4,000 answers were bad, between" in finding
     assert "without the local verdicts the same certainty would have taken" in finding
     bad = file.score("verdict.bad")
@@ -110,7 +110,7 @@ def test_a_judge_that_saw_all_answers_is_no_sample(tmp_path: Path) -> None:
     report, _ = analyze(write(tmp_path / "all.jsonl", 200, judged={"bad": 1.0, "good": 1.0}))
     bad = report.files[0].score("verdict.bad")
 
-    assert report.files[0].corrected is None
+    assert report.files[0].judged_share is None
     assert bad is not None
     assert bad.makers == ()
 
@@ -122,5 +122,5 @@ def test_each_week_has_its_own_share(tmp_path: Path) -> None:
 
     assert [file.name for file in report.files] == ["2025-W48", "2025-W49"]
     assert [file.records for file in report.files] == [2000, 2000]
-    assert all(file.corrected and file.corrected.interval for file in report.files)
+    assert all(file.judged_share and file.judged_share.interval for file in report.files)
     assert report.comparisons == ()
