@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
-from functools import lru_cache
 from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from rageval_hooks.text.dates import Date, find_dates
 from rageval_hooks.text.language import english_words, language_of
-from rageval_hooks.text.limits import PIECE_CHARACTERS, Span, blank, scan, scan_at
+from rageval_hooks.text.limits import Span, blank, kept, scan, scan_at
 from rageval_hooks.text.numbers import find_numbers, is_ordinal
 from rageval_hooks.text.numerals import MAGNITUDES, small_number
 from rageval_hooks.text.quantities import YEAR, Quantity, Reading, find_quantities, with_precision
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.units import CURRENCY_CODES, NO_UNIT, UNIT_WORDS, Unit, measure
+from rageval_hooks.text.units import CURRENCY_CODES, NO_UNIT, UNIT_WORDS, Unit
 from rageval_hooks.text.word_lists import word_set
 from rageval_hooks.text.words import STOP_WORDS, Words, blank_marks, fold, words_by_sentence, words_of
 
@@ -91,9 +91,6 @@ _MAX_IN_PROSE: Final = 2
 _INSIDE_NAME: Final = frozenset((" ", "\u00a0", "-", ". ", ".", "’", "'", "’s ", "'s "))
 _SENTENCE_ENDS: Final = frozenset('.!?…"”)')
 
-# Texts whose facts are kept: those of a few turns.
-_TEXTS_KEPT: Final = 128
-
 
 class Fact(NamedTuple):
     """A number, date, code or name that a text states; in comparisons, also a negation that it changes."""
@@ -133,10 +130,7 @@ def find_facts(text: str, sentences: Sequence[Span] | None = None) -> list[Fact]
         text: the text.
         sentences: its sentences, if they are already known.
     """
-    if sentences is not None:
-        return _new_facts(text, sentences)
-    # Several metrics of a turn read the facts of the same texts.
-    return list(_kept_facts(text) if len(text) <= PIECE_CHARACTERS else _new_facts(text, sentence_spans(text)))
+    return list(_facts(text)) if sentences is None else _new_facts(text, sentences)
 
 
 def _new_facts(text: str, sentences: Sequence[Span]) -> list[Fact]:
@@ -161,8 +155,8 @@ def _abbreviates(letters: str, name: str) -> bool:
     return False
 
 
-@lru_cache(maxsize=_TEXTS_KEPT)
-def _kept_facts(text: str) -> Sequence[Fact]:
+@kept
+def _facts(text: str) -> Sequence[Fact]:
     return _new_facts(text, sentence_spans(text))
 
 
@@ -247,11 +241,13 @@ def _numbers(text: str, masked: str, taken: Set[int]) -> Iterator[Fact]:
             values = with_precision(quantity, masked)
             yield Fact(quantity.start, quantity.end, "number", written, (), values=values)
     inside = {at for quantity in composed for at in range(quantity.start, quantity.end)}.union(taken)
+    numbers = find_numbers(masked)
+    starts = [number.start for number in numbers]
     covering: defaultdict[int, list[Quantity]] = defaultdict(list)
     for quantity in quantities:
-        for at in range(quantity.start, quantity.end):
+        for at in starts[bisect_left(starts, quantity.start) : bisect_left(starts, quantity.end)]:
             covering[at].append(quantity)
-    for start, end, forms, is_word, _ in find_numbers(masked):
+    for start, end, forms, is_word, _, found in numbers:
         raw = text[start:end]
         if start in inside or (end - 1) in inside or _NO_FACT.match(text, max(0, start - 3)):
             continue
@@ -264,7 +260,6 @@ def _numbers(text: str, masked: str, taken: Set[int]) -> Iterator[Fact]:
             listed = _listed(text, start, end)
             if int(forms[0]) in listed or (is_word and listed <= {0, 1} and _COUNTING.match(text, end)):
                 continue
-        found = measure(text, start, end)
         if found.units and _CONVERTED.search(text[max(0, start - _CONVERTED_LENGTH) : start]):
             continue
         around = covering[start]

@@ -161,10 +161,10 @@ def language_of(text: str) -> str | None:
     return language_by_rules(beginning) if detector is None else detector(beginning)
 
 
-def is_surely_english(text: str) -> bool:
-    """Return True if a text has function words of English and none of another language; False if it may be English."""
+def is_surely_english(text: str, least: int = _SURELY_WORDS) -> bool:
+    """Return True if a text has function words of English, ``least`` different ones, and none of another language."""
     found = set(text.lower().split())
-    is_english = len(found & _ENGLISH_WORDS) >= _SURELY_WORDS and found.isdisjoint(_OTHER_WORDS)
+    is_english = len(found & _ENGLISH_WORDS) >= least and found.isdisjoint(_OTHER_WORDS)
     return is_english and _OTHER_SCRIPT.search(text) is None
 
 

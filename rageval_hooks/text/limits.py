@@ -8,8 +8,11 @@ local metric is skipped with a reason. A text is never cut silently.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 Span = tuple[int, int]
 """A part of a text, as (start, end)."""
@@ -36,6 +39,13 @@ PIECE_CHARACTERS: Final = 20_000
 """Maximum number of characters that one call of a regular expression searches: less than 20 ms."""
 
 _LOOKBACK: Final = 2_000
+_TEXTS_KEPT: Final = 128
+
+
+def kept(read: Callable[[str], T]) -> Callable[[str], T]:
+    """Keep what a function finds in the last texts of usual length: several metrics of a turn read the same texts."""
+    kept_read = lru_cache(maxsize=_TEXTS_KEPT)(read)
+    return lambda text: kept_read(text) if len(text) <= PIECE_CHARACTERS else read(text)
 
 
 def pieces(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:

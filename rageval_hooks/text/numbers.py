@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, product
 from typing import Final, NamedTuple
 
-from rageval_hooks.text.limits import scan, scan_at
+from rageval_hooks.text.limits import kept, scan, scan_at
 from rageval_hooks.text.numerals import (
     CARDINALS,
     MAGNITUDES,
@@ -21,7 +21,7 @@ from rageval_hooks.text.numerals import (
     number_readings,
     scaled,
 )
-from rageval_hooks.text.units import Unit, measure
+from rageval_hooks.text.units import NO_MEASURE, Measure, Unit, measure
 from rageval_hooks.text.words import words_of
 
 # After digits only: "5k", "1.2bn".
@@ -71,6 +71,7 @@ class Number(NamedTuple):
         readings: the values that it can mean, the most likely first.
         spelled: True if it is written in words.
         parts: other numbers that a text with it supports: its digits without the magnitude, the hour of a time.
+        measure: its unit.
     """
 
     start: int
@@ -78,6 +79,7 @@ class Number(NamedTuple):
     readings: tuple[str, ...]
     spelled: bool
     parts: tuple[str, ...] = ()
+    measure: Measure = NO_MEASURE
 
 
 def is_ordinal(text: str) -> bool:
@@ -86,8 +88,13 @@ def is_ordinal(text: str) -> bool:
     return last in ORDINALS or (last[:1].isdigit() and last.endswith(("st", "nd", "rd", "th")))
 
 
-def find_numbers(text: str) -> Iterator[Number]:
-    """Yield the numbers of a text. "two hundred and five" and "1.5 million" are one number."""
+@kept
+def find_numbers(text: str) -> Sequence[Number]:
+    """Return the numbers of a text. "two hundred and five" and "1.5 million" are one number."""
+    return [number._replace(measure=measure(text, number.start, number.end)) for number in _find_numbers(text)]
+
+
+def _find_numbers(text: str) -> Iterator[Number]:
     found = words_of(text)
     starts = found.starts_of(NUMBER_WORD, lambda reading: reading.may_be_number)
     for digit in found.first_digits:
@@ -209,9 +216,8 @@ def supported_numbers(text: str) -> SupportedNumbers:
     for number in find_numbers(text):
         readings = {*number.readings, *number.parts}
         found.values.update(readings)
-        units = measure(text, number.start, number.end).units
-        if units:
-            found.measures.update(product(readings, units))
+        if number.measure.units:
+            found.measures.update(product(readings, number.measure.units))
         else:
             bare.update(readings)
         if is_ordinal(text[number.start : number.end]):

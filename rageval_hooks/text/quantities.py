@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from itertools import pairwise, takewhile, zip_longest
 from operator import attrgetter
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, cast
 
-from rageval_hooks.text.language import language_of
-from rageval_hooks.text.limits import scan
+from rageval_hooks.text.language import is_surely_english, language_of
+from rageval_hooks.text.limits import kept, scan, scan_at
 from rageval_hooks.text.numbers import Number, find_numbers
 from rageval_hooks.text.numerals import CARDINALS, FRACTIONS, MAGNITUDES, is_decimal, small_number
-from rageval_hooks.text.units import HOURS, Unit, measure
+from rageval_hooks.text.units import FIRST_WORDS, HOURS, Unit, measure
 from rageval_hooks.text.word_lists import WORD_LISTS
+from rageval_hooks.text.words import words_of
 
 Hedge = Literal["", "about", "over", "under"]
 Kind = Literal["number", "composed", "indefinite"]
@@ -82,6 +83,10 @@ _CLOCK: Final = re.compile(
     rf"(?:{_HALF_DAY})?|(?P<name>noon|midday|midnight)(?!\w))",
     re.IGNORECASE,
 )
+# What a time of day has that does not begin with a digit.
+_TIME_WORDS: Final = (
+    " past ", "quarter to", "noon", "midday", "midnight", "clock", "uhr", " am", " a.m", " pm", " p.m",
+)  # fmt: skip
 _AM_OR_PM: Final = re.compile(r"([ap])\.?\s?m\.?\Z", re.IGNORECASE)
 # "at 9", "from 9", "9 to 5", "9-17": what is before or after an hour that nothing else marks.
 _BEFORE_HOUR: Final = re.compile(r"(?:\b(?:at|from|until|till|by|to|and|between|um|bis|von|à)|\d\s?[-–—])\s?\Z", re.I)
@@ -100,7 +105,9 @@ _MORE: Final = re.compile(
     rf"(?:[ -](?P<power>{'|'.join(MAGNITUDES)}))?"
 )
 # "an hour", "a dozen", "one week"
-_INDEFINITE: Final = re.compile(r"(?<![\w-])(?:an?|eine?|une?|una) (?P<unit>dozen|[^\W\d_]{3,12})(?![^\W_])", re.I)
+_INDEFINITE: Final = re.compile(
+    r"[aeu](?<![\w-].)(?:(?<=a)n?|(?<=e)ine?|(?<=u)n[ea]?) (?P<unit>[^\W\d_]{3,12})(?![^\W_])", re.IGNORECASE
+)
 # "19th century", "twentieth-century", "XIXe siècle", "siglo XIX"
 _CENTURY: Final = re.compile(
     r"(?<![^\W_])(?:(?:early|mid|late)-)?(?P<ordinal>[^\W_]+(?:-[^\W_]+)?)\.?[ -]"
@@ -125,6 +132,7 @@ _DECADE_WORD: Final = re.compile(
     r"(?P<tens>twent|thirt|fort|fift|sixt|sevent|eight|ninet)ies(?![^\W_])",
     re.IGNORECASE,
 )
+_DECADES: Final = [f"{tens}ies" for tens in "twent thirt fort fift sixt sevent eight ninet".split()]
 _SPELLED_LANGUAGES: Final = ("de", "fr", "es", "it", "pt", "nl")
 _TOKEN: Final = re.compile(r"\w+(?:-\w+)*|[^\w\s]")
 _PARTS: Final = {"early": (0.0, 0.4), "mid": (0.3, 0.7), "late": (0.6, 1.0)}
@@ -140,16 +148,14 @@ _RANGE_GAP: Final = re.compile(r"\s?(?:[-–—]|to|and|or|bis|und|à|a|y|et)\s?
 _SUM_GAP: Final = re.compile(r"(?:,|,? and)? ?")
 
 
-def find_quantities(text: str) -> list[Quantity]:
+@kept
+def find_quantities(text: str) -> Sequence[Quantity]:
     """Return the quantities of a text in order. "1 hour 30 minutes" gives its parts, and both together."""
-    found = [
-        *_clock_times(text),
-        *_fractions(text),
-        *_centuries(text),
-        *_roman_numbers(text),
-        *_short_years(text),
-        *_in_other_languages(text),
-    ]
+    both, found = f"{text}\n{text.lower()}", [*_clock_times(text), *_in_other_languages(text)]
+    for find, hints in _RARE:
+        # Python finds a word of a list far sooner than an expression finds one of its alternatives.
+        if any(map(both.__contains__, hints)):
+            found += find(text)
     taken = {at for quantity in found for at in range(quantity.start, quantity.end)}
     numbers = [number for number in find_numbers(text) if number.start not in taken]
     for one, other in pairwise(numbers):
@@ -174,7 +180,8 @@ def _value(number: Number) -> float | None:
 
 
 def _clock_times(text: str) -> Iterator[Quantity]:
-    for found in scan(_CLOCK, text):
+    is_spelled = any(map(text.lower().__contains__, _TIME_WORDS))
+    for found in scan(_CLOCK, text) if is_spelled else scan_at(_CLOCK, text, words_of(text).first_digits):
         half = (_AM_OR_PM.search(found.group()) or "  ")[1].strip().casefold()
         if found["name"]:
             yield _quantity(*found.span(), CLOCK, 0 if found["name"].casefold() == "midnight" else 720)
@@ -248,7 +255,8 @@ def _short_years(text: str) -> Iterator[Quantity]:
 
 def _in_other_languages(text: str) -> Iterator[Quantity]:
     """Yield the numbers in words of German, French, Spanish, Italian, Portuguese and Dutch: "zwei Stunden"."""
-    language = language_of(text)
+    # Most texts are in English, and this test takes a tenth of the time of the detector.
+    language = None if is_surely_english(text, least=1) else language_of(text)
     if language not in _SPELLED_LANGUAGES or find_spec("text_to_num") is None:
         return
     from text_to_num import find_numbers as find_spelled
@@ -296,7 +304,7 @@ def _of_number(text: str, number: Number, following: Number | None) -> Quantity:
     # "1½"
     end = number.end - (raw[-1] in _GLYPHS)
     values = [_decimal(reading) for reading in number.readings if is_decimal(reading)]
-    units = measure(text, number.start, end)
+    units = number.measure if end == number.end else measure(text, number.start, end)
     kind: Kind = "number"
     for place in (end, units.end):
         if values and kind == "number" and (more := _MORE.match(text, place)):
@@ -307,7 +315,7 @@ def _of_number(text: str, number: Number, following: Number | None) -> Quantity:
     if values and text.startswith((" dozen", "-dozen"), end):
         values, end, kind = [Reading(WRITTEN, 12 * values[0].low, 12 * values[0].low)], end + 6, "composed"
     if not units.units and following and _RANGE_GAP.fullmatch(text[end : following.start]):
-        units = units._replace(units=measure(text, following.start, following.end).units)
+        units = units._replace(units=following.measure.units)
     readings = [*values]
     if not units.units:
         readings += (value._replace(dimension=BARE) for value in values)
@@ -360,6 +368,8 @@ def _indefinites(text: str, taken: set[int]) -> Iterator[Quantity]:
         if found["unit"].casefold() == "dozen":
             yield _quantity(*found.span(), WRITTEN, 12)._replace(kind="composed")
             continue
+        if found["unit"].casefold() not in FIRST_WORDS:
+            continue
         units = measure(text, found.start(), found.start("unit") - 1)
         more = _MORE.match(text, units.end)
         value = 1 + (1 / FRACTIONS[more["part"]] if more and more["part"] else 0)
@@ -384,10 +394,19 @@ def _sums(text: str, parts: Sequence[Quantity]) -> Iterator[Quantity]:
             yield Quantity(one.start, other.end, tuple(readings), "number")
 
 
-_HEDGES: Final[Mapping[Hedge, re.Pattern[str]]] = {
-    hedge: re.compile(rf"(?<![^\W_])(?:{''.join(words)})\s{{0,2}}(?:the |an? )?(?:US)?[$€£]?\Z", re.IGNORECASE)
-    for hedge, words in WORD_LISTS["hedges"].items()
-}
+# Quantities that few texts have, and what a text with one of them has: in lower case, or as it is written.
+_RARE: Final[Sequence[tuple[Callable[[str], Iterable[Quantity]], Sequence[str]]]] = (
+    (_fractions, (*FRACTIONS, *_GLYPHS)),
+    (_centuries, ("centur", "jahrhundert", "siècle", "eeuw", "siglo", "secolo", "século", *_DECADES)),
+    (_roman_numbers, ("II", "IV", "IX", "VI", "XI", "XV", "XX", "XL", "VV", "VX", " I", " V", " X")),
+    (_short_years, ("FY", "CY", "Q", "1H", "2H", "3H", "4H", "H1", "H2", "H3", "H4")),
+)
+
+_HEDGE: Final = re.compile(
+    rf"(?<![^\W_])(?:{'|'.join(f'(?P<{name}>%s)' % ''.join(words) for name, words in WORD_LISTS['hedges'].items())})"
+    r"\s{0,2}(?:the |an? )?(?:US)?[$€£]?\Z",
+    re.IGNORECASE,
+)
 _MAX_HEDGE: Final = 26
 _CONVERSION: Final = 0.02
 """How much the value may differ that is converted to another system of units, as a share of it."""
@@ -414,8 +433,8 @@ def with_precision(quantity: Quantity, text: str) -> tuple[Reading, ...]:
 
 
 def _hedge(text: str, start: int) -> Hedge:
-    before = text[max(0, start - _MAX_HEDGE) : start]
-    return next((hedge for hedge, pattern in _HEDGES.items() if pattern.search(before)), "")
+    found = _HEDGE.search(text[max(0, start - _MAX_HEDGE) : start])
+    return cast("Hedge", found.lastgroup) if found else ""
 
 
 def _accepted(reading: Reading, kind: Kind, hedge: Hedge) -> Reading:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Final
 
-from rageval_hooks.text.limits import PIECE_CHARACTERS, Span, scan
+from rageval_hooks.text.limits import Span, kept, scan
 from rageval_hooks.text.word_lists import word_set
 
 _OPENERS: Final = "\"'“‘«„(\\[*_¿¡「『（【《"
@@ -48,8 +47,6 @@ _WORD_BEFORE: Final = re.compile(r"(?<![^\W_])[^\W_]{1,24}(?:\.[^\W_]{1,24}){0,1
 _WORD_AFTER: Final = re.compile(rf"[\s\\{_OPENERS}]{{0,8}}(?P<word>[^\W_]{{0,24}})")
 # Characters before a full stop that decide whether it ends a sentence.
 _LOOKBACK: Final = 24
-# Texts whose sentences are kept: those of a few turns.
-_TEXTS_KEPT: Final = 128
 # A text without any capital letter is written in lower case. Longer texts are not searched for one.
 _MAX_CASELESS_LENGTH: Final = 10_000
 
@@ -72,18 +69,15 @@ def sentence_spans(text: str) -> list[Span]:
         The spans in order, without surrounding white space. Only white space is between two spans, so no text is
         lost. A line break ends a sentence unless the next line continues in lower case.
     """
-    return list(_kept_spans(text) if len(text) <= PIECE_CHARACTERS else _new_spans(text))
+    return list(_spans(text))
 
 
-def _new_spans(text: str) -> Sequence[Span]:
+@kept
+def _spans(text: str) -> Sequence[Span]:
     spans: list[Span] = []
     for start, end in _blocks(text):
         spans.extend(_split_block(text, start, end))
     return spans
-
-
-# Several metrics of a turn read the sentences of the same texts.
-_kept_spans = lru_cache(maxsize=_TEXTS_KEPT)(_new_spans)
 
 
 def _blocks(text: str) -> list[Span]:

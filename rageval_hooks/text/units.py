@@ -40,6 +40,9 @@ def _by_spelling() -> dict[str, frozenset[Unit]]:
 
 _BY_SPELLING: Final = _by_spelling()
 
+FIRST_WORDS: Final = frozenset(spelling.split()[0] for spelling in _BY_SPELLING)
+"""The first words of all units."""
+
 UNIT_WORDS: Final = frozenset(spelling for spelling in _BY_SPELLING if len(spelling) > 4)
 """Units that are written out, for example "fahrenheit"."""
 
@@ -78,6 +81,9 @@ class Measure(NamedTuple):
     units: frozenset[Unit]
     start: int
     end: int
+
+
+NO_MEASURE: Final = Measure(NO_UNIT, 0, 0)
 
 
 def measure(text: str, start: int, end: int) -> Measure:

@@ -96,10 +96,12 @@ def find_computed(
     for fact in numbers:
         at = next((at for at, (start, end) in enumerate(sentences) if start <= fact.start < end), 0)
         start, end = sentences[at]
-        around = response[sentences[max(0, at - 1)][0] : end]
+        first = sentences[max(0, at - 1)][0]
         asked = f"{query} {response[start:end]}"
-        steps = {step for step, cue in _CUES.items() if cue.search(asked) or _OPERATION.search(around)}
-        hits = (_first_result(fact, steps, _pairs(_lines(text), around, asked)) for text in read if steps)
+        is_shown = _OPERATION.search(response, first, end) is not None
+        steps = {step for step, cue in _CUES.items() if is_shown or cue.search(asked)}
+        shown = _operands(response, (one for one in find_quantities(response) if first <= one.start < end))
+        hits = (_first_result(fact, steps, _pairs(_lines(text), shown, asked)) for text in read if steps)
         found += [hit for hit in [next(filter(None, hits), None)] if hit]
     return found
 
@@ -128,26 +130,24 @@ def _operands(text: str, quantities: Iterable[Quantity]) -> list[_Operand]:
             if is_ordinal(written) or (written.isalpha() and exact.keys() <= {WRITTEN, BARE}):
                 continue
             # A unit says most, then a year. A bare number may also be an hour.
-            named = [*(exact.keys() - {WRITTEN, BARE, CLOCK, YEAR}), *(exact.keys() & {YEAR}), *exact]
-            dimension = BARE if named[0] == WRITTEN else named[0]
-            operands.append(_Operand(written, exact[named[0]].low, dimension, len(operands)))
+            named = min(exact, key=lambda one: (one in (WRITTEN, BARE, CLOCK, YEAR)) + (one in (WRITTEN, BARE, CLOCK)))
+            dimension = BARE if named == WRITTEN else named
+            operands.append(_Operand(written, exact[named].low, dimension, len(operands)))
     return operands
 
 
-def _pairs(lines: Sequence[_Line], around: str, asked: str) -> Iterator[tuple[_Operand, _Operand]]:
+def _pairs(lines: Sequence[_Line], shown: Iterable[_Operand], asked: str) -> Iterator[tuple[_Operand, _Operand]]:
     """Yield the pairs of numbers of a passage that a result may come from.
 
     Both are in the response, in one line of the passage, or in one column of two of its lines.
 
     Args:
         lines: the passage.
-        around: the response's sentence with the result, and the one before.
+        shown: the numbers of the response's sentence with the result, and of the one before.
         asked: the question and the response's sentence.
     """
     known = {operand.value for line in lines for operand in line.operands}
-    yield from permutations(
-        [one for one in _operands(around, find_quantities(around)) if one.value in known][-_MAX_OPERANDS:], 2
-    )
+    yield from permutations([one for one in shown if one.value in known][-_MAX_OPERANDS:], 2)
     best = _best_lines(lines, asked)
     yield from chain.from_iterable(permutations(line.operands[:_MAX_OPERANDS], 2) for line in best)
     for upper, lower in permutations(best, 2):

@@ -210,7 +210,7 @@ class TurnAnalysis(TurnTexts):
         gone = {fact.text for fact in not_in_passages}
         response, sentences = self.turn.response, self.response.sentences
         passages = [passage.text for passage in self.prompt_passages]
-        computed = find_computed(not_in_passages, self.response.blanked, sentences, self.turn.query, passages)
+        computed = find_computed(not_in_passages, self.response.stated, sentences, self.turn.query, passages)
         figures = {hit.fact for hit in computed}
         not_in_passages = [fact for fact in not_in_passages if fact not in figures]
         denying = [(a, b) for a, b in sentences if negates(response[a:b])] if gone else []
