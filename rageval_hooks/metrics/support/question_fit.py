@@ -159,11 +159,15 @@ class QuestionFit:
     def _found(self, keys: frozenset[str]) -> set[str]:
         """Return the question's words that are among some words, or begin like one: "members" for "membership"."""
         found = self._words.keys() & keys
-        missing = {key[:_MIN_STEM]: key for key in self._words.keys() - found if len(key) >= _MIN_STEM}
+        # Two words of a question may begin alike: "polymers" and "polymerisation".
+        missing: dict[str, list[str]] = {}
+        for word in self._words.keys() - found:
+            if len(word) >= _MIN_STEM:
+                missing.setdefault(word[:_MIN_STEM], []).append(word)
         for key in keys if missing else ():
-            word = missing.get(key[:_MIN_STEM])
-            if word is not None and (word.startswith(key) or key.startswith(word)):
-                found.add(word)
+            for word in missing.get(key[:_MIN_STEM], ()):
+                if word.startswith(key) or key.startswith(word):
+                    found.add(word)
         return found
 
     def _cosines(self, tokens: TokenVectors | None, spans: Sequence[Span]) -> list[float]:

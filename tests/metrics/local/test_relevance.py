@@ -13,6 +13,7 @@ from rageval_hooks import Passage, Score, Skipped, Turn
 from rageval_hooks.metrics.local.relevance import AnswerRelevance, AnswersQuestion, ContextRelevance
 from rageval_hooks.models import Models
 from rageval_hooks.score import Result, Target
+from tests.interpreter import run_script
 from tests.local import LEXICAL_MODELS, make_turn, run, why_not
 from tests.metrics.texts import MUSEUM, PIER, QUERY
 from tests.text.junk import anything
@@ -250,3 +251,14 @@ def test_the_explanation_names_the_words_of_the_question_that_are_missing() -> N
     )
 
     assert score.explanation == "neither the answer nor its evidence has museum, founded"
+
+
+def test_words_of_a_question_that_begin_alike_count_in_every_process() -> None:
+    """Whatever the order of Python's sets, which differs between processes."""
+    script = """
+from rageval_hooks import evaluate
+answer = "The photographic shop has photocopiers."
+case = {"query": "Do photographers use photocopies?", "response": answer, "contexts": [answer]}
+print(evaluate(case, metrics=["answers_question"], models="lexical")["answers_question"])
+"""
+    assert len({run_script(script, PYTHONHASHSEED=str(seed)) for seed in range(4)}) == 1
