@@ -14,7 +14,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -81,21 +81,25 @@ class Checkpoint:
 
     def __init__(self, path: Path | None, task: str) -> None:
         self._task = task
-        try:
-            if path is not None:
-                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-            self._db = sqlite3.connect(path or ":memory:", timeout=0.5, isolation_level=None)
-            # The lock of the first transaction is kept: two processes would score the same traces.
-            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
-            self._db.executescript(
-                "BEGIN EXCLUSIVE;"
-                "CREATE TABLE IF NOT EXISTS traces (task, id, mark, done, spans, tries, at, PRIMARY KEY (task, id));"
-                "CREATE TABLE IF NOT EXISTS positions (task PRIMARY KEY, at);"
-                "COMMIT;"
-            )
-        except (sqlite3.Error, OSError) as error:
-            why = "another process is using it" if "locked" in str(error) else str(error)
-            raise ConfigurationError(f"the checkpoint {path} cannot be used: {why}") from None
+        with ExitStack() as opened:
+            try:
+                if path is not None:
+                    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+                self._db = sqlite3.connect(path or ":memory:", timeout=0.5, isolation_level=None)
+                opened.callback(self._db.close)
+                # The lock of the first transaction is kept: two processes would score the same traces.
+                self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+                self._db.executescript(
+                    "BEGIN EXCLUSIVE;"
+                    "CREATE TABLE IF NOT EXISTS traces "
+                    "(task, id, mark, done, spans, tries, at, PRIMARY KEY (task, id));"
+                    "CREATE TABLE IF NOT EXISTS positions (task PRIMARY KEY, at);"
+                    "COMMIT;"
+                )
+            except (sqlite3.Error, OSError) as error:
+                why = "another process is using it" if "locked" in str(error) else str(error)
+                raise ConfigurationError(f"the checkpoint {path} cannot be used: {why}") from None
+            opened.pop_all()
 
     def __enter__(self) -> Self:
         """Return the checkpoint itself."""
