@@ -27,13 +27,8 @@ def collect(
     most: Annotated[
         int | None, typer.Option("--max-per-cause", min=1, metavar="N", help="Cases for each cause, at most.")
     ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option("--url", help="Base URL of the server. Default: what the variables of the backend say."),
-    ] = None,
-    project: Annotated[
-        str | None, typer.Option("--project", metavar="NAME", help="The project of Phoenix, the experiment of MLflow.")
-    ] = None,
+    url: options.BackendUrl = None,
+    project: options.BackendProject = None,
     models: options.ModelNames = None,
 ) -> None:
     """Collect the turns with a certain verdict: real questions with their passages, answers, verdicts and causes.
@@ -46,6 +41,7 @@ def collect(
     from rageval_hooks.offline.collecting import Cases, records_of
     from rageval_hooks.offline.records.reading import read_records
     from rageval_hooks.offline.records.writing import atomic_file
+    from rageval_hooks.offline.score_definitions import VERDICTS
     from rageval_hooks.privacy import PrivacyPolicy
     from rageval_hooks.score import CAUSES
     from rageval_hooks.settings import Settings
@@ -53,8 +49,7 @@ def collect(
 
     settings = Settings.build(models=models)
     wanted = verdicts or ["bad"]
-    known = ("good", "doubtful", "bad", "declined", "not_evaluable")
-    for what, given, valid in (("verdict", wanted, known), ("cause", causes or [], CAUSES)):
+    for what, given, valid in (("verdict", wanted, VERDICTS), ("cause", causes or [], CAUSES)):
         if wrong := [name for name in given if name not in valid]:
             raise UnknownNameError(what, wrong[0], valid)
     if output.exists():

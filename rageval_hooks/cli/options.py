@@ -22,6 +22,16 @@ Engine = Annotated[
 Metrics = Annotated[
     str | None, typer.Option("--metrics", metavar="NAMES", help="Only these scores, such as groundedness,cost.")
 ]
+ComputedMetrics = Annotated[
+    str | None,
+    typer.Option("--metrics", metavar="NAME,NAME", help="What to compute. Default: the local default metrics."),
+]
+BackendUrl = Annotated[
+    str | None, typer.Option("--url", help="Base URL of the server. Default: what the variables of the backend say.")
+]
+BackendProject = Annotated[
+    str | None, typer.Option("--project", metavar="NAME", help="The project of Phoenix, the experiment of MLflow.")
+]
 LowerIsBetter = Annotated[
     str | None,
     typer.Option("--lower-is-better", metavar="NAMES", help="Scores of your own for which lower values are better."),

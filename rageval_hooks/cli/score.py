@@ -34,10 +34,7 @@ def score(
             help="The file for the scores: .jsonl or .csv. Repeatable. With --engine ray a folder or a URL.",
         ),
     ],
-    metrics: Annotated[
-        str | None,
-        typer.Option("--metrics", metavar="NAME,NAME", help="What to compute. Default: the local default metrics."),
-    ] = None,
+    metrics: options.ComputedMetrics = None,
     models: options.ModelNames = None,
     judge: options.JudgeName = None,
     judge_options: options.JudgeOptionTexts = None,

@@ -24,13 +24,8 @@ _FIRST_SECONDS = 3600.0
 
 def watch(
     backend: Annotated[str, typer.Argument(metavar="BACKEND", help="phoenix or mlflow.")],
-    url: Annotated[
-        str | None,
-        typer.Option("--url", help="Base URL of the server. Default: what the variables of the backend say."),
-    ] = None,
-    project: Annotated[
-        str | None, typer.Option("--project", metavar="NAME", help="The project of Phoenix, the experiment of MLflow.")
-    ] = None,
+    url: options.BackendUrl = None,
+    project: options.BackendProject = None,
     since: Annotated[
         str | None,
         typer.Option("--since", metavar="7d", help="How far to go back. Default: to the last look, at first an hour."),
@@ -51,10 +46,7 @@ def watch(
         str | None,
         typer.Option("--rescore", metavar="METRIC", help="Score turns without this metric's current version, once."),
     ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option("--metrics", metavar="NAME,NAME", help="What to compute. Default: the local default metrics."),
-    ] = None,
+    metrics: options.ComputedMetrics = None,
     models: options.ModelNames = None,
     judge: options.JudgeName = None,
     judge_options: options.JudgeOptionTexts = None,

@@ -2,9 +2,8 @@
 
 The local verdict sorts the answers, and the judged ones of each sort say how many of it are bad. That is
 prediction-powered inference for a prediction with few values, where the best correction is the share within each value
-(post-stratification). The interval draws these shares from their posteriors under Jeffreys' prior. Normal intervals,
-such as those of ppi-python, promise too much for rare bad answers and uneven sampling: with 100 judged answers, and a
-low probability for those that look good, they held the truth in half of the simulated cases.
+(post-stratification). The interval draws these shares from their posteriors under Jeffreys' prior. A normal interval,
+which ppi-python gives, is too narrow where few judged answers are bad or those that look good are seldom judged.
 """
 
 from __future__ import annotations

@@ -66,9 +66,9 @@ _RULES = "rules"
 """The model of ``answered`` where no judge was asked: it says that the value is not a judge's."""
 
 
-def verdict_of(record: Record) -> Result | None:
-    """Return the verdict of a record, which has a label; None for a record without one."""
-    first = verdict_first(record.results)[:1]
+def verdict_of(results: Iterable[Result]) -> Result | None:
+    """Return the verdict among the results of a record, which has a label; None without one."""
+    first = verdict_first(results)[:1]
     return next((result for result in first if result.name == VERDICT and result.label), None)
 
 
@@ -236,12 +236,6 @@ class ScoredFile:
         else:
             self.unranked += record.has_target
         self._add_verdicts(record)
-        if verdict := verdict_of(record):
-            self.verdicts[verdict.label] += 1
-            if verdict.cause is not None:
-                rows = self.causes.setdefault(verdict.cause, CauseRows(self.records - 1))
-                rows.count += 1
-                rows.bad += verdict.label == "bad"
 
     def _add_verdicts(self, record: Record) -> None:
         verdicts = [result for result in record.results if result.name == VERDICT and result.label]
@@ -271,6 +265,12 @@ class ScoredFile:
         failed: Counter[str] = Counter()
         for row in range(self.records):
             record = self.record(row)
+            if verdict := verdict_of(self._results(record)):
+                self.verdicts[verdict.label] += 1
+                if verdict.cause is not None:
+                    rows = self.causes.setdefault(verdict.cause, CauseRows(row))
+                    rows.count += 1
+                    rows.bad += verdict.label == "bad"
             name = ANSWERED if record.answerable else DECLINED
             asked[name] += 1
             failed[name] += record.turn.status != "ok"
@@ -319,7 +319,7 @@ class ScoredFile:
     def _derive(self, record: Record) -> Iterator[Score]:
         """Yield the scores that follow from a record, without those that the file has itself."""
         found: list[Score] = []
-        verdict = verdict_of(record.model_copy(update={"results": self._results(record)}))
+        verdict = verdict_of(self._results(record))
         if verdict is not None and verdict.label != "not_evaluable":
             bad = {"name": BAD_ANSWERS, "value": float(verdict.label == "bad"), "label": None, "metric": None}
             # With the version and the model of the verdict.

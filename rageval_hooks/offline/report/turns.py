@@ -156,7 +156,7 @@ def show_turn(file: ScoredFile, row: int, name: str | None) -> ShownTurn:
     error: str | None = None if turn.status == "ok" else turn.status
     if turn.error is not None:
         error = f"{turn.error.type}: {turn.error.message}"
-    verdict = verdict_of(record)
+    verdict = verdict_of(record.results)
     facts = [str(item.get("text") or "") for s in scores.values() for item in mappings_in(s.metadata.get("missing"))]
     evidence = []
     for score in scores.values():

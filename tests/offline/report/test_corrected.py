@@ -102,6 +102,8 @@ def test_one_sentence_may_be_said_aloud(tmp_path: Path) -> None:
     bad = file.score("verdict.bad")
     assert bad is not None
     assert bad.count == 4000
+    assert bad.spread is not None
+    assert file.verdicts["bad"] == round(4000 * bad.spread.mean)
     assert not bad.sampled
 
 
