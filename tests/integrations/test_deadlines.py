@@ -71,9 +71,9 @@ def at_call(number: int) -> Callable[[FrameType, str, Any], None]:
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
         is_ours = event == "call" and str(frame.f_globals.get("__name__")).startswith("rageval_hooks.")
-        # Nobody sees what is raised while Python closes a generator, and what is raised at the very call of a handler
-        # ends in LlamaIndex's dispatcher.
-        is_lost = frame.f_code.co_flags & inspect.CO_GENERATOR or frame.f_code.co_name == "call"
+        # Nobody sees what is raised in a __del__ or while Python closes a generator, and what is raised at the very
+        # call of a handler ends in LlamaIndex's dispatcher.
+        is_lost = frame.f_code.co_flags & inspect.CO_GENERATOR or frame.f_code.co_name in ("call", "__del__")
         if is_ours and not is_lost and next(calls) == number:
             sys.setprofile(None)
             signal.raise_signal(signal.SIGALRM)

@@ -76,10 +76,10 @@ class Block:
         # Inside a framework's run, that run is the turn, and what follows belongs to it as if there were no block.
         self._encloses = run is None or run.parent is None
         if self._encloses:
-            _innermost.set(self)
             self._generator = _generator_around()
             if self._generator is not None:
                 _in_generators[self._generator] = self
+            _innermost.set(self)  # last, so that an interrupt leaves no block in the context
 
     @property
     def is_running(self) -> bool:
