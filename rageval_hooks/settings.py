@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -124,6 +125,12 @@ def _not_a_boolean(value: Any) -> Any:
     return value
 
 
+def _not_zero(share: float) -> float:
+    if share == 0:
+        raise ValueError("must be more than 0: nobody could tell how many turns with this verdict are bad")
+    return share
+
+
 # --------------------------------------------------------------------------- types
 
 # The descriptions say what is valid: error messages quote them.
@@ -133,6 +140,8 @@ Flag = Annotated[bool, Field(description=YES_OR_NO)]
 Number = Annotated[float, BeforeValidator(_not_a_boolean)]
 Amount = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[Number, Field(ge=0, le=1, description="a share of turns, 0..1")]
+VerdictLabel = Literal["good", "doubtful", "bad", "declined", "not_evaluable"]
+VerdictShare = Annotated[Share, AfterValidator(_not_zero)]
 Seconds = Annotated[Amount, Field(description="seconds, 0 or more")]
 Mebibytes = Annotated[Number, Field(ge=1, allow_inf_nan=False, description="MiB, 1 or more")]
 NameList = Annotated[tuple[str, ...], BeforeValidator(_names), Field(description=_NAMES)]
@@ -144,7 +153,7 @@ SpanSelection = Literal["auto", "rag", "all", "scores"]
 
 _ONE, _MANY = "one rate", "rates by name"
 # pydantic names the tags in the place of an error. No user knows them.
-_RATE_TAGS = (_ONE, _MANY)
+_RATE_TAGS = (_ONE, _MANY, "[key]")
 Rates = Annotated[
     Annotated[Share, Tag(_ONE)] | Annotated[dict[str, Share], Tag(_MANY)],
     Discriminator(lambda value: _MANY if isinstance(value, Mapping) else _ONE),
@@ -278,6 +287,12 @@ class Settings(_FromEnvironment):
             (``OPENAI_API_KEY``), not from here.
         judge_sample_rate: share of turns that are judged, 0..1, at most ``sample_rate``; or a share for each metric, by
             name, judged or local. Judged turns are a part of the evaluated turns. None to judge every evaluated turn.
+        judge_sample_by_verdict: share of turns that are judged, by the local verdict of the turn, such as
+            ``good=0.02, doubtful=0.5, bad=0.5``; more than 0, at most ``sample_rate``. For judge metrics that
+            ``judge_sample_rate`` does not name. Turns with another verdict, or none, have ``judge_sample_rate`` if that
+            is one number, else the highest of these shares.
+        judge_sample_floor: how many turns each process judges in an hour at least, if it has as many. With little
+            traffic the shares are raised. The share that held is on every score.
         judge_budget: what the judge may use, such as ``calls_per_day=1000, usd_per_day=5``: calls, tokens or usd, per
             minute or per day (UTC). All processes with the same ``judge_budget_store`` share it. When it is used up,
             judging stops, with the reason on the trace; local scores go on.
@@ -343,6 +358,12 @@ class Settings(_FromEnvironment):
     )  # not in a repr: headers and URLs may hold keys
     judge_sample_rate: Annotated[Rates | None, BeforeValidator(_rates)] = Field(
         default=None, description="a share of turns, 0..1, or such a share by the name of a metric"
+    )
+    judge_sample_by_verdict: Annotated[dict[VerdictLabel, VerdictShare], BeforeValidator(_pairs)] = Field(
+        default_factory=dict, description="a mapping of verdicts to shares, or 'good=0.02, doubtful=0.5, bad=0.5'"
+    )
+    judge_sample_floor: Annotated[int, BeforeValidator(_not_a_boolean)] = Field(
+        default=0, ge=0, description="turns per hour, 0 or more"
     )
     judge_budget: Annotated[dict[str, Amount], BeforeValidator(_pairs)] = Field(
         default_factory=dict, description="a mapping of limits to numbers, or 'calls_per_day=1000, usd_per_day=5'"

@@ -309,8 +309,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "callback that cannot be called": ({"on_evaluation": "print"}, "on_evaluation must be a function"),
     "a metric in place of a list": ({"metrics": METRICS.create("latency")}, "metrics must be a list of names"),
     "exporters that are no list": ({"exporters": 3}, "exporters must be a list of names"),
-    "a rate for no judge": ({"judge_sample_rate": 0.1}, "need a judge: pass judge="),
-    "options for no judge": ({"judge_options": {"timeout": 3}}, "need a judge: pass judge="),
+    "a rate for no judge": ({"judge_sample_rate": 0.1}, "judge_sample_rate needs a judge: pass judge="),
+    "options for no judge": (
+        {"judge_options": {"timeout": 3}, "judge_sample_floor": 5},
+        "judge_options, judge_sample_floor need a judge: pass judge=",
+    ),
     "unknown setting": ({"sampling": 0.5}, "there is no such setting. Did you mean"),
 }
 

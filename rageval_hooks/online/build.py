@@ -173,9 +173,12 @@ def budgeted_judge(given: object, settings: Settings, plain: Mapping[str, Any]) 
         return within_budget(resolve_judge(wanted, **settings.judge_options), settings)
     # A rate by metric names may be for local metrics; a single rate is for judge metrics only.
     is_single_rate = isinstance(plain.get("judge_sample_rate"), (int, float))
-    if plain.get("judge_options") or plain.get("judge_budget") or is_single_rate:
+    names = ("judge_options", "judge_budget", "judge_sample_by_verdict", "judge_sample_floor")
+    given_names = [*(name for name in names if plain.get(name)), *(["judge_sample_rate"] if is_single_rate else [])]
+    if given_names:
         raise ConfigurationError(
-            f"judge_options, judge_budget and judge_sample_rate need a judge: {_HOW_TO_NAME_A_JUDGE}; or omit them"
+            f"{', '.join(given_names)} {'needs' if len(given_names) == 1 else 'need'} a judge: {_HOW_TO_NAME_A_JUDGE}; "
+            "or omit it"
         )
     return None
 

@@ -16,6 +16,8 @@ from rageval_hooks.settings import LEXICAL
 _PAIR_MODELS: Final[frozenset[Role]] = frozenset(("cross_encoder", "hhem", "grounding"))
 """Models that read two texts together. Their metrics are always late on a request path, except in the lexical tier."""
 
+_SAMPLING = {"probability", "rates", "draw"}
+
 
 class Cost(IntEnum):
     """How expensive a local metric is."""
@@ -70,11 +72,11 @@ class MetricCatalog:
     def find(self, spec: MetricSpec) -> KnownMetric:
         """Return what a spec stands for."""
         own, known = self._own.get(spec.name, (None, KnownMetric()))
-        # A job of this process has the specs themselves. One of another process may differ in its options, and in its
-        # probability, which changes nothing here.
-        if own is spec or (own is not None and spec.model_copy(update={"probability": own.probability}) == own):
+        # A job of this process has the specs themselves. One of another process may differ in its options, and in how
+        # it was sampled, which changes nothing here.
+        if own is spec or (own is not None and spec.model_copy(update={n: getattr(own, n) for n in _SAMPLING}) == own):
             return known
-        key = spec.model_dump_json(exclude={"probability"})
+        key = spec.model_dump_json(exclude=_SAMPLING)
         if key not in self._created:
             try:
                 self._created[key] = self._describe(create_metric(spec))

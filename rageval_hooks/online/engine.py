@@ -236,6 +236,8 @@ class Engine:
     ) -> Evaluation:
         """Run local metrics and judge metrics of a job, at the same time; wait for models that are loading.
 
+        A judge metric that is sampled by the local verdict waits for it.
+
         Args:
             job: the turn and its metrics.
             analysis: what this process has already computed for the turn.
@@ -263,9 +265,13 @@ class Engine:
         if self.judge is not None:
             turn = self._privacy.turn(job.turn).evaluated
             case = JudgedTurn(turn, self.judge, map(self._catalog.metric, judged.metrics))
-        work += [self._run_judged(job.turn, spec, case, stage, on_part) for spec in judged.metrics]
+        ask = partial(self._run_judged, job.turn, case=case, stage=stage, on_part=on_part)
+        work += [ask(spec) for spec in judged.metrics if not spec.rates]
         # Local and judge metrics overlap: a judge mostly waits for the network.
         parts = await asyncio.gather(*work)
+        waiting = judged.only(spec.name for spec in judged.metrics if spec.rates)
+        chosen = waiting.decided((result for part in parts for result in part.results), is_last=True)
+        parts += await asyncio.gather(*map(ask, chosen.metrics))
         places = {name: place for place, name in enumerate(job.names)}
         results = [result for part in parts for result in part.results]
         results.sort(key=lambda result: places[metric_of(result)])

@@ -15,7 +15,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.base import ContentPolicy
 from rageval_hooks.metrics.base import REGISTRY, Metric
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text
-from rageval_hooks.score import Evaluation, Skipped, verdict_first
+from rageval_hooks.score import VERDICT, Evaluation, Result, Skipped, metric_of, verdict_first
 from rageval_hooks.turn import Turn
 
 
@@ -29,6 +29,9 @@ class MetricSpec(Data):
             metric that exists only in this process, such as a function defined in a notebook.
         options: keyword arguments of the metric's class that differ from their defaults.
         probability: with which probability the turn was selected for this metric, 0 < p <= 1.
+        rates: probabilities by the turn's local verdict, and for other turns under ``""``, while the decision waits for
+            the verdict; else empty.
+        draw: the turn's random number for that decision, 0..1.
     """
 
     name: Text
@@ -36,6 +39,18 @@ class MetricSpec(Data):
     reference: Text | None = None
     options: Metadata = Field(default_factory=dict)
     probability: float = Field(default=1.0, gt=0, le=1)
+    rates: dict[Text, float] = Field(default_factory=dict)
+    draw: float = 0.0
+
+    @property
+    def is_chosen(self) -> bool:
+        """True if the metric will run whatever the verdict."""
+        return all(self.draw < rate for rate in self.rates.values())
+
+    def decided(self, label: str) -> MetricSpec | None:
+        """Return the metric with its probability; None if a turn with this verdict is sampled out."""
+        rate = self.rates.get(label, self.rates[""])
+        return self.model_copy(update={"probability": rate, "rates": {}, "draw": 0.0}) if self.draw < rate else None
 
 
 class Job(Data):
@@ -80,6 +95,20 @@ class Job(Data):
         """Return the job with some of its metrics."""
         wanted = frozenset(names)
         return self.model_copy(update={"metrics": tuple(metric for metric in self.metrics if metric.name in wanted)})
+
+    def decided(self, results: Iterable[Result], *, is_last: bool = False) -> Job:
+        """Return the job with the decisions that wait for the local verdict.
+
+        Args:
+            results: of the turn, with its verdict if that is known.
+            is_last: True to decide without a verdict, too.
+        """
+        found = [result.label or "" for result in results if result.name == VERDICT == metric_of(result)]
+        specs: list[MetricSpec | None] = []
+        for spec in self.metrics:
+            waits = spec.rates and (found or is_last or len(spec.rates) == 1)
+            specs.append(spec.decided(found[0] if found else "") if waits else spec)
+        return self.model_copy(update={"metrics": tuple(filter(None, specs))})
 
     def skipped(self, reason: str) -> Evaluation:
         """Return an evaluation in which every metric is skipped."""

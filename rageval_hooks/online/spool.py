@@ -36,7 +36,7 @@ from rageval_hooks.runtime.suppression import suppress
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import Worker
-from rageval_hooks.score import Evaluation, Failed, Skipped, metric_of
+from rageval_hooks.score import Evaluation, Failed, Result, Skipped, metric_of
 from rageval_hooks.settings import Settings
 
 _logger = logging.getLogger(__name__)
@@ -305,11 +305,12 @@ class SpoolEvaluator:
             ValueError: the job cannot be read: it is damaged, or another version of this package wrote it.
         """
         stored = attempt.stored
-        known = self._known.pop(stored.key, None)
-        job, analysis = known or (Job.model_validate_json(stored.text), None)
+        remembered = self._known.pop(stored.key, None)
+        job, analysis = remembered or (Job.model_validate_json(stored.text), None)
         if stored.takeovers:
             self._counts["taken_over"] += 1
-        rest = job.only(set(job.names) - await self._deliver_stored(job, attempt))
+        known = await self._deliver_stored(job, attempt)
+        rest = job.decided(known).only(set(job.names) - set(map(metric_of, known)))
         if rest.metrics and stored.takeovers >= _MAX_TAKEOVERS:
             self._counts["given_up"] += 1
             reason = f"given up: {stored.takeovers} processes ended while they evaluated this turn"
@@ -319,14 +320,16 @@ class SpoolEvaluator:
         if judged.metrics and not self.can_judge:
             attempt.waits = True
             rest = local
-        if rest.metrics:
-            keep = partial(self._keep, attempt, job)
-            pool = local_pool()
-            await self._engine.evaluate(rest, analysis=analysis, executor=pool, on_part=keep, stage="background")
+        keep = partial(self._keep, attempt, job)
+        found = await self._engine.evaluate(
+            rest, analysis=analysis, executor=local_pool(), on_part=keep, stage="background"
+        )
+        # Sampled out by the verdict that the judge was to wait for: there is nothing to deliver.
+        attempt.has_exported |= not found.results and not attempt.waits
 
-    async def _deliver_stored(self, job: Job, attempt: _Attempt) -> set[str]:
-        """Deliver results of earlier attempts that are not delivered yet. Returns the names of their metrics."""
-        stored, names = attempt.stored, set[str]()
+    async def _deliver_stored(self, job: Job, attempt: _Attempt) -> list[Result]:
+        """Deliver results of earlier attempts that are not delivered yet. Returns all of them."""
+        stored, found = attempt.stored, list[Result]()
         is_given_up = stored.deliveries >= _MAX_DELIVERIES
         if is_given_up:
             self._counts["undelivered"] += 1
@@ -336,12 +339,12 @@ class SpoolEvaluator:
             attempt.has_exported = True
         for text, is_delivered in stored.results:
             evaluation = Evaluation.model_validate({**json.loads(text), "turn": job.turn})
-            names.update(map(metric_of, evaluation.results))
+            found += evaluation.results
             if not is_delivered and not is_given_up:
                 self._counts["redelivered"] += 1
                 attempt.has_exported = True
                 await self._delivery.deliver(evaluation, job, stored.deliveries > 0)
-        return names
+        return found
 
     async def _keep(self, attempt: _Attempt, job: Job, part: Evaluation) -> None:
         """Store a part of the results, then deliver it."""

@@ -188,7 +188,9 @@ class Jobs:
         problem = next(iter(waiting.values()), None)
         if not is_delivered:
             problem = "the exporters could not deliver the scores"
-        return JobRun(parts, is_delivered, job.only(waiting), problem)
+        # A judge metric that is tried again must not forget the verdict by which it was sampled.
+        known = job.decided(result for part in parts for result in part.results)
+        return JobRun(parts, is_delivered, known.only(waiting), problem)
 
 
 # --------------------------------------------------------------------------- the inline stage
@@ -367,6 +369,7 @@ class InlineStage:
             preparation.cancel()
             analysis.adopt(preparation.analysis)
         evaluation, rest = yield from self.engine.local_steps(job, analysis)
+        rest = rest and self.sampler.choose(rest, trace_id, evaluation.results)
         if has_scores:
             self.delivery.call_back(evaluation)
         if self.privacy.active:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING
@@ -15,8 +16,10 @@ from opentelemetry.trace import TracerProvider
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.online.counters import Counters
+from rageval_hooks.online.job import Job
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.tracing import ids_like, sdk_provider
+from rageval_hooks.score import Result
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 
@@ -25,6 +28,11 @@ if TYPE_CHECKING:
 
 
 _SCALE = 2.0**-64
+
+# In seconds.
+_HOUR = 3600.0
+_SPREAD = 3300.0
+"""The turns that an hour lacks after this time are judged for certain: traffic varies."""
 
 
 def trace_fraction(trace_id: int, salt: str = "") -> float:
@@ -56,12 +64,50 @@ def _salt_of(settings: Settings) -> str:
     return "" if settings.sampling_salt is None else settings.sampling_salt.get_secret_value()
 
 
+class _HourlyFloor:
+    """Spreads a least number of judged turns over each hour of this process.
+
+    Threads may count at the same time and lose a turn: the share is a bit off then, and known all the same.
+
+    Args:
+        turns: how many to judge in an hour, if there are as many.
+        clock: seconds.
+    """
+
+    def __init__(self, turns: int, clock: Callable[[], float]) -> None:
+        self._least = turns
+        self._clock = clock
+        self._began = clock()
+        self._turns = self._judged = self._before = 0
+        self._seconds_before = 0.0
+
+    def share(self) -> float:
+        """Count a turn, and return the share of turns to judge from now on, 0..1."""
+        elapsed = self._clock() - self._began
+        if elapsed >= _HOUR:
+            is_next = elapsed < 2 * _HOUR
+            self._before, self._seconds_before = (self._turns, _HOUR) if is_next else (0, 0.0)
+            self._began += elapsed - elapsed % _HOUR
+            self._turns, self._judged, elapsed = 0, 0, elapsed % _HOUR
+        seen, seconds = self._before + self._turns, self._seconds_before + elapsed
+        self._turns += 1
+        expected = 1 + (seen * max(0.0, _SPREAD - elapsed) / seconds if seconds else 0.0)
+        return min(1.0, max(0, self._least - self._judged) / expected)
+
+    def count(self) -> None:
+        """Count a judged turn."""
+        self._judged += 1
+
+
 class MetricSampler:
     """Chooses the metrics that run for a turn: some have a lower rate than the turns.
+
+    Judge metrics are chosen last, since their rate may depend on the turn's local verdict.
 
     Args:
         metrics: the metrics that may run.
         settings: the sampling rates.
+        clock: seconds.
 
     Attributes:
         probabilities: by metric name, with which probability a turn is selected for the metric.
@@ -70,33 +116,76 @@ class MetricSampler:
         ConfigurationError: a rate is higher than that of the turns, or is for a metric that does not run.
     """
 
-    def __init__(self, metrics: Iterable[Metric], settings: Settings) -> None:
+    def __init__(
+        self, metrics: Iterable[Metric], settings: Settings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         metrics = tuple(metrics)
         self._names = tuple(metric.name for metric in metrics)
         self._salt = _salt_of(settings)
+        self._share = settings.sample_rate
         given = settings.judge_sample_rate
+        by_verdict: Mapping[str, float] = {str(label): rate for label, rate in settings.judge_sample_by_verdict.items()}
+        own = given if isinstance(given, dict) else {}
         # A single rate is for judges, because they cost money; local metrics keep the rate of the turns.
-        judged = [metric.name for metric in metrics if metric.asks_judge]
-        rates = given if isinstance(given, dict) else dict.fromkeys(judged, given)
-        self._rates = {name: rate for name, rate in rates.items() if rate is not None}
-        for name, rate in self._rates.items():
+        self._judged = {metric.name for metric in metrics if metric.asks_judge}
+        self._by_verdict = self._judged - own.keys()
+        single = max(by_verdict.values(), default=None) if given is None or isinstance(given, dict) else given
+        self._rates: dict[str, dict[str, float]] = {name: {"": rate} for name, rate in own.items()}
+        if single is not None:
+            self._rates |= {name: {**by_verdict, "": single} for name in self._by_verdict}
+        for name, rate in ((name, max(rates.values())) for name, rates in self._rates.items()):
             if name not in self._names:
                 raise UnknownNameError("metric in judge_sample_rate", name, self._names, "These metrics run.")
             # A metric runs only for turns that were captured, so a higher rate could not be reached.
-            if rate > settings.sample_rate:
+            if rate > self._share:
+                which = "judge_sample_by_verdict" if by_verdict and name not in own else "judge_sample_rate"
                 raise ConfigurationError(
-                    f"judge_sample_rate ({name}: {rate:g}) is higher than sample_rate ({settings.sample_rate:g}): "
+                    f"{which} ({name}: {rate:g}) is higher than sample_rate ({self._share:g}): "
                     "judged turns are a part of the evaluated turns"
                 )
+        least = settings.judge_sample_floor
+        self._floor = _HourlyFloor(least, clock) if least else None
         # A rate of 0 selects no turn, so that any probability will do.
-        self.probabilities = {name: self._rates.get(name, settings.sample_rate) or 1.0 for name in self._names}
+        self.probabilities = {name: self._rates.get(name, {"": self._share})[""] or 1.0 for name in self._names}
 
     def names(self, trace_id: int | None) -> tuple[str, ...]:
-        """Return the names of the metrics that run for a turn; all for a turn without a trace."""
-        if trace_id is None or not self._rates:
-            return self._names
+        """Return the names of a turn's metrics; all for a turn without a trace. Judge metrics are chosen later."""
         # A metric without a rate runs for every turn that is evaluated.
-        return tuple(name for name in self._names if is_kept(trace_id, self._rates.get(name, 1.0), self._salt))
+        local = self._rates.keys() - self._judged
+        if trace_id is None or not local:
+            return self._names
+        return tuple(
+            name for name in self._names if name not in local or is_kept(trace_id, self._rates[name][""], self._salt)
+        )
+
+    def choose(self, rest: Job, trace_id: int | None, results: Iterable[Result]) -> Job | None:
+        """Return what is left of a turn's metrics with the judge metrics that were chosen; None without any.
+
+        A decision by verdict stays open as long as the verdict is not known.
+
+        Args:
+            rest: the metrics that are left.
+            trace_id: of the turn; None to choose all.
+            results: what is known of the turn.
+        """
+        sampled = self._judged & self._rates.keys() & set(rest.names)
+        if trace_id is None or not sampled:
+            return rest
+        # By the turns so far alone: the probability is known before the decision.
+        least = self._floor.share() * self._share if self._floor else 0.0
+        specs = []
+        for spec in rest.metrics:
+            if spec.name in sampled:
+                rates = self._rates[spec.name]
+                if spec.name in self._by_verdict:
+                    rates = {label: max(rate, least) for label, rate in rates.items()}
+                draw = trace_fraction(trace_id, self._salt)
+                spec = spec.model_copy(update={"rates": rates, "draw": draw})
+            specs.append(spec)
+        rest = rest.model_copy(update={"metrics": tuple(specs)}).decided(results)
+        if self._floor and any(spec.name in sampled & self._by_verdict and spec.is_chosen for spec in rest.metrics):
+            self._floor.count()
+        return rest if rest.metrics else None
 
 
 @dataclass(slots=True, eq=False)

@@ -146,7 +146,7 @@ def test_the_judge_need_not_be_asked(server: JudgeServer) -> None:
     [
         ({"sample_rate": "3"}, "sample_rate: Input should be less than", "correct"),
         ({"jsonl_path": "a.jsonl"}, "jsonl_path is an option of 'jsonl', which is not in use: add it", "correct"),
-        ({"judge_budget": "calls_per_day=3"}, "judge_budget and judge_sample_rate need a judge", "correct"),
+        ({"judge_budget": "calls_per_day=3"}, "judge_budget needs a judge", "correct"),
         ({"metrics": "trace"}, "trace needs a judge", "correct"),
         (
             {"phoenix_endpoint": "http://user:hunter22@localhost:1"},

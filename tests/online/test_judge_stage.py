@@ -17,6 +17,8 @@ import rageval_hooks
 from rageval_hooks import ConfigurationError, Evaluation, Passage, Turn, metric
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.judges.openai import OpenAIJudge
+from rageval_hooks.metrics.base import REGISTRY as METRICS
+from rageval_hooks.online.job import Job, describe_metric
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.stages import EndedTurn
 from rageval_hooks.runtime.threads import wait_until
@@ -210,6 +212,9 @@ class TestTheRequestPath:
             gate.set()
 
 
+TRACE = Job(turn=Turn(query=""), metrics=(describe_metric(METRICS.create("trace")),))
+
+
 class TestSampling:
     def test_the_judged_turns_are_a_part_of_the_evaluated_ones(self) -> None:
         """By the same trace id; every score carries the probability with which its turn was selected for it."""
@@ -251,15 +256,14 @@ class TestSampling:
 
     def test_a_salt_decides_too(self) -> None:
         """A client that knows the sampling can choose trace ids that are kept; with a secret salt it cannot."""
-        from rageval_hooks.metrics.base import REGISTRY
         from rageval_hooks.online.turn_context import MetricSampler
         from rageval_hooks.settings import Settings
 
         def kept(**settings: Any) -> list[int]:
             given = Settings.build(judge_sample_rate=0.01, **settings)
-            sampler = MetricSampler([REGISTRY.create("trace")], given)
+            sampler = MetricSampler([METRICS.create("trace")], given)
             assert "a secret of ours" not in repr(given)
-            return [number for number in range(20_000) if sampler.names(number)]
+            return [number for number in range(20_000) if sampler.choose(TRACE, number, ())]
 
         plain, salted, again = kept(), kept(sampling_salt="a secret of ours"), kept(sampling_salt="a secret of ours")
 
@@ -274,6 +278,14 @@ class TestSampling:
             ({"sample_rate": 0.1, "judge_sample_rate": 0.2}, "higher than sample_rate"),
             ({"judge_sample_rate": {"nonsense": 0.2}}, "unknown metric in judge_sample_rate 'nonsense'"),
             ({"judge_sample_rate": 2}, "judge_sample_rate"),
+            (
+                {"judge_sample_by_verdict": {"bad": 0.5}, "sample_rate": 0.1},
+                r"by_verdict \(trace: 0.5\) is higher than",
+            ),
+            ({"judge_sample_by_verdict": {"bad": 0}}, "bad: must be more than 0: nobody could tell how many turns"),
+            ({"judge_sample_by_verdict": {"bda": 1}}, "by_verdict.bda: Input should be 'good', 'doubtful', 'bad'"),
+            ({"judge_sample_by_verdict": "bad"}, "part 1 is not of the form name=value"),
+            ({"judge_sample_floor": -1}, r"judge_sample_floor: .+ Valid: turns per hour, 0 or more"),
             ({"metrics": ["latency"]}, "no metric asks it"),
             ({"judge": None}, "trace needs a judge"),
             ({"judge": "unknown:x"}, "unknown judge provider 'unknown'"),
