@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rageval_hooks.online.pipeline import Pipeline
     from rageval_hooks.privacy import Redact
     from rageval_hooks.settings import ModelSettings, SpanSelection
+    from rageval_hooks.turn import Turn
 
 
 _logger = logging.getLogger(__name__)
@@ -72,6 +73,39 @@ class Instrumentation(CopiedAsItself):
         from rageval_hooks.integrations.capture.deferred import flush
 
         return flush(self.pipeline, timeout)
+
+    def feedback(
+        self,
+        turn: Turn | str | int,
+        value: float | str,
+        *,
+        name: str = "feedback",
+        comment: str | None = None,
+        annotator: str | None = None,
+    ) -> bool:
+        """Send what a person says of an answer to every exporter: in a backend it is an annotation of a person.
+
+        It returns at once, in any process, at any time after the answer. The turn may have been sampled out: the id of
+        its trace is enough. Where only that is known, backends show the feedback on the trace, and not on a span.
+
+        Args:
+            turn: the turn, as ``on_evaluation`` gets it; or the id of its trace, as a number, or as 32 hex digits.
+            value: True or ``"up"``, False or ``"down"``, a number such as 4 of 5 stars, or a word that says good or
+                bad, such as ``"correct"`` or ``"incorrect"``.
+            name: what the value is about; use another one for each scale.
+            comment: the person's words. They are redacted like other texts, and ``capture_content=False`` omits them.
+            annotator: who says it, for example the id of a user; hashed if it is set to hash ids (``id_salt``). A later
+                value of the same annotator replaces the earlier one in backends that can replace.
+
+        Returns:
+            False if it was not taken: the queue is full, which is counted, or the instrumentation is off or shut down.
+
+        Raises:
+            ConfigurationError: an argument is not valid.
+        """
+        from rageval_hooks.online.feedback import feedback_on
+
+        return self.pipeline.feedback(feedback_on(turn, value, name=name, comment=comment, annotator=annotator))
 
     def shutdown(self, timeout: float | None = None) -> bool:
         """Detach from the frameworks, deliver what is pending, and release resources.

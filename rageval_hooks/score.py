@@ -36,6 +36,21 @@ CAUSES: Final = {
 """The causes of a verdict that is not good, with their meanings."""
 
 
+_GOOD_WORDS: Final = frozenset(
+    "1 1.0 true yes y up thumbs-up thumbs_up 👍 pass passed good supported faithful correct relevant grounded".split()
+)
+_BAD_WORDS: Final = frozenset(
+    "0 0.0 false no n down thumbs-down thumbs_down 👎 fail failed bad unsupported unfaithful incorrect irrelevant "
+    "ungrounded hallucinated".split()
+)
+
+
+def says_good(label: object) -> bool | None:
+    """Return what a person's label says of an answer: True for good, False for bad; None if that is not known."""
+    word = str(label).strip().casefold()
+    return True if word in _GOOD_WORDS else False if word in _BAD_WORDS else None
+
+
 class Target(Data):
     """The object of a score: the turn, a passage or a sentence.
 
@@ -180,6 +195,15 @@ def verdict_first(results: Iterable[Result]) -> tuple[Result, ...]:
     verdicts = [result for result in results if result.name == VERDICT]
     verdicts.sort(key=lambda result: result.metric == VERDICT)
     return (*verdicts[:1], *(result for result in results if result.name != VERDICT))
+
+
+ANNOTATED_BY: Final = "annotated_by"
+"""In the metadata of a person's score: who the person is."""
+
+
+def annotator_of(result: Result) -> str:
+    """Return who gave a person's score; empty if that is not known."""
+    return str(result.metadata.get(ANNOTATED_BY, ""))
 
 
 def is_about_turn(result: Result) -> bool:

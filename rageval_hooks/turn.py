@@ -73,12 +73,16 @@ class PromptTemplate(Data):
     variables: dict[Text, Text] = Field(default_factory=dict)
 
 
+NO_SPAN = "0" * 16
+"""OpenTelemetry's id of no span: stands for the trace as a whole."""
+
+
 class SpanReference(Data):
     """The span of a turn and its place in a trace.
 
     Attributes:
         trace_id: 32 lower-case hex digits.
-        span_id: 16 lower-case hex digits: the span that the scores belong to.
+        span_id: 16 lower-case hex digits: the span that the scores belong to; all zeros if only the trace is known.
         flags: W3C trace flags; bit 0 is "sampled".
         parent_span_id: 16 hex digits of the application's span around the turn, if there is one.
         parent_is_remote: True if that span is in another process.
@@ -102,6 +106,11 @@ class SpanReference(Data):
     def __eq__(self, other: object) -> bool:
         """Return True if the fields are equal."""
         return isinstance(other, SpanReference) and self.__dict__ == other.__dict__
+
+    @property
+    def is_known(self) -> bool:
+        """False if only the trace is known, as of feedback on a trace id."""
+        return self.span_id != NO_SPAN
 
     @property
     def sampled(self) -> bool:

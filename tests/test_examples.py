@@ -17,6 +17,7 @@ EXPECTED: dict[str, str] = {
     "llama_index_quickstart": "no passage has: September 2018",
     "agent": "rag LangGraph",
     "fastapi_streaming": "latency.time_to_first_token",
+    "fastapi_feedback": "It was 2019.",
     "no_code": "The pier was opened in September 2018",  # with its scores: tests/zero_code
 }
 

@@ -58,7 +58,9 @@ class ConsoleExporter(Exporter):
         elif results or missing:
             verdict = _verdict(results)
             shown += [] if verdict is None else [verdict]
-            shown.append(_line("later scores of", evaluation.turn.query))
+            turn = evaluation.turn
+            about = f"trace {turn.span.trace_id}" if not turn.query and turn.span else turn.query
+            shown.append(_line("later scores of", about))
         if results:
             shown.append(score_table(results))
         for skipped in missing.values():

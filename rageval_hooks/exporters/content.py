@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from rageval_hooks.privacy import REDACTED
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import (
+    ANNOTATED_BY,
     VERDICT,
     Evaluation,
     Failed,
@@ -18,6 +19,7 @@ from rageval_hooks.score import (
     Score,
     Skipped,
     Target,
+    annotator_of,
     is_about_turn,
     judge_details,
     metric_of,
@@ -220,6 +222,9 @@ def _result(result: Result) -> Result:
     """Return a result without the explanation, message and metadata that may quote hidden texts."""
     if isinstance(result, Skipped):
         return result
+    if result.annotator == "HUMAN" and isinstance(result, Score):
+        who = {ANNOTATED_BY: annotator_of(result)} if annotator_of(result) else {}
+        return result.model_copy(update={"explanation": None, "metadata": who})
     judge = {
         detail: value
         for detail, value in judge_details(result).items()

@@ -46,6 +46,7 @@ class LangfuseExporter(ScoreApiExporter):
 
     name: ClassVar[str] = "langfuse"
     backend: ClassVar[str] = "Langfuse"
+    takes_traces: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -47,6 +47,7 @@ class LangsmithExporter(ScoreApiExporter):
     name: ClassVar[str] = "langsmith"
     backend: ClassVar[str] = "LangSmith"
     takes_failures: ClassVar[bool] = True
+    takes_traces: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -75,7 +76,9 @@ class LangsmithExporter(ScoreApiExporter):
         for placed in self.placed_results(evaluation, span):
             result, time = placed.result, iso_time(placed.evaluated_at)
             # LangSmith gives the run of a span the span's id with zeros before it.
-            by_otlp = {"run_id": str(UUID(hex=placed.span_id.zfill(32))), "trace_id": str(UUID(hex=span.trace_id))}
+            # Its own tracer's root run has the id of the trace.
+            run = placed.span_id.zfill(32) if span.is_known else span.trace_id
+            by_otlp = {"run_id": str(UUID(hex=run)), "trace_id": str(UUID(hex=span.trace_id))}
             body = {
                 "id": placed.shared_id,
                 "created_at": time,
@@ -174,8 +177,10 @@ class LangsmithServer(ScoreServer):
         """Send one feedback."""
         answer = self.request("POST", _ROUTE, json=body, accept=(404, 409))
         # 409: it is stored. Either an earlier attempt had arrived, though its answer was lost, or one of two verdicts
-        # comes after the other: the judge's replaces the local one, and never the other way around.
-        if answer.status_code == 409 and body["feedback_source"]["type"] == "model":
+        # comes after the other: the judge's replaces the local one, and never the other way around. A person may have
+        # changed their mind.
+        source = body["feedback_source"]
+        if answer.status_code == 409 and (source["type"] == "model" or source["metadata"]["annotator"] == "HUMAN"):
             changed = {name: body.get(name) for name in ("score", "value", "comment")}
             answer = self.request("PATCH", f"{_ROUTE}/{body['id']}", json=changed, accept=(404,))
         if answer.status_code == 404:

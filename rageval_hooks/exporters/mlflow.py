@@ -29,8 +29,8 @@ from rageval_hooks.exporters.score_api import (
     iso_time,
 )
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import VERDICT, Evaluation, Failed, metric_of
-from rageval_hooks.turn import SpanReference
+from rageval_hooks.score import ANNOTATED_BY, VERDICT, Evaluation, Failed, annotator_of, metric_of
+from rageval_hooks.turn import NO_SPAN, SpanReference
 
 _logger = logging.getLogger(__name__)
 
@@ -73,6 +73,7 @@ class MlflowExporter(ScoreApiExporter):
     name: ClassVar[str] = "mlflow"
     backend: ClassVar[str] = "MLflow"
     takes_failures: ClassVar[bool] = True
+    takes_traces: ClassVar[bool] = True
     few_scores: ClassVar[bool] = True
 
     def __init__(
@@ -227,7 +228,7 @@ class MlflowServer(ScoreServer):
 
 def _subject(assessment: Mapping[str, Any]) -> list[Any]:
     """Return what tells the assessments of a trace from each other, but for the version."""
-    details = [assessment["metadata"].get(name) for name in (_SCORER_KEY, "passage", "sentence")]
+    details = [assessment["metadata"].get(name) for name in (_SCORER_KEY, "passage", "sentence", ANNOTATED_BY)]
     return [assessment["assessment_name"], assessment.get("span_id"), *details]
 
 
@@ -250,11 +251,17 @@ def _assessments(placed: PlacedResult, trace_id: str, at: int, *, is_late: bool,
         feedback[""] = {"error": {"error_code": result.error_type, "error_message": result.message}}
     elif result.name in (VERDICT, GUARD):
         feedback[""] = {"value": _PASS_OR_FAIL.get(result.label or "", result.label)}
+    elif result.annotator == "HUMAN" and result.label is not None:
+        feedback[""] = {"value": bool(result.value)}  # MLflow draws thumbs and yes or no in colours
     else:
         feedback[""] = {"value": result.value}
         if labels and result.label is not None:
             feedback[".label"] = {"value": result.label}
     own_id = placed.id if placed.replaces is None else placed.replaces + _JUDGED
+    source_id = result.model or "rageval-hooks"
+    if result.annotator == "HUMAN":
+        # What the same person said before is replaced, as the value of another version.
+        own_id, source_id = f"{own_id}@{result.version}", annotator_of(result) or "user"
     for number, (suffix, value) in enumerate(feedback.items()):
         # A label follows its value.
         time = iso_time(at - 1_000_000 * number).replace("+00:00", "Z")
@@ -262,8 +269,8 @@ def _assessments(placed: PlacedResult, trace_id: str, at: int, *, is_late: bool,
         assessment = {
             "assessment_name": result.name + suffix,
             "trace_id": trace_id,
-            "span_id": placed.span_id,
-            "source": {"source_type": _SOURCE_TYPES[result.annotator], "source_id": result.model or "rageval-hooks"},
+            "span_id": None if placed.span_id == NO_SPAN else placed.span_id,
+            "source": {"source_type": _SOURCE_TYPES[result.annotator], "source_id": source_id},
             "feedback": value,
             "rationale": None if isinstance(result, Failed) else result.explanation,
             # MLflow takes nothing but text.

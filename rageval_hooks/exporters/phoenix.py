@@ -30,7 +30,7 @@ from rageval_hooks.exporters.score_api import (
 )
 from rageval_hooks.plugins import Option
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import VERDICT, Evaluation, Result, Score, is_about_turn, label_of, with_cause
+from rageval_hooks.score import VERDICT, Evaluation, Result, Score, annotator_of, is_about_turn, label_of, with_cause
 from rageval_hooks.turn import SpanReference
 
 _logger = logging.getLogger(__name__)
@@ -38,6 +38,9 @@ _logger = logging.getLogger(__name__)
 IDENTIFIER = "rageval-hooks"
 """Phoenix keeps one annotation per target, name and identifier: without it, phoenix.evals' ``faithfulness`` and ours
 would overwrite each other."""
+
+FEEDBACK = f"{IDENTIFIER} feedback"
+"""Begins the identifier of what people have said to an application."""
 
 _DEFAULT_PORT = "6006"
 _DEFAULT_PLACE = f"http://localhost:{_DEFAULT_PORT}"
@@ -81,6 +84,7 @@ class PhoenixExporter(ScoreApiExporter):
 
     name: ClassVar[str] = "phoenix"
     backend: ClassVar[str] = "Phoenix"
+    takes_traces: ClassVar[bool] = True
     options: ClassVar = {
         "phoenix_endpoint": Option(
             keyword="endpoint",
@@ -111,6 +115,9 @@ class PhoenixExporter(ScoreApiExporter):
 
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the annotations of a stage."""
+        if people := [score for score in evaluation.scores if score.annotator == "HUMAN"]:
+            yield from _feedback(people, span)
+            return
         main = self.main_results(evaluation.results)
         has_verdict = not self._named_metrics or VERDICT in self._named_metrics
         has_verdict = has_verdict or self._on_spans_of_turn
@@ -228,6 +235,15 @@ def _annotation(kind: str, target: str, result: Result, identifier: str, **more:
         **more,
     }
     return Item(route=f"{kind}_annotations", target=target, name=result.name, body=body)
+
+
+def _feedback(scores: Iterable[Score], span: SpanReference) -> Iterator[Item]:
+    """Yield what a person says, as annotations of the trace and of the turn's span. A later word replaces it."""
+    for score in scores:
+        identifier = " ".join(filter(None, (FEEDBACK, annotator_of(score))))
+        if span.is_known:
+            yield _annotation("span", span.span_id, score, identifier)
+        yield _annotation("trace", span.trace_id, score, identifier)
 
 
 def _config(score: Score) -> dict[str, Any]:

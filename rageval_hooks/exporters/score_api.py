@@ -46,7 +46,17 @@ from rageval_hooks.metrics.base import REGISTRY as METRICS
 from rageval_hooks.runtime.pool import DaemonPool
 from rageval_hooks.runtime.tracing import provider_of_span
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import VERDICT, Evaluation, Failed, Result, Score, Skipped, metric_of, with_cause
+from rageval_hooks.score import (
+    VERDICT,
+    Evaluation,
+    Failed,
+    Result,
+    Score,
+    Skipped,
+    annotator_of,
+    metric_of,
+    with_cause,
+)
 from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.text.formatting import flat
 from rageval_hooks.turn import SpanReference
@@ -366,7 +376,9 @@ def _placed(result: Result, span_id: str, turn_span: SpanReference, evaluated_at
     if result.target.kind != "turn":
         details[result.target.kind] = result.target.index
     if isinstance(result, Score) and result.name != VERDICT:
-        identity += [result.target.kind, result.target.index, result.version]
+        # A person may change their mind; another version of a metric is another score.
+        made_by = annotator_of(result) if result.annotator == "HUMAN" else result.version
+        identity += [result.target.kind, result.target.index, made_by]
     is_judged = result.name == VERDICT and metric_of(result) != VERDICT
     return PlacedResult(
         result=with_cause(result),
@@ -420,6 +432,7 @@ class ScoreApiExporter(Exporter):
             is named like it.
         takes_failures: True if the backend has a form for a metric that failed. Where a score is always a value,
             the failure is on the span only.
+        takes_traces: True if the backend takes a score of a trace whose spans are not known, as of feedback.
         few_scores: True if ``scores="main"`` stands for what :meth:`main_results` chooses, and not for all of quality.
 
     Raises:
@@ -429,6 +442,7 @@ class ScoreApiExporter(Exporter):
     backend: ClassVar[str]
     buffers: ClassVar[bool] = True
     takes_failures: ClassVar[bool] = False
+    takes_traces: ClassVar[bool] = False
     few_scores: ClassVar[bool] = False
 
     def __init__(
@@ -556,7 +570,7 @@ class ScoreApiExporter(Exporter):
             return
         self._used = True
         # Spans that were not sampled never reach a server, so their scores would wait there in vain.
-        if span is None or not span.sampled:
+        if span is None or not span.sampled or not (span.is_known or self.takes_traces):
             self.queue.count("unplaced", len(evaluation.results))
             return
         items = list(self.items(evaluation, span))

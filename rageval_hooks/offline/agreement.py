@@ -24,12 +24,8 @@ from rageval_hooks.offline.records.reading import READ_AS_IS, ReadOptions, read_
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.score_definitions import define_score
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.score import VERDICT, Score, is_about_turn, verdict_first
+from rageval_hooks.score import VERDICT, Score, is_about_turn, says_good, verdict_first
 
-_GOOD: Final = frozenset("1 1.0 true yes y pass passed good supported faithful correct relevant grounded".split())
-_BAD: Final = frozenset(
-    "0 0.0 false no n fail failed bad unsupported unfaithful incorrect irrelevant ungrounded hallucinated".split()
-)
 _GROUPS: Final = ("group", "document", "doc_id", "conversation_id")
 """Fields that may name the document of a row, if the user names none."""
 
@@ -235,15 +231,15 @@ def labelled_rows(
             continue
         fields = {"document": item.document, **item.turn.metadata}
         given = fields.get(label)
-        text = str(given).strip().casefold()
-        if text not in _GOOD | _BAD:
+        good = says_good(given)
+        if good is None:
             what = "no label" if given is None else f"the label {str(given)[:40]!r}, not 1 or 0"
             bad.append(f"line {line}: {label} has {what}")
             continue
         names = [str(name) for name in map(fields.get, [group] if group else _GROUPS) if name is not None]
         # Rows about the same passage are about the same document.
         usual = item.turn.passages[0].text if item.turn.passages else item.id
-        rows.append(LabelledRow(item, text in _GOOD, names[0] if names else usual))
+        rows.append(LabelledRow(item, good, names[0] if names else usual))
     if not rows:
         raise ConfigurationError(
             f"no row of {path} has a label in the column {label!r}: 1 for a good answer, 0 for a bad one. "

@@ -234,6 +234,23 @@ class Pipeline:
         """Hand an evaluation to one of the exporters, as all are handed over; for ``rageval-hooks doctor``."""
         self._delivery.export(evaluation, to=to)
 
+    def feedback(self, evaluation: Evaluation) -> bool:
+        """Export what a person says of an answer, in the background. Returns False if it is not taken.
+
+        Args:
+            evaluation: the feedback, of :func:`rageval_hooks.online.feedback.feedback_on`.
+        """
+        if not self.enabled or sys.is_finalizing():
+            return False
+        _at_work.add(self)
+        EXIT_DRAIN.register()
+
+        def export() -> None:
+            results = tuple(map(self.privacy.feedback, evaluation.results))
+            self._delivery.export(self._counters.counted(evaluation.model_copy(update={"results": results})))
+
+        return self._delivery.submit(export, evaluation.turn.size)
+
     def failed(self, what: str, error: BaseException) -> None:
         """Count and log an exception of our own that must not reach the application."""
         self._counters.add("internal_errors")

@@ -18,7 +18,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.privacy.pieces import mask_pieces, removed
 from rageval_hooks.privacy.redactor import PatternRedactor
 from rageval_hooks.runtime.logs import REDACTORS
-from rageval_hooks.score import Failed, Result, Score, Skipped, Target
+from rageval_hooks.score import ANNOTATED_BY, Failed, Result, Score, Skipped, Target, annotator_of
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import (
     ErrorInfo,
@@ -192,6 +192,12 @@ class PrivacyPolicy:
     def result(self, result: M) -> M:
         """Return a result as it may leave. The value of a score stays."""
         return result if self._redact is None else _Copier(self.text).model(result)
+
+    def feedback(self, result: Result) -> Result:
+        """Return what a person says as it may leave. The id of the person is hashed like that of a user."""
+        who = self.turn(Turn(user_id=annotator_of(result))).user_id
+        shown = self.result(result)
+        return shown.model_copy(update={"metadata": {**shown.metadata, ANNOTATED_BY: who}}) if who else shown
 
     def results(self, results: Iterable[Result], from_redacted: Iterable[Result] = ()) -> tuple[Result, ...]:
         """Return the results of a turn that has something to redact, as they may leave. Values stay.

@@ -89,6 +89,7 @@ class LogEvents(OtelSignal[LoggerProvider, Logger]):
             "gen_ai.evaluation.evaluator.version": result.version,
             # With sampling, a mean over all traffic weights each score by the inverse of this.
             "rageval.sampling.probability": result.probability,
+            "rageval.annotator": "HUMAN" if result.annotator == "HUMAN" else None,
             "error.type": result.error_type if isinstance(result, Failed) else None,
             "gen_ai.response.id": turn.answer_id,
             "gen_ai.evaluation.target": turn.name,

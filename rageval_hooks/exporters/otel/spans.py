@@ -236,7 +236,8 @@ class Spans(OtelSignal[TracerProvider, SpanWriter]):
         """Write the span of a stage's results, as a child of the turn's span."""
         turn = evaluation.turn
         judged = self._evaluated_span(turn)
-        if judged is None or not has_news(evaluation):
+        # Without the turn's span, a span would be a second root of the trace; the log event has what it would say.
+        if judged is None or not judged.span_id or not has_news(evaluation):
             return
         started_at, ended_at = _evaluation_interval(turn)
         attributes = evaluation_attributes(evaluation, for_braintrust=writer.for_braintrust)

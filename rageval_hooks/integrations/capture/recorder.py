@@ -276,6 +276,11 @@ class Recorder:
         recording, run = self._table.get(run_id, _UNKNOWN)
         return None if run is None else recording
 
+    def around(self, run_id: Hashable) -> Recording | None:
+        """Return the recording of a run in progress, also of a turn that was sampled out; None if it is unknown."""
+        entry = self._table.get(run_id)
+        return None if entry is None else entry[0]
+
     def open_roots(self) -> list[Run]:
         """Return the roots in progress."""
         return [recording.root for recording in list(self._open.values())]

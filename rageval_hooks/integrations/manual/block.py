@@ -15,6 +15,7 @@ from uuid import uuid4
 from rageval_hooks.integrations.capture import authorship, deferred, turns
 from rageval_hooks.integrations.capture.passages import mark_dropped, mark_seen, unique_passages
 from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
+from rageval_hooks.integrations.capture.trace_context import span_reference
 from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
@@ -88,6 +89,12 @@ class Block:
         if self._has_ended or not _recorder.knows(self.id):
             return False
         return self._generator is None or not _is_at_yield(self._generator)
+
+    @property
+    def trace_id(self) -> str:
+        """The id of the trace that the turn will be in; empty if that is not known."""
+        recording = _recorder.around((self._outer or self).id)
+        return "" if recording is None else span_reference(recording).trace_id
 
     def add(self, passages: Iterable[Passage]) -> None:
         """Add passages to the turn."""

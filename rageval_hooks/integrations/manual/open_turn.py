@@ -41,9 +41,18 @@ class OpenTurn(CopiedAsItself):
     """
 
     _block: Block | None = None
+    _trace_id: str = ""
 
     def __init__(self, given: Turn) -> None:
         self._given = given
+
+    @property
+    def trace_id(self) -> str:
+        """The id of the turn's trace, 32 hex digits, also after the block: :meth:`Instrumentation.feedback` takes it.
+
+        Read it when the answer is there: another tracer may have begun the trace. Empty where nothing is recorded.
+        """
+        return self._trace_id if self._block is None else self._block.trace_id
 
     def add_passages(self, passages: Iterable[PassageLike] | PassageLike) -> None:
         """Say what was retrieved and given to the model. May be called several times, from any thread.
@@ -118,6 +127,7 @@ class OpenTurn(CopiedAsItself):
             await pending
 
     def _end(self, error: BaseException | None) -> PendingTurn | None:
+        self._trace_id = self.trace_id
         pending = None if self._block is None else self._block.end(error)
         self._block = None
         return pending
