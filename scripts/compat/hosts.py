@@ -100,7 +100,13 @@ SUITES = {
         distribution="langgraph-prebuilt",
         package="langgraph",
         tests=("tests",),
-        requirements=(*PYTEST, "langgraph-checkpoint-postgres", "langgraph-checkpoint-sqlite", "psycopg[binary,pool]"),
+        requirements=(
+            *PYTEST,
+            "langgraph",
+            "langgraph-checkpoint-postgres",
+            "langgraph-checkpoint-sqlite",
+            "psycopg[binary,pool]",
+        ),
         environment=(("NO_DOCKER", "true"),),
         runs_left=1,  # a test cancels an asynchronous tool, of which langchain-core reports no end
     ),
