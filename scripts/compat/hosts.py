@@ -213,11 +213,25 @@ class Workplace:
             **os.environ,
             **dict(suite.environment),
             "PYTHONPATH": str(PLUGINS),
-            "RAGEVAL_COMPAT_RESULT": str(result),
-            "RAGEVAL_COMPAT_HOOK": "1" if hook else "0",
+            "HOST_SUITE_RESULT": str(result),
+            "HOST_SUITE_HOOK": "1" if hook else "0",
         }
-        # Our own pytest plugin comes with the installation, and is not under test.
-        options = ("-p", "outcomes_plugin", "-p", "no:rageval_hooks", "-p", "no:cacheprovider", "-q", "--tb=short")
+        # The settings of the suite, also if it has none: pytest would look for some in the folders above. Our own
+        # pytest plugin comes with the installation, and is not under test.
+        options = (
+            "-c",
+            "pyproject.toml",
+            "--rootdir",
+            ".",
+            "-p",
+            "outcomes_plugin",
+            "-p",
+            "no:rageval_hooks",
+            "-p",
+            "no:cacheprovider",
+            "-q",
+            "--tb=short",
+        )
         with log.open("w") as output:
             subprocess.run(
                 [self.python, "-m", "pytest", *options, *suite.options, *(only or suite.tests)],

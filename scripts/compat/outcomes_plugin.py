@@ -1,8 +1,8 @@
 """A pytest plugin for the unit tests of a framework: writes which tests failed, and attaches the hook if asked to.
 
 Environment:
-    RAGEVAL_COMPAT_RESULT: the JSON file to write.
-    RAGEVAL_COMPAT_HOOK: ``1`` to call ``rageval_hooks.instrument()`` before the tests are collected.
+    HOST_SUITE_RESULT: the JSON file to write.
+    HOST_SUITE_HOOK: ``1`` to call ``rageval_hooks.instrument()`` before the tests are collected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FLUSH_SECONDS = 30.0
 handle: Any = None
 failed: set[str] = set()
 
-if os.environ.get("RAGEVAL_COMPAT_HOOK") == "1":
+if os.environ.get("HOST_SUITE_HOOK") == "1":
     from opentelemetry.sdk.trace import TracerProvider
 
     import rageval_hooks
@@ -49,4 +49,4 @@ def pytest_sessionfinish() -> None:
         stats = {name: value for name, value in handle.stats().items() if isinstance(value, int)}
         left = [repr(recording.root.name) for recording in shared_recorder()._open.values()]
     result = {"failed": sorted(failed), "stats": stats, "left": left}
-    Path(os.environ["RAGEVAL_COMPAT_RESULT"]).write_text(json.dumps(result, indent=2))
+    Path(os.environ["HOST_SUITE_RESULT"]).write_text(json.dumps(result, indent=2))
