@@ -271,7 +271,7 @@ class ScoreServer:
             wanted = answer.headers.get("retry-after", "")
             pause = float(wanted) if wanted.isdecimal() else 0.0
             return UnavailableError(f"answers {status}", pause, by_server=status >= 500)
-        return UnavailableError(f"answers {status}: is this the address of {self.backend}?")
+        return UnavailableError(f"answers {status}, which {self.backend} does not: check the address")
 
     def close(self) -> None:
         """Close the connections."""

@@ -245,9 +245,13 @@ class Delivery:
         try:
             return within(lambda: getattr(exporter, method)(timeout) is not False, wait)
         except Exception as error:
-            self._counters.add("internal_errors")
             kind = f"{method} {exporter.name}"
-            self._log.warn(kind, "the exporter %s failed to %s [RAGEVAL-208]", exporter.name, method, error=error)
+            unexpected = None if isinstance(error, TimeoutError) else error  # then a server does not answer
+            if unexpected:
+                self._counters.add("internal_errors")
+            self._log.warn(
+                kind, "the exporter %s failed to %s: %s [RAGEVAL-208]", exporter.name, method, error, error=unexpected
+            )
             return False
 
 
