@@ -37,11 +37,12 @@ CAUSES: Final = {
 
 
 _GOOD_WORDS: Final = frozenset(
-    "1 1.0 true yes y up thumbs-up thumbs_up 👍 pass passed good supported faithful correct relevant grounded".split()
+    "1 1.0 true yes y up thumbs-up thumbs_up 👍 pass passed good right supported faithful correct "
+    "relevant grounded".split()
 )
 _BAD_WORDS: Final = frozenset(
-    "0 0.0 false no n down thumbs-down thumbs_down 👎 fail failed bad unsupported unfaithful incorrect irrelevant "
-    "ungrounded hallucinated".split()
+    "0 0.0 false no n down thumbs-down thumbs_down 👎 fail failed bad wrong unsupported unfaithful incorrect "
+    "irrelevant ungrounded hallucinated".split()
 )
 
 

@@ -98,6 +98,7 @@ class ScoreServer:
     Attributes:
         backend: the backend's name, such as ``"MLflow"``, for messages.
         credentials: the variables that hold the key, for messages: ``"MLFLOW_TRACKING_TOKEN"``.
+        shown_url: the base URL without a password.
         timeout: seconds to connect, between two parts of an answer, and for its whole body.
         workers: requests at a time, where each takes one score. One by one, at 100 ms each, the ten scores of a turn
             would take a second.
@@ -113,7 +114,7 @@ class ScoreServer:
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
         self._httpx = require_httpx(self.backend.lower())
-        self._shown_url = safe_url(url)
+        self.shown_url = safe_url(url)
         self._unsure: set[str] = set()
         base = self._httpx.URL(url)
         login = {"authorization": basic_auth(base.username, base.password)} if base.userinfo else {}
@@ -127,7 +128,7 @@ class ScoreServer:
         self._client.headers["accept-encoding"] = "identity"
 
     def __repr__(self) -> str:
-        return f"{self.backend}({self._shown_url!r})"
+        return f"{self.backend}({self.shown_url!r})"
 
     def post(self, route: str, bodies: Sequence[Body]) -> Outcomes:
         """Send scores of one route.

@@ -21,7 +21,7 @@ from rageval_hooks.exporters.score_api import ScoreApiExporter
 from rageval_hooks.integrations.opentelemetry import TracedSpan
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.narrowing import is_number
-from rageval_hooks.score import VERDICT, Result, Score, Skipped
+from rageval_hooks.score import ANNOTATED_BY, VERDICT, Result, Score, Skipped
 from rageval_hooks.turn import Turn
 
 VERDICT_VALUES: Mapping[str, float] = {"good": 1.0, "doubtful": 0.5, "bad": 0.0}
@@ -44,6 +44,7 @@ class StoredScore(NamedTuple):
         cause: that of a verdict.
         explanation: why.
         is_reference: True if the value is the right answer.
+        who: the person, if it is known which one.
     """
 
     span_id: str
@@ -56,6 +57,7 @@ class StoredScore(NamedTuple):
     cause: str | None = None
     explanation: str | None = None
     is_reference: bool = False
+    who: str = ""
 
     @property
     def result(self) -> Result | None:
@@ -128,6 +130,14 @@ class Backend(ABC):
     def scores(self, traces: Iterable[StoredTrace], turns: Iterable[Turn]) -> Collection[StoredScore]:
         """Return the scores and labels that turns of some traces have."""
 
+    def said_of(self, traces: Iterable[StoredTrace]) -> Collection[StoredScore]:
+        """Return what people say of whole traces, where :meth:`scores` does not have it."""
+        return ()
+
+    @abstractmethod
+    def page(self, trace_id: str) -> str:
+        """Return the address of the page of a trace."""
+
     def spans_by_trace(self, traces: Iterable[StoredTrace]) -> Mapping[str, list[TracedSpan]]:
         """Return all spans of some traces, by the id of the trace."""
         found = defaultdict[str, list[TracedSpan]](list)
@@ -187,6 +197,15 @@ class PhoenixBackend(Backend):
         spans = set(chain.from_iterable(map(spans_of, turns)))
         rows = self._pages("span_annotations", {"span_ids": sorted(spans)}, _PAGE) if spans else ()
         return [_annotation(row) for row in rows]
+
+    def said_of(self, traces: Iterable[StoredTrace]) -> Collection[StoredScore]:
+        """Ask for the annotations of traces. Those of programs repeat what spans have."""
+        rows = self._pages("trace_annotations", {"trace_ids": [trace.id for trace in traces]}, _PAGE)
+        return [_annotation(row) for row in rows if row.get("annotator_kind") == "HUMAN"]
+
+    def page(self, trace_id: str) -> str:
+        """Return an address that leads to the trace, whatever its project is."""
+        return f"{self.server.shown_url}/redirects/traces/{trace_id}"
 
     def _pages(self, what: str, about: Mapping[str, Any], size: int) -> Iterator[Mapping[str, Any]]:
         about, path = {**about, "limit": size}, f"v1/projects/{self.server.project}/{what}"
@@ -250,6 +269,11 @@ class MlflowBackend(Backend):
         """Return those of the list."""
         return [score for trace in traces for score in trace.scores]
 
+    def page(self, trace_id: str) -> str:
+        """Return the address of the trace in the list of its experiment."""
+        page = f"{self.server.shown_url}/#/experiments/{self._experiment_id}/traces"
+        return f"{page}?selectedEvaluationId=tr-{trace_id}"
+
     @cached_property
     def _experiment_id(self) -> str:
         how, params = "get", {"experiment_id": self._project}
@@ -269,7 +293,7 @@ def spans_of(turn: Turn) -> tuple[str, str]:
 def _annotation(row: Mapping[str, Any]) -> StoredScore:
     result, metadata = row.get("result") or {}, row.get("metadata") or {}
     return StoredScore(
-        row["span_id"],
+        row.get("span_id") or row["trace_id"],
         row["name"],
         str(metadata.get("version", "")),
         is_ours=row.get("identifier") == IDENTIFIER,
@@ -278,6 +302,7 @@ def _annotation(row: Mapping[str, Any]) -> StoredScore:
         label=result.get("label"),
         cause=metadata.get("cause"),
         explanation=result.get("explanation"),
+        who=str(metadata.get(ANNOTATED_BY) or row.get("user_id") or ""),
     )
 
 
@@ -297,6 +322,7 @@ def _assessments(trace: Mapping[str, Any]) -> Iterator[StoredScore]:
                 cause=metadata.get("cause"),
                 explanation=row.get("rationale"),
                 is_reference="expectation" in row,
+                who=str(metadata.get(ANNOTATED_BY) or row.get("source", {}).get("source_id", "")),
             )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
+from typing import Any
 
 from rageval_hooks.integrations.opentelemetry.turn_building import turns_from_spans
 from rageval_hooks.models import AnyEmbedder, AnyEmbedding
 from rageval_hooks.offline.backends import Backend, StoredScore, spans_of
-from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.record import ANNOTATIONS, Record
 from rageval_hooks.score import VERDICT, Result, verdict_first
 from rageval_hooks.turn import Turn
 
@@ -35,30 +36,44 @@ def records_of(backend: Backend, since: float, search_tools: Collection[str] = (
         }
         turns = [turn for trace in batch for turn in found[trace.id]]
         by_span = defaultdict[str, list[StoredScore]](list)
-        for score in backend.scores(batch, turns):
+        for score in chain(backend.scores(batch, turns), backend.said_of(batch)):
             by_span[score.span_id].append(score)
         for trace in batch:
             # What is said of a trace is said of its turn, if there is one.
             of_trace = by_span[trace.id] if len(found[trace.id]) == 1 else []
             for turn in found[trace.id]:
                 on_spans = [score for span in dict.fromkeys(spans_of(turn)) for score in by_span[span]]
-                yield _record(turn, [*on_spans, *of_trace])
+                yield _record(turn, [*on_spans, *of_trace], backend.page(trace.id))
 
 
-def _record(turn: Turn, scores: Iterable[StoredScore]) -> Record:
-    """Return a turn with its results. What a person says is the label, and the reference if it is the right answer."""
-    results, said = list[Result](), dict[str, object]()
+def _record(turn: Turn, scores: Iterable[StoredScore], page: str) -> Record:
+    """Return a turn with its results and what people say. What a person calls the right answer is the reference."""
+    results, reference = list[Result](), turn.reference
+    annotations = defaultdict[str, dict[str, Any]](dict)
     for score in scores:
-        if score.is_ours and (result := score.result) is not None:
-            results.append(result)
-        elif score.is_reference:
-            said["reference"] = str(score.value)
+        said = score.value if score.label is None else score.label
+        if score.is_reference:
+            reference = str(score.value)
         elif score.annotator == "HUMAN":
-            said.setdefault("label", score.label if score.label is not None else score.value)
+            if said is not None:  # a note has words only
+                annotations[score.name][score.who] = said
+        elif score.is_ours and (result := score.result) is not None:
+            results.append(result)
     trace_id = "" if turn.span is None else turn.span.trace_id
-    about = {"trace": trace_id, **({"label": said["label"]} if "label" in said else {})}
-    more = {"metadata": {**turn.metadata, **about}, "reference": said.get("reference", turn.reference)}
-    return Record(id=f"{trace_id}/{turn.id}", turn=turn.model_copy(update=more), results=verdict_first(results))
+    about = {"trace": trace_id, "trace_url": page, **({ANNOTATIONS: dict(annotations)} if annotations else {})}
+    more = {"metadata": {**turn.metadata, **about}, "reference": reference}
+    record = Record(id=f"{trace_id}/{turn.id}", turn=turn.model_copy(update=more), results=verdict_first(results))
+    return labelled(record)
+
+
+def labelled(record: Record) -> Record:
+    """Return a record with what people say as ``metadata.label``: of several annotations the first, by who says it."""
+    said = next(iter(record.annotations.values()), None)
+    if said is None or "label" in record.turn.metadata:
+        return record
+    label = next(iter(said.values())) if len(said) == 1 else said
+    metadata = {**record.turn.metadata, "label": label, ANNOTATIONS: record.annotations}
+    return record.model_copy(update={"turn": record.turn.model_copy(update={"metadata": metadata})})
 
 
 class Cases:

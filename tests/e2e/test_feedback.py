@@ -12,8 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+import rageval_hooks
+from rageval_hooks import Turn
+from rageval_hooks.exporters.mlflow import MlflowExporter
+from rageval_hooks.offline.records import read_records
 from rageval_hooks.runtime.threads import wait_until
+from tests.command import invoke
+from tests.e2e.mlflow_server import mlflow_command, serve_mlflow
 from tests.e2e.phoenix_server import Phoenix
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,8 +67,16 @@ def annotations(phoenix: Phoenix, kind: str, ids: list[str]) -> list[dict[str, A
     return found
 
 
-def test_a_thumb_becomes_an_annotation(phoenix: Phoenix, browser: Any) -> None:
-    """The last word of the person counts. It is next to the verdict on the same trace."""
+def collected(backend: str, url: str, folder: Path, **options: Any) -> Turn:
+    """Collect the one bad answer."""
+    output = folder / "cases.jsonl"
+    invoke("collect", backend, url=url, since="1h", models="lexical", output=output, **options)
+    [record] = read_records(output)
+    return record.turn
+
+
+def test_a_thumb_becomes_an_annotation(phoenix: Phoenix, browser: Any, tmp_path: Path) -> None:
+    """The last word of the person counts. It is next to the verdict on the same trace, and comes back as a label."""
     with chat(phoenix) as url:
         page = browser.new_page()
         page.set_default_timeout(60_000)
@@ -84,3 +99,36 @@ def test_a_thumb_becomes_an_annotation(phoenix: Phoenix, browser: Any) -> None:
     assert "The pier was opened in September 2018." in text
     assert thumb["result"] == {"label": "down", "score": 0.0, "explanation": "It was 2019."}
     assert verdict["result"]["label"] == "bad"
+    turn = collected("phoenix", phoenix.url, tmp_path, project=PROJECT)
+    assert (turn.query, turn.metadata["label"]) == ("When was the pier opened?", "down")
+    assert httpx.get(turn.metadata["trace_url"], follow_redirects=True).is_success
+
+
+def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the list of traces there is one feedback of each person: the last one."""
+    command = mlflow_command()
+    if command is None:
+        pytest.skip("no MLflow server: make e2e installs it, or set MLFLOW_COMMAND")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-mlflow-experiment-id=0")
+    with serve_mlflow(command, tmp_path) as url:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        with rageval_hooks.instrument(models="lexical", exporters=["otel", MlflowExporter(url)]) as handle:
+            with rageval_hooks.start_turn("When was the pier opened?") as turn:
+                turn.add_passages(["The new pier was opened in September 2019."])
+                turn.respond("The pier was opened in September 2018.")
+            handle.feedback(turn.trace_id, True, annotator="ada")
+            assert handle.flush(120)
+            handle.feedback(turn.trace_id, False, annotator="ada", comment="It was 2019.")
+            handle.feedback(turn.trace_id, False, annotator="bob")
+            assert handle.flush(120)
+        answer = httpx.get(f"{url}/api/3.0/mlflow/traces/tr-{turn.trace_id}", timeout=60).raise_for_status().json()
+        case = collected("mlflow", url, tmp_path)
+
+    found = answer["trace"]["trace_info"]["assessments"]
+    people = [item for item in found if item["source"]["source_type"] == "HUMAN" and item.get("valid", True)]
+    assert {(item["source"]["source_id"], item["feedback"]["value"]) for item in people} == {
+        ("ada", False),
+        ("bob", False),
+    }
+    assert {item.get("rationale") for item in people} == {"It was 2019.", None}
+    assert case.metadata["label"] == {"ada": "down", "bob": "down"}

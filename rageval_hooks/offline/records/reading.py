@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -24,8 +24,9 @@ from rageval_hooks.offline.records.formats import BadRow, Row, SourceFile, forma
 from rageval_hooks.offline.records.formats.json_files import read_document
 from rageval_hooks.offline.records.record import Record, Systems, are_comparable, holds_turn, place_target
 from rageval_hooks.offline.records.rows import explain, is_ours, record_from_row, record_of_table
-from rageval_hooks.runtime.narrowing import is_missing, is_number
+from rageval_hooks.runtime.narrowing import is_missing, is_number, mapping_or_empty
 from rageval_hooks.score import Evaluation, Score
+from rageval_hooks.turn import NO_SPAN
 
 Item = Record | BadRow
 Items = Iterator[tuple[int, Item]]
@@ -319,31 +320,58 @@ def _joined_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
 Parts = Sequence[dict[str, Any]]
 
 
+class Part(NamedTuple):
+    """A part of a record.
+
+    Attributes:
+        key: what it shares with the others of the same record; None if only their trace is known.
+        data: the part.
+        trace: the id of the trace, if other parts may be known by it alone.
+    """
+
+    key: str | None
+    data: Mapping[str, Any]
+    trace: str | None = None
+
+
 def _read_groups(
     source: RowSource,
-    parts_of: Callable[[Row], Iterable[tuple[str, Mapping[str, Any]]]],
+    parts_of: Callable[[Row], Iterable[Part]],
     make: Callable[[int, Parts], Iterable[Record | BadRow]],
 ) -> Items:
     """Yield the records that parts of rows make together, wherever these are in the file, in the order of the first.
 
     Args:
         source: the rows. Their parts wait in a temporary database on disk.
-        parts_of: returns the parts of a row, each with the key that it shares with others of the same record.
+        parts_of: returns the parts of a row. One that is known by its trace alone belongs to the one record of it.
         make: returns the records of the parts with the same key, given the line of the first.
     """
     with closing(sqlite3.connect("", check_same_thread=False)) as database:
-        database.execute("CREATE TABLE parts (key TEXT, line INTEGER, data TEXT)")
+        database.execute("CREATE TABLE parts (key TEXT, trace TEXT, line INTEGER, data TEXT)")
+        known_by_trace = False
         for row in source:
             if isinstance(row, BadRow):
                 yield row.line, row
                 continue
             try:
                 # Cells of Parquet may be times.
-                parts = [(json.dumps(key), row.line, json.dumps(data, default=str)) for key, data in parts_of(row)]
+                parts = [
+                    (None if part.key is None else json.dumps(part.key), part.trace, row.line, text)
+                    for part in parts_of(row)
+                    if (text := json.dumps(part.data, default=str))
+                ]
             except ValidationError as error:
                 yield row.line, BadRow(row.line, explain(error), row.data)
                 continue
-            database.executemany("INSERT INTO parts VALUES (?, ?, ?)", parts)
+            known_by_trace |= any(key is None for key, *_ in parts)
+            database.executemany("INSERT INTO parts VALUES (?, ?, ?, ?)", parts)
+        if known_by_trace:
+            database.execute("CREATE INDEX by_trace ON parts (trace)")
+            # The first key of the trace, if it is also the last.
+            database.execute(
+                "UPDATE parts SET key = COALESCE((SELECT MIN(key) FROM parts AS others WHERE others.trace = parts.trace"
+                " HAVING MIN(key) = MAX(key)), json_quote(trace)) WHERE key IS NULL"
+            )
         groups = database.execute(
             "SELECT key, line, data FROM parts JOIN (SELECT key, MIN(rowid) AS first FROM parts GROUP BY key)"
             " USING (key) ORDER BY first, parts.rowid"
@@ -358,26 +386,33 @@ def _read_groups(
                 yield lines[0], BadRow(lines[0], explain(error), found[0])
 
 
-def _evaluation_by_turn(row: Row) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    turn = row.data.get("turn")
-    # Turns without an id stay apart.
-    yield (isinstance(turn, Mapping) and turn.get("id")) or f"\0{row.line}", row.data
+def _evaluation_by_turn(row: Row) -> Iterator[Part]:
+    turn = mapping_or_empty(row.data.get("turn"))
+    span = mapping_or_empty(turn.get("span"))
+    if span.get("span_id") == NO_SPAN:  # feedback on a trace
+        yield Part(None, row.data, span.get("trace_id"))
+    else:
+        # Turns without an id stay apart.
+        yield Part(turn.get("id") or f"\0{row.line}", row.data, span.get("trace_id"))
 
 
-def _record_of_evaluations(line: int, parts: Parts) -> Iterator[Record]:
+def _record_of_evaluations(line: int, parts: Parts) -> Iterator[Record | BadRow]:
     """Yield the record of a turn that the exporter ``jsonl`` wrote, with the scores that came later."""
     found = [Evaluation.model_validate(part) for part in parts]
+    if not any(evaluation.turn.span is None or evaluation.turn.span.is_known for evaluation in found):
+        yield BadRow(line, "feedback on a trace that has no turn in this file, or several", parts[0])
+        return
     # Lines of later scores may have the turn without its content.
     turn = next((evaluation.turn for evaluation in found if evaluation.stage == "inline"), found[0].turn)
     results = tuple(chain.from_iterable(evaluation.results for evaluation in found))
     yield Record(id=turn.id or str(line), turn=turn, results=results)
 
 
-def _spans_by_trace(row: Row) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _spans_by_trace(row: Row) -> Iterator[Part]:
     # A row of OTLP-JSON has spans of several traces.
     for span in span_rows(row.data):
         if trace := TracedSpan.of(span).trace_id:
-            yield trace, span
+            yield Part(trace, span)
 
 
 def _records_of_trace(line: int, parts: Parts) -> Iterator[Record | BadRow]:

@@ -11,10 +11,14 @@ from pydantic import Field
 
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.jsonable import Data, Text
-from rageval_hooks.score import Result, Score, is_about_turn
+from rageval_hooks.runtime.narrowing import mapping_or_empty
+from rageval_hooks.score import Result, Score, annotator_of, is_about_turn
 from rageval_hooks.text.wording import listed
 from rageval_hooks.text.words import fold
 from rageval_hooks.turn import Passage, Turn
+
+ANNOTATIONS = "annotations"
+"""In the metadata of a turn: what people say of the answer; see :attr:`Record.annotations`."""
 
 
 class TargetText(Data):
@@ -63,6 +67,16 @@ class Record(Data):
     def key(self) -> tuple[str, int]:
         """Identifies the record within a file."""
         return self.id, self.run
+
+    @property
+    def annotations(self) -> dict[str, dict[str, Any]]:
+        """What people say of the answer, by the name of the annotation, then by who says it (empty if unknown)."""
+        found = {name: dict(said) for name, said in mapping_or_empty(self.turn.metadata.get(ANNOTATIONS)).items()}
+        for result in self.results:
+            if result.annotator == "HUMAN" and isinstance(result, Score):
+                said = result.value if result.label is None else result.label
+                found.setdefault(result.name, {})[annotator_of(result)] = said
+        return found
 
     @property
     def has_target(self) -> bool:

@@ -133,9 +133,11 @@ class PhoenixStore(Store):
             return self._page([_phoenix_row(spans) for spans in self.traces(since)], query)
         if request.path.endswith("/spans"):
             return self._page([one for one in self.spans if one["context"]["trace_id"] in query["trace_id"]], query)
-        if request.path.endswith("/span_annotations"):
-            rows = [body for key, body in self.scores.items() if key[0] == "span" and key[1] in query["span_ids"]]
-            return self._page(rows, query)
+        for kind in ("span", "trace"):
+            if request.path.endswith(f"/{kind}_annotations"):
+                ids = query[f"{kind}_ids"]
+                rows = [body for key, body in self.scores.items() if key[0] == kind and key[1] in ids]
+                return self._page(rows, query)
         return Reply()
 
     def _page(self, rows: list[dict[str, Any]], query: dict[str, list[str]]) -> Reply:

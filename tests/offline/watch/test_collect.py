@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+import rageval_hooks
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.exporters.mlflow import MlflowExporter
+from rageval_hooks.exporters.phoenix import PhoenixExporter
 from rageval_hooks.offline.records import read_records, write_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.testsets import read_questions
@@ -67,6 +70,46 @@ def test_what_people_say_comes_along(store: Any, server: RecordingServer) -> Non
 
     assert first.metadata["label"] == "wrong"
     assert first.reference == ("In 1934." if isinstance(store, MlflowStore) else None)
+
+
+def test_what_several_people_say_of_a_trace(store: Any, server: RecordingServer) -> None:
+    """What an application has handed over with ``feedback()``, by who says it, with the page of the trace."""
+    exporter = PhoenixExporter(server.url) if isinstance(store, PhoenixStore) else MlflowExporter(server.url)
+    with rageval_hooks.instrument(metrics=[], exporters=[exporter]) as handle:
+        handle.feedback(1, False, annotator="ada", comment="The year is wrong.")
+        handle.feedback(1, "up", annotator="bob")
+        assert handle.flush(10)
+    invoke("collect", store.name, url=server.url, models="lexical", since="9000d", output="cases.jsonl")
+    first = next(iter(read_records("cases.jsonl")))
+
+    assert first.turn.metadata["label"] == {"ada": "down", "bob": "up"}
+    assert first.annotations == {"feedback": {"ada": "down", "bob": "up"}}
+    assert [result.name for result in first.results if result.annotator == "HUMAN"] == []
+    paths = {
+        "phoenix": f"/redirects/traces/{1:032x}",
+        "mlflow": f"/#/experiments/0/traces?selectedEvaluationId=tr-{1:032x}",
+    }
+    assert first.turn.metadata["trace_url"] == server.url + paths[store.name]
+
+
+def test_feedback_in_files(tmp_path: Path) -> None:
+    """A line that knows the trace alone belongs to the turn of that trace, wherever it is; else it is named."""
+    path = tmp_path / "scores.jsonl"
+    with rageval_hooks.instrument(
+        models="lexical", metrics=["verdict"], exporters=["jsonl"], jsonl_path=str(path)
+    ) as handle:
+        assert handle.feedback("f" * 32, True)
+        handle.flush(10)
+        with rageval_hooks.start_turn("When was the pier opened?") as turn:
+            turn.add_passages(["The pier was opened in 2019."])
+            turn.respond("The pier was opened in 2018 by the queen of Sheba.")
+        assert handle.feedback(turn.trace_id, False, comment="No.")
+        assert handle.flush(10)
+    done = invoke("collect", path, models="lexical", output=tmp_path / "cases.jsonl")
+    [record] = read_records(tmp_path / "cases.jsonl")
+
+    assert (record.turn.query, record.turn.metadata["label"]) == ("When was the pier opened?", "down")
+    assert "left out: 1 rows: feedback on a trace that has no turn in this file, or several" in done.stdout
 
 
 def test_limits_and_causes(store: Any, server: RecordingServer) -> None:
