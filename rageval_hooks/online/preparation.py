@@ -97,7 +97,7 @@ class Preparer:
             return
         roles = models.needed(role for metric in local for role in metric.models)
         has_concepts, has_embeddings = "nlp" in roles, "embedder" in roles
-        self._first += [lambda analysis: analysis.passage_indexes, lambda analysis: analysis.prompt_statements]
+        self._first.append(lambda analysis: analysis.passage_indexes)
         if has_concepts:
             self._first.append(lambda analysis: analysis.concepts)
         if has_embeddings:

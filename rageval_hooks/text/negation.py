@@ -6,7 +6,7 @@ All other words must be the same in the same order, so that no difference in mea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from rageval_hooks.text.limits import Span
@@ -33,6 +33,8 @@ _READINGS: Final = (
     (re.compile(r"\b(there (?:is|are|was|were)) no\b"), r"\1 not"),
     (re.compile(r"\Aneither (.*) nor\b"), r"not \1 and"),
 )
+# What every sentence has that a reading changes; "no" is in "not" and "cannot", too.
+_HINTS: Final = ("no", "n't", "cant", "never", "neither", "yes,")
 _WORD: Final = re.compile(r"[^\W_]+(?:[.,'][^\W_]+)*")
 _LEFT_OUT: Final = frozenset("not do does did a an any either".split())
 # "not only" and "not until 8" deny something else, and two negations may say the same as none.
@@ -41,6 +43,7 @@ _UNCLEAR: Final = frozenset("no none nor neither without unless until only just 
 _REFERRING: Final = frozenset("it he she they this that these those we i its his her their".split())
 
 _MIN_WORDS: Final = 3
+_MIN_PLAIN: Final = 5
 _MAX_CHARACTERS: Final = 300
 
 
@@ -60,29 +63,54 @@ class Statement(NamedTuple):
     did: bool
 
 
-Statements = Mapping[tuple[str, ...], Sequence[Statement]]
-"""The sentences of a text by the stems of their words. They depend on the text only, so they can be cached."""
-
-
 def negates(sentence: str) -> bool:
     """Return True if a sentence has a negation, or answers "No,"."""
     return _NEGATION.search(sentence) is not None or _NO.match(sentence) is not None
 
 
-def statements_of(text: str, spans: Sequence[Span] | None = None) -> Statements:
-    """Return the sentences of a text that can be compared; questions and sentences such as "It is open" cannot.
+def find_reversals(
+    response: str, sentences: Sequence[Span], passages: Sequence[tuple[str, Collection[str]]]
+) -> Iterator[tuple[Span, int, Span]]:
+    """Yield the sentences of a response that deny what a passage says, or say what it denies.
+
+    A sentence that another passage repeats as it is, is not among them.
 
     Args:
-        text: the text.
-        spans: its sentences; None to find them.
+        response: the response.
+        sentences: its sentences.
+        passages: the text of each passage, and the keys of its words.
+
+    Yields:
+        The sentence, the number of the passage, and the passage's sentence.
+    """
+    said = _statements(response, sentences)
+    # Few sentences have all their words in one passage, and few passages need to be read for them.
+    near = {number for stems in said for number, (_, keys) in enumerate(passages) if keys >= _plain(stems)}
+    has_negation = any(one.denied for same in said.values() for one in same)
+    if not has_negation and not any(_may_deny(passages[number][0].lower().replace("’", "'")) for number in near):
+        return
+    read = {number: _statements(passages[number][0], sentence_spans(passages[number][0])) for number in sorted(near)}
+    for stems, statements in said.items():
+        same = [(number, other) for number, passage in read.items() for other in passage.get(stems, ())]
+        for one in statements:
+            alike = [(number, other) for number, other in same if _same_words(one, other)]
+            if alike and all(other.denied != one.denied for _, other in alike):
+                yield one.span, alike[0][0], alike[0][1].span
+
+
+def _statements(text: str, spans: Iterable[Span]) -> dict[tuple[str, ...], list[Statement]]:
+    """Return the sentences of a text that can be compared, by the stems of their words.
+
+    Questions cannot, and neither can sentences such as "It is open".
     """
     found: dict[tuple[str, ...], list[Statement]] = {}
-    for start, end in sentence_spans(text) if spans is None else spans:
+    for start, end in spans:
         if end - start > _MAX_CHARACTERS or text[end - 1] == "?":
             continue
         sentence = text[start:end].lower().replace("’", "'")
-        for pattern, reading in _READINGS:
-            sentence = pattern.sub(reading, sentence)
+        if _may_deny(sentence):
+            for pattern, reading in _READINGS:
+                sentence = pattern.sub(reading, sentence)
         every = _WORD.findall(sentence)
         words = tuple(word for word in every if word not in _LEFT_OUT)
         is_unclear = every.count("not") > 1 or not _UNCLEAR.isdisjoint(words)
@@ -93,24 +121,14 @@ def statements_of(text: str, spans: Sequence[Span] | None = None) -> Statements:
     return found
 
 
-def find_reversals(response: Statements, passages: Sequence[Statements]) -> Iterator[tuple[Span, int, Span]]:
-    """Yield the sentences of a response that deny what a passage says, or say what it denies.
+def _may_deny(text: str) -> bool:
+    """Return True if a text in lower case may have a negation."""
+    return any(map(text.__contains__, _HINTS))
 
-    A sentence that another passage repeats as it is, is not among them.
 
-    Args:
-        response: its sentences.
-        passages: those of each passage.
-
-    Yields:
-        The sentence, the number of the passage, and the passage's sentence.
-    """
-    for stems, statements in response.items():
-        same = [(number, other) for number, passage in enumerate(passages) for other in passage.get(stems, ())]
-        for one in statements:
-            near = [(number, other) for number, other in same if _same_words(one, other)]
-            if near and all(other.denied != one.denied for _, other in near):
-                yield one.span, near[0][0], near[0][1].span
+def _plain(stems: Iterable[str]) -> set[str]:
+    """Return the stems that are keys of a text's words for sure: "will" stands for "won't", and "us" may be "US"."""
+    return {word for word in stems if len(word) >= _MIN_PLAIN and word.isascii() and word.isalpha()}
 
 
 def _same_words(one: Statement, other: Statement) -> bool:

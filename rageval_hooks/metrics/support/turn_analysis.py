@@ -12,7 +12,7 @@ from rageval_hooks.errors import InputTooLargeError, ModelUnavailableError, Over
 from rageval_hooks.metrics.support.computed import Computed, find_computed
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
 from rageval_hooks.metrics.support.question_fit import Fit, FitPassage, QuestionFit, answer_probability
-from rageval_hooks.metrics.support.turn_texts import TurnTexts, cached_index, cached_sentences, cached_statements
+from rageval_hooks.metrics.support.turn_texts import TurnTexts, cached_index, cached_sentences
 from rageval_hooks.models import AnyEmbedding, Models
 from rageval_hooks.models.embedder import Embedder, Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
@@ -36,7 +36,7 @@ from rageval_hooks.text.language import (
     prepare_language_detection,
 )
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS, Span
-from rageval_hooks.text.negation import Statements, find_reversals, negates, statements_of
+from rageval_hooks.text.negation import find_reversals, negates
 from rageval_hooks.text.tokens import count_tokens, with_estimated_usage
 from rageval_hooks.text.word_lists import word_set
 from rageval_hooks.text.words import content_keys, weighted_words, words_of
@@ -432,18 +432,6 @@ class TurnAnalysis(TurnTexts):
         ]
 
     @cached_property
-    def prompt_statements(self) -> list[Statements]:
-        """The statements of the passages of the prompt.
-
-        Raises:
-            InputTooLargeError: the passages have more than a million characters together.
-            OverBudgetError: the time is used up.
-        """
-        texts = [passage.text for passage in self.prompt_passages]
-        check_size(sum(map(len, texts)), MAX_PASSAGE_CHARACTERS)
-        return [*map(cached_statements, self._paused(texts))]
-
-    @cached_property
     def reversals(self) -> dict[Span, str]:
         """The sentences of the response that repeat one of a passage, which is the value, with a negation more or less.
 
@@ -451,9 +439,9 @@ class TurnAnalysis(TurnTexts):
             InputTooLargeError: the passages have more than a million characters together.
             OverBudgetError: the time is used up.
         """
-        said = statements_of(self.response.stated, [line.span for line in self.response.lines])
         texts = [passage.text for passage in self.prompt_passages]
-        found = find_reversals(said, self.prompt_statements)
+        passages = [(text, index.facts.keys) for text, index in zip(texts, self.prompt_indexes, strict=True)]
+        found = find_reversals(self.response.stated, [line.span for line in self.response.lines], passages)
         return {span: texts[passage][start:end] for span, passage, (start, end) in found}
 
     @cached_property

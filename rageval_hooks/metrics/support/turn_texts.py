@@ -25,7 +25,6 @@ from rageval_hooks.text.fact_index import (
 from rageval_hooks.text.facts import Fact, find_facts
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.text.limits import Span, blank
-from rageval_hooks.text.negation import Statements, statements_of
 from rageval_hooks.text.reading import Reading, claims_nothing, find_own_dates, read_answer
 from rageval_hooks.text.refusals import asks_back, declines
 from rageval_hooks.text.words import Line, blank_marks, weighted_lines
@@ -40,7 +39,6 @@ _LAST_PART: Final = re.compile(r"([^/\\]*[^/\\\s])[/\\\s]*\Z")
 
 # What passages say is kept across turns: a knowledge base has few passages that are retrieved often.
 _indexes: MemoryCache[PassageIndex] = MemoryCache(32 * 2**20)
-_statements: MemoryCache[Statements] = MemoryCache(32 * 2**20)
 _sentences: MemoryCache[list[PassageSentence]] = MemoryCache(32 * 2**20)
 
 
@@ -50,16 +48,6 @@ def cached_index(text: str) -> PassageIndex:
     if found is None:
         found = index_passage(text)
         _indexes.put(text, found, found.size + sys.getsizeof(text))
-    return found
-
-
-def cached_statements(text: str) -> Statements:
-    """Return the statements of a passage; from the process's cache if an earlier turn had the passage."""
-    found = _statements.get(text)
-    if found is None:
-        found = statements_of(text)
-        size = 500 + sum(400 + 150 * len(stems) for stems in found)
-        _statements.put(text, found, size + sys.getsizeof(text))
     return found
 
 
