@@ -91,6 +91,11 @@ class ScoreDefinition(Data):
     headline: int = 0
     binary: bool = False
 
+    @property
+    def scale(self) -> dict[str, Any]:
+        """The fields of a score that its definition sets."""
+        return {"unit": self.unit, "direction": self.direction, "low": self.low, "high": self.high}
+
     def contains(self, value: float) -> bool:
         """Return True if the value is in the range, up to rounding."""
         if value < self.low - _ROUNDING:
@@ -220,8 +225,10 @@ class Metric(Configurable, ABC):
             target: the passage or sentence that it is about; None for the turn.
             metadata: details.
         """
+        name = name or self.name
+        defined = self.definitions.get(name)
         return Score(
-            name=name or self.name,
+            name=name,
             value=value,
             label=label,
             explanation=explanation,
@@ -231,6 +238,7 @@ class Metric(Configurable, ABC):
             target=target or WHOLE_TURN,
             metric=self.name,
             metadata=dict(metadata or {}),
+            **(defined.scale if defined else {}),
         )
 
     def judged(

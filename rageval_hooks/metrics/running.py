@@ -168,12 +168,10 @@ def _defined(score: Score, metric: Metric) -> Result:
     definition = metric.definitions.get(score.name)
     if definition is None:
         return score
-    unit, direction, low, high = definition.unit, definition.direction, definition.low, definition.high
     if definition.contains(score.value):
-        # Most scores are a share, for which higher is better, as a score is unless something else is said.
-        if (score.unit, score.direction, score.low, score.high) == (unit, direction, low, high):
-            return score
-        return score.model_copy(update={"unit": unit, "direction": direction, "low": low, "high": high})
+        is_set = all(getattr(score, field) == value for field, value in definition.scale.items())
+        return score if is_set else score.model_copy(update=definition.scale)
+    low, high = definition.low, definition.high
     valid = f"{score.name} is {low:g} {'and above' if high is None else f'to {high:g}'}"
     return Failed(
         name=score.name,

@@ -370,6 +370,9 @@ def entity_supported(text: str, label: str, index: FactIndex) -> bool:
     """
     if label in _NUMERIC_LABELS:
         # The word before it keeps the entity from being read as the number of a list.
+        # A plain number that the passages have needs no reading.
+        if text.isdecimal() and text in index.numbers:
+            return True
         stated = find_values("is " + text)
         if stated:
             return not unsupported_facts(stated, index)

@@ -14,7 +14,7 @@ from rageval_hooks.text.language import english_words, language_of
 from rageval_hooks.text.limits import Span, blank, kept, scan, scan_at
 from rageval_hooks.text.numbers import find_numbers, is_ordinal
 from rageval_hooks.text.numerals import MAGNITUDES, small_number
-from rageval_hooks.text.quantities import YEAR, Quantity, Reading, find_quantities, with_precision
+from rageval_hooks.text.quantities import YEAR, Quantity, Reading, find_quantities, hedge_of, with_precision
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.units import CURRENCY_CODES, NO_UNIT, UNIT_WORDS, Unit
 from rageval_hooks.text.word_lists import word_set
@@ -108,10 +108,23 @@ class Fact(NamedTuple):
     """What the unit of a number may be; empty if it has none that is known."""
     measure: str = ""
     """A number with its unit as written, for example "$5"; empty if it has no known unit."""
-    values: tuple[Reading, ...] = ()
-    """What a number accepts in other notations."""
+    quantities: tuple[Quantity, ...] = ()
+    """What a number says in its text."""
+    source: str = ""
+    """The text of a number."""
     alias: str = ""
     """The acronym that follows a name in brackets, in lower case: "bls" for "Bureau of Labor Statistics (BLS)"."""
+
+    @property
+    def values(self) -> tuple[Reading, ...]:
+        """What a number accepts in other notations; most numbers are found as they are written."""
+        return tuple(chain.from_iterable(with_precision(quantity, self.source) for quantity in self.quantities))
+
+    def says_the_same(self, other: Fact) -> bool:
+        """Return True if two numbers or dates have the same value, wherever they are."""
+        if (self.forms, self.dates) != (other.forms, other.dates):
+            return False
+        return self.quantities == other.quantities or self.values == other.values
 
     @property
     def measure_end(self) -> int:
@@ -238,8 +251,7 @@ def _numbers(text: str, masked: str, taken: Set[int]) -> Iterator[Fact]:
     for quantity in composed:
         if taken.isdisjoint(range(quantity.start, quantity.end)):
             written = text[quantity.start : quantity.end]
-            values = with_precision(quantity, masked)
-            yield Fact(quantity.start, quantity.end, "number", written, (), values=values)
+            yield Fact(quantity.start, quantity.end, "number", written, (), quantities=(quantity,), source=masked)
     inside = {at for quantity in composed for at in range(quantity.start, quantity.end)}.union(taken)
     numbers = find_numbers(masked)
     starts = [number.start for number in numbers]
@@ -260,14 +272,17 @@ def _numbers(text: str, masked: str, taken: Set[int]) -> Iterator[Fact]:
             listed = _listed(text, start, end)
             if int(forms[0]) in listed or (is_word and listed <= {0, 1} and _COUNTING.match(text, end)):
                 continue
-        if found.units and _CONVERTED.search(text[max(0, start - _CONVERTED_LENGTH) : start]):
+        before = text[max(0, start - _CONVERTED_LENGTH) : start]
+        if found.units and "(" in before and _CONVERTED.search(before):
             continue
-        around = covering[start]
-        values = tuple(chain.from_iterable(with_precision(quantity, masked) for quantity in around))
-        # "1870s" is not the year.
-        is_decade = any(value.dimension == YEAR and value.high - value.low > 1 for value in values)
         written = text[found.start : found.end] if found.units else ""
-        yield Fact(start, end, "number", raw, () if is_decade else forms, (), found.units, written, values)
+        around = tuple(covering[start])
+        years = [r for quantity in around for r in quantity.readings if r.dimension == YEAR]
+        # "1870s" is not the year, and "over 2000" may be none.
+        is_wide = any(r.high - r.low > 1 for r in years) or any(hedge_of(q, masked) for q in around if years)
+        fact = Fact(start, end, "number", raw, forms, (), found.units, written, around, masked)
+        is_decade = is_wide and any(value.dimension == YEAR and value.high - value.low > 1 for value in fact.values)
+        yield fact._replace(forms=()) if is_decade else fact
 
 
 _MAX_LIST: Final = 4_000

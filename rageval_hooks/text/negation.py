@@ -6,7 +6,7 @@ All other words must be the same in the same order, so that no difference in mea
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Final, NamedTuple
 
 from rageval_hooks.text.limits import Span
@@ -69,7 +69,7 @@ def negates(sentence: str) -> bool:
 
 
 def find_reversals(
-    response: str, sentences: Sequence[Span], passages: Sequence[tuple[str, Collection[str]]]
+    response: str, sentences: Sequence[Span], passages: Sequence[tuple[str, Set[str]]]
 ) -> Iterator[tuple[Span, int, Span]]:
     """Yield the sentences of a response that deny what a passage says, or say what it denies.
 
@@ -85,7 +85,7 @@ def find_reversals(
     """
     said = _statements(response, sentences)
     # Few sentences have all their words in one passage, and few passages need to be read for them.
-    near = {number for stems in said for number, (_, keys) in enumerate(passages) if keys >= _plain(stems)}
+    near = {number for stems in said for number, (_, keys) in enumerate(passages) if _plain(stems) <= keys}
     has_negation = any(one.denied for same in said.values() for one in same)
     if not has_negation and not any(_may_deny(passages[number][0].lower().replace("’", "'")) for number in near):
         return

@@ -318,8 +318,8 @@ def _of_number(text: str, number: Number, following: Number | None) -> Quantity:
         units = units._replace(units=following.measure.units)
     readings = [*values]
     if not units.units:
-        readings += (value._replace(dimension=BARE) for value in values)
-    for value in values:
+        readings += [Reading(BARE, *value[1:]) for value in values]
+    for value in values if units.units else ():
         readings += _in_units(value, units.units)
     first = int(values[0].low) if values and values[0].low.is_integer() else -1
     if text[end : end + 2].lstrip("'’")[:1] == "s" or raw.endswith("s"):
@@ -327,11 +327,10 @@ def _of_number(text: str, number: Number, following: Number | None) -> Quantity:
     elif not units.units and 1000 <= first <= 2100 and raw.isdigit():
         readings.append(Reading(YEAR, first, first))
     # "0.5 of the members"
-    readings += (
-        Reading(SHARE, value.low, value.low, 1.0, value.step)
-        for value in values[:1]
-        if not units.units and value.low < 1
-    )
+    if values and values[0].low < 1 and not units.units:
+        readings.append(Reading(SHARE, values[0].low, values[0].low, 1.0, values[0].step))
+    if not 0 < first <= 24 and "." not in raw:
+        return Quantity(number.start, max(end, units.end), tuple(readings), kind)
     is_hour = _BEFORE_HOUR.search(text[max(0, number.start - 9) : number.start]) or _AFTER_HOUR.match(text, end)
     if 0 < first <= 24 and (_HOUR_SIGN.match(text, end) or (is_hour and units.units <= HOURS)):
         readings += (Reading(CLOCK, hour * 60 % 1440, hour * 60 % 1440) for hour in {first, first + 12} if hour <= 24)
@@ -422,14 +421,17 @@ def with_precision(quantity: Quantity, text: str) -> tuple[Reading, ...]:
       much less.
     - With a unit it accepts the same unit or none, without a unit any.
     """
-    hedge = _hedge(text, quantity.start)
-    if text.startswith(("+", " or more"), quantity.end):
-        hedge = "over"
+    hedge = hedge_of(quantity, text)
     dimensions = {reading.dimension for reading in quantity.readings}
     has_unit = BARE not in dimensions and dimensions != {WRITTEN}
     stated = (reading for reading in quantity.readings if reading.dimension != BARE)
     accepted = (_accepted(reading, quantity.kind, hedge) for reading in stated)
-    return tuple(r._replace(dimension=BARE) if has_unit and r.dimension == WRITTEN else r for r in accepted)
+    return tuple(Reading(BARE, *r[1:]) if has_unit and r.dimension == WRITTEN else r for r in accepted)
+
+
+def hedge_of(quantity: Quantity, text: str) -> Hedge:
+    """Return how inexact a quantity is by the words around it; empty for an exact one."""
+    return "over" if text.startswith(("+", " or more"), quantity.end) else _hedge(text, quantity.start)
 
 
 def _hedge(text: str, start: int) -> Hedge:

@@ -19,11 +19,15 @@ from importlib.resources import files
 from typing import Any, Final
 
 from rageval_hooks.runtime.lazy import cached_property
+from rageval_hooks.text.language import is_surely_english
 from rageval_hooks.text.sentences import sentence_spans
 
 _MAX_SENTENCES: Final = 5
 _LONGEST: Final = 300
 """Maximum length of a sentence that only declines, in characters."""
+
+_MIN_ENGLISH: Final = 2
+"""Different function words of a response that is read in English alone."""
 
 _APOSTROPHES: Final = str.maketrans("’ʼ`", "'''")
 _WORD: Final = re.compile(r"[\w']+")
@@ -128,7 +132,8 @@ def _all_say_nothing(response: str, least: int) -> bool:
         return True
     folded = [*map(_folded, sentences)]
     polite = [speaks_to_reader(sentence) for sentence in sentences]
-    for language in _LANGUAGES:
+    is_english = is_surely_english(response, least=_MIN_ENGLISH)
+    for language in _LANGUAGES[:1] if is_english else _LANGUAGES:
         other = [
             (text, is_polite) for text, is_polite in zip(folded, polite, strict=True) if not language.declines(text)
         ]
@@ -136,6 +141,8 @@ def _all_say_nothing(response: str, least: int) -> bool:
             is_polite or language.is_courtesy(text) for text, is_polite in other
         ):
             return True
+    if is_english:
+        return False
     rest = [(text, is_polite) for text, is_polite in zip(folded, polite, strict=True) if not _declines_elsewhere(text)]
     return len(rest) < len(folded) and all(is_polite or _elsewhere()[1].match(text) for text, is_polite in rest)
 

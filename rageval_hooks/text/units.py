@@ -65,6 +65,7 @@ _BEFORE: Final = re.compile(
 )
 # "kg" in "5kg", which is one number with its unit.
 _GLUED: Final = re.compile(r"(?<=\d)[^\W\d_]{1,2}\Z")
+_GAP: Final = re.compile(r"([ /])")
 _MAX_BEFORE_LENGTH: Final = 6
 _MAX_AFTER_LENGTH: Final = 48
 
@@ -99,8 +100,10 @@ def measure(text: str, start: int, end: int) -> Measure:
     if not found["words"]:
         spelling = found["sign"] or f"{found['time']}m"
         return Measure(_BY_SPELLING.get(spelling.replace(" ", "").casefold(), NO_UNIT), start, max(end, found.end()))
+    words = _GAP.split(found["words"])
+    if words[0].casefold() not in FIRST_WORDS:
+        return Measure(NO_UNIT, start, end)
     # The longest spelling that is known: "square metres", then "square".
-    words = re.split(r"([ /])", found["words"])
     for count in range(len(words), 0, -2):
         raw = "".join(words[:count])
         if units := _BY_SPELLING.get(raw.casefold().replace("/", " per ")):

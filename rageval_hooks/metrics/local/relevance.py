@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import Final
 
 import snowballstemmer
@@ -219,33 +220,38 @@ class ConceptCompleteness(LocalMetric):
         if not distant:
             return []
         nlp, response = analysis.models.nlp(wait=analysis.wait), analysis.response.stated
-        said = _forms(response, nlp.lemmas(response, analysis.pause))
+        said = _content(response)
+        lemmas = nlp.lemmas(response, analysis.pause)
         missed = []
         for concept in distant:
-            forms = _forms(concept, nlp.lemmas(concept))
-            is_said = any(form and form <= own for form, own in zip(forms, said, strict=True))
-            # A concept without content words, which has no keys, is in no text.
-            if not (forms[0] and is_said):
+            asked = _content(concept)
+            own = nlp.lemmas(concept)
+            # "regulated" and "regulation" have one stem, "wake" and "woken" one lemma. A concept without content words,
+            # which has no keys, is in no text.
+            is_said = asked.keys() <= said.keys() or (own and own <= lemmas) or _stems(asked) <= _stems(said, asked)
+            if not (asked and is_said):
                 missed.append(concept)
         return missed
 
 
-def _forms(text: str, lemmas: frozenset[str]) -> tuple[frozenset[str], ...]:
-    """Return the content words of a text in the forms in which they are compared: as keys, as stems and as lemmas.
+def _content(text: str) -> dict[str, set[str]]:
+    """Return the content words of a text as they are written, by their keys.
 
     MiniLM puts a single word such as "opened" far from a whole sentence that has it, so the cosine alone misses it.
-
-    Args:
-        text: the text.
-        lemmas: the lemmas of its words; empty if they are not known.
     """
-    content = [word for word in weighted_words(text) if word.is_content]
-    keys = frozenset(word.key for word in content)
-    # "regulated" and "regulation" have one stem, "wake" and "woken" one lemma.
-    written = {fold(text[word.start : word.end]) for word in content}
+    found: dict[str, set[str]] = {}
+    for word in weighted_words(text):
+        if word.is_content:
+            found.setdefault(word.key, set()).add(fold(text[word.start : word.end]))
+    return found
+
+
+def _stems(content: Mapping[str, set[str]], like: Mapping[str, set[str]] | None = None) -> set[str]:
+    """Return the stems of words; given others, only of those that begin as one of them does, as the same stem must."""
+    written = set(chain.from_iterable(content.values()))
+    first = {word[0] for word in chain.from_iterable((like or content).values())}
     # Longer strings are no English words, and would fill the memory.
-    stems = frozenset(_stem(word) if len(word) <= _MAX_STEMMED_LENGTH else word for word in written)
-    return keys, stems, lemmas
+    return {_stem(word) if len(word) <= _MAX_STEMMED_LENGTH else word for word in written if word[0] in first}
 
 
 @lru_cache(maxsize=20_000)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from rageval_hooks.text.facts import Fact
 from rageval_hooks.text.limits import Span
 from rageval_hooks.text.numbers import is_ordinal
-from rageval_hooks.text.quantities import BARE, CLOCK, SHARE, WRITTEN, YEAR, Quantity, find_quantities
+from rageval_hooks.text.quantities import BARE, CLOCK, SHARE, WRITTEN, YEAR, Quantity, Reading, find_quantities
 from rageval_hooks.text.units import CURRENCIES
 from rageval_hooks.text.words import words_of
 
@@ -90,10 +90,11 @@ def find_computed(
         query: the question, which may say what is computed.
         passages: the passages.
     """
-    numbers = [fact for fact in missing if fact.kind == "number" and fact.values][:_MAX_FACTS]
+    numbers = [(fact, fact.values) for fact in missing if fact.kind == "number"]
+    numbers = [(fact, values) for fact, values in numbers if values][:_MAX_FACTS]
     read = [text for text in passages if len(text) <= _MAX_PASSAGE]
     found = []
-    for fact in numbers:
+    for fact, values in numbers:
         at = next((at for at, (start, end) in enumerate(sentences) if start <= fact.start < end), 0)
         start, end = sentences[at]
         first = sentences[max(0, at - 1)][0]
@@ -101,7 +102,7 @@ def find_computed(
         is_shown = _OPERATION.search(response, first, end) is not None
         steps = {step for step, cue in _CUES.items() if is_shown or cue.search(asked)}
         shown = _operands(response, (one for one in find_quantities(response) if first <= one.start < end))
-        hits = (_first_result(fact, steps, _pairs(_lines(text), shown, asked)) for text in read if steps)
+        hits = (_first_result(fact, values, steps, _pairs(_lines(text), shown, asked)) for text in read if steps)
         found += [hit for hit in [next(filter(None, hits), None)] if hit]
     return found
 
@@ -164,10 +165,12 @@ def _best_lines(lines: Sequence[_Line], asked: str) -> list[_Line]:
     return [lines[at] for at in best if scores[at] > 0 and scores[at] >= scores[best[0]] / 3]
 
 
-def _first_result(fact: Fact, steps: Collection[str], pairs: Iterator[tuple[_Operand, _Operand]]) -> Computed | None:
+def _first_result(
+    fact: Fact, values: Sequence[Reading], steps: Collection[str], pairs: Iterator[tuple[_Operand, _Operand]]
+) -> Computed | None:
     for one, other in pairs:
         for step, value, dimension in _results(one, other, steps):
-            if _states(fact, value, dimension):
+            if _states(fact, values, value, dimension):
                 return Computed(fact, (one.text, other.text), step)
     return None
 
@@ -208,11 +211,11 @@ def _results(one: _Operand, other: _Operand, steps: Collection[str]) -> Iterator
         yield from (("ratio", a / b, of) for of in (SHARE, RATIO))
 
 
-def _states(fact: Fact, value: float, dimension: str) -> bool:
+def _states(fact: Fact, values: Sequence[Reading], value: float, dimension: str) -> bool:
     """Return True if a number states a result, exactly or rounded to the digits that it is written with."""
     digits = re.sub(r"[^\d.]", "", fact.text).strip(".")
     decimals = len(digits.partition(".")[2])
-    for reading in fact.values:
+    for reading in values:
         stated = (reading.low + reading.high) / 2
         own = BARE if reading.dimension == WRITTEN else reading.dimension
         if dimension == YEAR:

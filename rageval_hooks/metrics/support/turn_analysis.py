@@ -372,10 +372,9 @@ class TurnAnalysis(TurnTexts):
     @property
     def _supported_keys(self) -> frozenset[str]:
         """The keys of the numbers and dates that the passages have, in any notation, and of their units."""
-        missing = {(fact.forms, fact.values, fact.dates) for fact in self.fact_support.missing}
-        places: set[int] = set()
+        missing, places = self.fact_support.missing, set[int]()
         for fact in self.response.facts:
-            if fact.kind in ("number", "date") and (fact.forms, fact.values, fact.dates) not in missing:
+            if fact.kind in ("number", "date") and not any(map(fact.says_the_same, missing)):
                 places.update(range(fact.start, fact.measure_end))
         return frozenset(word.key for _, words in self.response.lines for word in words if word.start in places)
 
