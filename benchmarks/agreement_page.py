@@ -38,6 +38,15 @@ calibration error, and their intervals; and what `fail` is worth as an alarm: th
 (precision), the share of the bad answers that raise one (recall), and F1. The `verdict` comes first; its alarm is
 `bad`.
 `--group COLUMN` names the document of a row: rows of one document are not independent.
+
+Files of the exporter `jsonl` and of `rageval-hooks collect` have what people say with
+[`feedback`](guides/feedback.md): the first annotation is the label, and `--label` names another one. Of several
+people, more than half decide; rows on which they disagree evenly are named and left out. Then there is Krippendorff's
+alpha, too: of people among themselves, and of people and the score as one more of them. A score cannot agree better
+with people than they do with each other. The judge's verdict is `verdict.trace`, next to the local one.
+
+The last line of each score is the number of labels, of answers drawn at random, that give the share of bad answers
+within 3 points: with this score, known for all answers, and without it.
 """
 
 SCORES: Final = {

@@ -308,9 +308,7 @@ def combination(tier: str, sets: Sequence[Scored], args: argparse.Namespace) -> 
         return "", []
     model = Logistic(dev)
     measured = [
-        (s, Labelled(model.probabilities(features), data.labels, data.groups))
-        for s, data, features in usable
-        if data.has_both
+        (s, replace(data, values=model.probabilities(features))) for s, data, features in usable if data.has_both
     ]
     threshold = best_threshold([data for s, data in measured if s.is_dev], 0.01)[0]
     found = [

@@ -38,7 +38,7 @@ def collect(
     """
     from rageval_hooks.models import Models
     from rageval_hooks.offline.backends import BACKENDS
-    from rageval_hooks.offline.collecting import Cases, labelled, records_of
+    from rageval_hooks.offline.collecting import Cases, records_of
     from rageval_hooks.offline.records.reading import read_records
     from rageval_hooks.offline.records.writing import atomic_file
     from rageval_hooks.offline.score_definitions import VERDICTS
@@ -61,7 +61,7 @@ def collect(
         for source in sources:
             if source not in BACKENDS:
                 rows = read_records(source, on_bad=lambda bad: cases.left_out.update([f"rows: {bad.reason}"]))
-                found = cases.choose(map(labelled, rows))
+                found = cases.choose(record.labelled for record in rows)
                 file.writelines(record.redacted(privacy).to_json().encode() + b"\n" for record in found)
                 continue
             with closing(BACKENDS[source](url, project)) as backend:

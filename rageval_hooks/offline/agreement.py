@@ -12,19 +12,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from statistics import NormalDist
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.metrics.base import ScoreDefinition
 from rageval_hooks.offline.records.formats import BadRow
 from rageval_hooks.offline.records.reading import READ_AS_IS, ReadOptions, read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.score_definitions import define_score
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.score import VERDICT, Score, is_about_turn, says_good, verdict_first
+from rageval_hooks.score import VERDICT, Score, is_about_turn, metric_of, says_good
+
+_JUDGED: Final = "trace"
+_JUDGED_VERDICT: Final = f"{VERDICT}.{_JUDGED}"
+"""The judge's verdict, next to the local one."""
+_VERDICTS: Final = (VERDICT, _JUDGED_VERDICT)
 
 _GROUPS: Final = ("group", "document", "doc_id", "conversation_id")
 """Fields that may name the document of a row, if the user names none."""
@@ -38,6 +44,12 @@ _WORDS: Final = (
     (0.0, "hardly better than chance"),
 )
 
+_MARGIN: Final = 0.03
+"""Half the interval of the share of bad answers for which the necessary labels are computed."""
+
+_MAX_SORTS: Final = 5
+"""Values of a score with which answers are sorted by its value, such as a verdict, and not by pass and fail."""
+
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -49,13 +61,15 @@ class LabelledRow:
 
     Attributes:
         record: the answer, perhaps with scores.
-        label: True if people found it good.
+        label: True if people found it good; of several people, more than half of them.
         group: rows of one document have the same group.
+        votes: how many people found it bad, and how many good.
     """
 
     record: Record
     label: bool
     group: str
+    votes: tuple[int, int]
 
 
 class Agreement(Data):
@@ -80,6 +94,14 @@ class Agreement(Data):
         fail_f1: their harmonic mean; 0 if no row fails.
         calibration_error: mean distance of the score from the share of good rows; None for a score beyond 0..1.
         direction: which values are better.
+        alpha: Krippendorff's alpha of people and the labels pass and fail, as one more person; None if no row has
+            labels of several people.
+        alpha_low: lower bound of its interval.
+        alpha_high: upper bound of its interval.
+        people_alpha: Krippendorff's alpha of people among themselves.
+        labels_needed: labels of answers drawn at random that give the share of bad answers within 3 points, if the
+            score is known for all answers.
+        labels_needed_plain: the same without the score.
     """
 
     score: str
@@ -100,6 +122,12 @@ class Agreement(Data):
     fail_f1: float
     calibration_error: float | None
     direction: str
+    alpha: float | None = None
+    alpha_low: float | None = None
+    alpha_high: float | None = None
+    people_alpha: float | None = None
+    labels_needed: int = 0
+    labels_needed_plain: int = 0
 
 
 # --------------------------------------------------------------------------- statistics
@@ -107,18 +135,21 @@ class Agreement(Data):
 
 @dataclass(frozen=True)
 class Labelled:
-    """Values of a score, with the labels and the numbers of the groups of their rows."""
+    """Values of a score, with the labels, the numbers of the groups and the votes (bad, good) of their rows."""
 
     values: Floats
     labels: Flags
     groups: Ints
+    votes: Ints
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[float, int, str]]) -> Labelled:
-        """Make it from (value, label, group) triples."""
+    def of(cls, rows: Sequence[tuple[float, int, str]], votes: Sequence[tuple[int, int]] | None = None) -> Labelled:
+        """Make it from (value, label, group) triples; without votes, each label is that of one person."""
         values, labels, groups = zip(*rows, strict=True) if rows else ((), (), ())
         numbers = {group: number for number, group in enumerate(sorted(set(groups)))}
-        return cls(np.array(values, float), np.array(labels) == 1, np.array([numbers[group] for group in groups], int))
+        found = np.array(labels) == 1
+        counts = np.stack([~found, found], axis=1).astype(int) if votes is None else np.array(votes, int)
+        return cls(np.array(values, float), found, np.array([numbers[group] for group in groups], int), counts)
 
     @property
     def has_both(self) -> bool:
@@ -133,7 +164,8 @@ class Labelled:
         """Return as many groups as there are, drawn with replacement, each with all its rows."""
         count = int(self.groups.max()) + 1
         times = np.bincount(random.integers(0, count, count), minlength=count)[self.groups]
-        return Labelled(np.repeat(self.values, times), np.repeat(self.labels, times), np.repeat(self.groups, times))
+        groups, votes = np.repeat(self.groups, times), np.repeat(self.votes, times, axis=0)
+        return Labelled(np.repeat(self.values, times), np.repeat(self.labels, times), groups, votes)
 
 
 def auroc(data: Labelled) -> float:
@@ -151,6 +183,36 @@ def kappa(data: Labelled, threshold: float) -> float:
     passed, labels = data.passed(threshold), data.labels
     by_chance = passed.mean() * labels.mean() + (1 - passed.mean()) * (1 - labels.mean())
     return float(((passed == labels).mean() - by_chance) / (1 - by_chance)) if by_chance < 1 else math.nan
+
+
+def alpha(data: Labelled, threshold: float | None = None) -> float:
+    """Return Krippendorff's alpha of people, with passing a threshold as one more person's label if it is given.
+
+    Raises:
+        MissingDependencyError: krippendorff is not installed.
+    """
+    with requires("krippendorff", "offline", "the agreement of several people"):
+        import krippendorff
+    counts = data.votes
+    if threshold is not None:
+        passed = data.passed(threshold)
+        counts = counts + np.stack([~passed, passed], axis=1)
+    if not counts.any(axis=0).all():
+        return math.nan  # with one label only, nothing can be measured
+    return float(krippendorff.alpha(value_counts=counts, value_domain=(0, 1), level_of_measurement="nominal"))
+
+
+def labels_needed(labels: Flags, sorts: NDArray[Any], level: float, margin: float = _MARGIN) -> int:
+    """Return how many labels give the share of bad answers within a margin, where each answer is of a known sort.
+
+    As in the corrected share of a report: the share within each sort is estimated, and weighted by its size.
+    """
+    variance = 0.0
+    for sort in np.unique(sorts):
+        inside = sorts == sort
+        good = labels[inside].mean()
+        variance += inside.mean() * good * (1 - good)
+    return math.ceil(variance * (NormalDist().inv_cdf(0.5 + level / 2) / margin) ** 2)
 
 
 def interval(
@@ -229,17 +291,21 @@ def labelled_rows(
         if isinstance(item, BadRow):
             bad.append(f"line {line}: {item.reason}")
             continue
-        fields = {"document": item.document, **item.turn.metadata}
-        given = fields.get(label)
-        good = says_good(given)
-        if good is None:
-            what = "no label" if given is None else f"the label {str(given)[:40]!r}, not 1 or 0"
+        fields = {"document": item.document, **item.labelled.turn.metadata}
+        given = item.annotations.get(label, fields.get(label))
+        said = list(given.values()) if isinstance(given, dict) else [given]
+        opinions = list(map(says_good, said))
+        votes = opinions.count(False), opinions.count(True)
+        if None in opinions or votes[0] == votes[1]:
+            unknown = next((one for one, opinion in zip(said, opinions, strict=True) if opinion is None), None)
+            what = "no label" if given is None else "labels of people who disagree evenly"
+            what = what if unknown is None else f"the label {str(unknown)[:40]!r}, not 1 or 0"
             bad.append(f"line {line}: {label} has {what}")
             continue
         names = [str(name) for name in map(fields.get, [group] if group else _GROUPS) if name is not None]
         # Rows about the same passage are about the same document.
         usual = item.turn.passages[0].text if item.turn.passages else item.id
-        rows.append(LabelledRow(item, good, names[0] if names else usual))
+        rows.append(LabelledRow(item, votes[1] > votes[0], names[0] if names else usual, votes))
     if not rows:
         raise ConfigurationError(
             f"no row of {path} has a label in the column {label!r}: 1 for a good answer, 0 for a bad one. "
@@ -266,15 +332,17 @@ def measure(
     """
     by_score: dict[str, list[tuple[LabelledRow, Score]]] = {}
     for row in rows:
-        for score in verdict_first(row.record.results):
-            if isinstance(score, Score) and is_about_turn(score):
-                by_score.setdefault(score.name, []).append((row, score))
+        for score in row.record.results:
+            if isinstance(score, Score) and is_about_turn(score) and score.annotator != "HUMAN":
+                is_judged = score.name == VERDICT and metric_of(score) == _JUDGED
+                by_score.setdefault(_JUDGED_VERDICT if is_judged else score.name, []).append((row, score))
     found = []
     for name, part in by_score.items():
-        definition = define_score(name, part[0][1].metric)
+        definition = define_score(part[0][1].name, part[0][1].metric)
         # Oriented values: higher is better for all scores.
         sign = 1 if definition.direction == "higher" else -1
-        data = Labelled.of([(sign * score.value, int(row.label), row.group) for row, score in part])
+        values = [(sign * score.value, int(row.label), row.group) for row, score in part]
+        data = Labelled.of(values, [row.votes for row, _ in part])
         if not data.has_both:
             continue
         threshold, fitted = _threshold([score for _, score in part], definition, data, sign)
@@ -285,6 +353,11 @@ def measure(
         # So that 1 is good, whatever the direction.
         shares = data if sign == 1 else replace(data, values=1 + data.values)
         is_share = definition.low == 0 and definition.high == 1
+        several = bool((data.votes.sum(axis=1) > 1).any())
+        alpha_low, alpha_high = (
+            interval(partial(alpha, threshold=threshold), data, seed, resamples, level) if several else (None, None)
+        )
+        sorts = data.values if len(np.unique(data.values)) <= _MAX_SORTS else data.passed(threshold)
         agreement = Agreement(
             score=name,
             models=tuple(sorted({score.model for _, score in part if score.model})),
@@ -304,9 +377,15 @@ def measure(
             fail_f1=2 * both / (failing + bad),
             calibration_error=calibration_error(shares) if is_share else None,
             direction=definition.direction,
+            alpha=alpha(data, threshold) if several else None,
+            alpha_low=alpha_low,
+            alpha_high=alpha_high,
+            people_alpha=alpha(data) if several else None,
+            labels_needed=labels_needed(data.labels, sorts, level),
+            labels_needed_plain=labels_needed(data.labels, np.zeros(len(part)), level),
         )
         found.append(agreement)
-    return sorted(found, key=lambda agreement: (agreement.score != VERDICT, -agreement.auroc))
+    return sorted(found, key=lambda agreement: (agreement.score not in _VERDICTS, -agreement.auroc))
 
 
 def _threshold(scores: Sequence[Score], definition: ScoreDefinition, data: Labelled, sign: int) -> tuple[float, bool]:
@@ -361,7 +440,7 @@ def to_text(found: Sequence[Agreement]) -> str:
     for item in found:
         cells = _cells(item)
         models = f" ({', '.join(item.models)})" if item.models else ""
-        alarm = "bad" if item.score == VERDICT else "fail"
+        alarm = "bad" if item.score in _VERDICTS else "fail"
         precision = cells["precision of fail"] or f"unknown, no row {'is bad' if alarm == 'bad' else 'fails'}"
         rates = f"recall {cells['recall of fail']}, F1 {cells['F1 of fail']}"
         agreed = f"Cohen's kappa {cells['kappa']}, balanced accuracy {cells['balanced accuracy']}"
@@ -373,6 +452,13 @@ def to_text(found: Sequence[Agreement]) -> str:
         ]
         if cells["calibration error"]:
             lines.append(f"  calibration error {cells['calibration error']}")
+        if item.alpha is not None:
+            among = f"of people among themselves {item.people_alpha:.2f}"
+            lines.append(f"  Krippendorff's alpha with people {cells['alpha']}; {among}")
+        lines.append(
+            f"  labels for the share of bad answers within {_MARGIN:.0%}: {item.labels_needed:,}; without this score "
+            f"{item.labels_needed_plain:,}"
+        )
     return "\n".join(lines)
 
 
@@ -383,6 +469,10 @@ def _cells(item: Agreement) -> dict[str, str]:
         "in words": strength(item.auroc, item.auroc_low, item.auroc_high),
         "AUROC": f"{item.auroc:.2f} ({item.auroc_low:.2f} to {item.auroc_high:.2f})",
         "kappa": f"{item.kappa:.2f} ({item.kappa_low:.2f} to {item.kappa_high:.2f})",
+        "alpha": ""
+        if item.alpha is None
+        else f"{item.alpha:.2f} ({item.alpha_low or math.nan:.2f} to {item.alpha_high or math.nan:.2f})",
+        "labels for ±3 points": f"{item.labels_needed:,} ({item.labels_needed_plain:,} without)",
         "threshold": f"{sign} {item.threshold:.2f}{' (fitted to these rows)' if item.fitted else ''}",
         "balanced accuracy": f"{item.balanced_accuracy:.2f}",
         "precision of fail": "" if item.fail_precision is None else f"{item.fail_precision:.2f}",

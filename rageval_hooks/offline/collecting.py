@@ -63,17 +63,7 @@ def _record(turn: Turn, scores: Iterable[StoredScore], page: str) -> Record:
     about = {"trace": trace_id, "trace_url": page, **({ANNOTATIONS: dict(annotations)} if annotations else {})}
     more = {"metadata": {**turn.metadata, **about}, "reference": reference}
     record = Record(id=f"{trace_id}/{turn.id}", turn=turn.model_copy(update=more), results=verdict_first(results))
-    return labelled(record)
-
-
-def labelled(record: Record) -> Record:
-    """Return a record with what people say as ``metadata.label``: of several annotations the first, by who says it."""
-    said = next(iter(record.annotations.values()), None)
-    if said is None or "label" in record.turn.metadata:
-        return record
-    label = next(iter(said.values())) if len(said) == 1 else said
-    metadata = {**record.turn.metadata, "label": label, ANNOTATIONS: record.annotations}
-    return record.model_copy(update={"turn": record.turn.model_copy(update={"metadata": metadata})})
+    return record.labelled
 
 
 class Cases:

@@ -22,6 +22,7 @@ from rageval_hooks.offline.agreement import (
     interval,
     kappa,
     labelled_rows,
+    labels_needed,
 )
 
 NAMES = "Berg Meyer Olsen Novak Silva Haas Dubois Rossi Weber Costa".split()
@@ -188,6 +189,72 @@ def test_the_verdict_is_measured_as_an_alarm(tmp_path: Path) -> None:
     alarm = [found[f"fail_{name}"] for name in ("precision", "recall", "f1")]
     assert alarm == pytest.approx([2 / 3, 2 / 4, 4 / 7])
     assert "as an alarm: precision of bad 0.67, recall 0.50, F1 0.57" in run(file).stdout
+
+
+def verdicts_with_people(path: Path, people: list[dict[str, str]]) -> Path:
+    """Write answers that the local verdict calls bad every second time, and the judge every fourth time."""
+    lines = []
+    for k, said in enumerate(people):
+        local, judged = k % 2, k % 4
+        results: list[dict[str, Any]] = [
+            {"status": "scored", "name": "verdict", "value": min(value, 1), "label": label, "metric": metric}
+            for value, metric in ((local, "verdict"), (judged, "trace"))
+            for label in [("good" if value else "bad")]
+        ]
+        results += [
+            {"status": "scored", "name": "feedback", "value": float(label == "up"), "label": label,
+             "annotator": "HUMAN", "metadata": {"annotated_by": who}}
+            for who, label in said.items()
+        ]  # fmt: skip
+        lines.append(json.dumps({"id": f"q{k}", "turn": {"query": "Who?", "response": f"B {k}."}, "results": results}))
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_several_people_and_two_verdicts(tmp_path: Path) -> None:
+    """The local verdict and the judge's are measured, next to what several people say with ``feedback()``."""
+    people = [{"ada": "up" if k % 2 else "down", "bob": "up" if k % 4 else "down", "eve": "up"} for k in range(40)]
+    people[1] = {"ada": "up", "bob": "down"}
+    people[2] = {"ada": "down"}
+    file = verdicts_with_people(tmp_path / "scored.jsonl", people)
+    result = run(file, "--format", "json")
+    found = {item["score"]: item for item in json.loads(result.stdout)}
+
+    assert result.stderr == "rageval-hooks: line 2: label has labels of people who disagree evenly\n"
+    assert list(found) == ["verdict.trace", "verdict"]
+    judged, local = found["verdict.trace"], found["verdict"]
+    assert (judged["rows"], local["rows"]) == (39, 39)
+    assert judged["fail_recall"] == pytest.approx(10 / 11)
+    assert judged["kappa"] > local["kappa"]
+    assert judged["alpha_low"] <= judged["alpha"] <= judged["alpha_high"]
+    assert judged["alpha"] > judged["people_alpha"] > 0
+    text = run(file).stdout
+    assert f"Krippendorff's alpha with people {judged['alpha']:.2f}" in text
+    assert f"of people among themselves {judged['people_alpha']:.2f}" in text
+
+
+def test_labels_of_one_person_have_no_alpha(tmp_path: Path) -> None:
+    """It is about several; ``--label`` names an annotation."""
+    people = [{"ada": "up" if k % 2 else "down"} for k in range(20)]
+    result = run(verdicts_with_people(tmp_path / "scored.jsonl", people), "--label", "feedback", "--format", "json")
+
+    assert {item["alpha"] for item in json.loads(result.stdout)} == {None}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.0] * 500 + [1.0] * 500, 0),  # the score knows each answer
+        ([0.0, 1.0] * 500, 1068),  # it knows nothing: 1.96² · .25 / .03²
+        ([0.5] * 1000, 1068),
+    ],
+)
+def test_how_many_labels_are_needed(values: list[float], expected: int) -> None:
+    """For the share of bad answers within 3 points: the less, the better the score sorts."""
+    labels = np.array([False] * 500 + [True] * 500)
+
+    assert labels_needed(labels, np.array(values), 0.95) == expected
+    assert labels_needed(labels, np.zeros(1000), 0.95) == 1068
 
 
 def test_rows_without_a_label_are_named(tmp_path: Path) -> None:

@@ -79,6 +79,17 @@ class Record(Data):
         return found
 
     @property
+    def labelled(self) -> Record:
+        """The record with what people say as ``metadata.label``: of several annotations the first, by who says it."""
+        annotations = self.annotations
+        if not annotations or "label" in self.turn.metadata:
+            return self
+        said = next(iter(annotations.values()))
+        label = next(iter(said.values())) if len(said) == 1 else said
+        metadata = {**self.turn.metadata, "label": label, ANNOTATIONS: annotations}
+        return self.model_copy(update={"turn": self.turn.model_copy(update={"metadata": metadata})})
+
+    @property
     def has_target(self) -> bool:
         """True if the passage that holds the answer is known, by its id or its text."""
         return self.target is not None or self.target_text is not None
