@@ -243,7 +243,7 @@ SCOPE_SWITCHES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "semantic_kernel",
         "Semantic Kernel",
-        "set SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE=true",
+        "set SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE=true; its questions are on logs only",
     ),
     ("autogen", "AutoGen", "use OpenInference's instrumentor, because its own spans never have texts"),
     ("agent_framework", "Agent Framework", "set ENABLE_SENSITIVE_DATA=true"),

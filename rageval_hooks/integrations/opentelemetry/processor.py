@@ -289,7 +289,7 @@ class TurnSpanProcessor(SpanProcessor):
             pipeline.submit(EndedTurn.of(turn.model_copy(update={"span": span})), selection)
 
     def _warn_of_missing(self, instrumentor: str, reason: str) -> None:
-        self._log.warn(f"missing {instrumentor}", "no scores for a turn: %s [RAGEVAL-117]", reason)
+        self._log.warn(f"missing {instrumentor}", "no verdict for a turn: %s [RAGEVAL-117]", reason)
 
     # ----------------------------------------------------------------------- counters
 

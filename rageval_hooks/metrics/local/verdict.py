@@ -22,7 +22,7 @@ from rageval_hooks.metrics.local.faithfulness import Faithfulness
 from rageval_hooks.metrics.local.groundedness import Groundedness
 from rageval_hooks.metrics.local.relevance import AnswersQuestion
 from rageval_hooks.metrics.local.unsupported_facts import UnsupportedFacts
-from rageval_hooks.metrics.running import compute
+from rageval_hooks.metrics.running import MISSING, compute
 from rageval_hooks.metrics.support.sentence_scores import SentenceScore, sentences_in
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models.grounding import GroundingModel
@@ -82,6 +82,8 @@ class Verdict(GroundingMetric):
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the verdict; skipped if the response declines or cannot be evaluated."""
+        if reason := analysis.turn.missing.get("query"):  # the answer may be one to another question
+            return self.skip(f"{MISSING['query']}: {reason}")
         if analysis.response.asks_back:
             return self.skip(ASKS_BACK).model_copy(update={"label": "declined", "cause": "asks_back"})
         if analysis.response.declines and analysis.claims_nothing:

@@ -159,6 +159,16 @@ class TestReplay:
             truth.append((one["question"], one["passages"], one["answer"], verdict.label))
         assert shown == sorted(truth)
 
+    def test_a_question_that_the_spans_do_not_have(self) -> None:
+        """There is no verdict, and its reason says what to set; other scores do not need the question."""
+        with instrumented(metrics=["verdict", "faithfulness"], models="lexical") as traced:
+            replay(traced.tracer, load("semantic_kernel_own_agent.json")["spans"])
+            assert traced.handle.flush(30)
+            results = {result.name: result for one in traced.exporter.evaluations for result in one.results}
+        assert results["verdict"].label == "not_evaluable"
+        assert "the turn has no query: the spans of " in results["verdict"].reason
+        assert results["faithfulness"].status == "scored"
+
     def test_a_provider_that_is_set_later(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Has the processor as well."""
         monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
