@@ -67,6 +67,14 @@ def report(
         float, typer.Option("--alpha", min=0.0, max=1.0, help="Probability of a false alarm, over all scores.")
     ] = 0.05,
     lower_is_better: options.LowerIsBetter = None,
+    people: Annotated[
+        str | None,
+        typer.Option(
+            "--people",
+            metavar="LABEL",
+            help="Correct the share of bad answers by people's labels of a random sample: an annotation or a column.",
+        ),
+    ] = None,
     worst: Annotated[int, typer.Option("--worst", min=0, max=1000, help="How many of the worst turns to show.")] = 10,
     worst_by: Annotated[str | None, typer.Option("--worst-by", metavar="SCORE", help="It orders the turns.")] = None,
     trace_url: Annotated[
@@ -124,6 +132,7 @@ def report(
         bounded=list(bounds),
         privacy=PrivacyPolicy.of(Settings.build()),
         group_by=group_by,
+        people=people,
     )
     result = check_gate(built, gate) if gate else None
     built = built.model_copy(update={"verdict": conclude(built, bounds, result)})

@@ -25,7 +25,7 @@ from rageval_hooks.offline.records.reading import READ_AS_IS, ReadOptions, read_
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.score_definitions import define_score
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.score import VERDICT, Score, is_about_turn, metric_of, says_good
+from rageval_hooks.score import VERDICT, Score, is_about_turn, metric_of
 
 _JUDGED: Final = "trace"
 _JUDGED_VERDICT: Final = f"{VERDICT}.{_JUDGED}"
@@ -292,14 +292,13 @@ def labelled_rows(
             bad.append(f"line {line}: {item.reason}")
             continue
         fields = {"document": item.document, **item.labelled.turn.metadata}
-        given = item.annotations.get(label, fields.get(label))
-        said = list(given.values()) if isinstance(given, dict) else [given]
-        opinions = list(map(says_good, said))
+        opinions = item.opinions(label)
         votes = opinions.count(False), opinions.count(True)
         if None in opinions or votes[0] == votes[1]:
-            unknown = next((one for one, opinion in zip(said, opinions, strict=True) if opinion is None), None)
-            what = "no label" if given is None else "labels of people who disagree evenly"
-            what = what if unknown is None else f"the label {str(unknown)[:40]!r}, not 1 or 0"
+            what = "labels of people who disagree evenly" if opinions else "no label"
+            if None in opinions:
+                given = item.annotations.get(label, fields.get(label))
+                what = f"the label {str(given)[:40]!r}, not 1 or 0"
             bad.append(f"line {line}: {label} has {what}")
             continue
         names = [str(name) for name in map(fields.get, [group] if group else _GROUPS) if name is not None]

@@ -12,7 +12,7 @@ from pydantic import Field
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.runtime.narrowing import mapping_or_empty
-from rageval_hooks.score import Result, Score, annotator_of, is_about_turn
+from rageval_hooks.score import Result, Score, annotator_of, is_about_turn, says_good
 from rageval_hooks.text.wording import listed
 from rageval_hooks.text.words import fold
 from rageval_hooks.turn import Passage, Turn
@@ -88,6 +88,15 @@ class Record(Data):
         label = next(iter(said.values())) if len(said) == 1 else said
         metadata = {**self.turn.metadata, "label": label, ANNOTATIONS: annotations}
         return self.model_copy(update={"turn": self.turn.model_copy(update={"metadata": metadata})})
+
+    def opinions(self, label: str) -> list[bool | None]:
+        """Return what people say of the answer, one by one: True for good, None for what is not known to be either.
+
+        Args:
+            label: the name of their annotation, or of a column of the file.
+        """
+        given: Any = self.annotations.get(label, self.labelled.turn.metadata.get(label))
+        return list(map(says_good, given.values() if isinstance(given, dict) else [] if given is None else [given]))
 
     @property
     def has_target(self) -> bool:

@@ -176,7 +176,7 @@ class FileReport(Data):
         notes: choices of the reader that the user should know.
         verdicts: number of answers by verdict, from good to not_evaluable; empty without verdicts.
         causes: the causes of the verdicts that are not good, the most frequent first.
-        judged_share: the share of bad answers, if a judge saw a sample of them; else None.
+        judged_share: the share of bad answers, if a judge or people saw a sample of them; else None.
         bad: rows that could not be used.
         errors: answers that failed, by type of error.
         failed_questions: questions of which at least one answer failed.
@@ -289,6 +289,7 @@ def analyze(
     bounded: Collection[str] = (),
     privacy: PrivacyPolicy = NO_PRIVACY,
     group_by: str | None = None,
+    people: str | None = None,
 ) -> tuple[Report, list[ScoredFile]]:
     """Read files of records, each once, and report on them; return the report, and the files with all turns.
 
@@ -307,6 +308,8 @@ def analyze(
             score.
         privacy: which texts may be shown; all by default.
         group_by: the column of a file whose values are systems, which are compared as files are.
+        people: the annotation or column with labels of people, who saw a sample that was drawn at random; None for the
+            sample that a judge saw.
 
     Raises:
         ConfigurationError: a file is missing, empty or has no scores; all ids that two files have in common stand for
@@ -317,7 +320,7 @@ def analyze(
     # A path is a sequence of characters, too.
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     named = {*metrics, *bounded}
-    files = read_files(given, watch=watch, scores=named, lower=lower, privacy=privacy, group_by=group_by)
+    files = read_files(given, watch=watch, scores=named, lower=lower, privacy=privacy, group_by=group_by, people=people)
     for file in files:
         if not file.is_scored:
             raise ConfigurationError(f"{file.path} has no scores. Add them: rageval-hooks score {file.path} -o OUT")

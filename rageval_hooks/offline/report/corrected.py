@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,8 @@ class CorrectedShare(Data):
 
     Attributes:
         answers: number of answers, without those that nobody could evaluate.
-        judged: how many of them were judged.
+        judged: how many of them were judged, or labelled by people.
+        by_people: True if people labelled them.
         share: of bad answers; None if no answer with one of the local verdicts was judged.
         interval: of the share; None with fewer than 50 judged answers.
         plain: number of judged answers that give the same certainty without the local verdicts; None without an
@@ -37,13 +39,15 @@ class CorrectedShare(Data):
 
     answers: int
     judged: int
+    by_people: bool = False
     share: float | None = None
     interval: Interval | None = None
     plain: int | None = None
 
     def sentence(self) -> str:
         """Return the figures in one sentence that may be said aloud."""
-        judged = f"{self.judged:,} of them {'was' if self.judged == 1 else 'were'} judged"
+        done = "labelled by people" if self.by_people else "judged"
+        judged = f"{self.judged:,} of them {'was' if self.judged == 1 else 'were'} {done}"
         if self.share is None:
             return (
                 f"How many of {self.answers:,} answers were bad is not known: {judged}, but none with one of the local "
@@ -72,10 +76,15 @@ class _Sort:
 
 
 class JudgedSample:
-    """Collects the local verdicts of all answers, and the judge's of some."""
+    """Collects the local verdicts of all answers, and the judge's or people's of some.
 
-    def __init__(self) -> None:
+    Args:
+        by_people: True if people labelled a sample. It is one even if they labelled every answer.
+    """
+
+    def __init__(self, *, by_people: bool = False) -> None:
         self._sorts: dict[str, _Sort] = {}
+        self._by_people = by_people
         self._lowest = 1.0
 
     def add(self, local: str, judged: bool | None, *, turn: float = 1.0, judge: float = 1.0) -> None:
@@ -83,7 +92,7 @@ class JudgedSample:
 
         Args:
             local: the label of its local verdict; empty without one.
-            judged: True if the judge calls it bad, False if not; None if it was not judged.
+            judged: True if the judge, or people, call it bad, False if not; None if it was not judged.
             turn: with which probability the turn was evaluated.
             judge: with which probability it was evaluated and judged.
         """
@@ -98,9 +107,14 @@ class JudgedSample:
             found.bad_weight += judged / judge
 
     @property
+    def judged(self) -> int:
+        """How many answers were judged."""
+        return sum(found.judged for found in self._sorts.values())
+
+    @property
     def is_sample(self) -> bool:
-        """True if the judge was to see a part of the answers only."""
-        return self._lowest < 1
+        """True if the judge was to see a part of the answers only, or if people labelled some."""
+        return self._by_people or self._lowest < 1
 
     def share(self, how: Resampling) -> CorrectedShare | None:
         """Return the corrected share of bad answers; None if there is no sample.
@@ -115,6 +129,7 @@ class JudgedSample:
             local: found for local, found in self._sorts.items() if found.judged or local not in ("", "not_evaluable")
         }
         answers, judged = (sum(getattr(found, name) for found in sorts.values()) for name in ("count", "judged"))
+        about: Any = {"answers": answers, "judged": judged, "by_people": self._by_people}
         weight = sum(found.weight for found in sorts.values())
         random = np.random.default_rng(how.seed)
         # How many answers of each sort there are is itself a sample of the traffic.
@@ -124,16 +139,16 @@ class JudgedSample:
             if not found.judged:
                 if local == "declined":
                     continue
-                return CorrectedShare(answers=answers, judged=judged)
+                return CorrectedShare(**about)
             bad = found.bad_weight / found.judged_weight
             # Unequal weights tell less than as many equal ones (Kish 1965).
             told = found.judged_weight**2 / found.judged_squares
             share += bad * found.weight / weight
             drawn += size * random.beta(told * bad + _JEFFREYS, told * (1 - bad) + _JEFFREYS, _DRAWS)
         if judged < MIN_JUDGED:
-            return CorrectedShare(answers=answers, judged=judged, share=share)
+            return CorrectedShare(**about, share=share)
         tail = (1 - how.level) / 2
         low, high = map(float, np.quantile(drawn, (tail, 1 - tail)))
         plain = math.ceil(share * (1 - share) / float(drawn.var()))
         interval = Interval(low=low, high=high)
-        return CorrectedShare(answers=answers, judged=judged, share=share, interval=interval, plain=plain)
+        return CorrectedShare(**about, share=share, interval=interval, plain=plain)

@@ -24,6 +24,7 @@ from rageval_hooks.offline.answerability import UNANSWERABLE, is_refusal
 from rageval_hooks.offline.records.formats import BadRow, check_file
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.rows import PROBABILITY
 from rageval_hooks.offline.report.corrected import JudgedSample
 from rageval_hooks.offline.report.statistics import Flags, Floats, Ints
 from rageval_hooks.offline.score_definitions import (
@@ -70,6 +71,18 @@ def verdict_of(results: Iterable[Result]) -> Result | None:
     """Return the verdict among the results of a record, which has a label; None without one."""
     first = verdict_first(results)[:1]
     return next((result for result in first if result.name == VERDICT and result.label), None)
+
+
+def _probability(record: Record, column: str) -> float:
+    """Return the probability in a column; 1 if the file has none."""
+    given = record.turn.metadata.get(column, 1)
+    try:
+        value = float(str(given))
+    except ValueError:
+        value = 0.0
+    if 0 < value <= 1:
+        return value
+    raise ConfigurationError(f"id {record.id}: {column} is {str(given)[:40]!r}, not a number above 0 and at most 1")
 
 
 def _is_judged(result: Result) -> bool:
@@ -170,7 +183,7 @@ class ScoredFile:
         bad: number of rows that could not be used.
         bad_rows: the first few of them, with their lines.
         notes: choices of the reader that the user should know.
-        judged_sample: the local verdicts of all answers, and the judge's of some.
+        judged_sample: the local verdicts of all answers, and what the judge or people say of some.
         questions: per record, the number of its question. This and what follows is there after :meth:`finish`.
         document_numbers: per record, the number of its source document; -1 if it has none.
         query_hashes: per question, a hash of its text, which ignores white space and case; 0 for an empty text.
@@ -180,7 +193,7 @@ class ScoredFile:
     document_numbers: Ints
     query_hashes: Ints
 
-    def __init__(self, name: str, path: str, lower: Collection[str]) -> None:
+    def __init__(self, name: str, path: str, lower: Collection[str], people: str | None = None) -> None:
         self.name = name
         self.path = path
         self._lower = lower
@@ -207,7 +220,8 @@ class ScoredFile:
         # Names of the scores that the records themselves have.
         self._own: set[str] = set()
         self._has_judge = self._has_responses = False
-        self.judged_sample = JudgedSample()
+        self._people = people
+        self.judged_sample = JudgedSample(by_people=people is not None)
 
     # ----------------------------------------------------------------- reading
 
@@ -238,16 +252,26 @@ class ScoredFile:
         self._add_verdicts(record)
 
     def _add_verdicts(self, record: Record) -> None:
+        opinions = [] if self._people is None else record.opinions(self._people)
+        good, bad = opinions.count(True), opinions.count(False)
         verdicts = [result for result in record.results if result.name == VERDICT and result.label]
         local = next((result for result in verdicts if not _is_judged(result)), None)
         judged = next((result for result in verdicts if _is_judged(result) and isinstance(result, Score)), None)
         # Without a score that tells, every turn is evaluated.
         turn = max((score.probability for score in record.scores()), default=1.0)
+        if self._people is None:
+            is_bad = judged.label == "bad" if judged else None
+            probability = judged.probability if judged else turn
+        else:
+            # People who disagree evenly have not decided. Without a column that says with which probability an answer
+            # was drawn, those with one verdict count alike.
+            is_bad = None if good == bad else bad > good
+            probability = turn * _probability(record, f"{self._people}{PROBABILITY}")
         self.judged_sample.add(
             str(local.label) if local else "",
-            judged.label == "bad" if judged else None,
+            is_bad,
             turn=max(turn, _MIN_PROBABILITY),
-            judge=max(judged.probability, _MIN_PROBABILITY) if judged else turn,
+            judge=max(probability, _MIN_PROBABILITY),
         )
 
     def add_bad(self, bad: BadRow) -> None:
@@ -467,6 +491,7 @@ def read_files(
     lower: Collection[str],
     privacy: PrivacyPolicy,
     group_by: str | None = None,
+    people: str | None = None,
 ) -> list[ScoredFile]:
     """Read files of records, each once.
 
@@ -478,9 +503,10 @@ def read_files(
         privacy: which texts may be shown.
         group_by: the column whose values are systems: each becomes a file of its own. The first is the baseline. Also
             ``day``, ``week`` (both in UTC) or ``session``.
+        people: see :func:`rageval_hooks.offline.report.analyze`.
 
     Raises:
-        ConfigurationError: a file does not exist, has no records, or lacks the column.
+        ConfigurationError: a file does not exist, has no records, or lacks the column; or people labelled no answer.
     """
     # Short names that tell the files apart: without their folders, with one, or whole paths, which are the same only
     # if one file was given twice.
@@ -491,7 +517,7 @@ def read_files(
     found = []
     for name, path in zip(names, map(Path, paths), strict=True):
         check_file(path)
-        file = ScoredFile(flat(name), clean_text(str(path)), lower)
+        file = ScoredFile(flat(name), clean_text(str(path)), lower, people)
         groups: dict[str, ScoredFile] = {}
         ids: dict[str, str] = {}
         records = _records_of(path, scores, file)
@@ -502,7 +528,7 @@ def read_files(
                 if value is None:
                     raise ConfigurationError(f"{path}, id {record.id}: there is no {group_by!r} (--group-by)")
                 title = flat(str(value)) if len(paths) == 1 else f"{flat(name)}: {flat(str(value))}"
-                group = groups.setdefault(title, ScoredFile(title, file.path, lower))
+                group = groups.setdefault(title, ScoredFile(title, file.path, lower, people))
                 # Without ids, a row has its number: the question tells which answers belong together.
                 record = record.model_copy(update={"id": ids.setdefault(record.turn.query.strip(), record.id)})
             group.add(record.redacted(privacy))
@@ -511,6 +537,8 @@ def read_files(
         for group in groups.values() or [file]:
             group.finish()
             found.append(group)
+    if people is not None and not any(file.judged_sample.judged for file in found):
+        raise ConfigurationError(f"no answer has a label of people in {people!r} (--people) that says good or bad")
     return found
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from rageval_hooks import Score, Turn
+from rageval_hooks import ConfigurationError, Score, Turn
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.report import analyze, conclude
 from rageval_hooks.offline.report.corrected import CorrectedShare, JudgedSample
 from rageval_hooks.offline.report.statistics import Resampling
 from rageval_hooks.turn import Timing
+from tests.command import invoke
 
 WEEK = 7 * 86_400
 MONDAY = 1_763_942_400  # 24 November 2025, 00:00 UTC
@@ -115,6 +116,48 @@ def test_a_judge_that_saw_all_answers_is_no_sample(tmp_path: Path) -> None:
     assert report.files[0].judged_share is None
     assert bad is not None
     assert bad.makers == ()
+
+
+def labelled(path: Path, label: str = "label", probability: float | None = None) -> Path:
+    """Write 2,000 answers, 8% of them bad; people labelled 300, more often those that the local verdict calls bad."""
+    chosen = random.Random(1)
+    with path.open("w") as file:
+        for number in range(2000):
+            bad = chosen.random() < 0.08
+            local = "bad" if chosen.random() < (0.6 if bad else 0.05) else "good"
+            metadata: dict[str, object] = {}
+            if chosen.random() < (0.5 if local == "bad" else 0.12):
+                metadata[label] = {"ada": "down" if bad else "up", "bob": 0 if bad else 1}
+                if probability is not None:
+                    metadata[f"{label}.probability"] = str(probability if local == "bad" else 0.12)
+            turn = Turn(id=str(number), query=f"{number}?", response="Yes.", metadata=metadata)
+            results = (verdict(local, "verdict", 1.0),)
+            file.write(Record(id=str(number), turn=turn, results=results).model_dump_json() + "\n")
+    return path
+
+
+@pytest.mark.parametrize("probability", [None, 0.5])
+def test_people_may_be_the_sample(tmp_path: Path, probability: float | None) -> None:
+    """Their labels stand for the other answers with the same verdict, as those of a judge do."""
+    report, _ = analyze(labelled(tmp_path / "week.jsonl", probability=probability), people="label")
+    found = report.files[0].judged_share
+
+    assert found is not None
+    assert found.interval is not None
+    assert found.interval.low < 0.08 < found.interval.high
+    assert "of them were labelled by people" in found.sentence()
+
+
+def test_labels_of_people_are_named(tmp_path: Path) -> None:
+    """Only then they count: who clicks a thumb is no sample. A name that nobody has is an error."""
+    path = labelled(tmp_path / "week.jsonl", "correct")
+
+    assert analyze(path)[0].files[0].judged_share is None
+    with pytest.raises(ConfigurationError, match=r"no answer has a label of people in 'corect' \(--people\)"):
+        analyze(path, people="corect")
+    assert "were labelled by people" in invoke("report", path, people="correct").stdout
+    with pytest.raises(ConfigurationError, match=r"correct.probability is '7.0', not a number above 0"):
+        analyze(labelled(path, "correct", 7.0), people="correct")
 
 
 def test_each_week_has_its_own_share(tmp_path: Path) -> None:
