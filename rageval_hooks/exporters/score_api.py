@@ -459,7 +459,7 @@ class ScoreApiExporter(Exporter):
         self.content = ContentPolicy.of(capture_content)
         self.scores: ScoreSelection = scores
         self._given = spans, tracer_provider
-        self.spans: SpanSelection = spans or "auto"
+        self.spans: SpanSelection = "auto"
         self._tracer_provider = tracer_provider
         self._carrier: TracerProvider | None = None
         self._used = False

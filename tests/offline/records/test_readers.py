@@ -366,6 +366,17 @@ class TestWhatIsWrong:
         with pytest.raises(ConfigurationError, match="--encoding 'utf-9' is not known"):
             list(read_items(path, options=ReadOptions(encoding="utf-9")))
 
+    def test_a_text_in_one_of_several_encodings(self, tmp_path: Path) -> None:
+        """The message names those that may read a short Japanese text, the right one among them."""
+        path = tmp_path / "a.csv"
+        path.write_bytes(
+            "question,contexts,response\n桟橋はいつ開きましたか,桟橋は2019年に開きました。,2019年です。\n".encode(
+                "cp932"
+            )
+        )
+        with pytest.raises(TurnError, match=r"--encoding names its encoding, perhaps .*cp932"):
+            list(read_records(path))
+
     def test_a_document_that_is_not_utf8(self, tmp_path: Path) -> None:
         """The whole file cannot be read; the message says which encoding reads it."""
         path = tmp_path / "a.json"

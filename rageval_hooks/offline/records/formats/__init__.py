@@ -33,6 +33,7 @@ COMPRESSIONS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.
 # Bytes that decide on the encoding of a file.
 _SAMPLE = 1 << 18
 _UTF8, _WESTERN = "utf-8-sig", "cp1252"
+_MAX_PROPOSED = 3
 
 
 @dataclass(frozen=True)
@@ -121,11 +122,11 @@ class SourceFile:
         except UnicodeDecodeError:
             # Valid characters of several bytes next to invalid bytes: damaged UTF-8, whose damaged rows are reported.
             is_utf8 = not sample.decode("utf-8", "ignore").isascii()
-        guess = None if is_utf8 else _guess(sample)
-        if guess is None:
+        guesses = [] if is_utf8 else _guesses(sample)
+        if not guesses:
             return _UTF8
-        self.notes.append(f"{self.path} is read as {guess}: --encoding names another encoding")
-        return guess
+        self.notes.append(f"{self.path} is read as {guesses[0]}: --encoding names another encoding")
+        return guesses[0]
 
     def open(self) -> IO[bytes]:
         """Return the decompressed bytes of the file. The caller closes it."""
@@ -189,25 +190,30 @@ class SourceFile:
             raise TurnError(f"{self.path} is damaged, or is not compressed as {suffix} says: {error}") from None
 
 
-def _guess(sample: bytes) -> str | None:
-    """Return the encoding that bytes are probably in, given that it is not UTF-8; None if there is no good guess."""
+def _guesses(sample: bytes) -> list[str]:
+    """Return the encodings that bytes may be in, the likeliest first, given that they are not UTF-8."""
     special = sum(byte >= 0x80 for byte in sample)
     # Too little evidence for statistics: a few accented letters in ASCII text are nearly always Windows' own encoding.
     if 0 < special < 64 and special < len(sample) / 5:
-        return _WESTERN
+        return [_WESTERN]
     from charset_normalizer import from_bytes
 
-    best = from_bytes(sample).best()
-    if best is None:
-        return None
+    found = list(from_bytes(sample))
     # Several codecs may decode the sample to the same text; the most common one is the safest for the rest.
-    return _WESTERN if _WESTERN in best.could_be_from_charset else best.encoding
+    if found and _WESTERN in found[0].could_be_from_charset:
+        return [_WESTERN]
+    return [one.encoding for one in found]
 
 
 def not_utf8(data: bytes) -> str:
-    """Return the reason why bytes that are not UTF-8 cannot be used, with the encoding that reads them."""
-    guess = _guess(data)
-    return f"not UTF-8: {f'--encoding {guess} reads it' if guess else '--encoding names another encoding'}"
+    """Return the reason why bytes that are not UTF-8 cannot be used, with the encodings that may read them."""
+    match _guesses(data)[:_MAX_PROPOSED]:
+        case []:
+            return "not UTF-8: --encoding names another encoding"
+        case [one]:
+            return f"not UTF-8: --encoding {one} reads it"
+        case several:
+            return f"not UTF-8: --encoding names its encoding, perhaps {' or '.join(several)}"
 
 
 def undecoded(text: str) -> str | None:
