@@ -275,7 +275,7 @@ class TestSampling:
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
-            ({"sample_rate": 0.1, "judge_sample_rate": 0.2}, "higher than sample_rate"),
+            ({"sample_rate": 0.1, "judge_sample_rate": 0.2}, r"judge_sample_rate \(trace: 0.2\) is higher"),
             ({"judge_sample_rate": {"nonsense": 0.2}}, "unknown metric in judge_sample_rate 'nonsense'"),
             ({"judge_sample_rate": 2}, "judge_sample_rate"),
             (
