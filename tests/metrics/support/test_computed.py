@@ -14,6 +14,11 @@ TABLE = """Results, in millions:
 | Staff | 310 | 295 |
 """
 
+STAFF = """| | 2019 | 2018 | 2017 |
+| Staff in Leeds | 310 | 250 | 205 |
+| Staff in York | 117 | 164 | 188 |
+"""
+
 
 def facts_of(response: str, passage: str, query: str = "What is said?") -> tuple[list[str], list[str]]:
     turn = Turn(query=query, passages=(Passage(text=passage),), response=response)
@@ -34,6 +39,12 @@ def facts_of(response: str, passage: str, query: str = "What is said?") -> tuple
         ("Revenue rose by $306.2 million from 2018 to 2019.", TABLE, "difference"),
         ("The average revenue of 2018 and 2019 was $1,299.3 million.", TABLE, "average"),
         ("The cost of sales was 1,452.4 - 941.3 = 511.1 less than revenue.", TABLE, "difference"),
+        ("In 2019 the staff in Leeds and York were 427 together.", STAFF, "sum"),
+        (
+            "The piers have 474 berths together.",
+            "The north pier has 310 berths. The south pier, of 1987, has 164.",
+            "sum",
+        ),
     ],
 )
 def test_a_result_of_two_numbers_is_computed(response: str, passage: str, step: str) -> None:
@@ -50,6 +61,8 @@ def test_a_result_of_two_numbers_is_computed(response: str, passage: str, step: 
         ("Ada was 71 when she died.", "Ada was born in 1950 and died in 2020."),
         ("The fee rose by 60%.", "The fee was 10 euros in 2019 and 15 euros in 2020."),
         ("Revenue rose by 31.4% from 2018 to 2019.", TABLE),
+        # One number is of 2019 and the other of 2018.
+        ("In 2019 the staff in Leeds and York were 474 together.", STAFF),
         # Nothing says that it was computed.
         ("The harbours have 335 berths.", "The harbours have 210 and 125 berths."),
         # The numbers have different units.
