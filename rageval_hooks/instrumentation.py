@@ -219,7 +219,8 @@ def instrument(
         sample_rate: share of turns that are evaluated, 0..1.
         judge_sample_rate: share of turns that are judged, 0..1; or a share by the name of a metric.
         thresholds: score name → bound for the label ``pass``, or None for no label. A score that is not named has the
-            bound that was measured for it, if there is one. ``"none"``: no labels at all.
+            bound that was measured for it, if there is one. ``"none"``: no labels at all. Or the name of a TOML file,
+            as ``rageval-hooks calibrate`` writes it.
         inline_budget_ms: the time for the local scores on the turn's span, 100 by default.
         capture_content: False keeps texts off spans; see :class:`rageval_hooks.settings.Settings`.
         redact: applied to all text before it reaches a span, a judge, a file, a log line or a spool: a function of a

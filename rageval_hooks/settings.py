@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -99,7 +101,9 @@ def _rates(value: Any) -> Any:
 
 
 def _bounds(value: Any) -> Any:
-    """Read ``"groundedness=0.7, coherence=none"``; ``"none"`` alone is for every score."""
+    """Read ``"groundedness=0.7, coherence=none"`` or the name of a TOML file; ``"none"`` alone is for every score."""
+    if isinstance(value, str) and value.strip().endswith(".toml"):
+        value = _bounds_in(value.strip())
 
     def parse(text: str) -> dict[str, str]:
         return _parse_pairs(",".join(f"{EVERY}={part}" if _is_none(part) else part for part in text.split(",")))
@@ -108,6 +112,22 @@ def _bounds(value: Any) -> Any:
     if isinstance(bounds, Mapping) and not _is_none(bounds.get(EVERY)):
         raise ValueError(f"{EVERY!r} stands for every score that is not named: it can only be None")
     return bounds
+
+
+def _bounds_in(path: str) -> dict[str, Any]:
+    """Read a file of thresholds: names with dots are tables in it, as ``rageval-hooks calibrate`` writes it."""
+    try:
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid TOML: {error}") from None
+
+    def flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+        for name, value in table.items():
+            yield from flat(value, f"{before}{name}.") if isinstance(value, dict) else [(before + name, value)]
+
+    return dict(flat(found))
 
 
 def _is_none(value: Any) -> bool:
@@ -301,7 +321,7 @@ class Settings(_FromEnvironment):
         thresholds: score name → bound for the label ``pass``: the least value, or the greatest where lower is better.
             None means no label; the name ``"*"`` means every score that is not named. ``"none"`` is short for
             ``{"*": None}``. Other scores have the bound that was measured for their model, if there is one: see
-            docs/metrics.md.
+            docs/metrics.md. The name of a TOML file stands for what it has, also for limits of the verdict.
         inline_budget_ms: the time for local scores, in milliseconds. Scores that are ready by then are on the turn's
             span; the others follow as EVALUATOR spans. A call of the application waits for them, at most that long,
             only if another tracer's span carries the scores or ``on_evaluation`` is set. With 0, every score is late.

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from rageval_hooks.cli.agreement import agreement
+from rageval_hooks.cli.calibrate import calibrate
 from rageval_hooks.cli.collect import collect
 from rageval_hooks.cli.demo import demo
 from rageval_hooks.cli.doctor import doctor
@@ -53,7 +54,22 @@ def _options(
     pass
 
 
-for command in (demo, generate, run, metrics, score, watch, collect, report, plot, agreement, doctor, top, jobs):
+for command in (
+    demo,
+    generate,
+    run,
+    metrics,
+    score,
+    watch,
+    collect,
+    report,
+    plot,
+    agreement,
+    calibrate,
+    doctor,
+    top,
+    jobs,
+):
     app.command()(command)
 # Everything after the program's name belongs to the application, options too.
 app.command("run-app", context_settings={"allow_interspersed_args": False})(run_app)

@@ -14,17 +14,23 @@ from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rageval_hooks.offline.agreement import LabelledRow
+    from rageval_hooks.offline.records.reading import ReadOptions
 
 _MAX_BAD_ROWS = 3
+
+Label = Annotated[
+    str, typer.Option("--label", metavar="COLUMN", help="The label, 1 good and 0 bad: a column, or an annotation.")
+]
+Group = Annotated[
+    str | None,
+    typer.Option("--group", metavar="COLUMN", help="What names the document of a row. Default: a usual column."),
+]
 
 
 def agreement(
     file: Annotated[Path, typer.Argument(help="Labelled answers: any file that `score` reads or writes.")],
-    label: Annotated[str, typer.Option("--label", metavar="COLUMN", help="The label: 1 good, 0 bad.")] = "label",
-    group: Annotated[
-        str | None,
-        typer.Option("--group", metavar="COLUMN", help="What names the document of a row. Default: a usual column."),
-    ] = None,
+    label: Label = "label",
+    group: Group = None,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -51,25 +57,33 @@ def agreement(
 
     Exit status: 0, or 2 if nothing could be measured.
     """
-    from rageval_hooks.offline.agreement import labelled_rows, measure, to_json, to_markdown, to_text
+    from rageval_hooks.offline.agreement import measure, to_json, to_markdown, to_text
 
     reading = options.read_options(
         file, ("response",), mapping=mapping, ignore=ignore, map_file=map_file, sheet=sheet, encoding=encoding
     )
-    rows, bad = labelled_rows(file, label, group, reading, note=say)
-    for line in bad[:_MAX_BAD_ROWS]:
-        say(line)
-    if len(bad) > _MAX_BAD_ROWS:
-        say(f"and {len(bad) - _MAX_BAD_ROWS} more rows cannot be used")
+    rows = read_labelled(file, label, group, reading)
     if metrics is not None or not any(row.record.results for row in rows):
-        rows = _scored(rows, metrics, models, threshold or [])
+        rows = with_scores(rows, metrics, models, threshold or [])
     found = measure(rows, seed=seed, resamples=resamples, level=level)
     if not found:
         raise ConfigurationError(f"no score has values for both good and bad rows of {file}")
     typer.echo({"text": to_text, "markdown": to_markdown, "json": to_json}[form](found))
 
 
-def _scored(
+def read_labelled(file: Path, label: str, group: str | None, reading: ReadOptions) -> list[LabelledRow]:
+    """Return the labelled rows of a file, and say which others cannot be used."""
+    from rageval_hooks.offline.agreement import labelled_rows
+
+    rows, bad = labelled_rows(file, label, group, reading, note=say)
+    for line in bad[:_MAX_BAD_ROWS]:
+        say(line)
+    if len(bad) > _MAX_BAD_ROWS:
+        say(f"and {len(bad) - _MAX_BAD_ROWS} more rows cannot be used")
+    return rows
+
+
+def with_scores(
     rows: list[LabelledRow], metrics: str | None, models: str | None, thresholds: list[str]
 ) -> list[LabelledRow]:
     """Return the rows with the scores of local metrics."""

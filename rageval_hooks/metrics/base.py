@@ -153,6 +153,7 @@ class Metric(Configurable, ABC):
         about_claims: True if it judges what the response claims. Such a local metric is skipped if the response only
             declines to answer: a refusal is neither unsupported nor incomplete. A refusal with a number or a name that
             neither the query nor the passages have does claim something, and is scored.
+        limits: names in the setting ``thresholds`` that the metric reads itself, with their defaults, 0..1.
         answerable_only: True if a low score is right where the documents do not answer the question. A question of a
             test set that is marked as unanswerable is not scored by such a metric.
     """
@@ -169,6 +170,7 @@ class Metric(Configurable, ABC):
     default: ClassVar[bool] = False
     about_claims: ClassVar[bool] = False
     answerable_only: ClassVar[bool] = False
+    limits: ClassVar[Mapping[str, float]] = {}
 
     # `Never` as parameter: each subclass says what it receives, and type checkers accept any such type.
     @abstractmethod

@@ -180,7 +180,11 @@ def auroc(data: Labelled) -> float:
 
 def kappa(data: Labelled, threshold: float) -> float:
     """Return Cohen's kappa of passing a threshold and of label 1: 0 for agreement by chance, 1 for full agreement."""
-    passed, labels = data.passed(threshold), data.labels
+    return cohens_kappa(data.passed(threshold), data.labels)
+
+
+def cohens_kappa(passed: Flags, labels: Flags) -> float:
+    """Return Cohen's kappa of two labels of the same rows; NaN if there is only one label."""
     by_chance = passed.mean() * labels.mean() + (1 - passed.mean()) * (1 - labels.mean())
     return float(((passed == labels).mean() - by_chance) / (1 - by_chance)) if by_chance < 1 else math.nan
 

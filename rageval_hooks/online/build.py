@@ -264,18 +264,26 @@ def resolve_thresholds(metrics: Iterable[Metric], settings: Settings, *, own: bo
         ConfigurationError: a threshold is for a score that these metrics do not compute (or, if it is not theirs alone,
             that no metric computes); it is outside the score's range; or the score defines its own labels.
     """
+    metrics = list(metrics)
     definitions = chain.from_iterable(metric.scores for metric in metrics)
     known = {definition.name: definition for definition in definitions}
     given = settings.thresholds
+    limits = set(chain.from_iterable(metric.limits for metric in metrics))
+    if not own:
+        limits.update(chain.from_iterable(kind.limits for kind in REGISTRY.builtin().values()))
     # EVERY is the threshold of all scores without one, and no name of a score.
     named = {name: threshold for name, threshold in given.items() if name != EVERY}
     # Creating every metric takes a while, so it happens only when a name is still unknown.
-    if not own and named.keys() - known.keys():
+    if not own and named.keys() - known.keys() - limits:
         known = {**_all_definitions(settings), **known}
     for name, threshold in named.items():
+        if name in limits:
+            if threshold is None or not 0 <= threshold <= 1:
+                raise ConfigurationError(f"the limit {name} is {threshold}, but limits lie between 0 and 1")
+            continue
         definition = known.get(name)
         if definition is None:
-            valid = [score.name for score in known.values() if not score.labels]
+            valid = [*(score.name for score in known.values() if not score.labels), *limits]
             hint = "Set the threshold of a custom metric where the metric runs."
             hint = "The metrics that run compute these." if own else hint
             raise UnknownNameError("score in thresholds", name, valid, hint)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from copy import copy
+from typing import Final, NamedTuple, Self
 
+from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import (
     ASKS_BACK,
     DECLINES,
@@ -27,18 +29,22 @@ from rageval_hooks.metrics.support.sentence_scores import SentenceScore, sentenc
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models.grounding import GroundingModel
 from rageval_hooks.score import VERDICT, Failed, Result, Score, Skipped
-from rageval_hooks.settings import LEXICAL
+from rageval_hooks.settings import LEXICAL, Settings
 from rageval_hooks.text.formatting import shorten
 
-_WITH_WRONG_FACT: Final = 0.6
-_ONE: Final = (0.31, 0.45)
-_SEVERAL: Final = (0.54, 0.62)
-_SEVERAL_LEXICAL: Final = (0.5, 0.6)
-"""The values of faithfulness below which an answer is bad, and below which it is doubtful. They were chosen on half of
-RAGTruth QA test and on ExpertQA dev; docs/metrics.md has the figures."""
+LIMITS: Final[Mapping[str, float]] = {
+    "verdict.wrong_fact": 0.6,
+    "verdict.one.bad": 0.31,
+    "verdict.one.doubtful": 0.45,
+    "verdict.several.bad": 0.54,
+    "verdict.several.doubtful": 0.62,
+    "verdict.answers": 0.2,
+}
+"""The values of faithfulness below which an answer is bad, and below which it is doubtful: with a wrong fact, of one
+sentence, and of several. They were chosen on half of RAGTruth QA test and on ExpertQA dev. The last is the value of
+``answers_question`` below which a supported answer is doubtful. docs/metrics.md has the figures."""
 
-_ANSWERS: Final = 0.2
-"""The value of ``answers_question`` below which a supported answer is doubtful; docs/metrics.md has the figures."""
+_LEXICAL_LIMITS: Final = {"verdict.several.bad": 0.5, "verdict.several.doubtful": 0.6}
 
 _SUPPORTED: Final = 0.75
 """The groundedness of a sentence at which the passages of the prompt support it well enough."""
@@ -79,6 +85,25 @@ class Verdict(GroundingMetric):
     )
     about_claims = False
     models = ("grounding", "embedder")
+    limits = LIMITS
+    own_limits: Mapping[str, float] = {}  # of the setting ``thresholds``
+
+    def bound(self, settings: Settings) -> Self:
+        """Return the metric with the limits of the settings.
+
+        Raises:
+            ConfigurationError: an answer would be bad and not doubtful.
+        """
+        own = {name: bound for name, bound in settings.thresholds.items() if name in LIMITS and bound is not None}
+        if not own:
+            return self
+        for kind in ("verdict.one", "verdict.several"):
+            bad, doubtful = (limits_with(own, LEXICAL)[f"{kind}.{label}"] for label in ("bad", "doubtful"))
+            if bad > doubtful:
+                raise ConfigurationError(f"{kind}.bad is {bad:g}, above {kind}.doubtful, which is {doubtful:g}")
+        made = copy(self)
+        made.own_limits = own
+        return made
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the verdict; skipped if the response declines or cannot be evaluated."""
@@ -97,7 +122,7 @@ class Verdict(GroundingMetric):
             # Its message may quote the turn, and a reason must not.
             return self.skip(f"{found.name} failed: {found.error_type}")
         if found.name == Faithfulness.name:
-            label, reason = _local_verdict(found, facts)
+            label, reason = _local_verdict(found, facts, self.own_limits)
         else:
             label, reason = _grounded_verdict(found)
         cause: Cause | None = None
@@ -110,12 +135,14 @@ class Verdict(GroundingMetric):
             label, cause, reason = "doubtful", _cause(analysis, computed=True), computed
         else:
             answers = _result_of(AnswersQuestion(), analysis)
-            if isinstance(answers, Score) and answers.value < _ANSWERS:
+            least = limits_with(self.own_limits, found.model)["verdict.answers"]
+            if isinstance(answers, Score) and answers.value < least:
                 label, cause = "doubtful", _cause(analysis, supported=True)
                 reason = ": ".join(filter(None, ("it may not answer the question", answers.explanation)))
         value = VERDICT_VALUES[label]
         score = self.score(value, label=label, explanation=reason, model=found.model)
-        return score.model_copy(update={"cause": cause})
+        details = {"limits": dict(self.own_limits)} if self.own_limits else {}
+        return score.model_copy(update={"cause": cause, "metadata": details})
 
     def _support(self, analysis: TurnAnalysis) -> Result:
         """Return the score that the verdict follows."""
@@ -174,8 +201,44 @@ def _is_elsewhere(analysis: TurnAnalysis, facts: Result) -> bool:
     )
 
 
-def _local_verdict(faithfulness: Score, facts: Result) -> tuple[VerdictLabel, str]:
+def limits_with(own: Mapping[str, float], model: str | None) -> Mapping[str, float]:
+    """Return the limits for a model of ``faithfulness``, with those of the user instead of the shipped ones."""
+    return {**LIMITS, **(_LEXICAL_LIMITS if model == LEXICAL else {}), **own}
+
+
+class VerdictInputs(NamedTuple):
+    """What the formula's verdict depends on.
+
+    Attributes:
+        faithfulness: the value.
+        several: True for an answer of several sentences.
+        has_wrong_fact: True if no passage has a number, date or code of it, or the answer has a negation more or less.
+        is_computed: True if its only missing facts follow from figures of a passage.
+        model: the model of ``faithfulness``.
+    """
+
+    faithfulness: float
+    several: bool
+    has_wrong_fact: bool
+    is_computed: bool
+    model: str | None
+
+    @classmethod
+    def of(cls, faithfulness: Score, facts: Result) -> VerdictInputs:
+        """Read them from the results of ``faithfulness`` and ``unsupported_facts``."""
+        several = len(sentences_in(faithfulness.metadata)) > 1
+        return cls(faithfulness.value, several, bool(_wrong(facts)), bool(_computed(facts)), faithfulness.model)
+
+
+def _wrong(facts: Result) -> list[str]:
+    missing = facts.metadata["missing"] if isinstance(facts, Score) else []
+    return [fact["text"] for fact in missing if fact["kind"] != "name"]
+
+
+def _local_verdict(faithfulness: Score, facts: Result, own: Mapping[str, float]) -> tuple[VerdictLabel, str]:
     """Return the verdict of the formula, and the reason in one sentence.
+
+    By the shipped limits:
 
     - An answer with a number, date or code that no passage has, or with a negation more or less, is bad below .6 of
       ``faithfulness``. Names are not among these facts: people who read the answers accept too many of them.
@@ -185,15 +248,14 @@ def _local_verdict(faithfulness: Score, facts: Result) -> tuple[VerdictLabel, st
     Args:
         faithfulness: the score, with its sentences.
         facts: the turn's result of ``unsupported_facts``.
+        own: the limits of the user.
     """
-    sentences = sentences_in(faithfulness.metadata)
-    missing = facts.metadata["missing"] if isinstance(facts, Score) else []
-    wrong = [fact["text"] for fact in missing if fact["kind"] != "name"]
-    several = _SEVERAL_LEXICAL if faithfulness.model == LEXICAL else _SEVERAL
-    bad, doubtful = several if len(sentences) > 1 else _ONE
+    sentences, wrong = sentences_in(faithfulness.metadata), _wrong(facts)
+    limits, kind = limits_with(own, faithfulness.model), "several" if len(sentences) > 1 else "one"
+    bad, doubtful = limits[f"verdict.{kind}.bad"], limits[f"verdict.{kind}.doubtful"]
     # Of all sentences the one that costs most: a long one that is a little weak can cost more than a short one.
     weakest = min(sentences, key=lambda sentence: (sentence.score - 1) * sentence.weight)
-    if wrong and faithfulness.value < _WITH_WRONG_FACT:
+    if wrong and faithfulness.value < limits["verdict.wrong_fact"]:
         stating = [sentence for sentence in sentences if any(fact in sentence.text for fact in wrong)]
         return "bad", _reason(min(stating, key=lambda sentence: sentence.score, default=weakest), wrong)
     if faithfulness.value < doubtful:
