@@ -288,10 +288,16 @@ def _has_other_unit(fact: Fact, index: FactIndex) -> bool:
 
 def _code_supported(fact: Fact, index: FactIndex) -> bool:
     for form in fact.forms:
-        # "third quarter" for "q3"
-        period = _PERIOD.fullmatch(form)
-        if period and {_ordinal_key(period[2]), "quarter" if period[1] == "q" else "half"} <= index.keys:
-            return True
+        # "third quarter" for "q3", and "September" where the passages name no quarter
+        if period := _PERIOD.fullmatch(form):
+            word, months = ("quarter", 3) if period[1] == "q" else ("half", 6)
+            if {_ordinal_key(period[2]), word} <= index.keys:
+                return True
+            last = int(period[2]) * months
+            dated = not index.dates.isdisjoint((ANY, month, ANY) for month in range(last - months + 1, last + 1))
+            named = {f"{period[1]}{number}" for number in "1234"}
+            if dated and named.isdisjoint(index.codes) and named.isdisjoint(index.phones_and_periods):
+                return True
         if form in index.codes or form in index.keys or form in index.phones_and_periods:
             return True
     return False

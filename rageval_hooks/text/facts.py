@@ -78,7 +78,7 @@ _NO_NAMES: Final = UNIT_WORDS | word_set("no_names")
 
 _MIN_OPENING_NAME: Final = 4
 # "Tokenizing", "Preheated", "Serverless": words that are built by rule are in no list.
-_WORD_ENDINGS: Final = tuple("ing ed ly ness less ful able ible tion sion ment ism ity ous ive".split())
+_WORD_ENDINGS: Final = tuple("ing ed ly ness less ful able ible tion sion ment ism ity ous ive ship ers".split())
 
 # "Anna left" has one other word, which is too few to know the language.
 _MIN_OTHERS: Final = 2

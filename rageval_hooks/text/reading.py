@@ -88,6 +88,9 @@ _ROW_LABEL: Final = re.compile(
     r"[\s|]{0,9}(?:\*\*[^|*\d\n]{1,80}\*\*\s{0,9}\|"
     r"|[^|\d\n]{1,80}\|(?=[^\n]{0,20}[^\W\d_]+ [^\W\d_]+ [^\W\d_]+ [^\W\d_]))"
 )
+# The "2." of an item that is not written yet, in the last line of a beginning of an answer
+_OPEN_ITEM: Final = re.compile(r"(?<=\n)[ \t]*(?P<number>\d{1,3})(?P<mark>[.)])\s*\Z")
+_MAX_OPEN_ITEM: Final = 20
 _MARKUP: Final = " \t\n*#_-•>|"
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
@@ -156,6 +159,9 @@ class _Form:
             return
         if "<" in text:
             self._read_tags(begin, end)
+        item = _OPEN_ITEM.search(text, max(begin, end - _MAX_OPEN_ITEM), end)
+        if item and (item["number"] == "1" or f"\n{int(item['number']) - 1}{item['mark']}" in f"\n{text}"):
+            self.silent.append(item.span())
         if len(text) <= _MAX_MARKDOWN and _MARKDOWN.search(text):
             self._read_markdown(begin, end)
             return
@@ -268,13 +274,18 @@ class _Form:
         if not self.has_numbers:
             return []
         # The number of the first item may have been read as the line's own.
-        first = 1 if self.text[max(0, start - 8) : start].strip(" \t*(")[-2:] in ("1.", "1)") else 0
-        found: list[re.Match[str]] = []
+        expected = 2 if self.text[max(0, start - 8) : start].strip(" \t*(")[-2:] in ("1.", "1)") else 1
+        lists: list[list[re.Match[str]]] = [[]]
         for number in scan(_NUMBER_IN_LINE, self.text, start, end):
-            if int(number["number"]) == first + len(found) + 1:
-                found.append(number)
-        if first + len(found) < 2:
-            return []
+            value = int(number["number"])
+            # "Causes: 1. … 2. … 3. … Effects: 1. … 2. …"
+            if value == 1 and expected > 2:
+                lists.append([])
+            elif value != expected:
+                continue
+            lists[-1].append(number)
+            expected = value + 1
+        found = [number for items in lists if items and int(items[-1]["number"]) > 1 for number in items]
         self.silent += (number.span() for number in found)
         self.breaks += (place for number in found for place in (number.start(), number.start() + 1))
         return [number.end() for number in found]
@@ -347,6 +358,10 @@ _ASIDE: Final = re.compile(
     # "Based on the given passages, ", "Therefore, according to passage 2, "
     rf"(?<![^\W_])(?:(?:based|relying)\son|according\sto|as\s(?:stated|mentioned|described|noted|explained|outlined|shown|"
     rf"seen|per|discussed|indicated)(?:\s(?:in|by))?|(?:from|in|per|given|using))\s{_SOURCE}(?![^\W_])(?:,|(?=[).:;])|(?=\sas\b)|$)"
+    # "Although the documents do not say how, "
+    rf"|(?<![^\W_])(?:although|though|while)\s(?:the|these)\s(?:{_KIND}\s)?"
+    r"(?:passages?|excerpts?|contexts?|documents?|sources?|text)"
+    r"\s(?:do|does|did)(?:\snot|n['’]t)\s[^,.;:!?\n]{1,150},"
     # "(passage 2)", "(as mentioned in passage 2)", "(Ref: Passages 1 and 3)", "[Passage 1]"
     rf"|[(\[](?:[a-z:]{{1,10}}\s){{0,4}}{_CITED}[)\]]"
     # "in passage 3", "by passages 1 and 2" anywhere

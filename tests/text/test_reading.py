@@ -86,6 +86,23 @@ def test_statements_are_kept(text: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Fees for members: 1. Parking 2. Guests 3. Meals Fees for others: 1. Parking 2. Meals",
+        "Three steps follow:\n\n1.", "1. Open the door.\n2.", "1) Open the door.\n 2)",
+    ],
+)  # fmt: skip
+def test_numbers_of_lists_are_not_stated(text: str) -> None:
+    """Also of a second list in a line, and of an item that is not written yet."""
+    assert not any(map(str.isdigit, "".join(stated(text))))
+
+
+def test_a_number_below_a_line_is_stated() -> None:
+    """It is the number of no item."""
+    assert stated("Rooms of the hotel:\n42.") == ["Rooms of the hotel:", "42."]
+
+
 def test_characters_that_json_escapes_are_read() -> None:
     """json.dumps writes ASCII if nothing else is said."""
     assert stated(json.dumps({"answer": "Sie wohnt in Umeå."})) == ["Sie wohnt in Umeå."]

@@ -17,6 +17,9 @@ _WEAK: Final = 0.5
 _PER_FACT: Final = 0.7
 """What is left of a sentence's score for each number, date, code or name that no passage has, and of the response's."""
 
+_ASKED: Final = 0.85
+"""The same for names of the question that no passage has: the passages may be about something else."""
+
 _SHORT: Final = 5.0
 """The weight of a sentence at which it counts half as the weakest one: about five words, or two or three names."""
 
@@ -25,7 +28,8 @@ class Faithfulness(GroundingMetric):
     """How far the passages of the prompt support the response, less for its errors and for its weakest sentence.
 
     - A sentence has its score of ``groundedness``, times .7 for each number, date, code and name that no passage has,
-      and 0 if it repeats a sentence of a passage with a negation added or left out.
+      times .85 for names of the question that no passage has, and 0 if it repeats a sentence of a passage with a
+      negation added or left out.
     - The response has half the mean over its sentences, weighted as in ``groundedness``, and half its weakest sentence.
       A short sentence counts less as the weakest: of its distance to the mean, w / (w + 5) is left, where w is its
       weight.
@@ -35,7 +39,7 @@ class Faithfulness(GroundingMetric):
     """
 
     name = "faithfulness"
-    version = "5"
+    version = "6"
     scores = (
         ScoreDefinition(
             name="faithfulness",
@@ -66,6 +70,8 @@ class Faithfulness(GroundingMetric):
             facts = [fact for fact in support.missing if start <= fact.start < end]
             any_wrong = any_wrong or bool(facts) or sentence.span in reversals
             score = 0.0 if sentence.span in reversals else sentence.score * _PER_FACT ** len(facts)
+            if any(fact.kind == "name" and start <= fact.start < end for fact in support.in_question):
+                score *= _ASKED
             scores.append((score, sentence.weight))
             position = analysis.prompt_positions[sentence.passage]
             missing = [fact.text for fact in facts]

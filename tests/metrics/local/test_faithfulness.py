@@ -153,6 +153,22 @@ def test_each_wrong_fact_lowers_the_score() -> None:
     assert 0.9 > one.value > two.value + 0.1
 
 
+def test_passages_without_a_name_of_the_question_support_less() -> None:
+    """They may be about something else, and the answer is not wrong for it."""
+    scores = [
+        run(
+            Faithfulness(),
+            make_turn(f"The tower {of}was rebuilt in 1931.", [PASSAGE], "When was it in Ardwell rebuilt?"),
+        )
+        for of in ("", "in Ardwell ")
+    ]
+
+    [[plain], [named]] = scores
+    assert isinstance(plain, Score)
+    assert isinstance(named, Score)
+    assert plain.value > named.value > 0.6
+
+
 def test_sentences_have_scores_of_their_own() -> None:
     """The wrong sentence of an answer is the one that the explanation names."""
     score = score_of("The tower was rebuilt in 1931. Sales rose by 12 percent in France.")
@@ -189,6 +205,8 @@ def test_sentences_that_claim_nothing_are_not_scored(aside: str) -> None:
         "The tower was rebuilt in 1931 (passage 1).",
         "Passage 1 states that the tower was rebuilt in 1931.",
         "As mentioned in the provided context, the tower was rebuilt in 1931.",
+        "Although the documents do not say who designed it, the tower was rebuilt in 1931.",
+        "While the provided text does not specifically address its cost, the tower was rebuilt in 1931.",
     ],
 )
 def test_talk_about_passages_is_not_scored(response: str) -> None:
