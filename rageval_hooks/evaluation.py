@@ -219,9 +219,10 @@ def _pipeline(judge: AnyJudge | None, **given: Any) -> Iterator[Pipeline]:
 
 def build_pipeline(**settings: Any) -> Pipeline:
     """Return a pipeline without exporters, for turns that were not sampled, and start loading its models."""
-    from rageval_hooks.online.pipeline import Pipeline  # here, so that importing rageval_hooks stays light
+    # Here, so that importing rageval_hooks stays light.
+    from rageval_hooks.online.pipeline import Pipeline
+    from rageval_hooks.settings import UNSAMPLED
 
-    # The environment's rates are for an application's turns.
-    pipeline = Pipeline.build(exporters=[], sample_rate=1.0, judge_sample_rate={}, **settings)
+    pipeline = Pipeline.build(exporters=[], **UNSAMPLED, **settings)
     pipeline.load_models()
     return pipeline

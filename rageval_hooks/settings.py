@@ -49,6 +49,9 @@ FORMULA = "minilm"
 EVERY = "*"
 """Given as a score's name in ``thresholds``: every score that is not named there."""
 
+UNSAMPLED: Mapping[str, Any] = {"sample_rate": 1.0, "judge_sample_rate": {}, "judge_sample_by_verdict": {}}
+"""Settings of pipelines for turns that were chosen already. The environment's rates are for an application's turns."""
+
 _MAY_HOLD_SECRETS = frozenset({"judge_options", "judge_budget_store", "id_salt", "sampling_salt"})
 
 # --------------------------------------------------------------------------- settings that are written as text

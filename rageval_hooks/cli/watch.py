@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,6 +47,18 @@ def watch(
         str | None,
         typer.Option("--rescore", metavar="METRIC", help="Score turns without this metric's current version, once."),
     ] = None,
+    alarm_webhook: Annotated[
+        str | None,
+        typer.Option(
+            "--alarm-webhook",
+            metavar="URL",
+            envvar="WATCH_ALARM_WEBHOOK",
+            help="Post alarms there, as to Slack. The URL is a secret: prefer the variable.",
+        ),
+    ] = None,
+    bad_budget: Annotated[
+        float, typer.Option("--bad-budget", min=0.001, max=0.5, help="The share of bad answers that is usual.")
+    ] = 0.05,
     metrics: options.ComputedMetrics = None,
     models: options.ModelNames = None,
     judge: options.JudgeName = None,
@@ -60,6 +73,7 @@ def watch(
 
     A restart goes on where it stopped. Exit status with --once: 0, or 1 if some scores could not be delivered.
     """
+    from rageval_hooks.offline.alarm import Webhook
     from rageval_hooks.offline.backends import BACKENDS
     from rageval_hooks.offline.command_judge import Budget
     from rageval_hooks.offline.scoring.score_file import build_pipeline, estimate
@@ -69,6 +83,7 @@ def watch(
         raise UnknownNameError("backend", backend, BACKENDS)
     if rescore and metrics:
         raise ConfigurationError("--rescore names the metric: omit --metrics")
+    webhook = Webhook(alarm_webhook) if alarm_webhook else None
     found = BACKENDS[backend](url, project)
     settings: dict[str, Any] = {"models": models, "judge": judge, "judge_options": judge_options}
     pipeline = build_pipeline(
@@ -106,7 +121,7 @@ def watch(
             typer.echo("dry run: nothing was asked, and nothing was written")
             return
         try:
-            _run(watched, start, pause)
+            _run(watched, start, pause, lambda: watched.alarm(webhook, bad_budget) if webhook else None)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
         finally:
@@ -114,19 +129,24 @@ def watch(
     raise typer.Exit(1 if watched.traces["given_up"] or watched.undelivered else 0)
 
 
-def _run(watched: Watch, start: float | None, pause: float) -> None:
-    """Look once, or again and again with pauses."""
+def _run(watched: Watch, start: float | None, pause: float, alarm: Callable[[], str | None]) -> None:
+    """Look once, or again and again with pauses; ask for alarms each time, also where the backend is down."""
     said = fault = ""
+    problem: str | None = None
     while True:
         try:
             watched.look(start)
             start, fault = None, ""
         except (ExportError, JudgeUnavailableError) as error:
             if not pause:
+                alarm()
                 raise
             if str(error) != fault:
                 say(f"{error}. It is tried again every {pause:.0f} seconds")
             fault = str(error)
+        before, problem = problem, alarm()
+        if problem and problem != before:
+            say(f"{problem}. It is tried again")
         lines = [watched.counts.verdict_line()] if watched.counts.verdicts else []
         lines.append(f"scored {watched.counts.turns} turns")
         lines += _about_traces(watched)

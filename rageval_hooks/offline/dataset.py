@@ -28,6 +28,7 @@ from rageval_hooks.offline.scoring.score_file import required_fields
 from rageval_hooks.offline.scoring.workers import Details
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.score import Evaluation, Result, Score, shown_name
+from rageval_hooks.settings import UNSAMPLED
 from rageval_hooks.text.formatting import flat, shorten, show_value
 from rageval_hooks.text.wording import counted
 from rageval_hooks.turn import Turn
@@ -404,7 +405,7 @@ class ScoreBatches:
             "thresholds": thresholds,
         }
         self._options = {**of_pipeline, "mapping": mapping, "details": details, "concurrency": concurrency}
-        self._pipeline = Pipeline.build(exporters=[], sample_rate=1.0, judge_sample_rate={}, **of_pipeline)
+        self._pipeline = Pipeline.build(exporters=[], **UNSAMPLED, **of_pipeline)
         self._required = required_fields(self._pipeline, named=metrics is not None)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import chain
@@ -24,13 +24,14 @@ from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError
 from rageval_hooks.integrations.opentelemetry import NoTurn, TracedSpan
 from rageval_hooks.integrations.opentelemetry.turn_building import TURN_ID, builders_of
 from rageval_hooks.metrics.base import Metric
+from rageval_hooks.offline.alarm import KEPT_SECONDS, SeenTurn, Webhook, alarms, slack_text
 from rageval_hooks.offline.backends import Backend, StoredTrace, spans_of
 from rageval_hooks.offline.command_judge import Budget
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.run import ScoringRun
 from rageval_hooks.offline.scoring.workers import Counts
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.score import Evaluation
+from rageval_hooks.score import VERDICT, Evaluation, label_of
 from rageval_hooks.turn import Turn
 
 _logger = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ _FAR_EVERY = 3600.0
 """Seconds between the looks that go back as far as traces may be late."""
 _ROOT_PATIENCE = 600.0
 """Seconds after which a trace without its outermost span is taken as it is: its root may be in another backend."""
+_ALARM_EVERY = 60.0
+"""Seconds between two decisions whether there is an alarm."""
 _DELIVERY_SECONDS = 120.0
 _MAX_TRIES = 3
 """Deliveries of the scores of a trace before it is given up."""
@@ -94,6 +97,9 @@ class Checkpoint:
                     "CREATE TABLE IF NOT EXISTS traces "
                     "(task, id, mark, done, spans, tries, at, PRIMARY KEY (task, id));"
                     "CREATE TABLE IF NOT EXISTS positions (task PRIMARY KEY, at);"
+                    "CREATE TABLE IF NOT EXISTS turns "
+                    "(task, id, at, trace_id, label, cause, judged, PRIMARY KEY (task, id));"
+                    "CREATE TABLE IF NOT EXISTS alarms (task, name, PRIMARY KEY (task, name));"
                     "COMMIT;"
                 )
             except (sqlite3.Error, OSError) as error:
@@ -136,6 +142,28 @@ class Checkpoint:
         """Set the position, and forget old traces."""
         self._db.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (self._task, position))
         self._db.execute("DELETE FROM traces WHERE task = ? AND at < ?", (self._task, position - _KEPT_SECONDS))
+        self._db.execute("DELETE FROM turns WHERE task = ? AND at < ?", (self._task, position - KEPT_SECONDS))
+
+    def remember(self, turns: Iterable[tuple[str, SeenTurn]]) -> None:
+        """Write turns with their ids, for alarms."""
+        rows = [(self._task, turn_id, *turn) for turn_id, turn in turns]
+        self._db.executemany("INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+    @property
+    def turns(self) -> list[SeenTurn]:
+        """The turns of the last days."""
+        query = "SELECT at, trace_id, label, cause, judged FROM turns WHERE task = ?"
+        return [SeenTurn(*row) for row in self._db.execute(query, (self._task,))]
+
+    @property
+    def raised(self) -> set[str]:
+        """The names of the alarms that were posted and last."""
+        return {name for (name,) in self._db.execute("SELECT name FROM alarms WHERE task = ?", (self._task,))}
+
+    def raise_only(self, names: Iterable[str]) -> None:
+        """Set the names of the alarms that were posted and last."""
+        self._db.execute("DELETE FROM alarms WHERE task = ?", (self._task,))
+        self._db.executemany("INSERT INTO alarms VALUES (?, ?)", [(self._task, name) for name in names])
 
 
 class Watch:
@@ -185,7 +213,7 @@ class Watch:
         self._budget = budget or Budget()
         self._concurrency = concurrency
         self._clock = clock
-        self._far_at = self._oldest_open = 0.0
+        self._far_at = self._oldest_open = self._alarm_at = 0.0
 
     def look(self, since: float | None) -> None:
         """Score what has come since the last look.
@@ -270,6 +298,30 @@ class Watch:
         self._checkpoint.note(done, self._clock())
         if is_delivered:
             self.counts = self.counts.plus(Counts.of(scored))
+            began = {trace.id: trace.started_at for trace in traces}
+            self._checkpoint.remember(_seen(scored, began))
+
+    def alarm(self, webhook: Webhook, budget: float) -> str | None:
+        """Post the alarms that are new. Returns why one could not be posted; it is tried again next time.
+
+        Args:
+            webhook: where to post.
+            budget: the share of bad answers that is usual.
+        """
+        if self._clock() < self._alarm_at:
+            return None
+        self._alarm_at = self._clock() + _ALARM_EVERY
+        raised = self._checkpoint.raised
+        found = list(alarms(self._checkpoint.turns, self._clock(), budget))
+        lasting, problem = {alarm.name for alarm in found} & raised, None
+        for alarm in found:
+            if alarm.name not in raised:
+                text = slack_text(alarm, self._backend.project, self._backend.page)
+                if (problem := webhook.post(text)) is not None:
+                    break
+                lasting.add(alarm.name)
+        self._checkpoint.raise_only(lasting)
+        return problem
 
     def _work(self, traces: Sequence[StoredTrace]) -> list[tuple[StoredTrace, Known, list[Record]]]:
         """Return the turns of traces that have no scores yet, as records."""
@@ -320,3 +372,13 @@ class Watch:
                 yield found
             else:
                 self.traces["without_retrieval"] += 1
+
+
+def _seen(records: Iterable[Record], began: Mapping[str, float]) -> Iterator[tuple[str, SeenTurn]]:
+    """Yield the turns that have a verdict, with their ids."""
+    for record in records:
+        trace_id = record.id.partition("/")[0]
+        for result in record.results:
+            if result.name == VERDICT and (label := label_of(result)):
+                judged = result.annotator == "LLM"
+                yield record.id, SeenTurn(began[trace_id], trace_id, label, result.cause or "", judged)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from opentelemetry.context import Context
 
+import rageval_hooks
 from rageval_hooks import Evaluation, Score, Skipped, Turn
 from rageval_hooks.metrics.base import REGISTRY, Metric
 from rageval_hooks.offline.report.corrected import JudgedSample
@@ -198,6 +199,17 @@ def test_the_shares_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
 
     assert settings.judge_sample_by_verdict == {"good": 0.02, "bad": 0.5}
     assert settings.judge_sample_floor == 20
+
+
+def test_what_is_evaluated_by_hand_is_not_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables are for an application's turns."""
+    monkeypatch.setenv("RAGEVAL_JUDGE_SAMPLE_BY_VERDICT", "good=.02, bad=.5")
+    turn = make_turn(ANSWERS["good"], ["The pier was opened in 2019."], "When was the pier opened?")
+    judge = FakeJudge(lambda _: {"value": 0.5})
+    found = rageval_hooks.evaluate(turn, metrics=[Graded()], models="lexical", judge=judge).score("graded")
+
+    assert found is not None
+    assert found.probability == 1.0
 
 
 def test_a_worker_of_another_process_decides_alike() -> None:

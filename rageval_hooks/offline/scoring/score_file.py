@@ -34,7 +34,7 @@ from rageval_hooks.offline.scoring.workers import Counts, Details
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.score import Failed, Result, is_over_budget
-from rageval_hooks.settings import Settings
+from rageval_hooks.settings import UNSAMPLED, Settings
 from rageval_hooks.text.wording import counted
 from rageval_hooks.version import __version__
 
@@ -280,7 +280,7 @@ def build_pipeline(
         ConfigurationError: an option is wrong; the message says what is valid.
     """
     # RAGEVAL_SAMPLE_RATE is meant for an application; a command scores every row.
-    options |= {"sample_rate": 1.0, "judge_sample_rate": {}}
+    options |= UNSAMPLED
     settings = Settings.build(**options)
     if settings.judge:
         options["judge_options"] = with_concurrency(settings.judge, settings.judge_options, concurrency)

@@ -375,6 +375,7 @@ class TestCommand:
             (("grafana",), "unknown backend 'grafana'"),
             (("phoenix", "--since", "week"), "'week' should be a number with a unit"),
             (("phoenix", "--rescore", "verdict", "--metrics", "usage"), "omit --metrics"),
+            (("phoenix", "--alarm-webhook", "file:///etc/hosts"), "must be an address that begins with https://"),
         ],
     )
     def test_wrong_options(self, arguments: tuple[str, ...], message: str) -> None:
