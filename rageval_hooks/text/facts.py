@@ -364,7 +364,7 @@ def _names(text: str, sentences: Sequence[Span]) -> Iterator[Fact]:
 def _is_named(text: str, found: Words, at: int) -> bool:
     """Return True if a word with a capital may belong to a name."""
     raw, kind = text[found.starts[at] : found.ends[at]], found.readings[at].kind
-    if kind == "unspaced" or raw in CURRENCY_CODES or (kind != "acronym" and fold(raw) in STOP_WORDS):
+    if kind == "unspaced" or raw.lstrip("KTM") in CURRENCY_CODES or (kind != "acronym" and fold(raw) in STOP_WORDS):
         return False
     # The first word of a sentence, and a word after a colon.
     is_opening = at == 0 or ":" in text[found.ends[at - 1] : found.starts[at]]

@@ -91,11 +91,12 @@ _AM_OR_PM: Final = re.compile(r"([ap])\.?\s?m\.?\Z", re.IGNORECASE)
 # "at 9", "from 9", "9 to 5", "9-17": what is before or after an hour that nothing else marks.
 _BEFORE_HOUR: Final = re.compile(r"(?:\b(?:at|from|until|till|by|to|and|between|um|bis|von|à)|\d\s?[-–—])\s?\Z", re.I)
 _AFTER_HOUR: Final = re.compile(r"\s?(?:[-–—]|to|until|till|bis)\s?\d{1,2}(?:\.[0-5]\d)?(?![\d.,]\d|\d)", re.IGNORECASE)
-# "half", "a third of a million", "two-thirds of an hour", "2 ½", "½"; not "half past", "first half" and "half-year"
+# "half", "a third of a million", "two-thirds of an hour", "2 ½", "½", "half price"; not "half past", "first half" and
+# "half-year"
 _FRACTION: Final = re.compile(
     rf"(?<![\w-])(?<!and )(?<!and a )(?<!first )(?<!second )(?:(?:(?P<count>an?|{_HOUR}|eine?|une?|una|\d{{1,2}})[ -])?"
-    rf"(?:(?P<part>{'|'.join(FRACTIONS)})s?(?![\w-])|(?P<glyph>[½¼¾⅓⅔⅛])))(?! (?:past|to|after)\b)"
-    rf"(?:(?: of)?(?: an?|e)(?= )(?: (?P<power>{'|'.join(MAGNITUDES)})(?![^\W_]))?)?",
+    rf"(?:(?P<price>half)[ -]price|(?P<part>{'|'.join(FRACTIONS)})s?(?![\w-])|(?P<glyph>[½¼¾⅓⅔⅛])))"
+    rf"(?! (?:past|to|after)\b)(?:(?: of)?(?: an?|e)(?= )(?: (?P<power>{'|'.join(MAGNITUDES)})(?![^\W_]))?)?",
     re.IGNORECASE,
 )
 _GLYPHS: Final = {"½": 1 / 2, "¼": 1 / 4, "¾": 3 / 4, "⅓": 1 / 3, "⅔": 2 / 3, "⅛": 1 / 8}
@@ -212,7 +213,7 @@ def _fractions(text: str) -> Iterator[Quantity]:
     for found in scan(_FRACTION, text):
         count = found["count"] or ""
         number = small_number(count) or (1 if count else 0)
-        part, glyph = (found["part"] or "").casefold(), found["glyph"]
+        part, glyph = (found["part"] or found["price"] or "").casefold(), found["glyph"]
         # "the third quarter": without a count, only a half is a fraction.
         if part and not count and FRACTIONS[part] > 2:
             continue
@@ -223,7 +224,9 @@ def _fractions(text: str) -> Iterator[Quantity]:
         # "a third party", "a fourth quarter" and "the second half" may be no share.
         is_sure = " of " in text[found.start() : found.end() + 4] or found["power"] or _hedge(text, found.start())
         if number > 1 or not part or FRACTIONS[part] == 2:
-            is_sure = is_sure or number > 1 or units or text.startswith((" the ", " der "), found.end())
+            is_sure = (
+                is_sure or number > 1 or units or found["price"] or text.startswith((" the ", " der "), found.end())
+            )
         kind: Kind = "composed" if is_sure else "indefinite"
         yield Quantity(*found.span(), (share, *_in_units(share, units)), kind)
 

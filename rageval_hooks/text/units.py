@@ -35,7 +35,14 @@ def _by_spelling() -> dict[str, frozenset[Unit]]:
             plurals = (f"{first}s{mark}{rest}", f"{first}{mark}{rest}s") if len(spelling) > 2 else ()
             for form in (f"{first}{mark}{rest}", *plurals):
                 found[form] = found.get(form, NO_UNIT) | {unit}
+    # "MEUR", "TEUR"
+    for code in map(str.lower, CURRENCY_CODES):
+        for letter, power in (("k", 3), ("t", 3), ("m", 6)):
+            found[letter + code] = frozenset(unit._replace(factor=10.0**power * unit.factor) for unit in found[code])
     return found
+
+
+CURRENCY_CODES: Final = ("USD", "EUR", "GBP", "JPY", "CNY", "INR", "CHF", "SEK", "NOK", "DKK")
 
 
 _BY_SPELLING: Final = _by_spelling()
@@ -47,10 +54,8 @@ UNIT_WORDS: Final = frozenset(spelling for spelling in _BY_SPELLING if len(spell
 """Units that are written out, for example "fahrenheit"."""
 
 HOURS: Final = _BY_SPELLING["hour"]
-CURRENCIES: Final = frozenset("$ € £ ¥ cny ₹ chf".split())
+CURRENCIES: Final = frozenset("$ € £ ¥ cny ₹ chf sek nok dkk".split())
 """The dimensions that are money."""
-
-CURRENCY_CODES: Final = ("USD", "EUR", "GBP", "JPY", "CNY", "INR", "CHF")
 
 _CURRENCY: Final = "$€£¥₹"
 # " kg", "-year", "%", "°C", "€", " percentage points", " km/h", " square metres", " p.m."
@@ -61,7 +66,7 @@ _AFTER: Final = re.compile(
 )
 # "$", "US$", "EUR ", "C$ " before a number, also before its sign.
 _BEFORE: Final = re.compile(
-    rf"(?:(?P<sign>[{_CURRENCY}])|(?<![^\W_])(?P<code>{'|'.join(CURRENCY_CODES)}|Rs\.?))[ \u00a0]?[-−–]?\Z"
+    rf"(?:(?P<sign>[{_CURRENCY}])|(?<![^\W_])(?P<code>[KTM]?(?:{'|'.join(CURRENCY_CODES)})|Rs\.?))[ \u00a0]?[-−–]?\Z"
 )
 # "kg" in "5kg", which is one number with its unit.
 _GLUED: Final = re.compile(r"(?<=\d)[^\W\d_]{1,2}\Z")
@@ -93,6 +98,8 @@ def measure(text: str, start: int, end: int) -> Measure:
     if before := _BEFORE.search(text[first:start]):
         spelling = (before["sign"] or before["code"]).casefold().rstrip(".")
         return Measure(_BY_SPELLING[spelling], first + before.start(), end)
+    # "5 Mio. Euro"
+    end += text.startswith(".", end) and text[start:end].casefold().endswith(("mio", "mrd"))
     glued = _GLUED.search(text[start:end]) if text[end - 1].isalpha() else None
     found = _AFTER.match(text, end - len(glued.group()) if glued else end, end + _MAX_AFTER_LENGTH)
     if found is None:
