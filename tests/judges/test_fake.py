@@ -68,6 +68,9 @@ def test_it_reports_what_it_is_told_to() -> None:
     with pytest.raises(JudgeAnswerError) as caught:
         ask(judge)
     assert caught.value.details == {"input_tokens": 5, "output_tokens": 2, "cost": 0.25}
+    # What a budget in USD asks for.
+    assert judge.has_known_price
+    assert not FakeJudge(GOOD).has_known_price
 
 
 @pytest.mark.parametrize(
