@@ -7,7 +7,6 @@ maximised is Cohen's kappa of ``bad`` with people. Folds are drawn by document, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -89,27 +88,6 @@ class Calibration(Data):
         return "\n".join([*lines, *(f"{name} = {value:g}" for name, value in self.limits.items()), ""])
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The inputs of the verdicts of some rows, with their labels (True for good) and groups."""
-
-    value: Floats
-    several: Flags
-    wrong: Flags
-    computed: Flags
-    good: Flags
-
-    def bad(self, limits: Mapping[str, float]) -> Flags:
-        """Return for which rows the verdict is bad."""
-        bound = np.where(self.several, limits["verdict.several.bad"], limits["verdict.one.bad"])
-        below = (self.value < bound) | (self.wrong & (self.value < limits["verdict.wrong_fact"]))
-        return below & ~self.computed
-
-    def part(self, which: Flags) -> _Rows:
-        wrong, computed = self.wrong[which], self.computed[which]
-        return _Rows(self.value[which], self.several[which], wrong, computed, self.good[which])
-
-
 def calibrate(rows: Sequence[LabelledRow], *, seed: int = 0, resamples: int = 1000, level: float = 0.95) -> Calibration:
     """Fit the limits of the verdict to labelled rows.
 
@@ -129,23 +107,21 @@ def calibrate(rows: Sequence[LabelledRow], *, seed: int = 0, resamples: int = 10
             f"calibration needs {_MIN_ROWS} good and {_MIN_ROWS} bad answers with a verdict of the formula; there are "
             f"{good} and {len(found) - good}"
         )
-    data = _Rows(
-        np.array([inputs.faithfulness for _, inputs in found]),
-        np.array([inputs.several for _, inputs in found]),
-        np.array([inputs.has_wrong_fact for _, inputs in found]),
-        np.array([inputs.is_computed for _, inputs in found]),
-        np.array([row.label for row, _ in found]),
-    )
+    groups = {group: number for number, group in enumerate(sorted({row.group for row, _ in found}))}
+    if len(groups) < _FOLDS:
+        raise ConfigurationError(f"held-out figures need answers about {_FOLDS} documents; there are {len(groups)}")
+    # Per row: faithfulness, several sentences, a wrong fact, only computed facts missing.
+    table = np.array([inputs[:4] for _, inputs in found], float)
+    labels = np.array([row.label for row, _ in found])
     model = found[0][1].model
     shipped = limits_with({}, model)
-    fitted = _fit(data, shipped)
-    groups = {group: number for number, group in enumerate(sorted({row.group for row, _ in found}))}
+    fitted = _fit(table, labels, shipped)
     numbers = np.array([groups[row.group] for row, _ in found])
     folds = np.random.default_rng(seed).permutation(len(groups))[numbers] % _FOLDS
-    before, after = data.bad(shipped), np.zeros(len(found), bool)
+    before, after = _bad(table, shipped), np.zeros(len(found), bool)
     for fold in range(_FOLDS):
-        if (inside := folds == fold).any():
-            after[inside] = data.part(inside).bad(_fit(data.part(~inside), shipped))
+        inside = folds == fold
+        after[inside] = _bad(table[inside], _fit(table[~inside], labels[~inside], shipped))
     # The two alarms of a row, as one value: bit 0 for the fitted limits, bit 1 for the shipped ones.
     codes = 2.0 * before + after
     both = Labelled.of(
@@ -156,8 +132,8 @@ def calibrate(rows: Sequence[LabelledRow], *, seed: int = 0, resamples: int = 10
         rows=len(found),
         left_out=len(rows) - len(found),
         models=model or "default",
-        shipped=_alarm(before, data.good),
-        fitted=_alarm(after, data.good),
+        shipped=_alarm(before, labels),
+        fitted=_alarm(after, labels),
         low=low,
         high=high,
         limits={name: bound for name, bound in fitted.items() if bound != shipped[name]},
@@ -177,12 +153,20 @@ def _inputs(results: Sequence[Result]) -> VerdictInputs | None:
     return VerdictInputs.of(faithfulness, facts)
 
 
-def _fit(data: _Rows, shipped: Mapping[str, float]) -> dict[str, float]:
+def _bad(table: Floats, limits: Mapping[str, float]) -> Flags:
+    """Return for which rows the verdict is bad."""
+    value, several, wrong, computed = table.T
+    bound = np.where(several, limits["verdict.several.bad"], limits["verdict.one.bad"])
+    bad: Flags = ((value < bound) | ((wrong > 0) & (value < limits["verdict.wrong_fact"]))) & (computed == 0)
+    return bad
+
+
+def _fit(table: Floats, labels: Flags, shipped: Mapping[str, float]) -> dict[str, float]:
     """Return the limits with the best kappa, one after the other; of equally good ones the nearest to the shipped."""
     limits = dict(shipped)
     for _ in range(_ROUNDS):
         for name in _FITTED:
-            found = np.array([cohens_kappa(~data.bad({**limits, name: bound}), data.good) for bound in _GRID])
+            found = np.array([cohens_kappa(~_bad(table, {**limits, name: bound}), labels) for bound in _GRID])
             best = _GRID[found >= np.nanmax(found) - 1e-9]
             limits[name] = float(best[np.abs(best - shipped[name]).argmin()])
     for kind in ("one", "several"):

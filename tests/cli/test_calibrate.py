@@ -131,6 +131,8 @@ def test_what_cannot_be_calibrated(tmp_path: Path) -> None:
         calibrate(rows, tmp_path / "a.toml")
     with pytest.raises(ConfigurationError, match=r"should end in \.toml"):
         calibrate(rows, tmp_path / "a.json")
+    with pytest.raises(ConfigurationError, match="held-out figures need answers about 5 documents; there are 2"):
+        calibrate(write(tmp_path / "rows.jsonl", 90, share=0.6), tmp_path / "a.toml", group="label")
     (tmp_path / "b.toml").touch()
     with pytest.raises(ConfigurationError, match="exists already"):
         calibrate(rows, tmp_path / "b.toml")

@@ -26,6 +26,12 @@ from tests.e2e.phoenix_server import Phoenix
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = "thumbs"
 
+APPLICATION = """
+def answer(question):
+    passage = "The new pier was opened in September 2019 and is 96 metres long."
+    return {{"answer": "The pier was opened in September {year}.", "contexts": [passage]}}
+"""
+
 
 @contextmanager
 def chat(phoenix: Phoenix) -> Iterator[str]:
@@ -75,8 +81,26 @@ def collected(backend: str, url: str, folder: Path, **options: Any) -> Turn:
     return record.turn
 
 
+def check(year: int, folder: Path) -> int:
+    """Ask an application that names a year the collected questions, and return the exit status of the gate."""
+    (folder / f"pier_{year}.py").write_text(APPLICATION.format(year=year))
+    answers, scores = f"answers_{year}.jsonl", f"scores_{year}.jsonl"
+
+    def run(*arguments: str) -> int:
+        # In a process of its own: while Playwright runs, this thread has an event loop.
+        command = [sys.executable, "-m", "rageval_hooks", *arguments]
+        return subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False).returncode
+
+    assert run("run", "cases.jsonl", "--app", f"pier_{year}:answer", "-o", answers) == 0
+    assert run("score", answers, "--models", "lexical", "--metrics", "verdict", "-o", scores) == 0
+    return run("report", scores, "--fail-under", "verdict.bad=0")
+
+
 def test_a_thumb_becomes_an_annotation(phoenix: Phoenix, browser: Any, tmp_path: Path) -> None:
-    """The last word of the person counts. It is next to the verdict on the same trace, and comes back as a label."""
+    """The last word of the person counts. It is next to the verdict on the same trace, and comes back as a label.
+
+    The case is the regression test: it fails until the application is repaired.
+    """
     with chat(phoenix) as url:
         page = browser.new_page()
         page.set_default_timeout(60_000)
@@ -102,6 +126,8 @@ def test_a_thumb_becomes_an_annotation(phoenix: Phoenix, browser: Any, tmp_path:
     turn = collected("phoenix", phoenix.url, tmp_path, project=PROJECT)
     assert (turn.query, turn.metadata["label"]) == ("When was the pier opened?", "down")
     assert httpx.get(turn.metadata["trace_url"], follow_redirects=True).is_success
+    assert check(2018, tmp_path) == 1
+    assert check(2019, tmp_path) == 0
 
 
 def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,3 +158,4 @@ def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }
     assert {item.get("rationale") for item in people} == {"It was 2019.", None}
     assert case.metadata["label"] == {"ada": "down", "bob": "down"}
+    assert (check(2018, tmp_path), check(2019, tmp_path)) == (1, 0)
