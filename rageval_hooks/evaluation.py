@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.integrations.conversation import Context, turns_from_conversation
+from rageval_hooks.integrations.conversation import Context, ends_with_question, turns_from_conversation
 from rageval_hooks.score import Evaluation
 from rageval_hooks.turn import Turn
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from rageval_hooks.judges.resolve import AnyJudge
     from rageval_hooks.metrics.base import AnyMetric
+    from rageval_hooks.offline.conversations import Conversation
     from rageval_hooks.online.pipeline import Pipeline
     from rageval_hooks.settings import ModelSettings
 
@@ -170,7 +171,7 @@ def evaluate_conversation(
     models: str | ModelSettings | Mapping[str, Any] | None = None,
     judge: AnyJudge | None = None,
     thresholds: Mapping[str, float | None] | str | None = None,
-) -> list[Evaluation]:
+) -> Conversation:
     """Evaluate the answers of a conversation, without any framework.
 
     Args:
@@ -182,7 +183,7 @@ def evaluate_conversation(
         thresholds: see :func:`rageval_hooks.instrument`.
 
     Returns:
-        One evaluation per answer, in their order.
+        One evaluation per answer, in their order: a list, whose ``verdict`` is that of the conversation.
 
     Raises:
         ConfigurationError: a setting is wrong.
@@ -200,9 +201,11 @@ def evaluate_conversation(
         >>> evaluation["unsupported_facts"]
         0.0
     """
+    from rageval_hooks.offline.conversations import Conversation
+
     found = turns_from_conversation(turns, contexts)
     with _pipeline(metrics=metrics, models=models, judge=judge, thresholds=thresholds) as pipeline:
-        return list(map(pipeline.evaluate, found))
+        return Conversation(map(pipeline.evaluate, found), is_open=ends_with_question(turns))
 
 
 @contextmanager

@@ -40,6 +40,7 @@ def report(
         str | None,
         typer.Option(
             "--group-by",
+            "--by",
             metavar="COLUMN",
             help="Compare the systems that this column of FILE names; or what each day, week or session had.",
         ),

@@ -89,6 +89,12 @@ def exchanges(messages: Sequence[Any]) -> list[tuple[str, str]]:
     return pairs
 
 
+def ends_with_question(messages: Sequence[Any]) -> bool:
+    """Return True if no answer follows the last message of the user."""
+    roles = [role for role in map(role_of, messages) if role in _USER | _ASSISTANT]
+    return bool(roles) and roles[-1] in _USER
+
+
 def role_of(message: Any) -> str:
     """Return the role of a message in lower case; empty for what is no message."""
     return str(_role(message) or "").strip().lower()

@@ -47,6 +47,11 @@ def conclude(report: Report, bounds: Mapping[str, float] | None = None, gate: Ga
     # The conditions that fail come first: they decide the exit status.
     quality = [Finding(kind="bad", text=line) for line in missed]
     counts: list[str] = []
+    if conversations := [file.conversation for file in report.files if file.conversation is not None]:
+        wrong = sum(found.first_bad is not None for found in conversations)
+        unanswered = sum(found.unanswered for found in conversations)
+        of = f"of {counted(len(conversations), 'conversation')}"
+        counts.append(f"A bad answer is in {wrong} {of}; {unanswered} end unanswered.")
     for file in report.files:
         where = _where(file, report)
         if file.verdicts:
@@ -94,6 +99,9 @@ def _quality(file: FileReport, bounds: Mapping[str, float], missed: Sequence[str
         bounds: by score: what its mean has to reach.
         missed: the checks that fail, which are told before.
     """
+    if file.conversation is not None:
+        is_bad = file.conversation.first_bad is not None or file.conversation.unanswered
+        yield "bad" if is_bad else "good", file.conversation.sentence()
     bad = file.score(BAD_ANSWERS)
     if bad is not None and bad.spread is not None and bad.name not in bounds:
         number = file.verdicts.get("bad", 0)
