@@ -198,6 +198,19 @@ def test_mlflow() -> None:
     assert (second["overrides"], third.get("overrides")) == (first["assessment_id"], None)
 
 
+def test_quick_changes_of_mind_are_stored_in_their_order() -> None:
+    """Requests of a batch go out side by side, but not those of people: the last word would be any of them."""
+    store = FakeMlflow()
+    with recording_server(store) as server:
+        given(*[True, False] * 5, exporters=[MlflowExporter(server.url)], annotator="ada")
+
+    assert [item["feedback"]["value"] for item in store.stored] == [True, False] * 5
+    assert [item.get("overrides") for item in store.stored] == [
+        None,
+        *(item["assessment_id"] for item in store.stored[:-1]),
+    ]
+
+
 @pytest.mark.parametrize(
     ("make", "path", "expected"),
     [

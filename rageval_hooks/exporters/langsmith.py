@@ -95,7 +95,7 @@ class LangsmithExporter(ScoreApiExporter):
                 },
                 "extend_trace_retention": False,
             }
-            yield Item(target=str(body["run_id"]), name=result.name, body=known(body))
+            yield Item(route=placed.route, target=str(body["run_id"]), name=result.name, body=known(body))
 
     def connect(self) -> LangsmithServer:
         """Return the server."""

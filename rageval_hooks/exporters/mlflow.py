@@ -20,6 +20,7 @@ from rageval_hooks.exporters.delivery_queue import Item, Outcomes, PostError, Ta
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
 from rageval_hooks.exporters.score_api import (
     GUARD,
+    PEOPLE,
     DeliveryOptions,
     PlacedResult,
     ScoreApiExporter,
@@ -158,6 +159,8 @@ class MlflowServer(ScoreServer):
 
     def post(self, route: str, bodies: Sequence[Mapping[str, Any]]) -> Outcomes:
         """Send assessments: the verdicts of judges when the local ones, which they override, are stored."""
+        if route == PEOPLE:
+            return super().post(route, bodies)
         errors: dict[int, PostError | None] = {}
         for is_judged in (False, True):
             part = [body for body in bodies if bool(body["replaces"]) is is_judged]
@@ -286,7 +289,7 @@ def _assessments(placed: PlacedResult, trace_id: str, at: int, *, is_late: bool,
             "is_late": is_late,
             "assessment": assessment,
         }
-        yield Item(target=trace_id, name=result.name, body=body)
+        yield Item(route=placed.route, target=trace_id, name=result.name, body=body)
 
 
 # --------------------------------------------------------------------------- where the server is, and how to log in

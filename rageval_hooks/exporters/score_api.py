@@ -80,6 +80,9 @@ _MAX_FAILURES = 2
 GUARD = "guard"
 """The name of the result that says what a guard did: 1 if the user did not get the answer."""
 
+PEOPLE = "people"
+"""The route of what people say: one after the other, since a person may have changed their mind."""
+
 ScoreSelection = Literal["main", "all"]
 Body = Mapping[str, Any]
 
@@ -141,7 +144,10 @@ class ScoreServer:
             RejectedError: the server does not accept the request as a whole: the queue sends its halves.
             UnavailableError: the server cannot be reached, is overloaded, or wants another key.
         """
-        pool, tally = DaemonPool(self.workers, "rageval-post"), Counter[str]()
+        tally = Counter[str]()
+        if route == PEOPLE:
+            return [self._outcome(body, tally) for body in bodies]
+        pool = DaemonPool(self.workers, "rageval-post")
         try:
             # In a copy of this thread's context, so that the requests are not traced.
             return [future.result() for future in [pool.submit(self._outcome, body, tally) for body in bodies]]
@@ -353,6 +359,11 @@ class PlacedResult:
     replaces: str | None
     evaluated_at: int
     details: dict[str, Any]
+
+    @property
+    def route(self) -> str:
+        """The route of its item, where each request takes one score."""
+        return PEOPLE if self.result.annotator == "HUMAN" else ""
 
     @property
     def shared_id(self) -> str:

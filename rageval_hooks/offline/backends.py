@@ -315,7 +315,7 @@ def _assessments(trace: Mapping[str, Any]) -> Iterator[StoredScore]:
                 row.get("span_id") or trace["trace_id"].removeprefix("tr-"),
                 row["assessment_name"],
                 metadata.get(VERSION_KEY, ""),
-                is_ours=ID_KEY in metadata,
+                is_ours=ID_KEY in metadata and kind != "HUMAN",
                 annotator="LLM" if kind == "LLM_JUDGE" else kind,
                 value=(row.get("expectation") or feedback).get("value"),
                 label=metadata.get("label"),
