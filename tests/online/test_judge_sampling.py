@@ -20,7 +20,7 @@ from rageval_hooks.offline.report.statistics import Resampling
 from rageval_hooks.online.job import Job, describe_metric
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.stages import EndedTurn
-from rageval_hooks.online.turn_context import MetricSampler
+from rageval_hooks.online.turn_context import MetricSampler, trace_fraction
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.settings import Settings
 from rageval_hooks.testing import FakeJudge, InMemoryExporter
@@ -106,6 +106,22 @@ def test_a_turn_that_waits_for_the_judge_keeps_its_probability(tmp_path: Path) -
     found = by_verdict([*before.evaluations, *after.evaluations])
     assert 10 <= found[0]["good"] <= 55
     assert found[1] == {"good": {0.1}}
+
+
+@pytest.mark.parametrize("trace_id", [6, 7])
+def test_a_worker_that_tries_again_keeps_the_probability(tmp_path: Path, trace_id: int) -> None:
+    """As Celery does: what is left of a job knows the verdict that was delivered."""
+    pipeline = make_pipeline(InMemoryExporter(), tmp_path, judge=FakeJudge(unreachable))
+    turn = make_turn(ANSWERS["good"], ["The pier was opened in 2019."], "When was the pier opened?")
+    sampler = MetricSampler(pipeline.metrics, pipeline.settings)
+    job = sampler.choose(pipeline.engine.job(turn), trace_id, [])
+    assert job is not None
+    run = pipeline.run_job(job, timeout=10, gives_up=False)
+    pipeline.shutdown(10)
+
+    is_chosen = trace_fraction(trace_id) < SHARES["good"]
+    assert [(spec.name, spec.probability, spec.rates) for spec in run.rest.metrics] == [("graded", 0.1, {})] * is_chosen
+    assert [result.name for part in run.evaluations for result in part.results] == ["verdict"]
 
 
 def make_pipeline(exporter: InMemoryExporter, folder: Path, **settings: Any) -> Pipeline:
