@@ -19,7 +19,7 @@ from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.job import Job
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.tracing import ids_like, sdk_provider
-from rageval_hooks.score import Result
+from rageval_hooks.score import VERDICT, Result
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 
@@ -113,7 +113,7 @@ class MetricSampler:
         probabilities: by metric name, with which probability a turn is selected for the metric.
 
     Raises:
-        ConfigurationError: a rate is higher than that of the turns, or is for a metric that does not run.
+        ConfigurationError: a rate is higher than that of the turns, or is for a metric or a verdict that does not run.
     """
 
     def __init__(
@@ -143,6 +143,10 @@ class MetricSampler:
                     f"{which} ({name}: {rate:g}) is higher than sample_rate ({self._share:g}): "
                     "judged turns are a part of the evaluated turns"
                 )
+        if by_verdict and self._by_verdict and VERDICT not in self._names:
+            raise ConfigurationError(
+                f"judge_sample_by_verdict needs the local verdict: add {VERDICT!r} to metrics, or omit it"
+            )
         least = settings.judge_sample_floor
         self._floor = _HourlyFloor(least, clock) if least else None
         # A rate of 0 selects no turn, so that any probability will do.

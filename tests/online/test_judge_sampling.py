@@ -151,7 +151,8 @@ class Traffic:
     def __init__(self, seed: int = 0, **settings: Any) -> None:
         self.time, self.random = 0.0, random.Random(seed)
         metric: Metric = REGISTRY.create("trace")
-        self.sampler = MetricSampler([metric], Settings.build(**settings), clock=lambda: self.time)
+        given = Settings.build(**settings)
+        self.sampler = MetricSampler([metric, REGISTRY.create("verdict")], given, clock=lambda: self.time)
         self.job = Job(turn=Turn(query=""), metrics=(describe_metric(metric),))
 
     def turn(self, label: str, per_hour: float) -> float | None:
@@ -231,7 +232,7 @@ def test_what_is_evaluated_by_hand_is_not_sampled(monkeypatch: pytest.MonkeyPatc
 def test_a_worker_of_another_process_decides_alike() -> None:
     """A job says all that the decision needs, and loses nothing as JSON."""
     metric: Metric = REGISTRY.create("trace")
-    sampler = MetricSampler([metric], Settings.build(judge_sample_by_verdict=SHARES))
+    sampler = MetricSampler([metric, REGISTRY.create("verdict")], Settings.build(judge_sample_by_verdict=SHARES))
     job = Job(turn=Turn(query=""), metrics=(describe_metric(metric),))
     for trace_id in range(200):
         waiting = sampler.choose(job, trace_id, [])

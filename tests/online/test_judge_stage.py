@@ -282,6 +282,7 @@ class TestSampling:
                 {"judge_sample_by_verdict": {"bad": 0.5}, "sample_rate": 0.1},
                 r"by_verdict \(trace: 0.5\) is higher than",
             ),
+            ({"judge_sample_by_verdict": {"bad": 0.5}}, "needs the local verdict: add 'verdict' to metrics"),
             ({"judge_sample_by_verdict": {"bad": 0}}, "bad: must be more than 0: nobody could tell how many turns"),
             ({"judge_sample_by_verdict": {"bda": 1}}, "by_verdict.bda: Input should be 'good', 'doubtful', 'bad'"),
             ({"judge_sample_by_verdict": "bad"}, "part 1 is not of the form name=value"),
