@@ -13,12 +13,13 @@ from typing import Any, Final
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.dates import Date, find_dates, loose_dates, month_number
 from rageval_hooks.text.facts import TITLES, Fact, code_key, find_codes, find_phones_and_periods, find_values
+from rageval_hooks.text.limits import scan
 from rageval_hooks.text.numbers import find_numbers, is_ordinal, numbers_apart, supported_numbers, table_powers
 from rageval_hooks.text.numerals import MONTHS, small_number
 from rageval_hooks.text.quantities import BARE, WRITTEN, Reading, find_quantities, is_found
 from rageval_hooks.text.units import Unit
 from rageval_hooks.text.word_lists import WORD_LISTS, word_set
-from rageval_hooks.text.words import STOP_WORDS, Words, fold, stem, words_of
+from rageval_hooks.text.words import STOP_WORDS, fold, stem, words_of
 
 CHUNK_WORDS: Final = 100
 """Words per chunk. A window is two neighbouring chunks, so that windows overlap by half."""
@@ -30,10 +31,10 @@ ANY: Final = 0
 """In the dates of an index: any year, or any day."""
 
 _MAX_ACRONYM_LENGTH: Final = 6
-# The characters that may be between two words of a name.
-_LINKING: Final = frozenset(" \u00a0\n-&\"'“”‘’")
-_MAX_LINKING: Final = 3
-_LINKING_WORDS: Final = word_set("linking_words")
+# "orld " in "World Health", "rganisation for " and "o-operation and " in "Organisation for Economic Co-operation and …"
+_BETWEEN_INITIALS: Final = (
+    rf"[^\W_]*(?:-[a-z][^\W_]*|['’]s)?[ \u00a0\n&\"'“”‘’-]{{1,3}}(?:(?i:{'|'.join(word_set('linking_words'))}) ){{0,3}}"
+)
 
 
 _SETS: Final = ("numbers", "bare_numbers", "measures", "dates", "codes", "keys", "acronyms")
@@ -86,11 +87,6 @@ class FactIndex:
         if self.parts:
             return frozenset().union(*(part.phones_and_periods for part in self.parts))
         return frozenset(key for _, _, key in find_phones_and_periods(self.text))
-
-    @cached_property
-    def initials(self) -> frozenset[str]:
-        """The initials of names, for which an acronym may stand; found when the first acronym asks for them."""
-        return frozenset().union(*(part.initials for part in self.parts)) if self.parts else _initials(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,37 +170,12 @@ def _acronym_letters(raw: str) -> str:
     return raw.replace(".", "").casefold()
 
 
-def _initials(text: str) -> frozenset[str]:
-    """Return the initials of the names that a text may hold: words with capitals, with function words between them.
-
-    A name may begin at each of its words: "Findings in Acute Care" gives FAC, FA and AC.
-    """
-    words: Words = words_of(text)
-    found: set[str] = set()
-    run, end = "", 0
-    for start, stop, reading in zip(words.starts, words.ends, words.readings, strict=True):
-        gap, raw = text[end:start], text[start:stop]
-        # "J. F. Kennedy": the full stop is that of an initial.
-        is_linked = (len(gap) <= _MAX_LINKING and _LINKING.issuperset(gap)) or (
-            gap == ". " and text[end - 2 : end - 1] == " "
-        )
-        if run and not is_linked:
-            run = ""
-        end = stop
-        # Outside of a name, a word without a capital changes nothing; most words are such.
-        if not run and not reading.is_capital:
-            continue
-        folded = fold(raw)
-        # "A" may be an initial.
-        is_function_word = len(raw) > 1 and (folded in _LINKING_WORDS or (reading.is_capital and folded in STOP_WORDS))
-        if reading.kind == "word" and is_function_word:
-            continue
-        if reading.kind == "word" and reading.is_capital:
-            run = (run + folded[0])[-_MAX_ACRONYM_LENGTH:]
-            found.update(run[first:] for first in range(len(run) - 1))
-        elif gap != "-":
-            run = ""
-    return frozenset(found)
+def _spelled_out(acronym: str, index: FactIndex) -> bool:
+    """Return True if a text has words with these initials, with function words between them: a name or its end."""
+    if len(acronym) > _MAX_ACRONYM_LENGTH:
+        return False
+    pattern = re.compile(r"(?<![^\W_])" + _BETWEEN_INITIALS.join(map(re.escape, acronym.upper())))
+    return any(any(scan(pattern, part.text)) for part in index.parts or (index,))
 
 
 _Name = tuple[str, ...]
@@ -312,7 +283,7 @@ def _name_supported(fact: Fact, index: FactIndex) -> bool:
     acronym = _ACRONYM.fullmatch(fact.text.removesuffix("s") if fact.text[-2:-1].isupper() else fact.text)
     if acronym and acronym[1].isupper():
         own = _acronym_letters(acronym[1])
-        if own in index.acronyms or own in index.initials:
+        if own in index.acronyms or _spelled_out(own, index):
             return True
     # "USA" is "United States", which no rule about letters finds.
     if _same_place_found(fact.forms, index.keys, index.acronyms):
