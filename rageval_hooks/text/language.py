@@ -198,6 +198,9 @@ def differs_in_language(text: str, passages: Sequence[str]) -> str | None:
         The language's name, or "unknown": a text without words of English, from English passages.
     """
     sample = "\n".join(passage[:_SAMPLE] for passage in passages[:_MAX_SAMPLES])
+    # Most turns are in English, and this test takes a tenth of the time of the others.
+    if is_surely_english(text, least=_MIN_WORDS) and is_surely_english(sample):
+        return None
     own, theirs = language_of(text), language_of(sample)
     script, other_script = _script_of(text), _script_of(sample)
     if script and other_script and script != other_script:
