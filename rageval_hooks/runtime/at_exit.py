@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Literal, get_args
 
-from rageval_hooks.runtime.lazy import is_loading
+from rageval_hooks.runtime.lazy import is_loading, stop_loads
 from rageval_hooks.runtime.pool import stop_passes
 from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.runtime.time_limit import remaining, within
@@ -39,6 +39,10 @@ late, and the step's own message says more than ours."""
 _MAX_WAIT_FOR_MODELS = 5.0
 """Seconds that the exit waits for a model that is loading or computing: a thread that does so must not meet the
 interpreter's last steps, where the process would be aborted."""
+
+_MAX_WAIT_FOR_PYTORCH = 30.0
+"""The same for loads with PyTorch, whose import alone takes longer. One in twenty processes that ended meanwhile was
+aborted, or waited forever for a lock of the import."""
 
 
 class ExitDrain:
@@ -135,8 +139,12 @@ class ExitDrain:
     def _at_exit(self) -> None:
         self.run()
         # After the steps, which may need models.
+        stop_loads()
+        stop_passes(0)  # no more begin when a load ends
         end = time.monotonic() + _MAX_WAIT_FOR_MODELS
         is_over = wait_until(lambda: not is_loading(), _MAX_WAIT_FOR_MODELS)
+        if not is_over and "torch" in sys.modules:
+            is_over = wait_until(lambda: not is_loading(), _MAX_WAIT_FOR_PYTORCH)
         if not (stop_passes(remaining(end)) and is_over):
             _logger.warning("rageval-hooks: the interpreter exits while a model is at work [RAGEVAL-609]")
 

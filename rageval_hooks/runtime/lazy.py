@@ -35,10 +35,17 @@ _ENDED = "the process ended before it was loaded: call flush(), or raise drain_t
 _loading: dict[int, bool] = {}
 """The loads that are in progress, by the id of their value, and whether they are of models."""
 
+_loads_end = threading.Event()
+
 
 def is_loading() -> bool:
     """Return True if a model is being loaded."""
     return any(list(_loading.values()))
+
+
+def stop_loads() -> None:
+    """Begin no more loads: the process ends."""
+    _loads_end.set()
 
 
 class BackgroundValue(Generic[T]):
@@ -79,6 +86,10 @@ class BackgroundValue(Generic[T]):
             self._reason, self._retry_at, self._done = None, math.inf, Signal()
             self._deadline = time.monotonic() + self._timeout
         _loading[id(self)] = self._is_model
+        # Asked after the load was counted: who stops them looks at the counts afterwards.
+        if _loads_end.is_set():
+            self._fail(_ENDED)
+            return
         try:
             start_daemon_thread(self._run, f"rageval-load-{self.role}")
         except RuntimeError as error:  # no more threads, or the interpreter is exiting
@@ -128,6 +139,7 @@ class BackgroundValue(Generic[T]):
         # PyTorch's companions import this module, which is not possible any more once the main thread has ended.
         with suppress(RuntimeError):
             import concurrent.futures.process  # noqa: F401
+        reason = None
         try:
             self._value = self._load()
         except BaseException as error:
@@ -135,6 +147,8 @@ class BackgroundValue(Generic[T]):
             if isinstance(error, ModelUnavailableError):
                 reason = error.reason
                 self._retry_at = math.inf if error.retry_after is None else time.monotonic() + error.retry_after
+        # Not before the exception is gone: its frames hold tensors, and the exit goes on once the load is over.
+        if reason is not None:
             self._fail(reason)
         _loading.pop(id(self), None)
         self._done.set()

@@ -12,7 +12,8 @@ from itertools import count
 import pytest
 
 from rageval_hooks.errors import ModelNotReadyError, ModelUnavailableError
-from rageval_hooks.runtime.lazy import BackgroundValue
+from rageval_hooks.runtime import lazy
+from rageval_hooks.runtime.lazy import BackgroundValue, is_loading
 
 _names = count()
 
@@ -248,3 +249,36 @@ def test_loading_logs_under_the_librarys_name(load: Load, caplog: pytest.LogCapt
     assert {(record.name, record.levelno) for record in caplog.records} == {
         ("rageval_hooks.runtime.lazy", logging.WARNING)
     }
+
+
+class Tensor:
+    """Like one of PyTorch, which gives up the interpreter's lock when it is freed."""
+
+    def __init__(self, freed: list[bool]) -> None:
+        self.freed = freed
+
+    def __del__(self) -> None:
+        self.freed.append(is_loading())
+
+
+def test_a_failed_load_is_over_when_its_exception_is_gone() -> None:
+    """The exit waits for loads: a thread that frees tensors in the interpreter's last steps aborts the process."""
+    freed: list[bool] = []
+
+    def load_weights() -> str:
+        weights = Tensor(freed)
+        raise RuntimeError(f"no memory for {type(weights).__name__}")
+
+    with pytest.raises(ModelUnavailableError, match="no memory for Tensor"):
+        BackgroundValue("weights", load_weights, 30).get(wait=True)
+    assert freed == [True]
+
+
+def test_nothing_is_loaded_any_more_when_the_process_ends(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load that begins in the interpreter's last steps would abort the process."""
+    monkeypatch.setattr(lazy, "_loads_end", threading.Event())
+    lazy.stop_loads()
+    with pytest.raises(ModelUnavailableError, match="the process ended before it was loaded"):
+        BackgroundValue("late", load, 30).get(wait=True)
+    assert load.calls == 0
+    assert not is_loading()
