@@ -163,7 +163,7 @@ Flag = Annotated[bool, Field(description=YES_OR_NO)]
 Number = Annotated[float, BeforeValidator(_not_a_boolean)]
 Amount = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[Number, Field(ge=0, le=1, description="a share of turns, 0..1")]
-VerdictLabel = Literal["good", "doubtful", "bad", "declined", "not_evaluable"]
+TurnVerdict = Literal["good", "doubtful", "bad", "declined", "not_evaluable"]
 VerdictShare = Annotated[Share, AfterValidator(_not_zero)]
 Seconds = Annotated[Amount, Field(description="seconds, 0 or more")]
 Mebibytes = Annotated[Number, Field(ge=1, allow_inf_nan=False, description="MiB, 1 or more")]
@@ -382,7 +382,7 @@ class Settings(_FromEnvironment):
     judge_sample_rate: Annotated[Rates | None, BeforeValidator(_rates)] = Field(
         default=None, description="a share of turns, 0..1, or such a share by the name of a metric"
     )
-    judge_sample_by_verdict: Annotated[dict[VerdictLabel, VerdictShare], BeforeValidator(_pairs)] = Field(
+    judge_sample_by_verdict: Annotated[dict[TurnVerdict, VerdictShare], BeforeValidator(_pairs)] = Field(
         default_factory=dict, description="a mapping of verdicts to shares, or 'good=0.02, doubtful=0.5, bad=0.5'"
     )
     judge_sample_floor: Annotated[int, BeforeValidator(_not_a_boolean)] = Field(

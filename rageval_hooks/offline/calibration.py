@@ -27,7 +27,7 @@ _MIN_ROWS = 20
 """Good and bad rows, at least."""
 
 
-class Alarm(Data):
+class AlarmFigures(Data):
     """How well ``bad`` agrees with people, on held-out rows.
 
     Attributes:
@@ -58,8 +58,8 @@ class Calibration(Data):
     rows: int
     left_out: int
     models: str
-    shipped: Alarm
-    fitted: Alarm
+    shipped: AlarmFigures
+    fitted: AlarmFigures
     low: float
     high: float
     limits: Mapping[str, float]
@@ -180,12 +180,12 @@ def _difference(data: Labelled) -> float:
     return cohens_kappa(codes & 1 == 0, data.labels) - cohens_kappa(codes & 2 == 0, data.labels)
 
 
-def _alarm(bad: Flags, good: Flags) -> Alarm:
+def _alarm(bad: Flags, good: Flags) -> AlarmFigures:
     right = int((bad & ~good).sum())
     precision = right / int(bad.sum()) if bad.any() else None
-    return Alarm(kappa=cohens_kappa(~bad, good), precision=precision, recall=right / int((~good).sum()))
+    return AlarmFigures(kappa=cohens_kappa(~bad, good), precision=precision, recall=right / int((~good).sum()))
 
 
-def _in_words(alarm: Alarm) -> str:
+def _in_words(alarm: AlarmFigures) -> str:
     precision = "unknown" if alarm.precision is None else f"{alarm.precision:.2f}"
     return f"Cohen's kappa of bad {alarm.kappa:.2f}, precision {precision}, recall {alarm.recall:.2f}"

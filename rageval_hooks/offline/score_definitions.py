@@ -7,12 +7,13 @@ what it says of itself. Only the scores that a report derives from the records t
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
+from typing import Final, get_args
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import REGISTRY, Metric, ScoreDefinition
+from rageval_hooks.settings import TurnVerdict
 
-VERDICTS: Final = ("good", "doubtful", "bad", "declined", "not_evaluable")
+VERDICTS: Final[tuple[str, ...]] = get_args(TurnVerdict)
 """The labels of the verdict, in the order in which a report counts them."""
 
 BAD_ANSWERS: Final = "verdict.bad"

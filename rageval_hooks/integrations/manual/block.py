@@ -16,7 +16,7 @@ from rageval_hooks.integrations.capture import authorship, deferred, turns
 from rageval_hooks.integrations.capture.passages import mark_dropped, mark_seen, unique_passages
 from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import span_reference
-from rageval_hooks.integrations.capture.values import last_of
+from rageval_hooks.integrations.capture.values import last_of, or_else
 from rageval_hooks.online.pending import PendingTurn
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.interrupts import raise_interrupt
@@ -91,6 +91,7 @@ class Block:
         return self._generator is None or not _is_at_yield(self._generator)
 
     @property
+    @or_else("")  # spans of other tracers are asked
     def trace_id(self) -> str:
         """The id of the trace that the turn will be in; empty if that is not known."""
         recording = _recorder.around((self._outer or self).id)

@@ -461,3 +461,18 @@ def test_a_block_that_trio_cancels_is_a_cancelled_turn(captured: Captured) -> No
 
     assert trio.run(main)
     assert (captured.turn.status, captured.turn.error) == ("cancelled", None)
+
+
+def test_a_trace_that_cannot_be_named_does_not_break_the_block(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spans of other tracers are asked for it, whatever they do."""
+
+    def ask(_: object) -> None:
+        raise RuntimeError("this span has no context")
+
+    monkeypatch.setattr("rageval_hooks.integrations.manual.block.span_reference", ask)
+    with rageval_hooks.start_turn("When was it opened?") as turn:
+        turn.respond("In 2019.")
+    assert turn.trace_id == ""
+    assert [one.response for one in captured.turns] == ["In 2019."]
