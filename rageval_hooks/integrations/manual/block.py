@@ -58,6 +58,7 @@ class Block:
         self._outer = _current()  # inside another open block, this one only adds to it
         self._encloses = False
         self._has_ended = False
+        self._trace_id = ""
         self._generator: FrameType | None = None
 
     def start(self, given: Turn) -> None:
@@ -93,7 +94,9 @@ class Block:
     @property
     @or_else("")  # spans of other tracers are asked
     def trace_id(self) -> str:
-        """The id of the trace that the turn will be in; empty if that is not known."""
+        """The id of the trace that the turn is in; empty if that is not known."""
+        if self._trace_id:
+            return self._trace_id
         recording = _recorder.around((self._outer or self).id)
         return "" if recording is None else span_reference(recording).trace_id
 
@@ -131,6 +134,7 @@ class Block:
             # Not by a token: a generator may end in another context than it began in.
             if self._encloses and _innermost.get() is self:
                 _innermost.set(self._before)
+            self._trace_id = self.trace_id  # afterwards the recorder has forgotten it
             answer = "".join(self.pieces) or (self.inner_answer if self.answer is None else self.answer)
             if isinstance(run := _recorder.get(self.id), _BlockRun):
                 run.is_partial = self.is_partial

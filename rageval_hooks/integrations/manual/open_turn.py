@@ -127,8 +127,10 @@ class OpenTurn(CopiedAsItself):
             await pending
 
     def _end(self, error: BaseException | None) -> PendingTurn | None:
-        self._trace_id = self.trace_id
-        pending = None if self._block is None else self._block.end(error)
+        pending = None
+        if self._block is not None:
+            pending = self._block.end(error)
+            self._trace_id = self._block.trace_id
         self._block = None
         return pending
 
