@@ -152,6 +152,7 @@ check-version:
 release:
 	@test -n "$(VERSION)" || { echo "Name the version: make release VERSION=0.1.0"; exit 1; }
 	@test -z "$$(git status --porcelain)" || { echo "Commit your changes first."; exit 1; }
+	@grep -q '^Source = "http' pyproject.toml || { echo "Name the repository: Source in [project.urls] of pyproject.toml."; exit 1; }
 	sed -i.bak 's/^__version__ = .*/__version__ = "$(VERSION)"/' rageval_hooks/version.py
 	sed -i.bak "s/^## $(VERSION) (unreleased)/## $(VERSION) ($$(date +%Y-%m-%d))/" CHANGELOG.md
 	rm rageval_hooks/version.py.bak CHANGELOG.md.bak
