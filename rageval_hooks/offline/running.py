@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from rageval_hooks.errors import ConfigurationError
@@ -40,22 +41,31 @@ def run_on_thread(coroutine: Coroutine[Any, Any, T]) -> T:
     runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
     loop = runner.get_loop()
     work = loop.create_task(coroutine)
-    # Not join(): after an interruption, Python 3.11 takes a running thread for one that has ended.
-    ended = threading.Event()
+    # Not join(): after an interruption, Python 3.11 takes a running thread for one that has ended. Not an event: one
+    # that is interrupted as it takes its lock keeps it, and nobody can set it.
+    ended = SimpleQueue[None]()
+
+    def wait() -> None:
+        while True:
+            # A signal that comes just before a wait does not end it, so each is short.
+            with suppress(Empty):
+                return ended.get(timeout=1)
 
     def main() -> None:
         # An error is raised on the caller's thread, by result().
         with suppress(BaseException), runner:
             loop.run_until_complete(work)
-        ended.set()
+        for _ in range(2):  # one for each of the waits below
+            ended.put(None)
 
     try:
         threading.Thread(target=main, name="rageval-offline", daemon=True).start()
-        ended.wait()
+        wait()
     except BaseException:
         # The user interrupts the cell of a notebook: without this a judge would go on being asked.
-        loop.call_soon_threadsafe(work.cancel)
-        ended.wait()
+        with suppress(RuntimeError):  # it has just ended
+            loop.call_soon_threadsafe(work.cancel)
+        wait()
         raise
     return work.result()
 
