@@ -64,6 +64,10 @@ _KEYS = frozenset(
 """A span with one of these attributes is of a model, a search, a tool or an agent."""
 
 
+_Counts = dict[str, Counter[str]]
+"""How often what happened, by instrumentor."""
+
+
 @dataclass(eq=False)
 class _Trace:
     """A trace in progress, as far as this process has it.
@@ -109,7 +113,7 @@ class TurnSpanProcessor(SpanProcessor):
         """Forget all traces: they go on in the parent process."""
         self._traces: dict[int, _Trace] = {}
         self._size = 0
-        self.counts: dict[str, Counter[str]] = defaultdict(Counter)
+        self.counts: _Counts = defaultdict(Counter)
 
     # ----------------------------------------------------------------------- spans, on the application's threads
 
@@ -232,7 +236,8 @@ class TurnSpanProcessor(SpanProcessor):
         def on_full() -> None:
             pipeline.count_dropped("queue_full")
 
-        hand_over(self._submit, pipeline, trace, spans, size=trace.size, on_full=on_full)
+        # The counters go along: they are others when `instrument()` was called again meanwhile.
+        hand_over(self._submit, pipeline, self.counts, trace, spans, size=trace.size, on_full=on_full)
 
     def _give_up_the_oldest(self) -> None:
         """Give up traces whose outermost span does not end, if there are too many or they are too old."""
@@ -245,14 +250,14 @@ class TurnSpanProcessor(SpanProcessor):
                 continue
             self._size -= oldest.size
             if oldest.spans:
-                self._count("without_end", _instrumentor_of(next(iter(oldest.spans.values()))))
+                _count(self.counts, "without_end", _instrumentor_of(next(iter(oldest.spans.values()))))
             if self.pipeline is not None:
                 for _, turn, context in oldest.parts:
                     hand_over(self.pipeline.submit, turn, context)
 
     # ----------------------------------------------------------------------- turns, on another thread
 
-    def _submit(self, pipeline: Pipeline, trace: _Trace, spans: list[ReadableSpan]) -> None:
+    def _submit(self, pipeline: Pipeline, counts: _Counts, trace: _Trace, spans: list[ReadableSpan]) -> None:
         parts = defaultdict[str, list[Turn]](list)
         for span_id, part, _ in trace.parts:
             parts[f"{span_id:016x}"].append(part.build())
@@ -261,21 +266,23 @@ class TurnSpanProcessor(SpanProcessor):
             found = builder.turn()
             if isinstance(found, NoTurn):
                 if found.cause == "no_content":
-                    self._count("without_content", found.instrumentor)
+                    _count(counts, "without_content", found.instrumentor)
                     self._warn_of_missing(found.instrumentor, found.reason)
                 continue
             used.update(span_id for span_id in parts if builder.has(span_id))
-            self._submit_turn(pipeline, trace, found, builder)
+            self._submit_turn(pipeline, counts, trace, found, builder)
         for span_id, part, context in trace.parts:
             if f"{span_id:016x}" not in used:
                 pipeline.submit(part, context)
 
-    def _submit_turn(self, pipeline: Pipeline, trace: _Trace, turn: Turn, builder: TurnBuilder) -> None:
+    def _submit_turn(
+        self, pipeline: Pipeline, counts: _Counts, trace: _Trace, turn: Turn, builder: TurnBuilder
+    ) -> None:
         if turn.span is None:
             return
-        self._count("turns", builder.instrumentor)
+        _count(counts, "turns", builder.instrumentor)
         if not turn.passages:
-            self._count("without_passages", builder.instrumentor)
+            _count(counts, "without_passages", builder.instrumentor)
         for reason in list(turn.missing.values())[:1]:
             self._warn_of_missing(builder.instrumentor, reason)
         live = trace.live.get(int(turn.span.span_id, 16))
@@ -293,9 +300,6 @@ class TurnSpanProcessor(SpanProcessor):
 
     # ----------------------------------------------------------------------- counters
 
-    def _count(self, what: str, instrumentor: str) -> None:
-        self.counts[what][instrumentor or "other"] += 1
-
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Return True: nothing waits here. In the oldest SDK the method of the base class returns None, a failure."""
         return True
@@ -312,6 +316,10 @@ class TurnSpanProcessor(SpanProcessor):
         raise_interrupt(error)
         if self.pipeline is not None:
             self.pipeline.failed("spans could not be read", error)
+
+
+def _count(counts: _Counts, what: str, instrumentor: str) -> None:
+    counts[what][instrumentor or "other"] += 1
 
 
 def _scope_of(span: ReadableSpan) -> str:
