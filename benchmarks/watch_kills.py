@@ -46,6 +46,7 @@ def send(url: str, headers: dict[str, str], numbers: range) -> list[tuple[str, s
         passage = f"Lock {number} was rebuilt in {1900 + number % 100}."
         answer = passage if number % 3 else f"Lock {number} was rebuilt in 1666."
         asked = {"openinference.span.kind": "CHAIN", "input.value": question, "output.value": answer}
+        asked["session.id"] = f"session-{number // 6}"
         root = tracer.start_span("ask", start_time=began, attributes=asked)
         inside = set_span_in_context(root)
         search = {

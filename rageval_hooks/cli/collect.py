@@ -66,7 +66,7 @@ def collect(
                 continue
             with closing(BACKENDS[source](url, project)) as backend:
                 backend.exporter.bind(settings, None)
-                found = cases.choose(records_of(backend, back, settings.search_tools))
+                found = cases.choose(records_of(backend, backend.traces(back), settings.search_tools))
                 file.writelines(record.redacted(privacy).to_json().encode() + b"\n" for record in found)
     causes_found = ", ".join(f"{count} {cause}" for cause, count in cases.chosen.most_common())
     typer.echo(f"collected {counted(cases.chosen.total(), 'case')} of {counted(cases.seen, 'turn')}: {output}")

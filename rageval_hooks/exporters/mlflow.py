@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, ClassVar, Unpack
 from urllib.parse import urlsplit
@@ -30,8 +31,8 @@ from rageval_hooks.exporters.score_api import (
     iso_time,
 )
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import ANNOTATED_BY, VERDICT, Evaluation, Failed, annotator_of, metric_of
-from rageval_hooks.turn import NO_SPAN, SpanReference
+from rageval_hooks.score import ANNOTATED_BY, VERDICT, Evaluation, Failed, Score, annotator_of, metric_of
+from rageval_hooks.turn import NO_SPAN, SpanReference, Turn
 
 _logger = logging.getLogger(__name__)
 
@@ -43,6 +44,9 @@ EXPERIMENTS = "api/2.0/mlflow/experiments"
 
 ID_KEY = "rageval.id"
 """In an assessment's metadata: tells whether it is stored already."""
+
+SESSION_KEY = "mlflow.trace.session"
+"""In the metadata of a trace, and of an assessment that is about the whole session."""
 
 _SCORER_KEY = "mlflow.assessment.scorerName"
 VERSION_KEY = "mlflow.assessment.scorerVersion"
@@ -91,6 +95,21 @@ class MlflowExporter(ScoreApiExporter):
             at = placed.evaluated_at + 2_000_000 * ((placed.replaces is not None) - position)
             is_late = evaluation.stage == "background"
             yield from _assessments(placed, f"tr-{span.trace_id}", at, is_late=is_late, labels=self.scores == "all")
+
+    def session_items(self, session_id: str, score: Score, first: Turn) -> Iterator[Item]:
+        """Yield an assessment of the first trace. MLflow shows it on the session that its metadata names."""
+        if first.span is None:
+            return
+        at = time.time_ns()
+        placed = PlacedResult(
+            result=score.model_copy(update={"version": str(at)}),  # what another version found is replaced
+            span_id=NO_SPAN,
+            id=f"{session_id} {at}",
+            replaces=None,
+            evaluated_at=at,
+            details={**score.metadata, SESSION_KEY: session_id},
+        )
+        yield from _assessments(placed, f"tr-{first.span.trace_id}", at, is_late=True, labels=False)
 
     def connect(self) -> MlflowServer:
         """Return the server."""
@@ -267,7 +286,7 @@ def _assessments(placed: PlacedResult, trace_id: str, at: int, *, is_late: bool,
         own_id, source_id = f"{own_id}@{result.version}", annotator_of(result) or "user"
     for number, (suffix, value) in enumerate(feedback.items()):
         # A label follows its value.
-        time = iso_time(at - 1_000_000 * number).replace("+00:00", "Z")
+        when = iso_time(at - 1_000_000 * number).replace("+00:00", "Z")
         metadata[ID_KEY] = own_id + suffix
         assessment = {
             "assessment_name": result.name + suffix,
@@ -278,8 +297,8 @@ def _assessments(placed: PlacedResult, trace_id: str, at: int, *, is_late: bool,
             "rationale": None if isinstance(result, Failed) else result.explanation,
             # MLflow takes nothing but text.
             "metadata": {name: text if isinstance(text, str) else json.dumps(text) for name, text in metadata.items()},
-            "create_time": time,
-            "last_update_time": time,
+            "create_time": when,
+            "last_update_time": when,
             "valid": True,
         }
         body = {

@@ -31,7 +31,7 @@ from rageval_hooks.exporters.score_api import (
 from rageval_hooks.plugins import Option
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import VERDICT, Evaluation, Result, Score, annotator_of, is_about_turn, label_of, with_cause
-from rageval_hooks.turn import SpanReference
+from rageval_hooks.turn import SpanReference, Turn
 
 _logger = logging.getLogger(__name__)
 
@@ -153,6 +153,10 @@ class PhoenixExporter(ScoreApiExporter):
             else:
                 # Phoenix refuses an identifier here.
                 yield _annotation("document", place.span_id, score, "", document_position=place.position)
+
+    def session_items(self, session_id: str, score: Score, first: Turn) -> Iterator[Item]:
+        """Yield an annotation of the session."""
+        yield _annotation("session", session_id, score, IDENTIFIER)
 
     def connect(self) -> PhoenixServer:
         """Return the server where the spans go."""

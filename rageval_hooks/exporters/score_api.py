@@ -59,7 +59,7 @@ from rageval_hooks.score import (
 )
 from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.text.formatting import flat
-from rageval_hooks.turn import SpanReference
+from rageval_hooks.turn import SpanReference, Turn
 
 if TYPE_CHECKING:
     import httpx
@@ -495,6 +495,16 @@ class ScoreApiExporter(Exporter):
             evaluation: the stage. :meth:`placed_results` chooses by :attr:`scores`.
             span: the turn's span. It is sampled.
         """
+
+    def session_items(self, session_id: str, score: Score, first: Turn) -> Iterable[Item]:
+        """Return what is posted for a score of a whole session; nothing where the backend has no place for it.
+
+        Args:
+            session_id: the session.
+            score: the score. It replaces an earlier one.
+            first: the first turn of the session.
+        """
+        return ()
 
     def placed_results(self, evaluation: Evaluation, span: SpanReference) -> Iterator[PlacedResult]:
         """Yield the results of a stage that the backend gets, the verdict and the main scores first.

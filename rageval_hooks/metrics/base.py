@@ -378,7 +378,7 @@ class GroundingMetric(LocalMetric):
 
 VerdictLabel = Literal["good", "doubtful", "bad"]
 
-VERDICT_VALUES: Final[Mapping[VerdictLabel, float]] = {"good": 1.0, "doubtful": 0.5, "bad": 0.0}
+VERDICT_VALUES: Final[Mapping[str, float]] = {"good": 1.0, "doubtful": 0.5, "bad": 0.0}
 """The value of each label of ``verdict``, so that a mean over turns can be charted."""
 
 Cause = Literal[

@@ -15,16 +15,15 @@ from rageval_hooks.errors import ExportError
 from rageval_hooks.exporters.content import answering_span_id
 from rageval_hooks.exporters.credentials import variable
 from rageval_hooks.exporters.delivery_queue import PostError
-from rageval_hooks.exporters.mlflow import EXPERIMENTS, ID_KEY, TRACES, VERSION_KEY, MlflowExporter
+from rageval_hooks.exporters.mlflow import EXPERIMENTS, ID_KEY, SESSION_KEY, TRACES, VERSION_KEY, MlflowExporter
 from rageval_hooks.exporters.phoenix import IDENTIFIER, PhoenixExporter
 from rageval_hooks.exporters.score_api import ScoreApiExporter
 from rageval_hooks.integrations.opentelemetry import TracedSpan
+from rageval_hooks.metrics.base import VERDICT_VALUES
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.narrowing import is_number
 from rageval_hooks.score import ANNOTATED_BY, VERDICT, Result, Score, Skipped
 from rageval_hooks.turn import Turn
-
-VERDICT_VALUES: Mapping[str, float] = {"good": 1.0, "doubtful": 0.5, "bad": 0.0}
 
 _PAGE = 500
 _NOT_FOUND = 404
@@ -122,6 +121,10 @@ class Backend(ABC):
     def traces(self, since: float) -> Iterator[StoredTrace]:
         """Yield the traces that began at a time or later, in seconds since the epoch, the oldest first."""
 
+    def session(self, session_id: str) -> Iterable[StoredTrace]:
+        """Return the traces of a session, the oldest first; none where the backend has no sessions."""
+        return ()
+
     @abstractmethod
     def spans(self, traces: Iterable[StoredTrace]) -> Iterator[TracedSpan]:
         """Yield all spans of some traces."""
@@ -177,8 +180,14 @@ class PhoenixBackend(Backend):
 
     def traces(self, since: float) -> Iterator[StoredTrace]:
         """Yield traces with the number of their spans."""
-        about = {"start_time": _iso(since), "order": "asc", "include_spans": "true"}
-        for row in self._pages("traces", about, _PAGE):
+        return self._traces({"start_time": _iso(since)})
+
+    def session(self, session_id: str) -> Iterator[StoredTrace]:
+        """Yield the traces of a session."""
+        return self._traces({"session_identifier": session_id})
+
+    def _traces(self, which: Mapping[str, str]) -> Iterator[StoredTrace]:
+        for row in self._pages("traces", {**which, "order": "asc", "include_spans": "true"}, _PAGE):
             spans = row["spans"]
             yield StoredTrace(
                 id=row["trace_id"],
@@ -233,10 +242,18 @@ class MlflowBackend(Backend):
 
     def traces(self, since: float) -> Iterator[StoredTrace]:
         """Yield traces with the assessments that they have."""
+        return self._traces(f"timestamp_ms >= {int(since * 1000)}")
+
+    def session(self, session_id: str) -> Iterator[StoredTrace]:
+        """Yield the traces of a session."""
+        quote = '"' if "'" in session_id else "'"
+        return self._traces(f"metadata.`{SESSION_KEY}` = {quote}{session_id}{quote}")
+
+    def _traces(self, condition: str) -> Iterator[StoredTrace]:
         place = {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": self._experiment_id}}
         body: dict[str, Any] = {
             "locations": [place],
-            "filter": f"timestamp_ms >= {int(since * 1000)}",
+            "filter": condition,
             "order_by": ["timestamp_ms ASC"],
             "max_results": _PAGE,
         }
@@ -309,7 +326,8 @@ def _annotation(row: Mapping[str, Any]) -> StoredScore:
 def _assessments(trace: Mapping[str, Any]) -> Iterator[StoredScore]:
     for row in trace.get("assessments", ()):
         metadata, feedback = row.get("metadata") or {}, row.get("feedback") or {}
-        if row.get("valid", True):
+        # One about a session is on its first trace.
+        if row.get("valid", True) and SESSION_KEY not in metadata:
             kind = row.get("source", {}).get("source_type", "CODE")
             yield StoredScore(
                 row.get("span_id") or trace["trace_id"].removeprefix("tr-"),

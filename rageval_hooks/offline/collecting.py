@@ -9,7 +9,7 @@ from typing import Any
 
 from rageval_hooks.integrations.opentelemetry.turn_building import turns_from_spans
 from rageval_hooks.models import AnyEmbedder, AnyEmbedding
-from rageval_hooks.offline.backends import Backend, StoredScore, spans_of
+from rageval_hooks.offline.backends import Backend, StoredScore, StoredTrace, spans_of
 from rageval_hooks.offline.records.record import ANNOTATIONS, Record
 from rageval_hooks.score import VERDICT, Result, verdict_first
 from rageval_hooks.turn import Turn
@@ -19,15 +19,15 @@ _SAME = 0.93
 """Cosine of two questions of which one is enough."""
 
 
-def records_of(backend: Backend, since: float, search_tools: Collection[str] = ()) -> Iterator[Record]:
+def records_of(backend: Backend, traces: Iterable[StoredTrace], search_tools: Collection[str] = ()) -> Iterator[Record]:
     """Yield the turns of a backend with the scores that it has of them, and what people say of them.
 
     Args:
         backend: the backend.
-        since: seconds since the epoch.
+        traces: which of its traces.
         search_tools: the setting of this name.
     """
-    waiting = backend.traces(since)
+    waiting = iter(traces)
     while batch := list(islice(waiting, _BATCH)):
         spans = backend.spans_by_trace(batch)
         found = {

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rageval_hooks.privacy import REDACTED
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.score import VERDICT, Evaluation, Result, verdict_first
+from rageval_hooks.score import VERDICT, Evaluation, Result, Score, verdict_first
 from rageval_hooks.text.words import content_keys, fold
 from rageval_hooks.turn import Turn
 
+_ANSWERED = ("good", "doubtful", "bad")
 _QUESTION_WORDS = frozenset("who whom whose what which when where why how".split())
+
+GOOD_ANSWERS = "good_answers"
+"""The score of a conversation in a backend: the share of its good answers."""
 
 
 class ConversationVerdict(Data):
@@ -31,10 +36,53 @@ class ConversationVerdict(Data):
     asked_again: tuple[int, ...] = ()
     unanswered: bool = False
 
+    @classmethod
+    def of(cls, turns: Iterable[tuple[Turn, Iterable[Result]]], *, is_open: bool = False) -> ConversationVerdict:
+        """Return the verdict of turns with their results, in the order of their times.
+
+        Args:
+            turns: the turns.
+            is_open: True if a question without an answer follows the last turn.
+        """
+        labels, asked_again, unanswered = list[str | None](), list[int](), False
+        asked = set[tuple[frozenset[str], frozenset[str]]]()
+        for turn, results in sorted(turns, key=lambda one: one[0].timing.started_at if one[0].timing else 0):
+            # The judge's verdict comes before the local one.
+            label = next((result.label for result in verdict_first(results) if result.name == VERDICT), None)
+            labels.append(label)
+            # Where texts are kept off the spans, a verdict says that there was an answer.
+            is_empty = label not in _ANSWERED and not turn.response.strip() and "query" not in turn.missing
+            unanswered = label == "declined" or is_empty
+            # The same words in any order and form: certain, but it misses a question that was put in other words.
+            question = (
+                frozenset(content_keys(turn.query)),
+                _QUESTION_WORDS.intersection(fold(turn.query).replace("?", " ").split()),
+            )
+            if question[0] and REDACTED not in turn.query:
+                if question in asked:
+                    asked_again.append(len(labels))
+                asked.add(question)
+        return cls(
+            turns=len(labels),
+            judged=sum(label in _ANSWERED for label in labels),
+            good=labels.count("good"),
+            first_bad=labels.index("bad") + 1 if "bad" in labels else None,
+            asked_again=tuple(asked_again),
+            unanswered=unanswered or is_open,
+        )
+
     @property
     def good_share(self) -> float | None:
         """The share of good answers; None if no answer has a verdict."""
         return self.good / self.judged if self.judged else None
+
+    @property
+    def score(self) -> Score | None:
+        """The share of good answers as the score of a session; None if no answer has a verdict."""
+        if self.good_share is None:
+            return None
+        details = self.model_dump(mode="json")
+        return Score(name=GOOD_ANSWERS, value=self.good_share, explanation=self.sentence(), metadata=details)
 
     def sentence(self) -> str:
         """Return the verdict in one sentence."""
@@ -48,47 +96,6 @@ class ConversationVerdict(Data):
         return "; ".join(parts) + "."
 
 
-class ConversationReader:
-    """Takes the turns of a conversation, in their order, and says its verdict."""
-
-    def __init__(self) -> None:
-        self._labels: list[str | None] = []
-        self._asked = set[tuple[frozenset[str], frozenset[str]]]()
-        self._asked_again: list[int] = []
-        self._unanswered = False
-
-    def add(self, turn: Turn, results: Iterable[Result]) -> None:
-        """Add the next turn with its results."""
-        # The judge's verdict comes before the local one.
-        label = next((result.label for result in verdict_first(results) if result.name == VERDICT), None)
-        self._labels.append(label)
-        self._unanswered = label == "declined" or not turn.response.strip()
-        # The same words in any order and form: certain, but it misses a question that was put in other words.
-        question = (
-            frozenset(content_keys(turn.query)),
-            _QUESTION_WORDS.intersection(fold(turn.query).replace("?", " ").split()),
-        )
-        if question[0] and question in self._asked:
-            self._asked_again.append(len(self._labels))
-        self._asked.add(question)
-
-    def verdict(self, *, is_open: bool = False) -> ConversationVerdict:
-        """Return the verdict of the turns so far.
-
-        Args:
-            is_open: True if a question without an answer follows the last turn.
-        """
-        labels = self._labels
-        return ConversationVerdict(
-            turns=len(labels),
-            judged=sum(label in ("good", "doubtful", "bad") for label in labels),
-            good=labels.count("good"),
-            first_bad=labels.index("bad") + 1 if "bad" in labels else None,
-            asked_again=tuple(self._asked_again),
-            unanswered=self._unanswered or is_open,
-        )
-
-
 class Conversation(list[Evaluation]):
     """The evaluations of a conversation, one per answer.
 
@@ -98,7 +105,4 @@ class Conversation(list[Evaluation]):
 
     def __init__(self, evaluations: Iterable[Evaluation], *, is_open: bool = False) -> None:
         super().__init__(evaluations)
-        reader = ConversationReader()
-        for evaluation in self:
-            reader.add(evaluation.turn, evaluation.results)
-        self.verdict = reader.verdict(is_open=is_open)
+        self.verdict = ConversationVerdict.of(((one.turn, one.results) for one in self), is_open=is_open)

@@ -16,17 +16,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Self
 
-from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError
+from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError, RagevalError
 from rageval_hooks.integrations.opentelemetry import NoTurn, TracedSpan
+from rageval_hooks.integrations.opentelemetry.conventions import SESSIONS
 from rageval_hooks.integrations.opentelemetry.turn_building import TURN_ID, builders_of
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.offline.alarm import KEPT_SECONDS, SeenTurn, Webhook, alarms, slack_text
 from rageval_hooks.offline.backends import Backend, StoredTrace, spans_of
+from rageval_hooks.offline.collecting import records_of
 from rageval_hooks.offline.command_judge import Budget
+from rageval_hooks.offline.conversations import ConversationVerdict
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.run import ScoringRun
 from rageval_hooks.offline.scoring.workers import Counts
@@ -48,6 +51,8 @@ _ROOT_PATIENCE = 600.0
 _ALARM_EVERY = 60.0
 """Seconds between two decisions whether there is an alarm."""
 _DELIVERY_SECONDS = 120.0
+_MAX_CONVERSATION = 200
+"""Traces of a session up to which it has a verdict: all of them are read after each of its turns."""
 _MAX_TRIES = 3
 """Deliveries of the scores of a trace before it is given up."""
 _KEPT_SECONDS = 90 * 86_400.0
@@ -99,6 +104,7 @@ class Checkpoint:
                     "CREATE TABLE IF NOT EXISTS positions (task PRIMARY KEY, at);"
                     "CREATE TABLE IF NOT EXISTS turns "
                     "(task, id, at, trace_id, label, cause, judged, PRIMARY KEY (task, id));"
+                    "CREATE TABLE IF NOT EXISTS sessions (task, id, PRIMARY KEY (task, id));"
                     "CREATE TABLE IF NOT EXISTS alarms (task, name, PRIMARY KEY (task, name));"
                     "COMMIT;"
                 )
@@ -121,8 +127,8 @@ class Checkpoint:
         row = self._db.execute(query, (self._task, trace_id)).fetchone()
         return Known() if row is None else Known(row[0], bool(row[1]), set(json.loads(row[2])), row[3])
 
-    def note(self, known: Iterable[tuple[str, Known]], now: float) -> None:
-        """Write what is known of traces, all or none."""
+    def note(self, known: Iterable[tuple[str, Known]], now: float, sessions: Iterable[str] = ()) -> None:
+        """Write what is known of traces and which sessions have new turns, all or none."""
         rows = [
             (self._task, trace_id, one.mark, one.done, json.dumps(sorted(one.spans)), one.tries, now)
             for trace_id, one in known
@@ -130,6 +136,7 @@ class Checkpoint:
         with closing(self._db.cursor()) as cursor:
             cursor.execute("BEGIN")
             cursor.executemany("INSERT OR REPLACE INTO traces VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            cursor.executemany("INSERT OR IGNORE INTO sessions VALUES (?, ?)", [(self._task, one) for one in sessions])
             cursor.execute("COMMIT")
 
     @property
@@ -143,6 +150,15 @@ class Checkpoint:
         self._db.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (self._task, position))
         self._db.execute("DELETE FROM traces WHERE task = ? AND at < ?", (self._task, position - _KEPT_SECONDS))
         self._db.execute("DELETE FROM turns WHERE task = ? AND at < ?", (self._task, position - KEPT_SECONDS))
+
+    @property
+    def sessions(self) -> list[str]:
+        """The sessions with new turns."""
+        return [name for (name,) in self._db.execute("SELECT id FROM sessions WHERE task = ?", (self._task,))]
+
+    def forget(self, session_id: str) -> None:
+        """Note that a session has no new turns any more."""
+        self._db.execute("DELETE FROM sessions WHERE task = ? AND id = ?", (self._task, session_id))
 
     def remember(self, turns: Iterable[tuple[str, SeenTurn]]) -> None:
         """Write turns with their ids, for alarms."""
@@ -228,12 +244,13 @@ class Watch:
         now, self.undelivered = self._clock(), 0
         for batch in self._batches(now, since):
             self._score(batch)
+        self._write_conversations()
         self._checkpoint.move(min(self._oldest_open, now))
 
     def waiting(self, since: float | None) -> Iterator[Record]:
         """Yield the turns that a look would score, and change nothing."""
         for batch in self._batches(self._clock(), since):
-            for _, _, records in self._work(batch):
+            for _, _, records in self._work(batch, self._backend.spans_by_trace(batch)):
                 yield from records
 
     # ----------------------------------------------------------------------- which traces
@@ -267,7 +284,8 @@ class Watch:
     # ----------------------------------------------------------------------- scoring
 
     def _score(self, traces: Sequence[StoredTrace]) -> None:
-        work = self._work(traces)
+        spans_of_trace = self._backend.spans_by_trace(traces)
+        work = self._work(traces, spans_of_trace)
         # If this process ends before they are delivered, the next one scores all of them again: backends replace what
         # comes twice.
         started = [(trace.id, Known(trace.mark, False, known.spans, known.tries)) for trace, known, _ in work]
@@ -295,11 +313,35 @@ class Watch:
             else:
                 self.traces["given_up"] += 1
                 done.append((trace.id, Known(trace.mark, True, known.spans)))
-        self._checkpoint.note(done, self._clock())
+        everything = chain.from_iterable(spans_of_trace.values())
+        sessions = {text for span in everything for name in SESSIONS if (text := span.text(name))}
+        self._checkpoint.note(done, self._clock(), sessions)
         if is_delivered:
             self.counts = self.counts.plus(Counts.of(scored))
             began = {trace.id: trace.started_at for trace in traces}
             self._checkpoint.remember(_seen(scored, began))
+
+    def _write_conversations(self) -> None:
+        """Write the verdicts of conversations with new turns, by the scores that the backend has of all their turns."""
+        exporter, settings = self._backend.exporter, self._pipeline.settings
+        for session_id in self._checkpoint.sessions:
+            try:
+                traces = list(islice(self._backend.session(session_id), _MAX_CONVERSATION + 1))
+                if len(traces) > _MAX_CONVERSATION:
+                    self.reasons[f"a session of more than {_MAX_CONVERSATION} traces gets no verdict"] += 1
+                    continue
+                turns = [(one.turn, one.results) for one in records_of(self._backend, traces, settings.search_tools)]
+                if (score := ConversationVerdict.of(turns).score) is not None:
+                    exporter.queue.put(exporter.session_items(session_id, score, turns[0][0]))
+                    exporter.flush(_DELIVERY_SECONDS)
+            except RagevalError:
+                raise
+            except Exception as error:
+                _logger.debug("rageval-hooks: a session cannot be read", exc_info=error)
+                self.traces["unreadable"] += 1
+            finally:
+                # Also if it cannot be read: the others would wait for it. Its next turn tries again.
+                self._checkpoint.forget(session_id)
 
     def alarm(self, webhook: Webhook, budget: float) -> str | None:
         """Post the alarms that are new. Returns why one could not be posted; it is tried again next time.
@@ -323,9 +365,10 @@ class Watch:
         self._checkpoint.raise_only(lasting)
         return problem
 
-    def _work(self, traces: Sequence[StoredTrace]) -> list[tuple[StoredTrace, Known, list[Record]]]:
+    def _work(
+        self, traces: Sequence[StoredTrace], spans: Mapping[str, list[TracedSpan]]
+    ) -> list[tuple[StoredTrace, Known, list[Record]]]:
         """Return the turns of traces that have no scores yet, as records."""
-        spans = self._backend.spans_by_trace(traces)
         work = [(trace, self._checkpoint[trace.id]) for trace in traces]
         turns = {trace.id: self._readable(spans[trace.id], known) for trace, known in work}
         # What a process was about to deliver when it ended is delivered again as a whole.

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from rageval_hooks import Score, Skipped, Turn, evaluate_conversation
 from rageval_hooks.cli import app
-from rageval_hooks.offline.conversations import ConversationReader, ConversationVerdict
+from rageval_hooks.offline.conversations import ConversationVerdict
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.score import Result
 from rageval_hooks.turn import Timing
@@ -26,10 +26,8 @@ def verdict(label: str, metric: str = "verdict") -> Result:
 
 def conversation(*turns: tuple[str, str]) -> ConversationVerdict:
     """Return the verdict of questions with the labels of their answers."""
-    reader = ConversationReader()
-    for query, label in turns:
-        reader.add(Turn(query=query, response="Yes." if label else ""), [verdict(label)] if label else [])
-    return reader.verdict()
+    found = [(Turn(query=query, response="Yes." if label else ""), label) for query, label in turns]
+    return ConversationVerdict.of((turn, [verdict(label)] if label else []) for turn, label in found)
 
 
 OPENED = "When was the pier opened?"
@@ -48,6 +46,7 @@ OPENED = "When was the pier opened?"
         ([("A ticket for 3 days?", "good"), ("A ticket for 4 days?", "good")], "2 of 2 answers good."),
         ([("And then?", "good"), ("And then?", "good")], "2 of 2 answers good."),
         ([("Wann öffnet die Mole?", "good"), ("wann öffnet die mole", "good")], "the same question again in turn 2."),
+        ([("__REDACTED__", "good"), ("__REDACTED__", "good")], "2 of 2 answers good."),
         ([(OPENED, "declined"), ("Who built it?", "good")], "1 of 1 answers good."),
         ([(OPENED, "good"), ("Who built it?", "declined")], "1 of 1 answers good; unanswered at its end."),
         ([(OPENED, "good"), ("Who built it?", "")], "1 of 1 answers good; unanswered at its end."),
@@ -68,10 +67,9 @@ def test_figures() -> None:
 
 
 def test_the_judge_comes_before_the_local_verdict() -> None:
-    reader = ConversationReader()
-    reader.add(Turn(query=OPENED, response="In 2019."), [verdict("good"), verdict("bad", "trace")])
+    both = [verdict("good"), verdict("bad", "trace")]
 
-    assert reader.verdict().first_bad == 1
+    assert ConversationVerdict.of([(Turn(query=OPENED, response="In 2019."), both)]).first_bad == 1
 
 
 def test_a_report_by_session(tmp_path: Path) -> None:

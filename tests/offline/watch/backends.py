@@ -24,7 +24,13 @@ def iso(seconds: float) -> str:
 
 
 def rag_trace(
-    number: int, at: float = NOW - 100, *, question: str = QUESTION, answer: str = ANSWER, root: bool = True
+    number: int,
+    at: float = NOW - 100,
+    *,
+    question: str = QUESTION,
+    answer: str = ANSWER,
+    root: bool = True,
+    session: str = "",
 ) -> list[dict[str, Any]]:
     """Return the spans of a turn, three seconds long; its root comes last."""
 
@@ -52,10 +58,11 @@ def rag_trace(
         "llm.output_messages.0.message.role": "assistant",
         "llm.output_messages.0.message.content": answer,
     }
+    said = {"session.id": session} if session else {}
     spans = [
         one(2, "retrieve", "RETRIEVER", 1, **{"input.value": question, **documents}),
         one(3, "ChatModel", "LLM", 1, **model),
-        one(1, "ask", "CHAIN", 0, **{"input.value": question, "output.value": answer}),
+        one(1, "ask", "CHAIN", 0, **{"input.value": question, "output.value": answer, **said}),
     ]
     return spans if root else spans[:2]
 
@@ -81,11 +88,13 @@ class Store:
         for trace in traces:
             self.spans += trace
 
-    def traces(self, since: float) -> list[list[dict[str, Any]]]:
+    def traces(self, since: float, session: str | None = None) -> list[list[dict[str, Any]]]:
         found: dict[str, list[dict[str, Any]]] = {}
         for span in self.spans:
             found.setdefault(span["context"]["trace_id"], []).append(span)
         traces = sorted(found.values(), key=lambda spans: min(span["start_time"] for span in spans))
+        if session is not None:
+            traces = [spans for spans in traces if any(one["attributes"].get("session.id") == session for one in spans)]
         return [spans for spans in traces if min(span["start_time"] for span in spans) >= iso(since)]
 
     def label(self, span: dict[str, Any], label: str, reference: str) -> None:
@@ -94,6 +103,10 @@ class Store:
 
     def verdicts(self) -> list[tuple[str, str]]:
         """Return each turn's span with its verdict, in the order of the spans."""
+        raise NotImplementedError
+
+    def conversations(self) -> dict[str, tuple[float, str]]:
+        """Return the share of good answers of each session, and the sentence about it."""
         raise NotImplementedError
 
     def respond(self, request: Recorded) -> Reply:
@@ -114,6 +127,10 @@ class PhoenixStore(Store):
         found = [(key[1], body["result"]["label"]) for key, body in self.scores.items() if key[2] == "verdict"]
         return sorted(one for one in found if len(one[0]) == 16)
 
+    def conversations(self) -> dict[str, tuple[float, str]]:
+        found = {key[1]: body["result"] for key, body in self.scores.items() if key[2] == "good_answers"}
+        return {session: (result["score"], result["explanation"]) for session, result in found.items()}
+
     def respond(self, request: Recorded) -> Reply:
         query = parse_qs(request.query)
         if request.method == "POST" and request.path.endswith("_annotations"):
@@ -129,8 +146,9 @@ class PhoenixStore(Store):
         if "/projects/missing/" in request.path:
             return Reply(status=404)
         if request.path.endswith("/traces"):
-            since = datetime.fromisoformat(query["start_time"][0]).timestamp()
-            return self._page([_phoenix_row(spans) for spans in self.traces(since)], query)
+            since = datetime.fromisoformat(query.get("start_time", [iso(0)])[0]).timestamp()
+            traces = self.traces(since, query.get("session_identifier", [None])[0])
+            return self._page(list(map(_phoenix_row, traces)), query)
         if request.path.endswith("/spans"):
             return self._page([one for one in self.spans if one["context"]["trace_id"] in query["trace_id"]], query)
         for kind in ("span", "trace"):
@@ -174,6 +192,12 @@ class MlflowStore(Store):
             if body["assessment_name"] == "verdict" and body.get("valid", True)
         )
 
+    def conversations(self) -> dict[str, tuple[float, str]]:
+        valid = [one for one in self.scores.values() if one["assessment_name"] == "good_answers" and one["valid"]]
+        found = {one["metadata"]["mlflow.trace.session"]: (one["feedback"]["value"], one["rationale"]) for one in valid}
+        assert len(found) == len(valid)
+        return found
+
     def respond(self, request: Recorded) -> Reply:
         query = parse_qs(request.query)
         if request.path.endswith("/experiments/get"):
@@ -183,9 +207,10 @@ class MlflowStore(Store):
                 return Reply(status=404)
             return Reply(body={"experiment": {"experiment_id": "7"}})
         if request.path.endswith("/traces/search"):
-            since = int(request.body["filter"].rpartition(" ")[2]) / 1000
+            name, _, value = request.body["filter"].split()  # for example: timestamp_ms >= 1795867200000
+            since, session = (0.0, value[1:-1]) if "session" in name else (int(value) / 1000, None)
             start = int(request.body.get("page_token", 0))
-            rows = [self._info(spans) for spans in self.traces(since)]
+            rows = [self._info(spans) for spans in self.traces(since, session)]
             more = {"next_page_token": str(start + _PAGE)} if len(rows) > start + _PAGE else {}
             return Reply(body={"traces": rows[start : start + _PAGE], **more})
         if request.path.endswith("/traces/batchGet"):

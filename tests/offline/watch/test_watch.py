@@ -19,9 +19,11 @@ from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.metrics import JudgeMetric, ScoreDefinition
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.offline.backends import BACKENDS
+from rageval_hooks.offline.records import read_records
 from rageval_hooks.offline.watch import Checkpoint, Watch
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.turn import Turn
+from tests.command import invoke
 from tests.exporters.recording import RecordingServer
 from tests.offline.watch.backends import NOW, MlflowStore, PhoenixStore, Store, rag_trace, serve
 
@@ -317,6 +319,51 @@ def test_turns_wait_for_a_judge_that_does_not_work(store: Store, server: Recordi
         "graded",
         "unsupported_facts",
     }
+
+
+def test_the_verdict_of_a_conversation(store: Store, server: RecordingServer) -> None:
+    """It is about all turns of the session, whoever scored them and when. A later one replaces it."""
+    store.add(rag_trace(1, session="ann"), rag_trace(2, NOW - 95, answer=WRONG, session="ann"))
+    store.add(rag_trace(3, session="bob"), rag_trace(4))
+    with watching(store, server, Clock()) as watch:
+        watch.look(NOW - 3600)
+    first = store.conversations()
+    store.add(rag_trace(5, NOW - 90, question="How long is the lock?", session="ann"))
+    with watching(store, server, Clock(), Path("lost.db")) as watch:
+        watch.look(NOW - 3600)
+        posted = len(store.posted)
+        watch.look(None)
+
+    assert first == {
+        "ann": (0.5, "1 of 2 answers good; the first bad one in turn 2; the same question again in turn 2."),
+        "bob": (1.0, "1 of 1 answers good."),
+    }
+    assert store.conversations()["ann"][1].startswith("2 of 3 answers good; the first bad one in turn 2;")
+    assert len(store.posted) == posted
+
+
+def test_the_scores_of_a_session_are_not_those_of_its_first_turn(store: Any, server: RecordingServer) -> None:
+    """MLflow has them on its trace."""
+    store.add(rag_trace(1, answer=WRONG, session="ann"))
+    with watching(store, server, Clock()) as watch:
+        watch.look(NOW - 3600)
+    invoke("collect", store.name, url=server.url, models="lexical", since="9000d", output="cases.jsonl")
+    [case] = read_records("cases.jsonl")
+
+    assert "good_answers" not in {result.name for result in case.results}
+    assert store.conversations()["ann"][0] == 0.0
+
+
+def test_a_session_that_is_too_long(store: Store, server: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be one id for all users. The command says so."""
+    monkeypatch.setattr("rageval_hooks.offline.watch._MAX_CONVERSATION", 2)
+    store.add(*(rag_trace(number, session="default") for number in range(1, 4)))
+    with watching(store, server, Clock()) as watch:
+        watch.look(NOW - 3600)
+
+    assert names(store) == roots(1, 2, 3)
+    assert store.conversations() == {}
+    assert list(watch.reasons) == ["a session of more than 2 traces gets no verdict"]
 
 
 def test_two_watches_do_not_share_a_checkpoint(tmp_path: Path) -> None:
