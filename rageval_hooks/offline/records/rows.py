@@ -17,7 +17,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from rageval_hooks.errors import TurnError
 from rageval_hooks.metrics.base import REGISTRY
-from rageval_hooks.offline.records.columns import ColumnMap, Fields, as_options, has_column, missing_column
+from rageval_hooks.offline.records.columns import (
+    ALIASES,
+    ColumnMap,
+    Fields,
+    as_options,
+    canonical,
+    has_column,
+    missing_column,
+)
 from rageval_hooks.offline.records.record import BETWEEN_TEXTS, Record
 from rageval_hooks.offline.records.values import chat_text, check_list, kind_of, metadata_in, passages_in
 from rageval_hooks.runtime.jsonable import plain_mapping, plain_value
@@ -162,15 +170,19 @@ def _response_in(fields: Fields) -> str:
         return text_in(value, "response")
     if text := _single_text(value):
         return text
-    path = fields.columns["response"]
+    path = column = fields.columns["response"]
+    is_golden = canonical(column) in ALIASES["reference"] and "reference" not in fields.values
     if value and isinstance(value[0], Mapping):
         texts = [key for key, item in value[0].items() if isinstance(item, str) and " " in item.strip()]
         key = texts[0] if len(texts) == 1 else "KEY"
-        path = f"join(' ', {path}[].{key})" if len(value) > 1 else f"{path}[0].{key}"
-        raise TurnError(f"the response is a list of objects, not a text: try {as_options({'response': path})}")
-    raise TurnError(
-        f"the response is a list of {len(value)} items, not a text: {as_options({'response': f'{path}[0]'})} takes one"
-    )
+        path = f"join(' ', {column}[].{key})" if len(value) > 1 else f"{column}[0].{key}"
+        message = f"a list of objects, not a text: try {as_options({'response': path})}"
+        column = f"{column}[].{key}"
+    else:
+        message = f"a list of {len(value)} items, not a text: {as_options({'response': f'{path}[0]'})} takes one"
+    if is_golden:
+        message += f", or {as_options({'reference': column})} if it is what the application should answer"
+    raise TurnError(f"the response is {message}")
 
 
 def reference_in(value: Any) -> str | None:

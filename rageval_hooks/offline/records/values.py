@@ -23,7 +23,7 @@ _LISTED = re.compile(r"\[\s*[\"'{]|\{\s*[\"']")
 # "[Document(page_content='a')]", "[NodeWithScore(node=…", "array(['a'], dtype=object)", and a list of arrays.
 _CALL = re.compile(r"(?:\[\s*)?(?:array\(\[|[A-Z][A-Za-z]{2,40}\([a-z_]{2,40}=)")
 _MAX_DEPTH = 3
-"""Levels of lists and objects whose texts are proposed for --map; deeper ones are contents."""
+"""Levels of lists and objects that are proposed for --map; deeper ones are contents."""
 
 
 def kind_of(value: Any) -> str:
@@ -46,18 +46,17 @@ def check_list(value: Any, name: str) -> None:
         )
 
 
-def texts_inside(value: Any, path: str, depth: int = _MAX_DEPTH) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a cell with their paths: ``hits[].text``. Numbers, addresses and names of files are none."""
+def leaves(value: Any, path: str, depth: int = _MAX_DEPTH) -> Iterator[tuple[str, Any]]:
+    """Yield the values inside the lists and objects of a cell, with their paths: ``hits[].text``."""
     content = unpacked(value)
-    if isinstance(content, str):
-        if content.strip() and not are_no_texts(content.replace(",", ".")):
-            yield path, content
-    elif depth and isinstance(content, Mapping):
+    if depth and content and isinstance(content, Mapping):
         for key, item in content.items():
-            yield from texts_inside(item, f"{path}.{key}", depth - 1)
-    elif depth and isinstance(content, list):
+            yield from leaves(item, f"{path}.{key}", depth - 1)
+    elif depth and content and isinstance(content, list):
         for item in content:
-            yield from texts_inside(item, f"{path}[]", depth - 1)
+            yield from leaves(item, f"{path}[]", depth - 1)
+    else:
+        yield path, content
 
 
 def chat_text(value: Any, role: str) -> str:

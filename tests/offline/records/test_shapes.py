@@ -16,6 +16,7 @@ from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.records.columns import ColumnMap
 from rageval_hooks.offline.records.reading import ReadOptions, columns_of, read_items, read_records
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.testsets.testset import read_questions
 
 Q, A, G, C = "When was it opened?", "In 2019.", "2019", "The pier opened in 2019."
 
@@ -436,6 +437,28 @@ def test_an_output_that_may_be_the_golden_answer(row: dict[str, Any], output: st
         list(read_records(path, mapping={"reference": output}))
 
 
+@pytest.mark.parametrize("answers", [[G, "In May 2019."], [G], str([G, "In May"])], ids=str)
+def test_a_list_of_answers_may_be_golden(answers: Any, tmp_path: Path) -> None:
+    """As in NQ and TriviaQA, so the user chooses; next to a reference the list is the application's."""
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{"question": Q, "answer": answers}]))
+    choices = "Choose with --map response='answer[0]' or --map reference=answer"
+    with pytest.raises(TurnError, match=re.escape(choices)):
+        list(read_records(path))
+
+    [record] = read_records(path, mapping={"response": "answer[0]"})
+    assert (record.turn.response, record.turn.reference) == (G, None)
+    with pytest.raises(TurnError, match="ask your application first: rageval-hooks run"):
+        list(read_records(path, mapping={"reference": "answer"}))
+    [question], _ = read_questions(path)
+    assert question.reference is not None
+    assert question.reference.startswith(G)
+
+    path.write_text(json.dumps([{"question": Q, "answer": [A], "ground_truth": G}]))
+    [record] = read_records(path)
+    assert (record.turn.response, record.turn.reference) == (A, G)
+
+
 def test_texts_that_are_json(tmp_path: Path) -> None:
     """Tables of Langfuse 2 have texts and objects as JSON in JSON. A text in quotation marks stays as it is."""
     path = tmp_path / "a.csv"
@@ -673,8 +696,22 @@ def test_objects_in_place_of_a_text(answer: Any, proposed: str, text: str, tmp_p
     with pytest.raises(TurnError, match="a list of objects, not a text: try --map response=") as caught:
         list(read_records(path))
     assert proposed in str(caught.value)
+    assert "or --map reference='answer[]." in str(caught.value)
     [record] = read_records(path, mapping={"response": proposed})
     assert record.turn.response == text
+
+
+def test_the_columns_of_a_message_are_paths(tmp_path: Path) -> None:
+    """What is in lists and objects can be named as it is shown."""
+    hits = [{"document": {"body_of_it": C}, "rank_of_it": 1}]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{"question": Q, "said": A, "hits": hits}]))
+    with pytest.raises(TurnError, match="there is no column for the response") as caught:
+        list(read_records(path))
+    assert f"\n  hits[].document.body_of_it: {C}" in str(caught.value)
+    mapping = {"response": "said", "passages": "hits[].document.body_of_it"}
+    [record] = read_records(path, mapping=mapping)
+    assert [passage.text for passage in record.turn.passages] == [C]
 
 
 def test_objects_in_place_of_passages(tmp_path: Path) -> None:
