@@ -50,7 +50,7 @@ _ANSWERABLE = "answerable"
 _MAX_SLUG = 60
 
 # Characters of a question or an answer in the message of a failed test.
-_LONGEST = 200
+_MAX_LENGTH = 200
 
 
 class Evaluator:
@@ -125,8 +125,8 @@ class Evaluator:
         else:
             lines = [line for name, bound in wanted.items() if (line := _complaint(subject, name, bound)) is not None]
         if lines:
-            lines.append(f"question: {shorten(subject.turn.query, _LONGEST)}")
-            lines.append(f"answer: {shorten(subject.turn.response, _LONGEST)}")
+            lines.append(f"question: {shorten(subject.turn.query, _MAX_LENGTH)}")
+            lines.append(f"answer: {shorten(subject.turn.response, _MAX_LENGTH)}")
             raise AssertionError("\n".join(lines))
         return subject
 

@@ -12,7 +12,7 @@ from rageval_hooks.turn import Passage, Turn
 
 # A sentence whose number is below this is shown as not supported.
 _UNSUPPORTED = 0.5
-_LONGEST = 4_000
+_MAX_LENGTH = 4_000
 # Half-transparent colours are readable on light and dark pages.
 _MARK = "background:rgba(230,60,60,.3);color:inherit"
 _FAIL = "color:#c33;font-weight:bold"
@@ -95,7 +95,7 @@ def _passage(number: int, passage: Passage) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
+    return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]} …"
 
 
 def _marked(text: str, parts: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from rageval_hooks.models.sources import find_model, read_config, read_json
 from rageval_hooks.models.tokenizing import load_tokenizer, most_tokens
 from rageval_hooks.settings import ModelSettings
 
-_LONGEST: Final = 100_000
+_MAX_LENGTH: Final = 100_000
 """Characters that are tokenized: far more than fit the model."""
 
 _DEFAULT_TOKENS: Final = 512
@@ -45,7 +45,7 @@ class CrossEncoder:
 
     def relevance(self, query: str, response: str) -> Relevance:
         """Return the sigmoid of the model's logit for the pair. Of longer pairs the model reads the beginning."""
-        logit, truncated = self.predict(query[:_LONGEST], response[:_LONGEST])
+        logit, truncated = self.predict(query[:_MAX_LENGTH], response[:_MAX_LENGTH])
         # tanh does not overflow, whatever the logit is.
         return Relevance((1 + math.tanh(logit / 2)) / 2, truncated)
 

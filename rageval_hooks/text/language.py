@@ -64,7 +64,7 @@ _NEIGHBOURS: Final = {"ru": ("uk", re.compile("[іїєґ]", re.IGNORECASE)), "ar
 # One character of Greek, Cyrillic, Thai, Chinese or another script than Latin: ж, 橋.
 _OTHER_SCRIPT: Final = re.compile(r"[\u0370-\u1dff\u2e80-\ufaff\U00020000-\U0003134f]")
 
-_LONGEST: Final = 2_000
+_MAX_LENGTH: Final = 2_000
 """Characters that are read: a language shows in its first sentences."""
 
 _MIN_SHARE: Final = 0.2
@@ -153,7 +153,7 @@ def language_of(text: str) -> str | None:
 
     Never waits: while a detector loads, the rules answer.
     """
-    beginning = text[:_LONGEST]
+    beginning = text[:_MAX_LENGTH]
     # Most texts are surely English, and the others take ten times as long as this test.
     if is_surely_english(beginning):
         return ENGLISH
@@ -215,7 +215,7 @@ def differs_in_language(text: str, passages: Sequence[str]) -> str | None:
         is_clear = script != _LATIN or counts[own] >= max(_MIN_WORDS, _MORE * counts[theirs]) or not counts[theirs]
         # Names and menus of an English page may look like another language.
         if own == ENGLISH:
-            read = " ".join(passage[:_LONGEST] for passage in passages[:_MAX_SAMPLES])
+            read = " ".join(passage[:_MAX_LENGTH] for passage in passages[:_MAX_SAMPLES])
             is_clear = is_clear and _count_function_words(read)[ENGLISH] <= _MIN_WORDS
         is_in_one = any(language_of(passage[:_SAMPLE]) == own for passage in passages)
         if is_clear or is_in_one:
@@ -235,12 +235,12 @@ def differs_in_language(text: str, passages: Sequence[str]) -> str | None:
 
 def _script_of(text: str) -> str | None:
     """Return the script that most letters have: "latin", or the code of a language that it decides."""
-    letters = [character for character in text[:_LONGEST] if character.isalpha()]
+    letters = [character for character in text[:_MAX_LENGTH] if character.isalpha()]
     if len(letters) < _MIN_LETTERS:
         return None
     for code, pattern in _SCRIPTS.items() if not text.isascii() else ():
         # Japanese has Chinese characters, too.
-        if len(pattern.findall(text[:_LONGEST])) > (_MIN_SHARE if code == "ja" else 0.5) * len(letters):
+        if len(pattern.findall(text[:_MAX_LENGTH])) > (_MIN_SHARE if code == "ja" else 0.5) * len(letters):
             return code
     if sum(letter < "\u0250" for letter in letters) > len(letters) / 2:
         return _LATIN

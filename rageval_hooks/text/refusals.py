@@ -23,7 +23,7 @@ from rageval_hooks.text.language import is_surely_english
 from rageval_hooks.text.sentences import sentence_spans
 
 _MAX_SENTENCES: Final = 5
-_LONGEST: Final = 300
+_MAX_SENTENCE_LENGTH: Final = 300
 """Maximum length of a sentence that only declines, in characters."""
 
 _MIN_ENGLISH: Final = 2
@@ -103,7 +103,7 @@ def speaks_to_reader(sentence: str) -> bool:
 
 def sentence_declines(sentence: str) -> bool:
     """Return True if a sentence of a longer response declines: "The passages do not mention a price"."""
-    if len(sentence) > _LONGEST:
+    if len(sentence) > _MAX_SENTENCE_LENGTH:
         return False
     folded = _folded(sentence)
     if not folded.isascii() and _declines_elsewhere(folded):
@@ -116,10 +116,10 @@ def sentence_declines(sentence: str) -> bool:
 
 def _sentences(response: str) -> list[str]:
     """Return the sentences of a short response; none of one with a sentence that is longer than a refusal."""
-    if len(response) > _MAX_SENTENCES * _LONGEST:
+    if len(response) > _MAX_SENTENCES * _MAX_SENTENCE_LENGTH:
         return []
     sentences = [response[start:end].strip(_MARKUP) for start, end in sentence_spans(response)]
-    return [] if any(len(sentence) > _LONGEST for sentence in sentences) else [*filter(None, sentences)]
+    return [] if any(len(sentence) > _MAX_SENTENCE_LENGTH for sentence in sentences) else [*filter(None, sentences)]
 
 
 def _all_say_nothing(response: str, least: int) -> bool:

@@ -30,7 +30,7 @@ _MAX_COMPARED: Final = 100
 """Sentences of a response whose evidence is looked for: the first of a long text say what it is about."""
 
 
-_FEW_WORDS: Final = 1 / 3
+_MIN_WORD_SHARE: Final = 1 / 3
 _FAR_COSINE: Final = 0.45
 _FAR_COSINE_OF_ONE: Final = 0.3
 """Below this, such an answer is far. One passage may be about the question in other words; of several, hardly all."""
@@ -243,7 +243,7 @@ def answer_probability(response: Fit, passages: Sequence[Fit]) -> float:
     is_far = (
         response.cosine is not None
         and response.cosine < (_FAR_COSINE if len(passages) > 1 else _FAR_COSINE_OF_ONE)
-        and response.words < _FEW_WORDS
+        and response.words < _MIN_WORD_SHARE
         and not any(fit.is_about_question for fit in passages)
     )
     return min(probability, _FAR) if is_far else probability

@@ -27,7 +27,7 @@ _ALPHA: Final = 0.05
 _LARGE_EFFECT: Final = 0.2
 
 # With fewer questions an interval of a share is wider than ±15 points, so that most changes stay unnoticed.
-_FEW_QUESTIONS: Final = 30
+_MIN_QUESTIONS: Final = 30
 
 _MAX_REASON_LENGTH: Final = 200
 
@@ -265,8 +265,8 @@ def _certainty(report: Report) -> Iterator[str]:
         elif any(row.spread is not None and row.spread.interval for row in file.scores):
             line += f". Square brackets are {report.resampling.level:.0%} intervals over questions"
         yield f"{line}."
-        if file.questions < _FEW_QUESTIONS:
-            yield f"{where}Fewer than {_FEW_QUESTIONS} questions: only large differences can be told from chance."
+        if file.questions < _MIN_QUESTIONS:
+            yield f"{where}Fewer than {_MIN_QUESTIONS} questions: only large differences can be told from chance."
         if file.bad:
             yield f"{where}{counted(file.bad, 'row')} could not be read."
         yield from file.notes

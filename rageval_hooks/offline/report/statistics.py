@@ -33,7 +33,7 @@ _MAX_FLIPPED = 500
 # All patterns of signs are counted of up to 13 questions (2^13 = 8,192). Of more, the first number of patterns is
 # drawn, and the second if fewer than 5 of these are as extreme as the observed one: their share would be too rough.
 _PERMUTATIONS, _MORE_PERMUTATIONS = 9_999, 49_999
-_FEW_HITS = 5
+_MIN_HITS = 5
 
 # Largest matrix of resamples that is held at once: 16 MB.
 _BATCH_CELLS = 2_000_000
@@ -315,7 +315,7 @@ def _p_values(weighted: Floats, seed: int) -> tuple[float, float, float]:
         lower = float((drawn <= observed + rounding).mean())
         higher = float((drawn >= observed - rounding).mean())
         # So few patterns as extreme as the observed one say only roughly how many there are.
-        if is_exact or min(lower, higher) * permutations >= _FEW_HITS:
+        if is_exact or min(lower, higher) * permutations >= _MIN_HITS:
             break
     # Sums under random signs are distributed symmetrically.
     return min(1.0, 2 * min(lower, higher)), lower, higher

@@ -29,7 +29,7 @@ _HEADING = re.compile(r"\A(?:#{1,6}\s.*|(?:([^\w\s])\1{2,}\n)?\S.*\n([^\w\s])\2{
 
 
 # Cosine similarities. Below the first, two chunks share no more than a common word; above the second they say the same.
-_LEAST, _MOST = 0.05, 0.85
+_MIN_LIKENESS, _MAX_LIKENESS = 0.05, 0.85
 # A word in more than this share of the chunks says nothing about which of them belong together.
 _COMMON = 0.2
 # In a small collection every word is in a large share of the chunks.
@@ -224,7 +224,7 @@ class ChunkIndex:
         Chunks of other documents come first. Copies of the chunk are not linked to it.
         """
         found = self._similar(chunk.text)
-        usable = [other for other, value in found if _LEAST <= value <= _MOST]
+        usable = [other for other, value in found if _MIN_LIKENESS <= value <= _MAX_LIKENESS]
         # A stable sort keeps the order by similarity within both groups.
         return sorted(usable, key=lambda other: other.document == chunk.document)[:most]
 
