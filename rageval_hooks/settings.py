@@ -300,8 +300,7 @@ class Settings(_FromEnvironment):
         metrics: names of the metrics; None for all that need only local models.
         models: ``"default"``, ``"lexical"``, or the fields of :class:`ModelSettings`.
         exporters: where evaluations go: names, or ``"package.module:Class"``. ``otel`` writes spans. ``auto`` makes the
-            scores a backend's own if the spans go to Phoenix, MLflow, Langfuse, LangSmith, Datadog or Weave: see
-            docs/backends.md.
+            scores a backend's own where the spans go to one that this package knows: see docs/backends.md.
         sample_rate: share of turns that are evaluated, 0..1. The trace id decides.
         sampling_salt: a secret that the decision depends on, too. Without it, a client that chooses its trace id can
             choose whether its turn is evaluated and judged. All processes of an application need the same one.

@@ -31,6 +31,8 @@ class Backend:
         place: where spans go that it recognises, and with which headers.
         scores: the scores of a request's body.
         identity: what tells a score from any other, for that backend.
+        bad_filter: what finds bad answers there, as the table of docs/backends.md has it.
+        filtered: of a request's body, the name of each score, whether the filter finds it, and the explanation.
         replaces: True if the backend replaces a score by one with the same identity.
     """
 
@@ -40,6 +42,8 @@ class Backend:
     place: tuple[str, str]
     scores: Callable[[Any], list[dict[str, Any]]]
     identity: Callable[[dict[str, Any]], Any]
+    bad_filter: str
+    filtered: Callable[[Any], list[tuple[str, bool, str]]]
     replaces: bool = True
 
     @property

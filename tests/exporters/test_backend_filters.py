@@ -21,16 +21,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import rageval_hooks
 from rageval_hooks.demo.chain import ExtractiveModel, build_chain
 from rageval_hooks.demo.handbook import QUESTIONS, load_handbook
-from rageval_hooks.exporters.datadog import DatadogExporter
-from rageval_hooks.exporters.langfuse import LangfuseExporter
-from rageval_hooks.exporters.langsmith import LangsmithExporter
 from rageval_hooks.exporters.otel import OtelExporter
-from rageval_hooks.exporters.score_api import ScoreApiExporter
-from rageval_hooks.exporters.weave import WeaveExporter
 from rageval_hooks.models import Models
 from rageval_hooks.settings import ModelSettings
 from tests.exporters.collector import http_collector, values
 from tests.exporters.recording import RecordingServer, Reply, recording_server
+from tests.exporters.score_backends import NAMES, backend_of
 from tests.judges.server import JudgeServer, Received, answer, error
 from tests.judges.server import Reply as JudgeReply
 
@@ -190,57 +186,20 @@ def server() -> Iterator[RecordingServer]:
         yield server
 
 
-# By the name of a row in the page's first table: its filter, the exporter, and of a request's body the scores, each
-# with the name, the value that the filter compares, and the explanation.
-API_FILTERS: dict[str, tuple[str, Callable[[str], ScoreApiExporter], Callable[[Any], list[tuple[str, Any, str]]]]] = {
-    "Langfuse": (
-        "categorical score `verdict` is `bad`",
-        lambda url: LangfuseExporter(url, public_key="p", secret_key="s"),
-        lambda body: [
-            (score["name"], (score["dataType"], score["value"]) == ("CATEGORICAL", "bad"), score.get("comment", ""))
-            for score in body
-        ],
-    ),
-    "LangSmith": (
-        "feedback score `verdict` < 0.5",
-        lambda url: LangsmithExporter(url, api_key="key", runs="otlp"),
-        lambda body: [(body["key"], body.get("score", 1) < 0.5, body.get("comment", ""))],
-    ),
-    "Datadog": (
-        "evaluation `verdict`, assessment `fail`",
-        lambda url: DatadogExporter(url, api_key="key"),
-        lambda body: [
-            (score["label"], score.get("assessment") == "fail", score.get("reasoning", ""))
-            for score in body["data"]["attributes"]["metrics"]
-        ],
-    ),
-    "Weave": (
-        '`scorers.verdict.output.label` = "bad"',
-        lambda url: WeaveExporter("harbour/bot", api_key="key", url=url),
-        lambda body: (
-            [
-                (
-                    body["feedback_type"].removeprefix("wandb.runnable."),
-                    body["payload"]["output"].get("label") == "bad",
-                    body["payload"]["output"].get("explanation", ""),
-                )
-            ]
-            if "feedback_type" in body
-            else []
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("backend", API_FILTERS)
-def test_filters_of_backends_with_a_score_api(server: RecordingServer, backend: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_filters_of_backends_with_a_score_api(
+    server: RecordingServer, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The verdict of one answer matches, the local one and the judge's: that of the wrong number."""
-    shown, make, scores = API_FILTERS[backend]
-    assert re.search(rf"^\| \[{backend}\].*\| {re.escape(shown)} \|$", PAGE, re.MULTILINE)
+    backend = backend_of(name)
+    row = rf"^\| \[{backend.exporter.backend}\].*\| {re.escape(backend.bad_filter)} \|$"
+    assert re.search(row, PAGE, re.MULTILINE)
+    for variable, value in {**backend.variables, backend.address: server.url}.items():
+        monkeypatch.setenv(variable, value)
     provider = TracerProvider(shutdown_on_exit=False)
-    ask_everything(OtelExporter(provider), make(server.url), tracer_provider=provider)
+    ask_everything(OtelExporter(provider), backend.exporter(), tracer_provider=provider)
 
-    found = [score for body in server.posted() for score in scores(body)]
+    found = [score for body in server.posted() for score in backend.filtered(body)]
     reasons = [why for name, matches, why in found if name == "verdict" and matches]
     assert len(reasons) == 2
     assert "no passage has 41.2 million" in reasons[0]

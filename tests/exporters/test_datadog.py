@@ -26,6 +26,11 @@ BACKEND = Backend(
     place=("https://otlp.us3.datadoghq.com/v1/traces", "dd-otlp-source=llmobs"),
     scores=lambda body: body["data"]["attributes"]["metrics"],
     identity=lambda score: (score["join_on"]["span"]["span_id"], score["label"], score["timestamp_ms"]),
+    bad_filter="evaluation `verdict`, assessment `fail`",
+    filtered=lambda body: [
+        (score["label"], score.get("assessment") == "fail", score.get("reasoning", ""))
+        for score in body["data"]["attributes"]["metrics"]
+    ],
 )
 
 # Recorded from ddtrace 4.16.0: LLMObs.submit_evaluation with DD_TRACE_OTEL_ENABLED=true, without the SDK's version.

@@ -23,6 +23,11 @@ BACKEND = Backend(
     place=("https://cloud.langfuse.com/api/public/otel", ""),
     scores=lambda body: body if isinstance(body, list) else [body],
     identity=lambda score: (score["id"], score["timestamp"]),
+    bad_filter="categorical score `verdict` is `bad`",
+    filtered=lambda body: [
+        (score["name"], (score["dataType"], score["value"]) == ("CATEGORICAL", "bad"), score.get("comment", ""))
+        for score in body
+    ],
 )
 
 PARENT = "00000000000000aa"

@@ -26,6 +26,8 @@ BACKEND = Backend(
     place=("https://eu.api.smith.langchain.com/otel", ""),
     scores=lambda body: [body],
     identity=lambda score: score["id"],
+    bad_filter="feedback score `verdict` < 0.5",
+    filtered=lambda body: [(body["key"], body.get("score", 1) < 0.5, body.get("comment", ""))],
 )
 
 PROJECT = "7d0c3d9a-4c1e-4f0e-9d5f-3f0f3b3f0001"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,8 +39,11 @@ def test_users_find_its_extra_and_its_pages(kind: type[ScoreApiExporter]) -> Non
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
     assert any(requirement.startswith("httpx") for requirement in extras[name])
-    assert f"## {backend}" in (ROOT / "docs/backends.md").read_text().splitlines()
-    assert f"\n| {backend} |" in (ROOT / "README.md").read_text()
+    for group in ("all", "test-core"):
+        assert re.search(rf"rageval-hooks\[[^]]*\b{name}\b", " ".join(extras[group])), f"the extra {group}"
+    page = (ROOT / "docs/backends.md").read_text()
+    assert f"\n## {backend}\n" in page
+    assert f"\n| [{backend}](#" in page
 
 
 @pytest.fixture

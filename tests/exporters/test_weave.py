@@ -22,6 +22,15 @@ BACKEND = Backend(
     place=("https://trace.wandb.ai/otel/v1/traces", "project_id=harbour/ferry-bot"),
     scores=lambda body: [body] if "feedback_type" in body else [],
     identity=lambda score: score["id"],
+    bad_filter='`scorers.verdict.output.label` = "bad"',
+    filtered=lambda body: [
+        (
+            score["feedback_type"].removeprefix("wandb.runnable."),
+            score["payload"]["output"].get("label") == "bad",
+            score["payload"]["output"].get("explanation", ""),
+        )
+        for score in ([body] if "feedback_type" in body else [])
+    ],
     replaces=False,  # or so it must be assumed
 )
 
