@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from rageval_hooks.offline.agreement import strength
-
 FIGURES: Final = Path(__file__).with_name("agreement.json")
 
 INTRODUCTION: Final = """\
@@ -22,9 +20,8 @@ INTRODUCTION: Final = """\
 This page is generated (`python benchmarks/agreement_page.py > docs/agreement.md`).
 
 How well does each local score sort answers as people do? AUROC is the probability that an answer that people found
-good scores better than one that they found bad: 0.5 is chance, 1 is perfect. Brackets have the 95 % interval (bootstrap
-over documents). The first figure is with the embedder all-MiniLM-L6-v2, the second in the lexical tier
-(`models="lexical"`). The data, the method and all other figures: [benchmarks/RESULTS.md](../benchmarks/RESULTS.md).
+good scores better than one that they found bad: 0.5 is chance, 1 is perfect. The data, the method and all other
+figures: [benchmarks/RESULTS.md](../benchmarks/RESULTS.md).
 
 Your texts differ from these. Label about two hundred of your own answers, and measure:
 
@@ -85,12 +82,17 @@ SETS: Final = {
     "wice_test": "Wikipedia claims, long sources",
     "expertqa_test": "experts' questions, long answers",
     "summedits": "summaries with small edits",
-    "clapnq_dev": "passage answers the question",
 }
 
 
+FIGURES_HEAD: Final = """
+## The figures
+
+AUROC with its 95 % interval (bootstrap over documents). From .9 a score sorts answers nearly as people do, from .8
+well, from .7 fairly, from .6 a little better than chance. Scores without a model are in the second table only."""
+
 RAGTRUTH: Final = """\
-### As an alarm, on answers of RAG systems
+## As an alarm, on answers of RAG systems
 
 RAGTruth QA test: 829 answers of six models to 148 questions, 160 of them with a span that people marked. An answer with
 `faithfulness` *fail* is an alarm. The thresholds were chosen on the first half of the questions.
@@ -122,27 +124,30 @@ where nothing was measured.
 def page(figures: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of the page."""
     yield INTRODUCTION
+    yield "| score | agrees on | does not see |"
+    yield "|---|---|---|"
     for score, (good, poor) in SCORES.items():
-        yield f"## {score}\n"
-        yield f"**Agrees on**: {good}\n"
-        yield f"**Does not see**: {poor}\n"
-        yield "| labelled answers | in words | MiniLM | lexical | rows |"
-        yield "|---|---|---|---|---|"
-        yield from _rows([figure for figure in figures if figure["score"] == score])
-        yield ""
-        if score == "faithfulness":
-            yield RAGTRUTH
-    yield "`answer_relevance` and `concept_completeness` were not measured, for lack of a labelled set."
-
-
-def _rows(figures: list[dict[str, Any]]) -> Iterator[str]:
-    for name, what in SETS.items():
-        tiers = {figure["tier"]: figure for figure in figures if figure["set"] == name}
-        if tiers:
-            shown = tiers.get("minilm") or tiers["lexical"]
-            words = strength(shown["auroc"], shown["low"], shown["high"])
-            cells = [_figure(tiers.get(tier)) for tier in ("minilm", "lexical")]
-            yield f"| {what} ({name}) | {words} | {' | '.join(cells)} | {shown['rows']} |"
+        yield f"| `{score}` | {good} | {poor} |"
+    yield FIGURES_HEAD
+    for tier, title in (("minilm", "all-MiniLM-L6-v2"), ("lexical", "lexical tier")):
+        measured = {figure["score"] for figure in figures if figure["tier"] == tier} - {"context_relevance"}
+        scores = [score for score in SCORES if score in measured]
+        yield f"\n| {title} | answers | {' | '.join(f'`{score}`' for score in scores)} |"
+        yield f"|---|---|{'---|' * len(scores)}"
+        for name, what in SETS.items():
+            found = {figure["score"]: figure for figure in figures if (figure["set"], figure["tier"]) == (name, tier)}
+            sizes = sorted({figure["rows"] for score, figure in found.items() if score in scores})
+            if sizes:
+                cells = [_figure(found.get(score)) for score in scores]
+                rows = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
+                yield f"| {what} ({name}) | {rows} | {' | '.join(cells)} |"
+    relevance = {figure["tier"]: figure for figure in figures if figure["score"] == "context_relevance"}
+    yield (
+        f"\n`context_relevance`, on {relevance['minilm']['rows']} passages of clapnq_dev: "
+        f"{_figure(relevance['minilm'])}, in the lexical tier {_figure(relevance['lexical'])}. `answer_relevance` and "
+        "`concept_completeness` were not measured, for lack of a labelled set.\n"
+    )
+    yield RAGTRUTH.strip()
 
 
 def _figure(figure: dict[str, Any] | None) -> str:
