@@ -38,12 +38,18 @@ def test_users_find_its_extra_and_its_pages(kind: type[ScoreApiExporter]) -> Non
     name, backend = kind.name.removesuffix("-auto"), kind.backend
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
-    assert any(requirement.startswith("httpx") for requirement in extras[name])
-    for group in ("all", "test-core"):
-        assert re.search(rf"rageval-hooks\[[^]]*\b{name}\b", " ".join(extras[group])), f"the extra {group}"
     page = (ROOT / "docs/backends.md").read_text()
-    assert f"\n## {backend}\n" in page
-    assert f"\n| [{backend}](#" in page
+    places = {
+        f"pyproject.toml: {name} = [httpx]": any(needed.startswith("httpx") for needed in extras.get(name, ())),
+        **{
+            f"pyproject.toml: {name} in {group}": re.search(rf"rageval-hooks\[[^]]*\b{name}\b", " ".join(extras[group]))
+            for group in ("all", "test-core")
+        },
+        f"docs/backends.md: a section {backend}": f"\n## {backend}\n" in page,
+        f"docs/backends.md: a row {backend}": f"\n| [{backend}](#" in page,
+    }
+    missing = [place for place, is_there in places.items() if not is_there]
+    assert not missing, "\n".join(missing)
 
 
 @pytest.fixture
